@@ -1,1 +1,56 @@
-//! tree
+//! Authenticated trees: one path-compressed radix engine, thin schemes.
+//!
+//! A [`Tree`] keeps keys and values in the pages of a store and one root that proves any of them. A
+//! [`Batch`] of operations yields a [`Pending`] state with its root, which can be committed, built upon
+//! or dropped. What a tree commits to is its [`Scheme`]'s business; the first one is Ethereum's
+//! Merkle Patricia trie ([`mpt`]).
+//!
+//! ```
+//! use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+//!
+//! let store = MemoryStore::new();
+//! let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+//! let mut batch = Batch::new();
+//! for (key, value) in [("doe", "reindeer"), ("dog", "puppy"), ("dogglesworth", "cat")] {
+//!     batch.put(key.as_bytes(), value.as_bytes());
+//! }
+//! let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+//! assert_eq!(pending.root()[..4], [0x8a, 0xad, 0x78, 0x9d]);
+//! tree.commit(&store, &pending, None)?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! There is no I/O in this crate: stores implement [`PageStore`]. Its design is in docs/design.md.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod batch;
+mod cache;
+mod digits;
+mod error;
+mod image;
+mod levels;
+mod memory;
+pub mod mpt;
+mod node;
+mod open;
+mod page_key;
+mod read;
+mod root_record;
+mod scheme;
+mod store;
+mod tree;
+mod write;
+
+pub use batch::Batch;
+pub use digits::Run;
+pub use error::TreeError;
+pub use memory::{MemorySnapshot, MemoryStore};
+pub use node::Child;
+pub use read::{Entry, Value};
+pub use root_record::RootRecord;
+pub use scheme::{
+    BranchJob, KEY_BYTES_MAX, Owner, Refused, Scheme, SchemeId, TerminalJob, VALUE_BYTES_MAX,
+};
+pub use store::{PageStore, Snapshot, StoreError, Table, WriteSet};
+pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};

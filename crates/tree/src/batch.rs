@@ -1,0 +1,137 @@
+//! Operations to apply as one.
+
+use crate::error::TreeError;
+use crate::node::Span;
+use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
+
+/// What a batch's keys and values may take together.
+const BATCH_BYTES_MAX: usize = 1 << 31;
+
+/// Puts, deletions and prefix deletions to apply as one, in any order: the engine sorts them.
+///
+/// Prefix deletions take effect first; puts under a deleted prefix then stand. Two operations on one
+/// key are an error.
+///
+/// ```
+/// let mut batch = spinney_tree::Batch::new();
+/// batch.put(b"doe", b"reindeer");
+/// batch.delete(b"dog");
+/// batch.delete_prefix(b"cat");
+/// assert_eq!(batch.len(), 3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    ops: Vec<Op>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    pub(crate) key: Span,
+    pub(crate) kind: OpKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    /// Remove everything under the key.
+    Clear,
+    Put(Span),
+    Delete,
+}
+
+impl Batch {
+    /// A batch without operations.
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), ops: Vec::new() }
+    }
+
+    /// Sets a key. Where the tree says so, an empty value deletes it.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        let key = self.push(key);
+        let value = self.push(value);
+        self.ops.push(Op { key, kind: OpKind::Put(value) });
+    }
+
+    /// Removes a key; one that is absent is no error.
+    pub fn delete(&mut self, key: &[u8]) {
+        let key = self.push(key);
+        self.ops.push(Op { key, kind: OpKind::Delete });
+    }
+
+    /// Removes all keys that begin with `prefix`, the key `prefix` itself included.
+    pub fn delete_prefix(&mut self, prefix: &[u8]) {
+        let key = self.push(prefix);
+        self.ops.push(Op { key, kind: OpKind::Clear });
+    }
+
+    /// The number of operations.
+    pub const fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether there are no operations.
+    pub const fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Forgets the operations and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops.clear();
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Span {
+        // Saturating: what does not fit is refused as a whole in `sort`.
+        let at = self.bytes.len();
+        if at <= BATCH_BYTES_MAX {
+            self.bytes.extend_from_slice(bytes);
+        }
+        Span::new(at.min(BATCH_BYTES_MAX), bytes.len().min(BATCH_BYTES_MAX))
+    }
+
+    /// Checks the operations against the scheme and sorts them by path.
+    pub(crate) fn sort<S: Scheme>(mut self, scheme: &S) -> Result<(Vec<u8>, Vec<Op>), TreeError> {
+        if self.bytes.len() > BATCH_BYTES_MAX {
+            return Err(TreeError::BatchTooLarge { got: self.bytes.len(), limit: BATCH_BYTES_MAX });
+        }
+        let bytes = &self.bytes;
+        for op in &mut self.ops {
+            admit(scheme, bytes, op)?;
+        }
+        // Stable, and a prefix sorts before what it begins; clears of a key go first.
+        let order = |op: &Op| (&bytes[op.key.range()], op.kind != OpKind::Clear);
+        if !self.ops.is_sorted_by_key(order) {
+            self.ops.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+        }
+        let same = |pair: &&[Op]| order(&pair[0]) == order(&pair[1]);
+        if let Some(pair) = self.ops.windows(2).find(same) {
+            return Err(TreeError::Duplicate { key: bytes[pair[0].key.range()].to_vec() });
+        }
+        Ok((self.bytes, self.ops))
+    }
+}
+
+fn admit<S: Scheme>(scheme: &S, bytes: &[u8], op: &mut Op) -> Result<(), TreeError> {
+    let key = &bytes[op.key.range()];
+    if key.len() > KEY_BYTES_MAX {
+        let (got, limit) = (key.len(), KEY_BYTES_MAX);
+        return Err(TreeError::KeyTooLong { key: key.to_vec(), got, limit });
+    }
+    let value = match op.kind {
+        OpKind::Clear => return Ok(()),
+        OpKind::Put(value) => Some(&bytes[value.range()]),
+        OpKind::Delete => None,
+    };
+    if let Some(value) = value
+        && value.len() > VALUE_BYTES_MAX
+    {
+        let (got, limit) = (value.len(), VALUE_BYTES_MAX);
+        return Err(TreeError::ValueTooLong { key: key.to_vec(), got, limit });
+    }
+    match scheme.admit(key, value) {
+        Ok(true) => {}
+        Ok(false) => op.kind = OpKind::Delete,
+        Err(source) => return Err(TreeError::Refused { key: key.to_vec(), source }),
+    }
+    Ok(())
+}

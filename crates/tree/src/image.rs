@@ -1,0 +1,532 @@
+//! The bytes of a page.
+//!
+//! ```text
+//! row      = xxh3-64 of the row's key and all that follows (8, LE) | content
+//! content  = 0x00 entry                root page: the top node, its body never cut off
+//!          | 0x01 body                 the body of a branch
+//!          | 0x02 item*                children of a branch whose digits share some first bits
+//!          | 0x03 bytes                a part of what overflowed
+//! body     = [value] item*             items by digit
+//! value    = tag terminal              the key that ends at the fork (suffix of no digits)
+//! item     = tag digit node | tag digit group
+//! node     = run commit? payload [item]        a terminal, and what it owns (an item of digit 0)
+//!          | commit run [length body]          a branch; without its body that is a page of its own
+//! group    = bits count (digit flag commit)*   a page of that many children, cut off at `bits` bits
+//! run      = length in digits, bytes           aligned as in the path, zero outside
+//! payload  = length, bytes
+//! overflow = run length, payload length, xxh3-64 of run bytes and payload: instead of both
+//! ```
+//! Lengths are LEB128. The digit of the root entry and of an owned item is 0.
+//!
+//! Invariants:
+//! - an entry's bytes depend on what lies at and below its node and on its depth alone, so an untouched
+//!   entry is copied as it stands into whatever page it moves to;
+//! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed, when
+//!   it is owned, or when it is the root: a rule over the entries, not over history;
+//! - a page is at most [`PAGE_BYTES_MAX`] bytes.
+//!
+//! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::digits::{Run, Width};
+use crate::scheme::Scheme;
+
+/// A residual image larger than this becomes a page of its own (design.md, section 2: T).
+pub(crate) const CUT_BYTES: usize = 1_750;
+/// A terminal whose suffix and payload take more than this overflows.
+pub(crate) const INLINE_BYTES_MAX: usize = 850;
+/// An owned subtree whose body takes more than this becomes a page, to leave room for its owner.
+pub(crate) const OWNED_BYTES_MAX: usize = 800;
+/// A value at a fork that takes more than this overflows.
+pub(crate) const FORK_VALUE_BYTES_MAX: usize = 256;
+/// A skip that takes more bytes than this overflows.
+pub(crate) const SKIP_BYTES_MAX: usize = 64;
+/// What one overflow row holds.
+pub(crate) const OVERFLOW_BYTES: usize = 4_000;
+/// No page is larger.
+pub(crate) const PAGE_BYTES_MAX: usize = 4_096;
+/// The checksum in front of each row.
+pub(crate) const SUM_BYTES: usize = 8;
+
+const TAG_KIND: u8 = 0b0000_0011;
+const TAG_TERMINAL: u8 = 0;
+const TAG_BRANCH: u8 = 1;
+const TAG_BRANCH_PAGE: u8 = 2;
+const TAG_GROUP: u8 = 3;
+const TAG_COMMIT: u8 = 0b0000_0100;
+const TAG_OVERFLOW: u8 = 0b0000_1000;
+const TAG_OWNS: u8 = 0b0001_0000;
+const TAG_VALUE: u8 = 0b0010_0000;
+
+/// What a page's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    Root = 0,
+    Body = 1,
+    Group = 2,
+    Overflow = 3,
+}
+
+/// Why bytes are no page.
+pub(crate) type Malformed = &'static str;
+
+/// The checksum of a row.
+pub(crate) fn checksum(key: &[u8], content: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(key);
+    hash.update(content);
+    hash.digest()
+}
+
+/// The checksum that ties overflowed bytes to their entry.
+pub(crate) fn overflow_checksum(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
+/// Puts checksum and kind in front of a page's bytes.
+pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(SUM_BYTES + 1 + bytes.len());
+    row.extend_from_slice(&[0; SUM_BYTES]);
+    row.push(kind as u8);
+    row.extend_from_slice(bytes);
+    let sum = checksum(key, &row[SUM_BYTES..]);
+    row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+    row
+}
+
+/// Checks a row's checksum; its bytes start at `SUM_BYTES + 1`.
+pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<PageKind, Malformed> {
+    let (sum, content) = row.split_at_checked(SUM_BYTES).ok_or("shorter than its checksum")?;
+    if checksum(key, content).to_le_bytes() != sum {
+        return Err("its checksum does not match");
+    }
+    match content.first() {
+        Some(0) => Ok(PageKind::Root),
+        Some(1) => Ok(PageKind::Body),
+        Some(2) => Ok(PageKind::Group),
+        Some(3) => Ok(PageKind::Overflow),
+        _ => Err("it is of no known kind"),
+    }
+}
+
+/// A terminal as its page holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TerminalView<'a, C> {
+    pub(crate) body: TerminalBody<'a>,
+    pub(crate) commit: Option<C>,
+    /// Where the owned item starts.
+    pub(crate) owned: Option<usize>,
+}
+
+/// Suffix and payload, or what stands for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TerminalBody<'a> {
+    Inline { suffix: Run<'a>, payload: &'a [u8] },
+    Overflow(Overflowed),
+}
+
+/// Bytes that lie in rows of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflowed {
+    /// Digits of the suffix or skip.
+    pub(crate) digits: usize,
+    /// Bytes of the payload; none for a skip.
+    pub(crate) payload: usize,
+    pub(crate) sum: u64,
+}
+
+impl Overflowed {
+    /// How many bytes lie in the rows, for a run that starts at digit `start`.
+    pub(crate) fn bytes(&self, start: usize, width: Width) -> usize {
+        width.span(start, self.digits) + self.payload
+    }
+}
+
+/// A branch as its page holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BranchView<'a, C> {
+    pub(crate) commit: C,
+    pub(crate) skip: SkipView<'a>,
+    /// Where its body lies in the same page, unless it is a page of its own.
+    pub(crate) body: Option<(usize, usize)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SkipView<'a> {
+    Inline(Run<'a>),
+    Overflow(Overflowed),
+}
+
+impl SkipView<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Inline(run) => run.len(),
+            Self::Overflow(over) => over.digits,
+        }
+    }
+}
+
+/// A node as its page holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NodeView<'a, C> {
+    Terminal(TerminalView<'a, C>),
+    Branch(BranchView<'a, C>),
+}
+
+/// One item of a body.
+#[derive(Debug)]
+pub(crate) enum Item<'a, C> {
+    /// The value of the key that ends at the fork.
+    Value(TerminalView<'a, C>),
+    Node {
+        digit: u8,
+        node: NodeView<'a, C>,
+    },
+    /// Children that lie in a page of their own: `bits` first bits of `digit` name it.
+    Group {
+        digit: u8,
+        bits: u8,
+        members: Members<'a>,
+    },
+}
+
+/// The children in a group, not yet parsed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Members<'a> {
+    bytes: &'a [u8],
+    count: usize,
+}
+
+/// A child in a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member<C> {
+    pub(crate) digit: u8,
+    pub(crate) terminal: bool,
+    pub(crate) commit: C,
+}
+
+/// Reads and writes images of one scheme.
+#[derive(Debug)]
+pub(crate) struct Codec<'s, S> {
+    pub(crate) scheme: &'s S,
+}
+
+impl<S> Clone for Codec<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Codec<'_, S> {}
+
+impl<'s, S: Scheme> Codec<'s, S> {
+    pub(crate) const WIDTH: Width = Width::new(S::DIGIT_BITS);
+
+    /// Parses the item at `at`, whose node's run starts at digit `start`. Answers where it ends.
+    pub(crate) fn item<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Result<(Item<'a, S::Commit>, usize), Malformed> {
+        let mut bytes = Bytes { page, at };
+        let tag = bytes.byte()?;
+        if tag & !(TAG_KIND | TAG_COMMIT | TAG_OVERFLOW | TAG_OWNS | TAG_VALUE) != 0 {
+            return Err("an item has an unknown tag");
+        }
+        if tag & TAG_VALUE != 0 {
+            let view = self.terminal(&mut bytes, tag, start)?;
+            return Ok((Item::Value(view), bytes.at));
+        }
+        let digit = bytes.byte()?;
+        let node = match tag & TAG_KIND {
+            TAG_TERMINAL => NodeView::Terminal(self.terminal(&mut bytes, tag, start)?),
+            TAG_GROUP => {
+                let (bits, members) = self.group(&mut bytes)?;
+                return Ok((Item::Group { digit, bits, members }, bytes.at));
+            }
+            kind => NodeView::Branch(self.branch(&mut bytes, tag, kind, start)?),
+        };
+        Ok((Item::Node { digit, node }, bytes.at))
+    }
+
+    /// Parses an item that has to be a node.
+    pub(crate) fn node<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Result<(NodeView<'a, S::Commit>, usize), Malformed> {
+        match self.item(page, at, start)? {
+            (Item::Node { node, .. }, end) => Ok((node, end)),
+            _ => Err("an item is not the node it should be"),
+        }
+    }
+
+    /// Parses a value at a fork.
+    pub(crate) fn value<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        fork: usize,
+    ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
+        match self.item(page, at, fork)? {
+            (Item::Value(view), _) => Ok(view),
+            _ => Err("an item is not the value it should be"),
+        }
+    }
+
+    fn terminal<'a>(
+        &self,
+        bytes: &mut Bytes<'a>,
+        tag: u8,
+        start: usize,
+    ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
+        let body = if tag & TAG_OVERFLOW != 0 {
+            TerminalBody::Overflow(bytes.overflowed()?)
+        } else {
+            let suffix = bytes.run(start, Self::WIDTH)?;
+            let len = bytes.length()?;
+            TerminalBody::Inline { suffix, payload: bytes.take(len)? }
+        };
+        let commit = if tag & TAG_COMMIT != 0 { Some(self.commit(bytes)?) } else { None };
+        let owned = if tag & TAG_OWNS != 0 { Some(bytes.at) } else { None };
+        if let (Some(at), Some(owner)) = (owned, S::OWNER) {
+            // The owned item is skipped over: its owner's end is its own.
+            let start = owner.bytes * Self::WIDTH.per_byte();
+            let mut inner = Bytes { page: bytes.page, at };
+            let tag = inner.byte()?;
+            if tag & (TAG_OWNS | TAG_VALUE) != 0 || tag & TAG_KIND == TAG_GROUP {
+                return Err("an owned item is no plain node");
+            }
+            inner.byte()?;
+            match tag & TAG_KIND {
+                TAG_TERMINAL => drop(self.terminal(&mut inner, tag, start)?),
+                kind => drop(self.branch(&mut inner, tag, kind, start)?),
+            }
+            bytes.at = inner.at;
+        } else if owned.is_some() {
+            return Err("a terminal owns a subtree in a tree without owners");
+        }
+        Ok(TerminalView { body, commit, owned })
+    }
+
+    fn branch<'a>(
+        &self,
+        bytes: &mut Bytes<'a>,
+        tag: u8,
+        kind: u8,
+        start: usize,
+    ) -> Result<BranchView<'a, S::Commit>, Malformed> {
+        let commit = self.commit(bytes)?;
+        let skip = if tag & TAG_OVERFLOW != 0 {
+            SkipView::Overflow(bytes.overflowed()?)
+        } else {
+            SkipView::Inline(bytes.run(start, Self::WIDTH)?)
+        };
+        let body = if kind == TAG_BRANCH {
+            let len = bytes.length()?;
+            let from = bytes.at;
+            bytes.take(len)?;
+            Some((from, bytes.at))
+        } else {
+            None
+        };
+        Ok(BranchView { commit, skip, body })
+    }
+
+    fn group<'a>(&self, bytes: &mut Bytes<'a>) -> Result<(u8, Members<'a>), Malformed> {
+        let bits = bytes.byte()?;
+        if bits == 0 || bits >= S::DIGIT_BITS {
+            return Err("a group is cut at no bit of its digit");
+        }
+        let count = usize::from(bytes.byte()?) + 1;
+        let from = bytes.at;
+        for _ in 0..count {
+            bytes.take(2)?;
+            self.commit(bytes)?;
+        }
+        Ok((bits, Members { bytes: &bytes.page[from..bytes.at], count }))
+    }
+
+    /// The children of a group.
+    pub(crate) fn members<'a>(
+        self,
+        members: Members<'a>,
+    ) -> impl Iterator<Item = Result<Member<S::Commit>, Malformed>> + use<'a, 's, S> {
+        let mut bytes = Bytes { page: members.bytes, at: 0 };
+        (0..members.count).map(move |_| {
+            let digit = bytes.byte()?;
+            let terminal = match bytes.byte()? {
+                0 => false,
+                1 => true,
+                _ => return Err("a child is neither terminal nor branch"),
+            };
+            Ok(Member { digit, terminal, commit: self.commit(&mut bytes)? })
+        })
+    }
+
+    fn commit(&self, bytes: &mut Bytes<'_>) -> Result<S::Commit, Malformed> {
+        let rest = &bytes.page[bytes.at..];
+        let (commit, len) = self.scheme.decode_commit(rest).ok_or("a commitment is malformed")?;
+        bytes.at += len;
+        Ok(commit)
+    }
+
+    /// Appends a terminal. Overflowed bytes are the caller's to write.
+    pub(crate) fn put_terminal(&self, out: &mut Vec<u8>, node: &PutTerminal<'_, S::Commit>) {
+        let mut tag = TAG_TERMINAL;
+        tag |= if node.commit.is_some() { TAG_COMMIT } else { 0 };
+        tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
+        tag |= if node.owned.is_some() { TAG_OWNS } else { 0 };
+        match node.digit {
+            Some(digit) => out.extend_from_slice(&[tag, digit]),
+            None => out.push(tag | TAG_VALUE),
+        }
+        if let Some(over) = node.overflow {
+            put_overflow(out, over);
+        } else {
+            put_run(out, node.suffix);
+            put_length(out, node.payload.len());
+            out.extend_from_slice(node.payload);
+        }
+        if let Some(commit) = &node.commit {
+            self.scheme.encode_commit(commit, out);
+        }
+        if let Some(owned) = node.owned {
+            out.extend_from_slice(owned);
+        }
+    }
+
+    /// Appends a branch; `body` stands in the same page.
+    pub(crate) fn put_branch(&self, out: &mut Vec<u8>, node: &PutBranch<'_, S::Commit>) {
+        let mut tag = if node.body.is_some() { TAG_BRANCH } else { TAG_BRANCH_PAGE };
+        tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
+        out.extend_from_slice(&[tag, node.digit]);
+        self.scheme.encode_commit(&node.commit, out);
+        match node.overflow {
+            Some(over) => put_overflow(out, over),
+            None => put_run(out, node.skip),
+        }
+        if let Some(body) = node.body {
+            put_length(out, body.len());
+            out.extend_from_slice(body);
+        }
+    }
+
+    /// Appends a reference to a page of children.
+    pub(crate) fn put_group(
+        &self,
+        out: &mut Vec<u8>,
+        digit: u8,
+        bits: u8,
+        members: impl ExactSizeIterator<Item = Member<S::Commit>>,
+    ) {
+        let count = u8::try_from(members.len() - 1).expect("a digit has at most 256 values");
+        out.extend_from_slice(&[TAG_GROUP, digit, bits, count]);
+        for member in members {
+            out.extend_from_slice(&[member.digit, u8::from(member.terminal)]);
+            self.scheme.encode_commit(&member.commit, out);
+        }
+    }
+}
+
+/// A terminal to write: `digit` is `None` for a value at a fork.
+pub(crate) struct PutTerminal<'a, C> {
+    pub(crate) digit: Option<u8>,
+    pub(crate) suffix: Run<'a>,
+    pub(crate) payload: &'a [u8],
+    pub(crate) overflow: Option<Overflowed>,
+    pub(crate) commit: Option<C>,
+    /// The bytes of the owned item.
+    pub(crate) owned: Option<&'a [u8]>,
+}
+
+/// A branch to write.
+pub(crate) struct PutBranch<'a, C> {
+    pub(crate) digit: u8,
+    pub(crate) commit: C,
+    pub(crate) skip: Run<'a>,
+    pub(crate) overflow: Option<Overflowed>,
+    pub(crate) body: Option<&'a [u8]>,
+}
+
+/// Writes another digit into an item's bytes.
+pub(crate) fn set_digit(item: &mut [u8], digit: u8) {
+    item[1] = digit;
+}
+
+fn put_run(out: &mut Vec<u8>, run: Run<'_>) {
+    put_length(out, run.len());
+    run.write(out);
+}
+
+fn put_overflow(out: &mut Vec<u8>, over: Overflowed) {
+    put_length(out, over.digits);
+    put_length(out, over.payload);
+    out.extend_from_slice(&over.sum.to_le_bytes());
+}
+
+fn put_length(out: &mut Vec<u8>, mut len: usize) {
+    while len >= 0x80 {
+        out.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    out.push(len as u8);
+}
+
+/// A place in a page.
+struct Bytes<'a> {
+    page: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Bytes<'a> {
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.page.get(self.at).ok_or("it ends within an item")?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let end = self.at.checked_add(len).ok_or("a length is out of bounds")?;
+        let bytes = self.page.get(self.at..end).ok_or("it ends within an item")?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn length(&mut self) -> Result<usize, Malformed> {
+        let mut len = 0u32;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.byte()?;
+            if shift == 28 && byte > 0x0f {
+                break;
+            }
+            len |= u32::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                if byte == 0 && shift > 0 {
+                    return Err("a length is not in its shortest form");
+                }
+                return Ok(len as usize);
+            }
+        }
+        Err("a length is out of bounds")
+    }
+
+    fn run(&mut self, start: usize, width: Width) -> Result<Run<'a>, Malformed> {
+        let len = self.length()?;
+        let bytes = self.take(width.span(start, len))?;
+        Ok(Run::cut(bytes, start, len, width))
+    }
+
+    fn overflowed(&mut self) -> Result<Overflowed, Malformed> {
+        let digits = self.length()?;
+        let payload = self.length()?;
+        let sum = self.take(8)?;
+        Ok(Overflowed {
+            digits,
+            payload,
+            sum: u64::from_le_bytes(sum.try_into().expect("eight bytes were taken")),
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! As much RLP as trie nodes need (Yellow Paper, appendices B and C).
+
+use crate::digits::Run;
+
+/// The longest head of a string or list here: lengths fit four bytes.
+pub(super) const HEAD_BYTES_MAX: usize = 5;
+
+/// Writes the head of a string (`base` 0x80) or list (0xc0) of `len` bytes; answers its length.
+pub(super) fn head(out: &mut [u8; HEAD_BYTES_MAX], base: u8, len: usize) -> usize {
+    if len < 56 {
+        out[0] = base + len as u8;
+        return 1;
+    }
+    let be = u32::try_from(len).expect("values are bounded").to_be_bytes();
+    let zeros = be.iter().take_while(|&&byte| byte == 0).count();
+    out[0] = base + 55 + (4 - zeros) as u8;
+    out[1..5 - zeros].copy_from_slice(&be[zeros..]);
+    5 - zeros
+}
+
+pub(super) fn head_len(len: usize) -> usize {
+    head(&mut [0; HEAD_BYTES_MAX], 0x80, len)
+}
+
+pub(super) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
+    let mut bytes = [0; HEAD_BYTES_MAX];
+    let used = head(&mut bytes, base, len);
+    out.extend_from_slice(&bytes[..used]);
+}
+
+/// Appends a string.
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    if !matches!(bytes, [0..0x80]) {
+        put_head(out, 0x80, bytes.len());
+    }
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a big-endian integer without its leading zeros.
+pub(super) fn put_integer(out: &mut Vec<u8>, be: &[u8]) {
+    let zeros = be.iter().take_while(|&&byte| byte == 0).count();
+    put_bytes(out, &be[zeros..]);
+}
+
+/// Reads an integer of at most `N` bytes off the front, in its only canonical form.
+pub(super) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    let mut be = [0; N];
+    match first {
+        0 => None,
+        1..0x80 => {
+            be[N - 1] = first;
+            Some((be, rest))
+        }
+        0x80..=0xb7 => {
+            let len = usize::from(first - 0x80);
+            let (digits, rest) = rest.split_at_checked(len)?;
+            let short = matches!(digits, [0, ..] | [0..0x80]);
+            if len > N || short {
+                return None;
+            }
+            be[N - len..].copy_from_slice(digits);
+            Some((be, rest))
+        }
+        _ => None,
+    }
+}
+
+/// Appends the RLP string of a hex-prefixed path.
+///
+/// The run is aligned as in the key, so where it ends at a whole byte (a leaf always does) its bytes
+/// are copied as they stand.
+pub(super) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
+    let flag = if leaf { 0x20 } else { 0 };
+    let bytes = 1 + path.len() / 2;
+    let odd = path.len() % 2 == 1;
+    let first = if odd { flag | 0x10 | path.digit(0) } else { flag };
+    if bytes > 1 {
+        put_head(out, 0x80, bytes);
+    }
+    // One byte below 0x80 is its own RLP.
+    out.push(first);
+    let from = usize::from(odd);
+    if path.end().is_multiple_of(2) {
+        let rest = (path.len() - from) / 2;
+        let aligned = path.aligned();
+        out.extend_from_slice(&aligned[aligned.len() - rest..]);
+    } else {
+        let pair = |i: usize| path.digit(i) << 4 | path.digit(i + 1);
+        out.extend((from..path.len()).step_by(2).map(pair));
+    }
+}

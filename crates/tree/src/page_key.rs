@@ -1,0 +1,220 @@
+//! Row keys of the page table.
+//!
+//! ```text
+//! tree id (u32 BE) | generation (u32 BE) | kind (u8) | place
+//! ```
+//!
+//! Invariants:
+//! - a *place* is a path of bits, written as its bits, a one, and zeros up to a whole byte. Different
+//!   paths give different keys, and all paths below a path lie strictly between two bounds, so a
+//!   subtree is one key range ([`PageKey::below`]);
+//! - a place of more than [`PLACE_BYTES_MAX`] bytes is its first [`PLACE_BYTES_KEPT`] bytes and the
+//!   Keccak-256 digest of the whole, because PostgreSQL's keys end at 2,704 bytes. Below such a path
+//!   there is no exact range, and `below` says so.
+
+use smallvec::SmallVec;
+use spinney_hash::keccak256;
+
+use crate::TreeId;
+
+/// The longest place that is written in full.
+const PLACE_BYTES_MAX: usize = 1_024;
+/// What is kept in full of a longer one.
+const PLACE_BYTES_KEPT: usize = 1_000;
+/// Tree id, generation, kind.
+const HEAD_BYTES: usize = 9;
+
+/// What a row of the page table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowKind {
+    /// A connected piece of the tree.
+    Page = 0,
+    /// A part of a value, key or skip that is too large for its page.
+    Overflow = 1,
+}
+
+/// The rows of one generation of one tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub(crate) tree: TreeId,
+    pub(crate) generation: u32,
+}
+
+/// The key of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PageKey(SmallVec<[u8; 36]>);
+
+impl PageKey {
+    /// The page at the first `bits` bits of `path`.
+    pub(crate) fn page(space: Space, path: &[u8], bits: usize) -> Self {
+        let mut key = Self::head(space, RowKind::Page);
+        place(path, bits, &mut key.0);
+        key
+    }
+
+    /// Part `index` of what overflowed at the first `bits` bits of `path`.
+    pub(crate) fn overflow(space: Space, path: &[u8], bits: usize, index: u16) -> Self {
+        let mut extended = path[..bits / 8].to_vec();
+        let shift = bits % 8;
+        let tail = if shift == 0 { 0 } else { path[bits / 8] & (0xff << (8 - shift)) };
+        let joined = (u32::from(tail) << 16) | (u32::from(index) << (8 - shift));
+        extended.extend_from_slice(&joined.to_be_bytes()[1..]);
+        let mut key = Self::head(space, RowKind::Overflow);
+        place(&extended, bits + 16, &mut key.0);
+        key
+    }
+
+    /// Exclusive bounds of all rows of `kind` strictly below the first `bits` bits of `path`, or
+    /// nothing where the path is too long for a range. The upper bound is open for the whole tree.
+    pub(crate) fn below(
+        space: Space,
+        kind: RowKind,
+        path: &[u8],
+        bits: usize,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        let bytes = bits.div_ceil(8);
+        if bytes > PLACE_BYTES_KEPT {
+            return None;
+        }
+        let mut low = Self::head(space, kind).0.to_vec();
+        let base = low.len();
+        low.extend_from_slice(&path[..bytes]);
+        if bits % 8 != 0 {
+            let last = low.len() - 1;
+            low[last] &= 0xff << (8 - bits % 8);
+        }
+        let mut high = low.clone();
+        // The next path of the same length; past the last one, the next kind.
+        let step = if bits % 8 == 0 { 1 } else { 1u8 << (8 - bits % 8) };
+        let mut carry = true;
+        for (i, byte) in high.iter_mut().enumerate().skip(base).rev() {
+            let add = if i + 1 == base + bytes { step } else { 1 };
+            let (sum, overflow) = byte.overflowing_add(add);
+            *byte = sum;
+            carry = overflow;
+            if !carry {
+                break;
+            }
+        }
+        if carry {
+            high.truncate(base);
+            high[base - 1] += 1;
+        }
+        Some((low, high))
+    }
+
+    fn head(space: Space, kind: RowKind) -> Self {
+        let mut key = SmallVec::new();
+        key.extend_from_slice(&space.tree.0.to_be_bytes());
+        key.extend_from_slice(&space.generation.to_be_bytes());
+        key.push(kind as u8);
+        debug_assert_eq!(key.len(), HEAD_BYTES);
+        Self(key)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for PageKey {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Names a row in an error: hex of tree, generation, kind and place.
+pub(crate) fn describe(key: &[u8]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    if key.len() < HEAD_BYTES {
+        return format!("0x{}", hex(key));
+    }
+    let number = |at: usize| u32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
+    let kind = if key[8] == 0 { "page" } else { "overflow" };
+    format!("{kind} 0x{} of tree {} generation {}", hex(&key[HEAD_BYTES..]), number(0), number(4))
+}
+
+/// All rows of a tree's generation: the lower bound is inclusive, the upper exclusive.
+pub(crate) fn whole(space: Space) -> (Vec<u8>, Vec<u8>) {
+    let mut low = space.tree.0.to_be_bytes().to_vec();
+    low.extend_from_slice(&space.generation.to_be_bytes());
+    let mut high = low.clone();
+    high.push(0xff);
+    (low, high)
+}
+
+fn place(path: &[u8], bits: usize, out: &mut SmallVec<[u8; 36]>) {
+    let from = out.len();
+    let whole = bits / 8;
+    out.extend_from_slice(&path[..whole]);
+    let rest = bits % 8;
+    let tail = if rest == 0 { 0 } else { path[whole] & (0xff << (8 - rest)) };
+    out.push(tail | (0x80 >> rest));
+    if out.len() - from > PLACE_BYTES_MAX {
+        let digest = keccak256(&out[from..]);
+        out.truncate(from + PLACE_BYTES_KEPT);
+        out.extend_from_slice(&digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: Space = Space { tree: TreeId(7), generation: 1 };
+
+    /// All paths of up to ten bits, as (bytes, bits).
+    fn paths() -> Vec<([u8; 2], usize)> {
+        let all =
+            |bits: usize| (0..1u16 << bits).map(move |p| ((p << (16 - bits)).to_be_bytes(), bits));
+        (0..=10)
+            .flat_map(|bits| if bits == 0 { vec![([0, 0], 0)] } else { all(bits).collect() })
+            .collect()
+    }
+
+    #[test]
+    fn a_subtree_is_exactly_one_range() {
+        let paths = paths();
+        let keys: Vec<_> = paths.iter().map(|(p, bits)| PageKey::page(SPACE, p, *bits)).collect();
+        for (top, top_bits) in &paths {
+            let (low, high) = PageKey::below(SPACE, RowKind::Page, top, *top_bits).unwrap();
+            for ((path, bits), key) in paths.iter().zip(&keys) {
+                let masked = |p: &[u8; 2]| u32::from(u16::from_be_bytes(*p)) >> (16 - top_bits);
+                let under = bits > top_bits && masked(path) == masked(top);
+                let itself = bits == top_bits && path == top;
+                let inside = key.as_bytes() > &low[..] && key.as_bytes() < &high[..];
+                assert_eq!(inside, under || itself, "{path:?}/{bits} below {top:?}/{top_bits}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_different_paths_differ() {
+        let mut keys: Vec<_> = paths().iter().map(|(p, b)| PageKey::page(SPACE, p, *b)).collect();
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn overflow_parts_lie_below_their_place() {
+        for (path, bits) in paths() {
+            for index in [0, 1, 255, 256, u16::MAX] {
+                let key = PageKey::overflow(SPACE, &path, bits, index);
+                let (low, high) = PageKey::below(SPACE, RowKind::Overflow, &path, bits).unwrap();
+                assert!(key.as_bytes() > &low[..] && key.as_bytes() < &high[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn long_places_are_bounded() {
+        let path = vec![0xab; 8_192];
+        let a = PageKey::page(SPACE, &path, 8_192 * 8);
+        let b = PageKey::page(SPACE, &path, 8_191 * 8);
+        assert_ne!(a, b);
+        assert_eq!(a.as_bytes().len(), HEAD_BYTES + PLACE_BYTES_KEPT + 32);
+        assert!(PageKey::below(SPACE, RowKind::Page, &path, 8_192 * 8).is_none());
+    }
+}

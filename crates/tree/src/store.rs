@@ -1,0 +1,198 @@
+//! The one interface between engine and disk.
+//!
+//! A store is a handful of ordered tables of byte rows, read through snapshots and changed by atomic
+//! commits. Rows read through a snapshot borrow from it; a commit owns what it writes. The engine knows
+//! no backend, and a backend knows no tree.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The tables of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Table {
+    /// Pages of all trees: see docs/design.md.
+    Pages = 0,
+    /// One root record a tree.
+    Roots = 1,
+    /// Contract code by its Keccak-256 digest.
+    Codes = 2,
+    /// What is behind a hashed key.
+    Preimages = 3,
+    /// What the store as a whole remembers: block numbers, options.
+    Meta = 4,
+}
+
+impl Table {
+    /// All tables, in order.
+    pub const ALL: [Self; 5] = [Self::Pages, Self::Roots, Self::Codes, Self::Preimages, Self::Meta];
+
+    /// The table's name, as backends and reports show it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pages => "pages",
+            Self::Roots => "roots",
+            Self::Codes => "codes",
+            Self::Preimages => "preimages",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a store could not do what it was asked. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another process has the store open for writing.
+    #[error("{place} is in use by another process")]
+    Busy {
+        /// The store.
+        place: String,
+    },
+    /// The bytes at this place are damaged.
+    #[error("{place} is damaged: {what}")]
+    Corrupt {
+        /// The store, and what of it.
+        place: String,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The backend failed: a full disk, a closed connection, a missing permission.
+    #[error("{place}: {source}")]
+    Backend {
+        /// The store.
+        place: String,
+        /// What the backend says.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// This is no store of ours, or one of another version.
+    #[error("{place} is not a spinney store: {what}")]
+    Foreign {
+        /// The store.
+        place: String,
+        /// What is there instead.
+        what: String,
+    },
+    /// There is no store at this place.
+    #[error("there is no store at {place}")]
+    Missing {
+        /// Where it was looked for.
+        place: String,
+    },
+}
+
+/// Where rows are kept. Any number of readers see the last commit while one writer prepares the next.
+pub trait PageStore: Send + Sync {
+    /// A consistent view of the last commit.
+    type Snapshot<'a>: Snapshot
+    where
+        Self: 'a;
+
+    /// Opens a view of the last commit.
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError>;
+
+    /// Applies a write set: all of it, durably, or none.
+    fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
+}
+
+/// A consistent view of a store.
+pub trait Snapshot {
+    /// A row's bytes, lent by the snapshot.
+    type Row<'s>: Deref<Target = [u8]>
+    where
+        Self: 's;
+
+    /// Reads one row.
+    fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<Self::Row<'s>>, StoreError>;
+
+    /// Reads many rows in one call, one answer a key, in order.
+    fn read_many<'s>(
+        &'s self,
+        table: Table,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Self::Row<'s>>>, StoreError> {
+        keys.iter().map(|key| self.read(table, key)).collect()
+    }
+
+    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers `false`.
+    fn scan(
+        &self,
+        table: Table,
+        low: &[u8],
+        high: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError>;
+}
+
+/// Rows to write and to remove, applied as one. Ranges are dropped first.
+#[derive(Clone, Debug, Default)]
+pub struct WriteSet {
+    drops: Vec<(Table, Vec<u8>, Vec<u8>)>,
+    rows: Vec<(Table, Box<[u8]>, Option<Arc<[u8]>>)>,
+}
+
+impl WriteSet {
+    /// Nothing to write.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Writes a row, over whatever is there.
+    pub fn put(&mut self, table: Table, key: &[u8], value: impl Into<Arc<[u8]>>) {
+        self.rows.push((table, key.into(), Some(value.into())));
+    }
+
+    /// Removes a row, if there is one.
+    pub fn delete(&mut self, table: Table, key: &[u8]) {
+        self.rows.push((table, key.into(), None));
+    }
+
+    /// Removes all rows with `low < key < high` that were there before this write set.
+    pub fn drop_range(&mut self, table: Table, low: Vec<u8>, high: Vec<u8>) {
+        self.drops.push((table, low, high));
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.drops.is_empty() && self.rows.is_empty()
+    }
+
+    /// Sorts the rows by table and key, as B-trees like them. The last write of a key wins.
+    pub fn sort(&mut self) {
+        self.rows.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        self.rows.reverse();
+        self.rows.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
+        self.rows.reverse();
+    }
+
+    /// The ranges to drop: table, lower and upper bound, both exclusive.
+    pub fn drops(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], &[u8])> {
+        self.drops.iter().map(|(table, low, high)| (*table, &low[..], &high[..]))
+    }
+
+    /// The rows: a value to write, or `None` to remove.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Arc<[u8]>>)> {
+        self.rows.iter().map(|(table, key, value)| (*table, &key[..], value.as_ref()))
+    }
+
+    /// Bytes of keys and values written to a table: the logical size of the commit.
+    pub fn bytes(&self, table: Table) -> u64 {
+        let row = |(_, key, value): (Table, &[u8], Option<&Arc<[u8]>>)| {
+            value.map_or(0, |value| (key.len() + value.len()) as u64)
+        };
+        self.rows().filter(|row| row.0 == table).map(row).sum()
+    }
+
+    /// How many rows of a table are written.
+    pub fn count(&self, table: Table) -> u64 {
+        self.rows().filter(|row| row.0 == table && row.2.is_some()).count() as u64
+    }
+}

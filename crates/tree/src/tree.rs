@@ -1,0 +1,580 @@
+//! A tree over a store: its last commit, and states prepared on top of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::apply::Apply;
+use crate::batch::{Batch, Op};
+use crate::cache::Cache;
+use crate::error::TreeError;
+use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
+use crate::levels::Levels;
+use crate::node::{Child, Link, OpenPage, Segment};
+use crate::open::{Opener, corrupt};
+use crate::page_key::{PageKey, Space, whole};
+use crate::read::{Entry, Reader, Value, Walk};
+use crate::root_record::{RootRecord, VERSION};
+use crate::scheme::Scheme;
+use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::write;
+
+/// Names a tree within its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(pub u32);
+
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tree {}", self.0)
+    }
+}
+
+/// A block, by number and hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockId {
+    /// Its number.
+    pub number: u64,
+    /// Its hash.
+    pub hash: [u8; 32],
+}
+
+/// Pages of a tree that stay in memory, unless told otherwise: 256 MiB.
+pub const CACHE_BYTES_DEFAULT: usize = 256 << 20;
+
+/// One authenticated tree in a store.
+///
+/// ```
+/// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+/// let store = MemoryStore::new();
+/// let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+/// let mut batch = Batch::new();
+/// batch.put(b"doe", b"reindeer");
+/// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+/// tree.commit(&store, &pending, None)?;
+/// assert_eq!(tree.root(), pending.root());
+/// assert_eq!(&*tree.get(&store.snapshot()?, None, b"doe")?.unwrap(), b"reindeer");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Tree<S: Scheme> {
+    scheme: S,
+    id: TreeId,
+    space: Space,
+    head: Head<S>,
+    cache: Cache,
+    levels: Mutex<Levels<S>>,
+}
+
+/// The last commit.
+#[derive(Debug)]
+struct Head<S: Scheme> {
+    /// The pending state it was, or 0.
+    layer: u64,
+    commit: u64,
+    block: Option<BlockId>,
+    segment: Arc<Segment<S::Commit>>,
+    top: Option<Child<S::Commit>>,
+    root: S::Root,
+}
+
+/// What a batch would make of a tree: a root, and all that a commit needs. Discarding it costs nothing.
+///
+/// Any number of pending states may stand on the last commit or on one another.
+#[derive(Debug)]
+pub struct Pending<S: Scheme> {
+    /// The commit's own segment, then one a batch.
+    segments: Vec<Arc<Segment<S::Commit>>>,
+    /// One a batch.
+    layers: Vec<Arc<Layer>>,
+    base: (u64, u64),
+    top: Option<Child<S::Commit>>,
+    root: S::Root,
+}
+
+impl<S: Scheme> Clone for Pending<S> {
+    fn clone(&self) -> Self {
+        Self {
+            segments: self.segments.clone(),
+            layers: self.layers.clone(),
+            base: self.base,
+            top: self.top,
+            root: self.root,
+        }
+    }
+}
+
+/// Names a batch's segment, and says what its commit wrote.
+#[derive(Debug)]
+struct Layer {
+    id: u64,
+    settled: OnceLock<Arc<Vec<PageKey>>>,
+}
+
+impl<S: Scheme> Pending<S> {
+    /// The root of the state.
+    pub const fn root(&self) -> S::Root {
+        self.root
+    }
+}
+
+/// What a commit wrote to a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitStats {
+    /// Pages and overflow rows written.
+    pub rows_written: u64,
+    /// Pages and overflow rows removed one by one.
+    pub rows_removed: u64,
+    /// Subtrees dropped as ranges.
+    pub ranges_dropped: u64,
+    /// Bytes of keys and values of the rows written: the logical size of the commit.
+    pub bytes: u64,
+}
+
+/// A pending state whose rows are in a write set: [`Tree::adopt`] it once the store took them.
+#[derive(Debug)]
+#[must_use = "the tree does not know of the commit until it adopts it"]
+pub struct Staged<S: Scheme> {
+    pending: Pending<S>,
+    rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
+    emitted: Arc<Vec<PageKey>>,
+    block: Option<BlockId>,
+    stats: CommitStats,
+}
+
+impl<S: Scheme> Staged<S> {
+    /// What the commit writes.
+    pub const fn stats(&self) -> CommitStats {
+        self.stats
+    }
+}
+
+impl<S: Scheme> Tree<S> {
+    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages that
+    /// stay in memory.
+    ///
+    /// # Errors
+    /// If the store holds a tree of another scheme under this id, one of a newer format, or damage.
+    pub fn open<N: Snapshot>(
+        scheme: S,
+        id: TreeId,
+        snapshot: &N,
+        cache_bytes: usize,
+    ) -> Result<Self, TreeError> {
+        let record = match snapshot.read(Table::Roots, &RootRecord::key(id))? {
+            Some(row) => Some(RootRecord::decode(id, &row)?),
+            None => None,
+        };
+        let (expected, generation) = (scheme.id(), record.as_ref().map_or(0, |r| r.generation));
+        if let Some(found) = record.as_ref().map(|r| r.scheme).filter(|found| *found != expected) {
+            return Err(TreeError::OtherScheme { tree: id, found, expected });
+        }
+        let space = Space { tree: id, generation };
+        let cache = Cache::new(cache_bytes);
+        let levels = Mutex::default();
+        let empty = scheme.root(None);
+        let segment = Arc::new(Segment::new());
+        let head = Head { layer: 0, commit: 0, block: None, segment, top: None, root: empty };
+        let mut tree = Self { scheme, id, space, head, cache, levels };
+        if let Some(record) = record {
+            tree.load(snapshot, &record)?;
+        }
+        Ok(tree)
+    }
+
+    fn load<N: Snapshot>(&mut self, snapshot: &N, record: &RootRecord) -> Result<(), TreeError> {
+        let key = PageKey::page(self.space, &[], 0);
+        let row = match snapshot.read(Table::Pages, key.as_bytes())? {
+            Some(row) => Some(Arc::<[u8]>::from(&*row)),
+            None => None,
+        };
+        if let Some(row) = &row {
+            unseal(key.as_bytes(), row).map_err(|what| corrupt(&key, what))?;
+        }
+        self.head = self.head_of(row)?;
+        (self.head.commit, self.head.block) = (record.commit, record.block);
+        if self.head.root.as_ref() != record.root {
+            return Err(corrupt(&key, "its root is not that of the root record"));
+        }
+        Ok(())
+    }
+
+    /// The head whose root page this is.
+    fn head_of(&self, row: Option<Arc<[u8]>>) -> Result<Head<S>, TreeError> {
+        let mut segment = Segment::new();
+        let mut top = None;
+        if let Some(row) = row {
+            let key = PageKey::page(self.space, &[], 0);
+            let at = SUM_BYTES + 1;
+            if row.get(SUM_BYTES) != Some(&(PageKind::Root as u8)) {
+                return Err(corrupt(&key, "it is no root page"));
+            }
+            let (node, _) = self.codec().node(&row, at, 0).map_err(|what| corrupt(&key, what))?;
+            let (terminal, commit) = match node {
+                NodeView::Terminal(view) => (true, view.commit),
+                NodeView::Branch(view) => (false, Some(view.commit)),
+            };
+            if commit.is_none() {
+                return Err(corrupt(&key, "its node has no commitment"));
+            }
+            let link = Link::Stored { segment: 0, page: 0, at: at as u32 };
+            top = Some(Child { link, commit, digit: 0, terminal });
+            segment.pages.push(OpenPage { key, row, stale: false });
+        }
+        let root = self.scheme.root(top.as_ref().and_then(|top| top.commit.as_ref()));
+        let segment = Arc::new(segment);
+        Ok(Head { layer: 0, commit: 0, block: None, segment, top, root })
+    }
+
+    const fn codec(&self) -> Codec<'_, S> {
+        Codec { scheme: &self.scheme }
+    }
+
+    /// The tree's id in its store.
+    pub const fn id(&self) -> TreeId {
+        self.id
+    }
+
+    /// The root of the last commit.
+    pub const fn root(&self) -> S::Root {
+        self.head.root
+    }
+
+    /// How many commits were made to the tree.
+    pub const fn commit_number(&self) -> u64 {
+        self.head.commit
+    }
+
+    /// The block whose state the last commit holds, if it was told.
+    pub const fn block(&self) -> Option<BlockId> {
+        self.head.block
+    }
+
+    /// Bytes of pages in memory.
+    pub fn resident_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Applies a batch on top of `parent`, or of the last commit, and computes the root. Nothing is
+    /// written: the answer is committed, built upon or dropped.
+    ///
+    /// `snapshot` is a view of the last commit.
+    ///
+    /// # Errors
+    /// If the tree refuses an operation, `parent` stands on an older commit, or pages are damaged.
+    pub fn prepare<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        parent: Option<&Pending<S>>,
+        batch: Batch,
+    ) -> Result<Pending<S>, TreeError> {
+        let (bytes, ops) = batch.sort(&self.scheme)?;
+        let mut pending = self.fork(parent)?;
+        if ops.is_empty() {
+            return Ok(pending);
+        }
+        let mut segment = Segment::new();
+        segment.bytes = bytes;
+        let top = self.apply(snapshot, &pending, &mut segment, &ops)?;
+        let unchanged = match (&top, &pending.top) {
+            (Some(new), Some(old)) => new.link == old.link,
+            (None, None) => true,
+            _ => false,
+        };
+        if unchanged {
+            return Ok(pending);
+        }
+        pending.top = top;
+        if let Some(top) = &mut pending.top {
+            let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+            levels.run(self.codec(), &pending.segments, &mut segment, top)?;
+        }
+        pending.root = self.scheme.root(pending.top.as_ref().and_then(|top| top.commit.as_ref()));
+        pending.segments.push(Arc::new(segment));
+        pending.layers.push(Arc::new(Layer { id: next_layer(), settled: OnceLock::new() }));
+        Ok(pending)
+    }
+
+    /// A pending state equal to its parent.
+    fn fork(&self, parent: Option<&Pending<S>>) -> Result<Pending<S>, TreeError> {
+        if let Some(parent) = parent {
+            self.standing(parent)?;
+            return Ok(parent.clone());
+        }
+        Ok(Pending {
+            segments: vec![Arc::clone(&self.head.segment)],
+            layers: Vec::new(),
+            base: (self.head.layer, self.head.commit),
+            top: self.head.top,
+            root: self.head.root,
+        })
+    }
+
+    /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
+    fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
+        let (layer, commit) = pending.base;
+        let head = &self.head;
+        let on_head = (layer, commit) == (head.layer, head.commit);
+        if on_head || pending.layers.iter().any(|layer| layer.id == head.layer) {
+            Ok(())
+        } else {
+            Err(TreeError::Stale { base: commit, head: head.commit })
+        }
+    }
+
+    /// Applies operations, reading missing pages level by level.
+    fn apply<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &Pending<S>,
+        segment: &mut Segment<S::Commit>,
+        ops: &[Op],
+    ) -> Result<Option<Child<S::Commit>>, TreeError> {
+        let given = segment.bytes.len();
+        let mut loaded = std::collections::HashMap::new();
+        loop {
+            let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
+            let open = Opener {
+                codec: self.codec(),
+                space: self.space,
+                older: &pending.segments,
+                seg: segment,
+                fetch: &fetch,
+                missing: Vec::new(),
+                path: Vec::new(),
+            };
+            let (top, mut missing) = Apply::new(open, ops).run(pending.top)?;
+            if missing.is_empty() {
+                return Ok(top);
+            }
+            missing.sort_unstable();
+            missing.dedup();
+            let rows = self.read_rows(snapshot, &missing)?;
+            loaded.extend(missing.into_iter().zip(rows));
+            segment.reset(given);
+        }
+    }
+
+    /// Reads pages that have to be there, and keeps them.
+    fn read_rows<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        keys: &[PageKey],
+    ) -> Result<Vec<Arc<[u8]>>, TreeError> {
+        let bytes: Vec<&[u8]> = keys.iter().map(PageKey::as_bytes).collect();
+        let rows = snapshot.read_many(Table::Pages, &bytes)?;
+        let mut shared = Vec::with_capacity(keys.len());
+        for (key, row) in keys.iter().zip(rows) {
+            let row =
+                row.ok_or_else(|| corrupt(key, "the page above names it, and it is missing"))?;
+            unseal(key.as_bytes(), &row).map_err(|what| corrupt(key, what))?;
+            shared.push(Arc::<[u8]>::from(&*row));
+        }
+        self.cache.put(keys.iter().cloned().zip(shared.iter().cloned().map(Some)));
+        Ok(shared)
+    }
+
+    /// Puts what a pending state would write, and the root record, into a write set that may serve
+    /// several trees. The tree stays as it is until it adopts the answer.
+    ///
+    /// # Errors
+    /// If `pending` stands on an older commit, or a page is damaged.
+    pub fn stage(
+        &self,
+        pending: &Pending<S>,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<Staged<S>, TreeError> {
+        self.standing(pending)?;
+        let settled = |layer: &Arc<Layer>| layer.settled.get().cloned();
+        let settled: Vec<_> = std::iter::once(Some(Arc::default()))
+            .chain(pending.layers.iter().map(settled))
+            .collect();
+        let stored = |key: &PageKey| self.cache.get(key);
+        let top = pending.top.as_ref();
+        let codec = self.codec();
+        let mut rows = write::rows(codec, self.space, &pending.segments, top, &settled, &stored)?;
+        if pending.top.is_none() && self.head.top.is_some() {
+            rows.deletes.push(PageKey::page(self.space, &[], 0));
+        }
+        let mut stats = CommitStats {
+            rows_written: rows.puts.len() as u64,
+            rows_removed: rows.deletes.len() as u64,
+            ranges_dropped: rows.drops.len() as u64,
+            bytes: 0,
+        };
+        let mut changes = Vec::with_capacity(rows.puts.len() + rows.deletes.len());
+        for (low, high) in rows.drops {
+            set.drop_range(Table::Pages, low, high);
+        }
+        for key in rows.deletes {
+            set.delete(Table::Pages, key.as_bytes());
+            changes.push((key, None));
+        }
+        for (key, row) in rows.puts {
+            stats.bytes += (key.as_bytes().len() + row.len()) as u64;
+            set.put(Table::Pages, key.as_bytes(), Arc::clone(&row));
+            changes.push((key, Some(row)));
+        }
+        let changed = pending.root != self.head.root || stats != CommitStats::default();
+        if changed || block != self.head.block {
+            set.put(
+                Table::Roots,
+                &RootRecord::key(self.id),
+                self.record(pending, block).encode(self.id),
+            );
+        }
+        let emitted = Arc::new(rows.emitted);
+        Ok(Staged { pending: pending.clone(), rows: changes, emitted, block, stats })
+    }
+
+    fn record(&self, pending: &Pending<S>, block: Option<BlockId>) -> RootRecord {
+        RootRecord {
+            version: VERSION,
+            scheme: self.scheme.id(),
+            generation: self.space.generation,
+            commit: self.head.commit + 1,
+            block,
+            root: pending.root.as_ref().to_vec(),
+        }
+    }
+
+    /// Takes up a commit once the store has it.
+    pub fn adopt(&mut self, staged: Staged<S>) {
+        let Staged { pending, rows, emitted, block, .. } = staged;
+        let root_key = PageKey::page(self.space, &[], 0);
+        let commit = self.head.commit + 1;
+        let root_row = rows.iter().find(|(key, _)| *key == root_key);
+        if let Some((_, row)) = root_row {
+            self.head = self.head_of(row.clone()).expect("a root page that was just written");
+        }
+        self.cache.put(rows);
+        self.head.commit = commit;
+        self.head.block = block;
+        if let Some((last, older)) = pending.layers.split_last() {
+            self.head.layer = last.id;
+            for layer in older {
+                layer.settled.get_or_init(Arc::default);
+            }
+            last.settled.get_or_init(|| emitted);
+        }
+    }
+
+    /// Writes a pending state to the store and takes it up: one durable commit of this tree alone.
+    ///
+    /// # Errors
+    /// As [`Tree::stage`], or if the store fails; then nothing has changed.
+    pub fn commit<P: PageStore>(
+        &mut self,
+        store: &P,
+        pending: &Pending<S>,
+        block: Option<BlockId>,
+    ) -> Result<CommitStats, TreeError> {
+        let mut set = WriteSet::new();
+        let staged = self.stage(pending, block, &mut set)?;
+        let stats = staged.stats();
+        if !set.is_empty() {
+            set.sort();
+            store.commit(&set)?;
+            self.adopt(staged);
+        }
+        Ok(stats)
+    }
+
+    /// The value of a key in `state`, or in the last commit.
+    ///
+    /// # Errors
+    /// If a page is damaged or cannot be read.
+    pub fn get<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        key: &[u8],
+    ) -> Result<Option<Value>, TreeError> {
+        let fetch = |key: &PageKey| self.fetch(snapshot, key);
+        let (segments, top) = self.state(state);
+        let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
+        reader.get(top, key)
+    }
+
+    fn fetch<N: Snapshot>(&self, snapshot: &N, key: &PageKey) -> Result<Arc<[u8]>, TreeError> {
+        match self.cache.get(key) {
+            Some(row) => Ok(row),
+            None => Ok(self.read_rows(snapshot, std::slice::from_ref(key))?.remove(0)),
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the two halves of one state")]
+    fn state<'a>(
+        &'a self,
+        state: Option<&'a Pending<S>>,
+    ) -> (&'a [Arc<Segment<S::Commit>>], Option<&'a Child<S::Commit>>) {
+        match state {
+            Some(state) => (&state.segments, state.top.as_ref()),
+            None => (std::slice::from_ref(&self.head.segment), self.head.top.as_ref()),
+        }
+    }
+
+    /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # for key in ["cat", "doe", "dog"] { batch.put(key.as_bytes(), b"x"); }
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let snapshot = store.snapshot()?;
+    /// let mut prefix = tree.entries(&snapshot, Some(&pending), b"do");
+    /// assert_eq!(prefix.next().unwrap()?.key, b"doe");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn entries<'a, N: Snapshot>(
+        &'a self,
+        snapshot: &'a N,
+        state: Option<&'a Pending<S>>,
+        start: &[u8],
+    ) -> Entries<'a, S, N> {
+        let (segments, top) = self.state(state);
+        let fetch =
+            |_: &PageKey| -> Result<Arc<[u8]>, TreeError> { unreachable!("nothing is read yet") };
+        let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
+        let walk = Walk::new(&reader, top, start);
+        Entries { tree: self, snapshot, segments, walk, failed: false }
+    }
+
+    /// The bounds of the tree's rows in [`Table::Pages`]: the lower inclusive, the upper exclusive.
+    pub fn page_range(&self) -> (Vec<u8>, Vec<u8>) {
+        whole(self.space)
+    }
+}
+
+/// Entries in order of keys: see [`Tree::entries`]. After an error there are no more.
+#[derive(Debug)]
+pub struct Entries<'a, S: Scheme, N> {
+    tree: &'a Tree<S>,
+    snapshot: &'a N,
+    segments: &'a [Arc<Segment<S::Commit>>],
+    walk: Walk,
+    failed: bool,
+}
+
+impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
+    type Item = Result<Entry, TreeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let fetch = |key: &PageKey| self.tree.fetch(self.snapshot, key);
+        let (codec, space) = (self.tree.codec(), self.tree.space);
+        let reader = Reader { codec, space, segments: self.segments, fetch: &fetch };
+        let next = self.walk.next(&reader);
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+fn next_layer() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
