@@ -100,6 +100,10 @@ impl PageKey {
             high.truncate(base);
             high[base - 1] += 1;
         }
+        // An ancestor's key may be this bound without its trailing zeros.
+        while high.len() > base && high.ends_with(&[0]) {
+            high.pop();
+        }
         Some((low, high))
     }
 
