@@ -179,7 +179,8 @@ impl<'a, S: Scheme> Apply<'a, S> {
             return Ok(Some(if gone { Outcome::Gone } else { Outcome::Same }));
         }
         let pages = first_page..self.open.seg.pages.len();
-        let at = At { depth, digit, ops, pages, existed };
+        let cleared = existed && looked.is_none();
+        let at = At { depth, digit, ops, pages, existed, cleared };
         match looked {
             None => self.build(at),
             Some((child, Looked::Terminal { suffix, payload, owned })) => {
@@ -415,7 +416,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         mut value: Option<Place>,
     ) -> Result<Option<Outcome<S::Commit>>, Halt> {
         let mut ops = at.ops;
-        let mut changed = false;
+        let mut changed = at.cleared;
         if self.digits(ops.start) == fork {
             let op = self.ops[ops.start];
             ops.start += 1;
@@ -423,11 +424,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
             match op.kind {
                 OpKind::Put(new) => {
                     let new = Place::in_segment(self.open.here(), new);
-                    changed = value.is_none_or(|old| chain.bytes(old) != chain.bytes(new));
-                    value = if changed { Some(new) } else { value };
+                    let differs = value.is_none_or(|old| chain.bytes(old) != chain.bytes(new));
+                    changed |= differs;
+                    value = if differs { Some(new) } else { value };
                 }
                 _ => {
-                    changed = value.is_some();
+                    changed |= value.is_some();
                     value = None;
                 }
             }
@@ -509,22 +511,17 @@ impl<'a, S: Scheme> Apply<'a, S> {
             let share = frame.ops.start
                 ..frame.ops.start + self.ops[frame.ops.clone()].partition_point(same);
             frame.ops.start = share.end;
-            let mut child = None;
-            if old.start < old.end && self.old[old.start].digit == digit {
-                // Groups nest, each cut at more bits than the one around it.
-                while let Link::Group { bits } = self.old[old.start].link {
-                    match self.open_group(path, fork, digit, bits, (out, old.clone())) {
-                        Ok(()) => frame.groups.push(self.open.seg.pages.len() - 1),
-                        Err(Halt::Missing) => {
-                            self.out.push(self.old[old.start]);
-                            old.start += 1;
-                            continue 'child;
-                        }
-                        Err(Halt::Failed(error)) => return Err(error),
-                    }
+            // A child in a group, and a new one that belongs into a group, need all of its children.
+            while let Some((digit, bits)) = group_of::<S>(&self.out[out..], &self.old[old.clone()], digit)
+            {
+                match self.open_group(path, fork, digit, bits, (out, old.clone())) {
+                    Ok(()) => frame.groups.push(self.open.seg.pages.len() - 1),
+                    Err(Halt::Missing) => continue 'child,
+                    Err(Halt::Failed(error)) => return Err(error),
                 }
-                child = Some(self.old[old.start]);
             }
+            let next = self.old[old.clone()].first().copied();
+            let child = next.filter(|child| child.digit == digit);
             // The frame waits on the stack while its child is visited.
             self.frames.push(frame);
             let Some(outcome) = self.visit(child, fork + 1, digit, share)? else {
@@ -871,7 +868,10 @@ struct At {
     digit: u8,
     ops: Range<usize>,
     pages: Range<usize>,
+    /// Whether there was anything here before.
     existed: bool,
+    /// Whether a prefix deletion of the same batch removed it.
+    cleared: bool,
 }
 
 /// How far a prefix deletion reaches.
@@ -879,6 +879,22 @@ enum Reach {
     Covers,
     Misses,
     Below,
+}
+
+/// The group, not opened yet, that a digit belongs to: one of its children, and its bits. Children of a
+/// group are neighbours, so it shows on one side of the digit or the other.
+fn group_of<S: Scheme>(
+    before: &[Child<S::Commit>],
+    after: &[Child<S::Commit>],
+    digit: u8,
+) -> Option<(u8, u8)> {
+    before.last().into_iter().chain(after.first()).find_map(|child| match child.link {
+        Link::Group { bits } => {
+            let rest = S::DIGIT_BITS - bits;
+            (child.digit >> rest == digit >> rest).then_some((child.digit, bits))
+        }
+        _ => None,
+    })
 }
 
 fn suffix_digit<S: Scheme>(open: &Opener<'_, S>, piece: &Piece, index: usize) -> u8 {

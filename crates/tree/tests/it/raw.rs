@@ -1,0 +1,201 @@
+//! The trie over raw keys against the textbook.
+
+use proptest::prelude::*;
+use spinney_tree::mpt::{Mpt, reference};
+use spinney_tree::{Batch, TreeError};
+
+use crate::model::{Bench, Entries, Op, apply};
+
+/// Keys that share long prefixes, begin one another, and collide often.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop::sample::select(vec![0x00u8, 0x01, 0x10, 0x11, 0x81, 0xff]);
+    prop_oneof![
+        4 => prop::collection::vec(byte.clone(), 0..5),
+        // Like digests: alike in all but a few places.
+        6 => (byte.clone(), byte.clone(), byte.clone()).prop_map(|(a, b, c)| {
+            let mut key = vec![0x5a; 32];
+            (key[0], key[1], key[16]) = (a, b, c);
+            key
+        }),
+        4 => any::<u16>().prop_map(|n| [n.to_be_bytes().to_vec(), vec![n as u8; 30]].concat()),
+        // Long skips, and paths beyond what a row's key holds in full.
+        1 => (prop::sample::select(vec![100usize, 700, 1_010, 1_100, 8_192]), byte.clone(), byte)
+            .prop_map(|(len, a, b)| {
+                let mut key = vec![0x33; len];
+                (key[len / 2], key[len - 1]) = (a, b);
+                key
+            }),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => prop::collection::vec(any::<u8>(), 1..40),
+        3 => (any::<u8>(), 60usize..130).prop_map(|(byte, len)| vec![byte; len]),
+        1 => (any::<u8>(), prop::sample::select(vec![0usize, 250, 300, 840, 900, 2_000, 9_000]))
+            .prop_map(|(byte, len)| vec![byte; len]),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (key(), value()).prop_map(|(key, value)| Op::Put(key, value)),
+        4 => key().prop_map(Op::Delete),
+        1 => (key(), 0usize..4).prop_map(|(key, len)| Op::Clear(key[..len.min(key.len())].to_vec())),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Round {
+    ops: Vec<Op>,
+    /// Stack on the last pending state rather than commit it first.
+    stack: bool,
+    /// Prepare this beside it, and drop it.
+    beside: Vec<Op>,
+    reopen: bool,
+}
+
+fn round(size: usize) -> impl Strategy<Value = Round> {
+    let ops = prop::collection::vec(op(), 0..size);
+    let beside = prop::collection::vec(op(), 0..4);
+    let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.2));
+    (ops, beside, flags).prop_map(|(ops, beside, (stack, reopen))| Round {
+        ops,
+        stack,
+        beside,
+        reopen,
+    })
+}
+
+fn run(rounds: &[Round], cache_bytes: usize) {
+    let mut bench = Bench::new(Mpt, cache_bytes);
+    let mut pending = None;
+    for round in rounds {
+        let next = bench.prepare(pending.as_ref(), &round.ops);
+        let dropped = bench.prepare(pending.as_ref(), &round.beside);
+        let mut beside = bench.entries.clone();
+        apply(&round.beside, &mut beside);
+        assert_eq!(dropped.root(), reference::root(&beside), "a state beside");
+        apply(&round.ops, &mut bench.entries);
+        assert_eq!(next.root(), reference::root(&bench.entries), "a pending root");
+        if round.stack {
+            bench.check_entries(Some(&next), &bench.entries);
+            pending = Some(next);
+            continue;
+        }
+        bench.tree.commit(&bench.store, &next, None).unwrap();
+        pending = None;
+        if round.reopen {
+            bench.reopen(cache_bytes);
+        }
+        bench.check(&reference::root(&bench.entries));
+    }
+}
+
+proptest! {
+    // Ten batches a case: PROPTEST_CASES=10000 makes the long run of 100,000.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_equals_the_textbook_and_a_rebuild(
+        rounds in prop::collection::vec(round(24), 10),
+        small in any::<bool>(),
+    ) {
+        run(&rounds, if small { 1 } else { 1 << 30 });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn large_batches_equal_the_textbook_and_a_rebuild(
+        rounds in prop::collection::vec(round(1_500), 4),
+    ) {
+        run(&rounds, 1 << 30);
+    }
+}
+
+#[test]
+fn nothing_changed_writes_nothing_and_one_leaf_writes_one_path() {
+    let mut bench = Bench::new(Mpt, 1 << 30);
+    let key = |i: u32| [&spinney_hash::keccak256(&i.to_be_bytes())[..]].concat();
+    let ops: Vec<_> = (0..20_000).map(|i| Op::Put(key(i), vec![7; 78])).collect();
+    let pending = bench.prepare(None, &ops);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    let same = bench.prepare(None, &ops[..100]);
+    let stats = bench.tree.commit(&bench.store, &same, None).unwrap();
+    assert_eq!(stats, Default::default());
+    let absent =
+        bench.prepare(None, &[Op::Delete(key(20_001)), Op::Clear(vec![0x12, 0x34, 0x56, 0x78])]);
+    assert_eq!(bench.tree.commit(&bench.store, &absent, None).unwrap(), Default::default());
+    let one = bench.prepare(None, &[Op::Put(key(5), vec![8; 78])]);
+    let stats = bench.tree.commit(&bench.store, &one, None).unwrap();
+    assert!((2..=7).contains(&stats.rows_written), "{stats:?}");
+    assert_eq!((stats.rows_removed, stats.ranges_dropped), (0, 0));
+    assert!(stats.bytes < 16_000, "{stats:?}");
+}
+
+#[test]
+fn two_operations_on_one_key_are_refused() {
+    let bench = Bench::new(Mpt, 1 << 20);
+    let mut batch = Batch::new();
+    batch.put(b"doe", b"reindeer");
+    batch.delete(b"doe");
+    let refused = bench.tree.prepare(&bench.snapshot(), None, batch).unwrap_err();
+    assert!(matches!(refused, TreeError::Duplicate { ref key } if key == b"doe"), "{refused}");
+    assert_eq!(refused.to_string(), "two operations on key 0x646f65 in one batch");
+}
+
+#[test]
+fn a_key_too_long_is_refused() {
+    let bench = Bench::new(Mpt, 1 << 20);
+    let mut batch = Batch::new();
+    batch.put(&[1; 8_193], b"x");
+    let refused = bench.tree.prepare(&bench.snapshot(), None, batch).unwrap_err();
+    assert!(matches!(refused, TreeError::KeyTooLong { got: 8_193, .. }), "{refused}");
+}
+
+#[test]
+fn a_state_on_an_older_commit_is_stale() {
+    let mut bench = Bench::new(Mpt, 1 << 20);
+    let a = bench.prepare(None, &[Op::Put(vec![1], vec![1])]);
+    let b = bench.prepare(None, &[Op::Put(vec![2], vec![2])]);
+    let above = bench.prepare(Some(&a), &[Op::Put(vec![3], vec![3])]);
+    bench.tree.commit(&bench.store, &a, None).unwrap();
+    let refused = bench.tree.commit(&bench.store, &b, None).unwrap_err();
+    assert!(matches!(refused, TreeError::Stale { base: 0, head: 1 }), "{refused}");
+    bench.tree.commit(&bench.store, &above, None).unwrap();
+    bench.entries = Entries::from([(vec![1], vec![1]), (vec![3], vec![3])]);
+    bench.check(&reference::root(&bench.entries));
+}
+
+#[test]
+fn chains_of_prefixes_need_no_deep_stack() {
+    let check = || {
+        let mut bench = Bench::new(Mpt, 1 << 30);
+        let long: Vec<u8> = (0..8_192).map(|i| (i * 7) as u8).collect();
+        let ops: Vec<_> =
+            (1..=long.len()).map(|len| Op::Put(long[..len].to_vec(), vec![1; 3])).collect();
+        let pending = bench.prepare(None, &ops);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        let full = bench.tree.root();
+        bench.reopen(1 << 30);
+        assert_eq!(bench.tree.root(), full);
+        let deletes: Vec<_> =
+            (2..=long.len()).map(|len| Op::Delete(long[..len].to_vec())).collect();
+        let pending = bench.prepare(None, &deletes);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        bench.entries = Entries::from([(long[..1].to_vec(), vec![1; 3])]);
+        bench.check(&reference::root(&bench.entries));
+        let pending = bench.prepare(None, &ops);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        assert_eq!(bench.tree.root(), full);
+        let pending = bench.prepare(None, &[Op::Clear(long[..3].to_vec())]);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        bench.entries = (1..3).map(|len| (long[..len].to_vec(), vec![1; 3])).collect();
+        bench.check(&reference::root(&bench.entries));
+    };
+    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(check).unwrap();
+    thread.join().unwrap();
+}

@@ -1,0 +1,188 @@
+//! The state trie as one path space against the textbook.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use spinney_tree::mpt::{MptState, account_value, reference, slot_value};
+use spinney_tree::{Batch, TreeError};
+
+use crate::model::{Bench, Entries, Op, apply};
+
+/// What a batch does to an account.
+#[derive(Clone, Debug)]
+enum Act {
+    Write(u8, u8, Vec<(u8, u8)>),
+    Fresh(u8, u8, Vec<(u8, u8)>),
+    Delete(u8),
+}
+
+fn account_key(account: u8) -> Vec<u8> {
+    // Few accounts, some of whose paths share many nibbles.
+    let mut key = vec![0x5a; 32];
+    (key[0], key[15], key[31]) = (account & 0x30, account & 3, account & 0xc0);
+    key
+}
+
+fn slot_key(account: u8, slot: u8) -> Vec<u8> {
+    let digest = if slot < 128 {
+        spinney_hash::keccak256(&[slot]).to_vec()
+    } else {
+        let mut near = vec![0xa5; 32];
+        (near[3], near[31]) = (slot & 7, slot & 0x70);
+        near
+    };
+    [account_key(account), digest].concat()
+}
+
+fn value(nonce: u8) -> Vec<u8> {
+    let mut balance = [0; 32];
+    balance[32 - usize::from(nonce % 32)..].fill(nonce);
+    account_value(u64::from(nonce) << (nonce % 50), &balance, &[nonce; 32])
+}
+
+fn word(value: u8) -> Vec<u8> {
+    let mut word = [0; 32];
+    word[31 - usize::from(value % 32)] = value;
+    slot_value(&word)
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let slots = prop::collection::vec((any::<u8>(), 0u8..4), 0..12);
+    prop_oneof![
+        6 => (any::<u8>(), any::<u8>(), slots.clone()).prop_map(|(a, n, s)| Act::Write(a, n, s)),
+        1 => (any::<u8>(), any::<u8>(), slots).prop_map(|(a, n, s)| Act::Fresh(a, n, s)),
+        2 => any::<u8>().prop_map(Act::Delete),
+    ]
+}
+
+/// At most one act an account, as operations on an existing state.
+fn ops(acts: &[Act], entries: &Entries) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let last: BTreeMap<_, _> = acts
+        .iter()
+        .map(|act| match act {
+            Act::Write(a, ..) | Act::Fresh(a, ..) | Act::Delete(a) => (account_key(*a), act),
+        })
+        .collect();
+    for (key, act) in last {
+        let slots = |a: u8, slots: &[(u8, u8)]| {
+            let put = |&(slot, v): &(u8, u8)| Op::Put(slot_key(a, slot), word(v));
+            slots.iter().map(put).collect::<Vec<_>>()
+        };
+        match act {
+            // Slots alone, where the account exists: it has to be committed anew all the same.
+            Act::Write(a, n, s) if n % 2 == 0 && entries.contains_key(&key) => {
+                ops.extend(slots(*a, s))
+            }
+            Act::Write(a, n, s) => {
+                ops.push(Op::Put(key, value(*n)));
+                ops.extend(slots(*a, s));
+            }
+            Act::Fresh(a, n, s) => {
+                ops.push(Op::Clear(key.clone()));
+                ops.push(Op::Put(key, value(*n)));
+                ops.extend(slots(*a, s));
+            }
+            // Both ways to delete an account take its storage along.
+            Act::Delete(a) if a % 2 == 0 => ops.push(Op::Clear(key)),
+            Act::Delete(_) => ops.push(Op::Delete(key)),
+        }
+    }
+    ops
+}
+
+fn apply_state(ops: &[Op], entries: &mut Entries) {
+    let owners = ops.iter().filter_map(|op| match op {
+        Op::Delete(key) if key.len() == 32 => Some(Op::Clear(key.clone())),
+        _ => None,
+    });
+    let ops: Vec<_> = ops.iter().cloned().chain(owners).collect();
+    apply(&ops, entries);
+}
+
+fn textbook(entries: &Entries) -> [u8; 32] {
+    let mut accounts: BTreeMap<Vec<u8>, reference::Account> = BTreeMap::new();
+    for (key, value) in entries {
+        let account = accounts.entry(key[..32].to_vec()).or_default();
+        if key.len() == 32 {
+            account.value = value.clone();
+        } else {
+            account.storage.insert(key[32..].to_vec(), value.clone());
+        }
+    }
+    reference::state_root(&accounts)
+}
+
+proptest! {
+    #[test]
+    fn any_history_of_accounts_equals_the_textbook_and_a_rebuild(
+        rounds in prop::collection::vec((prop::collection::vec(act(), 0..10), 0u8..10), 10),
+    ) {
+        let mut bench = Bench::new(MptState, 1 << 30);
+        let mut pending = None;
+        for (acts, chance) in &rounds {
+            let ops = ops(acts, &bench.entries);
+            let next = bench.prepare(pending.as_ref(), &ops);
+            apply_state(&ops, &mut bench.entries);
+            prop_assert_eq!(next.root(), textbook(&bench.entries));
+            if *chance < 3 {
+                pending = Some(next);
+                continue;
+            }
+            bench.tree.commit(&bench.store, &next, None).unwrap();
+            pending = None;
+            if *chance < 6 {
+                bench.reopen(if *chance < 5 { 1 } else { 1 << 30 });
+            }
+            bench.check(&textbook(&bench.entries));
+        }
+    }
+}
+
+#[test]
+fn a_large_storage_goes_with_its_account() {
+    let mut bench = Bench::new(MptState, 1 << 30);
+    let slot =
+        |i: u32| [account_key(1), spinney_hash::keccak256(&i.to_be_bytes()).to_vec()].concat();
+    let mut ops = vec![Op::Put(account_key(1), value(1)), Op::Put(account_key(0x10), value(2))];
+    ops.extend((0..3_000).map(|i| Op::Put(slot(i), word(9))));
+    let pending = bench.prepare(None, &ops);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    apply_state(&ops, &mut bench.entries);
+    bench.check(&textbook(&bench.entries));
+    bench.reopen(1);
+    let ops = [Op::Delete(account_key(1))];
+    let pending = bench.prepare(None, &ops);
+    let stats = bench.tree.commit(&bench.store, &pending, None).unwrap();
+    assert_eq!(stats.ranges_dropped, 2, "{stats:?}");
+    assert_eq!(stats.rows_written, 1, "{stats:?}");
+    apply_state(&ops, &mut bench.entries);
+    bench.check(&textbook(&bench.entries));
+}
+
+#[test]
+fn storage_without_an_account_is_refused() {
+    let bench = Bench::new(MptState, 1 << 20);
+    let mut batch = Batch::new();
+    batch.put(&slot_key(1, 1), &word(1));
+    let refused = bench.tree.prepare(&bench.snapshot(), None, batch).unwrap_err();
+    assert!(matches!(refused, TreeError::Ownerless { owner_bytes: 32, .. }), "{refused}");
+}
+
+#[test]
+fn malformed_accounts_and_slots_are_refused() {
+    let bench = Bench::new(MptState, 1 << 20);
+    for (key, value) in [
+        (vec![1; 31], value(1)),
+        (vec![1; 65], word(1)),
+        (vec![1; 32], vec![]),
+        (vec![1; 32], vec![0; 34]),
+        (vec![1; 64], vec![0]),
+        (vec![1; 64], vec![0x81, 0x05]),
+    ] {
+        let mut batch = Batch::new();
+        batch.put(&key, &value);
+        let refused = bench.tree.prepare(&bench.snapshot(), None, batch).unwrap_err();
+        assert!(matches!(refused, TreeError::Refused { .. }), "{refused}");
+    }
+}
