@@ -612,7 +612,13 @@ impl<'a, S: Scheme> Apply<'a, S> {
         let lifted = self.try_lift(path, fork, index, frame);
         match lifted {
             Ok(child) => Ok(Outcome::Now(child)),
-            Err(Halt::Missing) => Ok(Outcome::Now(self.out[index])),
+            Err(Halt::Missing) => {
+                // This pass is thrown away. A stand-in keeps frames above from looking into the child
+                // at a depth that is not its own.
+                let stand_in = self.open.seg.push_bytes(&[]);
+                let nothing = Place::in_segment(self.open.here(), stand_in);
+                Ok(self.make_terminal(stand_in, 0, frame.digit, nothing, None))
+            }
             Err(Halt::Failed(error)) => Err(error),
         }
     }
