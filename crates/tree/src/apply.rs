@@ -512,7 +512,8 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 ..frame.ops.start + self.ops[frame.ops.clone()].partition_point(same);
             frame.ops.start = share.end;
             // A child in a group, and a new one that belongs into a group, need all of its children.
-            while let Some((digit, bits)) = group_of::<S>(&self.out[out..], &self.old[old.clone()], digit)
+            while let Some((digit, bits)) =
+                group_of::<S>(&self.out[out..], &self.old[old.clone()], digit)
             {
                 match self.open_group(path, fork, digit, bits, (out, old.clone())) {
                     Ok(()) => frame.groups.push(self.open.seg.pages.len() - 1),

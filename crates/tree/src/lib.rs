@@ -26,6 +26,7 @@
 mod apply;
 mod batch;
 mod cache;
+mod check;
 mod digits;
 mod error;
 mod image;
@@ -43,6 +44,7 @@ mod tree;
 mod write;
 
 pub use batch::Batch;
+pub use check::Finding;
 pub use digits::Run;
 pub use error::TreeError;
 pub use memory::{MemorySnapshot, MemoryStore};

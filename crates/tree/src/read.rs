@@ -48,13 +48,16 @@ impl PartialEq<[u8]> for Value {
     }
 }
 
-/// A key and its value.
+/// A key, its value, and the commitment of what it owns.
 #[derive(Clone, Debug)]
-pub struct Entry {
+#[non_exhaustive]
+pub struct Entry<C> {
     /// The key.
     pub key: Vec<u8>,
     /// Its value.
     pub value: Value,
+    /// The commitment of the subtree of the keys that it owns, if it owns any.
+    pub owned: Option<C>,
 }
 
 /// Where a node is, on the way down.
@@ -399,22 +402,22 @@ struct Ahead {
 
 /// What a walk meets, in order of keys.
 #[derive(Debug)]
-enum Pending {
+enum Pending<C> {
     Node(Ahead),
-    Entry(Entry),
+    Entry(Entry<C>),
 }
 
 /// Walks the entries from `start` on, in order of keys, with an explicit stack.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    stack: Vec<Pending>,
+pub(crate) struct Walk<C> {
+    stack: Vec<Pending<C>>,
     start: Vec<u8>,
 }
 
-impl Walk {
-    pub(crate) fn new<S: Scheme>(
+impl<C: Copy> Walk<C> {
+    pub(crate) fn new<S: Scheme<Commit = C>>(
         reader: &Reader<'_, S>,
-        root: Option<&Child<S::Commit>>,
+        root: Option<&Child<C>>,
         start: &[u8],
     ) -> Self {
         let top =
@@ -423,10 +426,10 @@ impl Walk {
     }
 
     /// The next entry that is not before the start.
-    pub(crate) fn next<S: Scheme>(
+    pub(crate) fn next<S: Scheme<Commit = C>>(
         &mut self,
         reader: &Reader<'_, S>,
-    ) -> Result<Option<Entry>, TreeError> {
+    ) -> Result<Option<Entry<C>>, TreeError> {
         while let Some(top) = self.stack.pop() {
             match top {
                 Pending::Entry(entry) if entry.key >= self.start => return Ok(Some(entry)),
@@ -453,17 +456,22 @@ impl Walk {
         path[whole] & mask < self.start[whole] & mask
     }
 
-    fn expand<S: Scheme>(&mut self, reader: &Reader<'_, S>, node: Ahead) -> Result<(), TreeError> {
+    fn expand<S: Scheme<Commit = C>>(
+        &mut self,
+        reader: &Reader<'_, S>,
+        node: Ahead,
+    ) -> Result<(), TreeError> {
         let width = Reader::<S>::WIDTH;
         let Ahead { at, mut path, depth } = node;
         width.truncate(&mut path, depth);
         match reader.expand(at, path, depth)? {
             Expanded::Terminal { key, value, owned } => {
-                if let Some(at) = owned {
+                let commit = owned.as_ref().map(|owned| owned.1);
+                if let Some((at, _)) = owned {
                     let depth = width.count(&key);
                     self.stack.push(Pending::Node(Ahead { at, path: key.clone(), depth }));
                 }
-                self.stack.push(Pending::Entry(Entry { key, value }));
+                self.stack.push(Pending::Entry(Entry { key, value, owned: commit }));
             }
             Expanded::Branch { path, fork, value, children } => {
                 for (digit, at) in children.into_iter().rev() {
@@ -475,7 +483,7 @@ impl Walk {
                     }
                 }
                 if let Some(value) = value {
-                    self.stack.push(Pending::Entry(Entry { key: path, value }));
+                    self.stack.push(Pending::Entry(Entry { key: path, value, owned: None }));
                 }
             }
         }
@@ -484,13 +492,18 @@ impl Walk {
 }
 
 /// A node with all that hangs below it by one step.
-enum Expanded {
-    Terminal { key: Vec<u8>, value: Value, owned: Option<At> },
+enum Expanded<C> {
+    Terminal { key: Vec<u8>, value: Value, owned: Option<(At, C)> },
     Branch { path: Vec<u8>, fork: usize, value: Option<Value>, children: Vec<(u8, At)> },
 }
 
 impl<S: Scheme> Reader<'_, S> {
-    fn expand(&self, at: At, mut path: Vec<u8>, depth: usize) -> Result<Expanded, TreeError> {
+    fn expand(
+        &self,
+        at: At,
+        mut path: Vec<u8>,
+        depth: usize,
+    ) -> Result<Expanded<S::Commit>, TreeError> {
         let (page, row, at) = match at {
             At::Made { segment, node } => return self.expand_made(segment, node),
             At::Row { key, row, at } => (key, row, at),
@@ -498,8 +511,13 @@ impl<S: Scheme> Reader<'_, S> {
         let (node, _) = self.codec.node(&row, at, depth).map_err(|what| corrupt(&page, what))?;
         match node {
             NodeView::Terminal(view) => {
-                let owned = |at| At::Row { key: page.clone(), row: Arc::clone(&row), at };
-                let owned = view.owned.map(owned);
+                let owned = match view.owned {
+                    Some(at) => {
+                        let commit = self.owned_commit(&page, &row, at)?;
+                        Some((At::Row { key: page.clone(), row: Arc::clone(&row), at }, commit))
+                    }
+                    None => None,
+                };
                 let value = match view.body {
                     TerminalBody::Inline { suffix, payload } => {
                         suffix.extend(&mut path, 0);
@@ -532,13 +550,25 @@ impl<S: Scheme> Reader<'_, S> {
         }
     }
 
-    fn expand_made(&self, segment: u32, node: u32) -> Result<Expanded, TreeError> {
+    /// What an owned item commits to: it always says.
+    fn owned_commit(&self, page: &PageKey, row: &[u8], at: usize) -> Result<S::Commit, TreeError> {
+        let owner = S::OWNER.expect("the codec refuses owned items in a tree without owners");
+        let start = owner.bytes * Self::WIDTH.per_byte();
+        let (node, _) = self.codec.node(row, at, start).map_err(|what| corrupt(page, what))?;
+        let commit = match node {
+            NodeView::Terminal(view) => view.commit,
+            NodeView::Branch(view) => Some(view.commit),
+        };
+        commit.ok_or_else(|| corrupt(page, "an owned node has no commitment"))
+    }
+
+    fn expand_made(&self, segment: u32, node: u32) -> Result<Expanded<S::Commit>, TreeError> {
         let home = &self.segments[segment as usize];
         match &home.nodes[node as usize].body {
             Body::Terminal(terminal) => Ok(Expanded::Terminal {
                 key: home.bytes[terminal.key.range()].to_vec(),
                 value: self.made_value(terminal.payload),
-                owned: terminal.owned.map(|child| self.child(&child)),
+                owned: terminal.owned.map(|child| (self.child(&child), child.commit())),
             }),
             Body::Branch(branch) => {
                 let mut path = home.bytes[branch.path.range()].to_vec();
@@ -548,7 +578,12 @@ impl<S: Scheme> Reader<'_, S> {
         }
     }
 
-    fn expand_fork(&self, body: &Fork, path: Vec<u8>, fork: usize) -> Result<Expanded, TreeError> {
+    fn expand_fork(
+        &self,
+        body: &Fork,
+        path: Vec<u8>,
+        fork: usize,
+    ) -> Result<Expanded<S::Commit>, TreeError> {
         let value = self.fork_value(body, &path, fork)?;
         let mut children = Vec::new();
         match body {

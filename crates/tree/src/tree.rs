@@ -542,6 +542,20 @@ impl<S: Scheme> Tree<S> {
         Entries { tree: self, snapshot, segments, walk, failed: false }
     }
 
+    /// An empty tree of the same kind, for a store of its own.
+    pub(crate) fn sibling<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        cache_bytes: usize,
+    ) -> Result<Self, TreeError>
+    where
+        S: Clone,
+    {
+        let mut tree = Self::open(self.scheme.clone(), self.id, snapshot, cache_bytes)?;
+        tree.space = self.space;
+        Ok(tree)
+    }
+
     /// The bounds of the tree's rows in [`Table::Pages`]: the lower inclusive, the upper exclusive.
     pub fn page_range(&self) -> (Vec<u8>, Vec<u8>) {
         whole(self.space)
@@ -554,12 +568,12 @@ pub struct Entries<'a, S: Scheme, N> {
     tree: &'a Tree<S>,
     snapshot: &'a N,
     segments: &'a [Arc<Segment<S::Commit>>],
-    walk: Walk,
+    walk: Walk<S::Commit>,
     failed: bool,
 }
 
 impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
-    type Item = Result<Entry, TreeError>;
+    type Item = Result<Entry<S::Commit>, TreeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {

@@ -130,6 +130,7 @@ impl<S: Scheme + Clone> Bench<S> {
         assert_eq!(root, *expected, "root of a rebuild");
         same_rows(&pages(&self.tree, &snapshot), &fresh);
         self.check_entries(None, &self.entries);
+        assert_eq!(self.tree.check(&snapshot, |_| {}).unwrap(), []);
     }
 
     pub(crate) fn check_entries(&self, state: Option<&Pending<S>>, entries: &Entries) {
