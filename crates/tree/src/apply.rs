@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
-use crate::node::{Body, Branch, Child, Dropped, Link, Node, Place, Span, Terminal};
+use crate::node::{Body, Branch, Child, Link, Node, Place, Span, Terminal};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::Scheme;
 
@@ -66,8 +66,8 @@ enum FrameKind<C> {
 
 /// Applies operations to a tree.
 pub(crate) struct Apply<'a, S: Scheme> {
-    open: Opener<'a, S>,
-    ops: &'a [Op],
+    pub(crate) open: Opener<'a, S>,
+    pub(crate) ops: &'a [Op],
     frames: Vec<Frame<S::Commit>>,
     old: Vec<Child<S::Commit>>,
     out: Vec<Child<S::Commit>>,
@@ -191,7 +191,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// Makes the path of an operation, up to `depth`, the current one.
-    fn set_path(&mut self, op: usize, depth: usize) {
+    pub(crate) fn set_path(&mut self, op: usize, depth: usize) {
         let whole = depth.div_ceil(Opener::<S>::WIDTH.per_byte());
         let key = self.ops[op].key.range();
         self.open.path.clear();
@@ -206,7 +206,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// Continues the current path, of `depth` digits, with a piece.
-    fn extend_path(&mut self, depth: usize, piece: &Piece) {
+    pub(crate) fn extend_path(&mut self, depth: usize, piece: &Piece) {
         let mut path = std::mem::take(&mut self.open.path);
         Opener::<S>::WIDTH.truncate(&mut path, depth);
         self.open.run(piece).extend(&mut path, 0);
@@ -707,7 +707,6 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// Makes a branch of the old children from `from` on, and forgets them.
-    #[expect(clippy::too_many_arguments, reason = "all that a branch is")]
     fn make_branch(
         &mut self,
         path: Span,
@@ -775,98 +774,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// The pages that were opened for a node hold it no longer.
-    fn retire(&mut self, pages: Range<usize>) {
+    pub(crate) fn retire(&mut self, pages: Range<usize>) {
         for page in &mut self.open.seg.pages[pages] {
             page.stale = true;
         }
     }
-
-    /// Forgets a child and every row below it. `op` shares the child's first `depth` digits.
-    fn drop_child(
-        &mut self,
-        child: &Child<S::Commit>,
-        depth: usize,
-        op: usize,
-    ) -> Result<(), Halt> {
-        let key = self.ops[op].key;
-        let bits = depth * Opener::<S>::WIDTH.bits();
-        if bits / 8 < LONG_PATH_BYTES {
-            self.drop_below(key, bits);
-            return Ok(());
-        }
-        self.drop_page_by_page(*child, depth, op)
-    }
-
-    /// Notes that every row below a place goes.
-    fn drop_below(&mut self, key: Span, bits: usize) {
-        let path = self.open.seg.bytes[key.range()][..bits.div_ceil(8)].to_vec();
-        self.open.seg.dropped.push(Dropped { path, bits });
-    }
-
-    /// Below a path too long for a range of rows, each page is opened to be retired.
-    fn drop_page_by_page(
-        &mut self,
-        child: Child<S::Commit>,
-        depth: usize,
-        op: usize,
-    ) -> Result<(), Halt> {
-        let first_page = self.open.seg.pages.len();
-        self.set_path(op, depth);
-        let mut path = std::mem::take(&mut self.open.path);
-        Opener::<S>::WIDTH.truncate(&mut path, depth);
-        let mut todo = vec![(child, depth, path)];
-        let mut missing = false;
-        while let Some((child, depth, path)) = todo.pop() {
-            self.open.path = path;
-            let found = self.children_to_drop(&child, depth, &mut todo);
-            match found {
-                Ok(()) => {}
-                Err(Halt::Missing) => missing = true,
-                Err(failed) => return Err(failed),
-            }
-        }
-        self.retire(first_page..self.open.seg.pages.len());
-        if missing { Err(Halt::Missing) } else { Ok(()) }
-    }
-
-    fn children_to_drop(
-        &mut self,
-        child: &Child<S::Commit>,
-        depth: usize,
-        todo: &mut Vec<(Child<S::Commit>, usize, Vec<u8>)>,
-    ) -> Result<(), Halt> {
-        let Looked::Branch { skip, body } = self.open.look(child, depth)? else { return Ok(()) };
-        self.extend_path(depth, &skip);
-        let fork = depth + skip.digits;
-        let mut children = Vec::new();
-        self.open.children(body, fork, &mut children)?;
-        let stem = self.open.path.clone();
-        let width = Opener::<S>::WIDTH;
-        let mut index = 0;
-        while index < children.len() {
-            let child = children[index];
-            if let Link::Group { bits } = child.link {
-                self.open.path.clone_from(&stem);
-                let mut opened = Vec::new();
-                self.open.group(fork, child.digit, bits, &mut opened)?;
-                let covered = children[index..]
-                    .iter()
-                    .take_while(|c| opened.iter().any(|o| o.digit == c.digit));
-                let covered = covered.count().max(1);
-                children.splice(index..index + covered, opened);
-                continue;
-            }
-            let mut path = stem.clone();
-            width.append(&mut path, fork, child.digit);
-            todo.push((child, fork + 1, path));
-            index += 1;
-        }
-        Ok(())
-    }
 }
-
-/// Below paths of this length a subtree is one range of rows.
-const LONG_PATH_BYTES: usize = 1_000;
 
 /// What a visit is about.
 #[derive(Debug)]

@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
         if self.len == 0 {
             return;
         }
-        let shared = self.start % self.width.per_byte() != 0;
+        let shared = !self.start.is_multiple_of(self.width.per_byte());
         let from = out.len();
         self.write(out);
         if shared {

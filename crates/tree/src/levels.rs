@@ -146,7 +146,7 @@ impl<S: Scheme> Levels<S> {
         let chain = Chain { older, last: Some(seg) };
         let nodes = &self.nodes[from..to];
         self.out.clear();
-        let is_terminal = nodes[0].0 % 2 == 0;
+        let is_terminal = nodes[0].0.is_multiple_of(2);
         if is_terminal {
             let jobs = nodes.iter().map(|&(_, node)| terminal_job::<S>(chain, here, node));
             codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.out);

@@ -28,6 +28,7 @@ mod batch;
 mod cache;
 mod check;
 mod digits;
+mod drop;
 mod error;
 mod image;
 mod levels;

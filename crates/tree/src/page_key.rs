@@ -79,13 +79,13 @@ impl PageKey {
         let mut low = Self::head(space, kind).0.to_vec();
         let base = low.len();
         low.extend_from_slice(&path[..bytes]);
-        if bits % 8 != 0 {
+        if !bits.is_multiple_of(8) {
             let last = low.len() - 1;
             low[last] &= 0xff << (8 - bits % 8);
         }
         let mut high = low.clone();
         // The next path of the same length; past the last one, the next kind.
-        let step = if bits % 8 == 0 { 1 } else { 1u8 << (8 - bits % 8) };
+        let step = if bits.is_multiple_of(8) { 1 } else { 1u8 << (8 - bits % 8) };
         let mut carry = true;
         for (i, byte) in high.iter_mut().enumerate().skip(base).rev() {
             let add = if i + 1 == base + bytes { step } else { 1 };

@@ -81,12 +81,18 @@ enum Step {
     Down(At, usize),
 }
 
+/// A page's key, its bytes, and where among them its items lie.
+type Items = (PageKey, Arc<[u8]>, Range<usize>);
+
+/// How a reader comes by a page.
+pub(crate) type Fetch<'a> = dyn Fn(&PageKey) -> Result<Arc<[u8]>, TreeError> + 'a;
+
 /// Reads nodes of one state of a tree.
 pub(crate) struct Reader<'a, S: Scheme> {
     pub(crate) codec: Codec<'a, S>,
     pub(crate) space: Space,
     pub(crate) segments: &'a [Arc<Segment<S::Commit>>],
-    pub(crate) fetch: &'a dyn Fn(&PageKey) -> Result<Arc<[u8]>, TreeError>,
+    pub(crate) fetch: &'a Fetch<'a>,
 }
 
 impl<S: Scheme> Reader<'_, S> {
@@ -341,12 +347,7 @@ impl<S: Scheme> Reader<'_, S> {
         }
     }
 
-    fn group(
-        &self,
-        path: &[u8],
-        at: usize,
-        bits: u8,
-    ) -> Result<(PageKey, Arc<[u8]>, Range<usize>), TreeError> {
+    fn group(&self, path: &[u8], at: usize, bits: u8) -> Result<Items, TreeError> {
         let bits = at * Self::WIDTH.bits() + usize::from(bits);
         let (key, row) = self.page(path, bits, PageKind::Group)?;
         let range = SUM_BYTES + 1..row.len();

@@ -136,8 +136,11 @@ pub trait Snapshot {
 #[derive(Clone, Debug, Default)]
 pub struct WriteSet {
     drops: Vec<(Table, Vec<u8>, Vec<u8>)>,
-    rows: Vec<(Table, Box<[u8]>, Option<Arc<[u8]>>)>,
+    rows: Vec<Row>,
 }
+
+/// A row to write, or to remove where there is no value.
+type Row = (Table, Box<[u8]>, Option<Arc<[u8]>>);
 
 impl WriteSet {
     /// Nothing to write.

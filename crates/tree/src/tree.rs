@@ -183,10 +183,7 @@ impl<S: Scheme> Tree<S> {
 
     fn load<N: Snapshot>(&mut self, snapshot: &N, record: &RootRecord) -> Result<(), TreeError> {
         let key = PageKey::page(self.space, &[], 0);
-        let row = match snapshot.read(Table::Pages, key.as_bytes())? {
-            Some(row) => Some(Arc::<[u8]>::from(&*row)),
-            None => None,
-        };
+        let row = snapshot.read(Table::Pages, key.as_bytes())?.map(|row| Arc::<[u8]>::from(&*row));
         if let Some(row) = &row {
             unseal(key.as_bytes(), row).map_err(|what| corrupt(&key, what))?;
         }

@@ -72,7 +72,7 @@ fn ops(acts: &[Act], entries: &Entries) -> Vec<Op> {
         match act {
             // Slots alone, where the account exists: it has to be committed anew all the same.
             Act::Write(a, n, s) if n % 2 == 0 && entries.contains_key(&key) => {
-                ops.extend(slots(*a, s))
+                ops.extend(slots(*a, s));
             }
             Act::Write(a, n, s) => {
                 ops.push(Op::Put(key, value(*n)));

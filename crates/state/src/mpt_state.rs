@@ -1,0 +1,574 @@
+//! Ethereum's state in a Merkle Patricia trie over a store.
+//!
+//! Invariants:
+//! - reads see the last commit and every change applied since;
+//! - nothing reaches the store before [`State::commit`], and then all of it does in one commit: pages,
+//!   root record, code and preimages;
+//! - what was applied since a mark can be taken back, and leaves no trace.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+use spinney_tree::mpt::{
+    MptState, NodeRef, account_value, decode_account_value, decode_slot_value, slot_value,
+};
+use spinney_tree::{
+    Batch, BlockId, CommitStats, Entries, Finding, PageStore, Pending, Snapshot, StoreError, Table,
+    Tree, TreeError, TreeId, WriteSet,
+};
+
+use crate::{Account, Change, Changes, StateRead};
+
+/// The id of the Merkle Patricia trie in a store of Ethereum state.
+pub const MPT: TreeId = TreeId(1);
+
+/// How many hashed keys are remembered as having their preimage stored.
+const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
+
+/// Why the state refused or failed. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Storage was written of an account that does not exist.
+    #[error("storage of account {address}, which does not exist")]
+    NoAccount {
+        /// The account.
+        address: Address,
+    },
+    /// Code was given that is not behind its hash.
+    #[error("account {address}: code of hash {found} where {expected} is named")]
+    CodeHash {
+        /// The account.
+        address: Address,
+        /// The hash named.
+        expected: B256,
+        /// The hash of the bytes.
+        found: B256,
+    },
+    /// What a tree holds under a key is no account or no slot.
+    #[error("the tree holds 0x{bytes} where {what} belongs: the store is damaged")]
+    Malformed {
+        /// An account or a slot.
+        what: String,
+        /// The bytes found.
+        bytes: String,
+    },
+    /// The store lacks what is behind a hashed key.
+    #[error("no preimage of {hash} is stored")]
+    NoPreimage {
+        /// The hashed key.
+        hash: B256,
+    },
+    /// A tree refused or failed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+impl From<StoreError> for StateError {
+    fn from(error: StoreError) -> Self {
+        Self::Tree(error.into())
+    }
+}
+
+/// Where the time of a state goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateTimes {
+    /// Hashing addresses and slots.
+    pub key_hashing: Duration,
+    /// Applying batches and computing roots.
+    pub tree: Duration,
+    /// Cutting pages.
+    pub encode: Duration,
+    /// The store's commits.
+    pub store: Duration,
+    /// Reads of accounts, slots and code.
+    pub read: Duration,
+}
+
+/// A point to go back to: see [`State::mark`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    commit: u64,
+    pending: usize,
+    codes: usize,
+    preimages: usize,
+}
+
+/// Ethereum's state: the last commit of a store, and what was applied on top of it.
+///
+/// ```
+/// use alloy_primitives::{Address, U256};
+/// use spinney_state::{AccountChange, Change, Changes, State, StateRead};
+/// use spinney_tree::MemoryStore;
+///
+/// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+/// let rich = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
+/// let mut changes = Changes::default();
+/// changes.accounts.insert(Address::ZERO, Change::Written(rich));
+/// let root = state.apply(&changes)?;
+/// state.commit(None)?;
+/// assert_eq!(state.root(), root);
+/// assert_eq!(state.account(Address::ZERO)?.unwrap().balance, U256::from(5));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct State<P> {
+    store: P,
+    tree: Tree<MptState>,
+    pending: Vec<Pending<MptState>>,
+    codes: Vec<(B256, Bytes)>,
+    code_index: HashMap<B256, usize>,
+    preimages: Vec<(B256, Vec<u8>)>,
+    known: HashSet<B256>,
+    keep_preimages: bool,
+    times: Cell<StateTimes>,
+}
+
+impl<P: PageStore> State<P> {
+    /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the pages
+    /// kept in memory.
+    ///
+    /// # Errors
+    /// If the store holds something else, or is damaged.
+    pub fn open(store: P, cache_bytes: usize) -> Result<Self, StateError> {
+        let tree = Tree::open(MptState, MPT, &store.snapshot()?, cache_bytes)?;
+        Ok(Self {
+            store,
+            tree,
+            pending: Vec::new(),
+            codes: Vec::new(),
+            code_index: HashMap::new(),
+            preimages: Vec::new(),
+            known: HashSet::new(),
+            keep_preimages: true,
+            times: Cell::default(),
+        })
+    }
+
+    /// Whether preimages of hashed keys are stored from now on. They are unless told otherwise.
+    pub const fn keep_preimages(&mut self, keep: bool) {
+        self.keep_preimages = keep;
+    }
+
+    /// The store.
+    pub const fn store(&self) -> &P {
+        &self.store
+    }
+
+    /// The state root, of all that was applied.
+    pub fn root(&self) -> B256 {
+        self.pending.last().map_or_else(|| self.tree.root(), Pending::root).into()
+    }
+
+    /// The block of the last commit, if it was told.
+    pub const fn block(&self) -> Option<BlockId> {
+        self.tree.block()
+    }
+
+    /// Where the time went since the state was opened.
+    pub const fn times(&self) -> StateTimes {
+        self.times.get()
+    }
+
+    fn timed<T>(
+        &self,
+        part: impl FnOnce(&mut StateTimes) -> &mut Duration,
+        f: impl FnOnce() -> T,
+    ) -> T {
+        let start = Instant::now();
+        let answer = f();
+        let mut times = self.times.get();
+        *part(&mut times) += start.elapsed();
+        self.times.set(times);
+        answer
+    }
+
+    /// Applies changes on top of all applied so far, and computes the state root. Nothing is written.
+    ///
+    /// # Errors
+    /// If a change makes no sense, or the store fails. Then nothing of the changes is applied.
+    pub fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        let mark = self.mark();
+        let applied = self.try_apply(changes);
+        if applied.is_err() {
+            self.rollback(mark);
+        }
+        applied
+    }
+
+    fn try_apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        let keys = self.timed(|t| &mut t.key_hashing, || Keys::of(changes));
+        let mut batch = Batch::new();
+        for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
+            self.add_change(&mut batch, *address, change, keys)?;
+        }
+        if self.keep_preimages {
+            self.note_preimages(changes, &keys)?;
+        }
+        let snapshot = self.store.snapshot()?;
+        let pending = self
+            .timed(|t| &mut t.tree, || self.tree.prepare(&snapshot, self.pending.last(), batch))?;
+        drop(snapshot);
+        let root = pending.root();
+        self.pending.push(pending);
+        Ok(root.into())
+    }
+
+    fn add_change(
+        &mut self,
+        batch: &mut Batch,
+        address: Address,
+        change: &Change,
+        keys: &AccountKeys,
+    ) -> Result<(), StateError> {
+        let Change::Written(change) = change else {
+            batch.delete_prefix(keys.account.as_slice());
+            return Ok(());
+        };
+        let old = if change.fresh { None } else { self.account_at(keys.account)? };
+        if change.fresh {
+            batch.delete_prefix(keys.account.as_slice());
+        }
+        let empty = Account::EMPTY;
+        let base = old.unwrap_or(empty);
+        if let (Some(code), Some(expected)) = (&change.code, change.code_hash) {
+            self.add_code(address, expected, code)?;
+        }
+        let account = Account {
+            nonce: change.nonce.unwrap_or(base.nonce),
+            balance: change.balance.unwrap_or(base.balance),
+            code_hash: change.code_hash.unwrap_or(base.code_hash),
+        };
+        if old != Some(account) {
+            let value =
+                account_value(account.nonce, &account.balance.to_be_bytes(), &account.code_hash.0);
+            batch.put(keys.account.as_slice(), &value);
+        }
+        let mut key = [0; 64];
+        key[..32].copy_from_slice(keys.account.as_slice());
+        for (slot, value) in keys.slots.iter().zip(change.storage.values()) {
+            key[32..].copy_from_slice(slot.as_slice());
+            // Zero is the empty value, which deletes.
+            batch.put(&key, &slot_value(&value.to_be_bytes()));
+        }
+        Ok(())
+    }
+
+    fn add_code(
+        &mut self,
+        address: Address,
+        expected: B256,
+        code: &Bytes,
+    ) -> Result<(), StateError> {
+        let found = keccak256(code);
+        if found != expected {
+            return Err(StateError::CodeHash { address, expected, found });
+        }
+        if found != KECCAK256_EMPTY && !self.code_index.contains_key(&found) {
+            self.code_index.insert(found, self.codes.len());
+            self.codes.push((found, code.clone()));
+        }
+        Ok(())
+    }
+
+    /// Notes the preimages of keys that are written and not known to be stored.
+    fn note_preimages(&mut self, changes: &Changes, keys: &Keys) -> Result<(), StateError> {
+        let mut fresh: Vec<(B256, Vec<u8>)> = Vec::new();
+        for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
+            let Change::Written(change) = change else { continue };
+            if !self.known.contains(&keys.account) {
+                fresh.push((keys.account, address.to_vec()));
+            }
+            for (hash, slot) in keys.slots.iter().zip(change.storage.keys()) {
+                if !self.known.contains(hash) {
+                    fresh.push((*hash, slot.to_vec()));
+                }
+            }
+        }
+        fresh.sort_unstable();
+        fresh.dedup();
+        let snapshot = self.store.snapshot()?;
+        let names: Vec<&[u8]> = fresh.iter().map(|(hash, _)| hash.as_slice()).collect();
+        let stored: Vec<bool> =
+            snapshot.read_many(Table::Preimages, &names)?.iter().map(Option::is_some).collect();
+        if self.known.len() > KNOWN_PREIMAGES_MAX {
+            self.known.clear();
+        }
+        self.known.extend(fresh.iter().map(|(hash, _)| *hash));
+        let new = fresh.into_iter().zip(stored).filter(|(_, stored)| !stored);
+        self.preimages.extend(new.map(|(preimage, _)| preimage));
+        Ok(())
+    }
+
+    /// A point to go back to.
+    pub const fn mark(&self) -> Mark {
+        Mark {
+            commit: self.tree.commit_number(),
+            pending: self.pending.len(),
+            codes: self.codes.len(),
+            preimages: self.preimages.len(),
+        }
+    }
+
+    /// Takes back all that was applied since the mark. A mark from before the last commit takes back
+    /// everything applied since that commit.
+    pub fn rollback(&mut self, mark: Mark) {
+        let mark = if mark.commit == self.tree.commit_number() {
+            mark
+        } else {
+            Mark { pending: 0, codes: 0, preimages: 0, ..mark }
+        };
+        self.pending.truncate(mark.pending);
+        for (hash, _) in self.codes.drain(mark.codes.min(self.codes.len())..) {
+            self.code_index.remove(&hash);
+        }
+        for (hash, _) in self.preimages.drain(mark.preimages.min(self.preimages.len())..) {
+            self.known.remove(&hash);
+        }
+    }
+
+    /// Makes all that was applied durable, as the state of `block`, in one commit of the store.
+    ///
+    /// # Errors
+    /// If the store fails. Then nothing is committed, and what was applied still is.
+    pub fn commit(&mut self, block: Option<BlockId>) -> Result<CommitStats, StateError> {
+        let mut set = WriteSet::new();
+        let pending = match self.pending.last() {
+            Some(pending) => pending.clone(),
+            None => self.tree.prepare(&self.store.snapshot()?, None, Batch::new())?,
+        };
+        let staged =
+            self.timed(|t| &mut t.encode, || self.tree.stage(&pending, block, &mut set))?;
+        for (hash, code) in &self.codes {
+            set.put(Table::Codes, hash.as_slice(), code.to_vec());
+        }
+        for (hash, preimage) in &self.preimages {
+            set.put(Table::Preimages, hash.as_slice(), preimage.clone());
+        }
+        let stats = staged.stats();
+        if !set.is_empty() {
+            set.sort();
+            self.timed(|t| &mut t.store, || self.store.commit(&set))?;
+            self.tree.adopt(staged);
+        }
+        self.pending.clear();
+        self.codes.clear();
+        self.code_index.clear();
+        self.preimages.clear();
+        Ok(stats)
+    }
+
+    fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
+        let snapshot = self.store.snapshot()?;
+        let Some(value) = self.tree.get(&snapshot, self.pending.last(), key.as_slice())? else {
+            return Ok(None);
+        };
+        decode_account(&value).map(Some)
+    }
+
+    /// The accounts of the last commit with their storage, in order of their hashed addresses.
+    pub fn dump(&self) -> Result<Dump<'_, P>, StateError> {
+        Ok(Dump { state: self, snapshot: self.store.snapshot()? })
+    }
+
+    /// Checks the last commit, key by key and row by row: see [`Tree::check`]. `progress` is told the
+    /// keys read.
+    ///
+    /// # Errors
+    /// If the store fails. Damage is no error but a finding.
+    pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Finding>, StateError> {
+        Ok(self.tree.check(&self.store.snapshot()?, progress)?)
+    }
+}
+
+impl<P: PageStore> StateRead for State<P> {
+    type Error = StateError;
+
+    fn account(&self, address: Address) -> Result<Option<Account>, StateError> {
+        let key = self.timed(|t| &mut t.key_hashing, || keccak256(address));
+        self.timed(|t| &mut t.read, || self.account_at(key))
+    }
+
+    fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
+        let key = self.timed(
+            |t| &mut t.key_hashing,
+            || {
+                let mut key = [0; 64];
+                key[..32].copy_from_slice(keccak256(address).as_slice());
+                key[32..].copy_from_slice(keccak256(slot).as_slice());
+                key
+            },
+        );
+        self.timed(
+            |t| &mut t.read,
+            || {
+                let snapshot = self.store.snapshot()?;
+                match self.tree.get(&snapshot, self.pending.last(), &key)? {
+                    Some(value) => decode_slot(&value),
+                    None => Ok(U256::ZERO),
+                }
+            },
+        )
+    }
+
+    fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
+        if hash == KECCAK256_EMPTY {
+            return Ok(Some(Bytes::new()));
+        }
+        if let Some(&index) = self.code_index.get(&hash) {
+            return Ok(Some(self.codes[index].1.clone()));
+        }
+        self.timed(
+            |t| &mut t.read,
+            || {
+                let snapshot = self.store.snapshot()?;
+                let code = snapshot.read(Table::Codes, hash.as_slice())?;
+                Ok(code.map(|code| Bytes::copy_from_slice(&code)))
+            },
+        )
+    }
+}
+
+/// The hashed keys of a set of changes, account by account.
+struct Keys(Vec<AccountKeys>);
+
+struct AccountKeys {
+    account: B256,
+    slots: Vec<B256>,
+}
+
+impl Keys {
+    fn of(changes: &Changes) -> Self {
+        let keys = |(address, change): (&Address, &Change)| AccountKeys {
+            account: keccak256(address),
+            slots: match change {
+                Change::Deleted => Vec::new(),
+                Change::Written(change) => change.storage.keys().map(keccak256).collect(),
+            },
+        };
+        Self(changes.accounts.iter().map(keys).collect())
+    }
+}
+
+/// The content of a state: see [`State::dump`].
+#[derive(Debug)]
+pub struct Dump<'a, P: PageStore> {
+    state: &'a State<P>,
+    snapshot: P::Snapshot<'a>,
+}
+
+/// An account of a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DumpedAccount {
+    /// The Keccak-256 digest of its address.
+    pub key: B256,
+    /// Its address.
+    pub address: Address,
+    /// Nonce, balance and code hash.
+    pub account: Account,
+    /// The root of its storage.
+    pub storage_root: B256,
+    /// Its code.
+    pub code: Bytes,
+    /// Its slots that are not zero, in order of their hashes.
+    pub storage: Vec<(B256, U256)>,
+}
+
+impl<P: PageStore> Dump<'_, P> {
+    /// The accounts, in order of their hashed addresses. An account's storage is held in memory.
+    pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
+        let entries = self.state.tree.entries(&self.snapshot, None, b"");
+        Accounts { dump: self, entries, next: None, failed: false }
+    }
+
+    fn preimage<const N: usize>(&self, hash: &[u8]) -> Result<[u8; N], StateError> {
+        let row = self.snapshot.read(Table::Preimages, hash)?;
+        let missing = || StateError::NoPreimage { hash: B256::from_slice(hash) };
+        row.as_deref().and_then(|row| row.try_into().ok()).ok_or_else(missing)
+    }
+
+    fn begin(&self, entry: &spinney_tree::Entry<NodeRef>) -> Result<DumpedAccount, StateError> {
+        let account = decode_account(&entry.value)?;
+        let code = match account.code_hash {
+            KECCAK256_EMPTY => Bytes::new(),
+            hash => {
+                let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
+                let row = row.ok_or_else(|| StateError::Malformed {
+                    what: format!("the code {hash}"),
+                    bytes: String::new(),
+                })?;
+                Bytes::copy_from_slice(&row)
+            }
+        };
+        let empty = spinney_tree::mpt::EMPTY_ROOT;
+        Ok(DumpedAccount {
+            key: B256::from_slice(&entry.key),
+            address: self.preimage::<20>(&entry.key)?.into(),
+            account,
+            storage_root: entry.owned.map_or(empty, |top| top.digest()).into(),
+            code,
+            storage: Vec::new(),
+        })
+    }
+}
+
+struct Accounts<'d, 'a, P: PageStore> {
+    dump: &'d Dump<'a, P>,
+    entries: Entries<'d, MptState, P::Snapshot<'a>>,
+    next: Option<DumpedAccount>,
+    failed: bool,
+}
+
+impl<P: PageStore> Accounts<'_, '_, P> {
+    fn advance(&mut self) -> Result<Option<DumpedAccount>, StateError> {
+        for entry in self.entries.by_ref() {
+            let entry = entry?;
+            if entry.key.len() == 32 {
+                let begun = self.dump.begin(&entry)?;
+                if let Some(done) = self.next.replace(begun) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
+            let slot = self.dump.preimage::<32>(&entry.key[32..])?.into();
+            let value = decode_slot(&entry.value)?;
+            if let Some(account) = &mut self.next {
+                account.storage.push((slot, value));
+            }
+        }
+        Ok(self.next.take())
+    }
+}
+
+impl<P: PageStore> Iterator for Accounts<'_, '_, P> {
+    type Item = Result<DumpedAccount, StateError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+fn decode_account(value: &[u8]) -> Result<Account, StateError> {
+    let (nonce, balance, code_hash) =
+        decode_account_value(value).ok_or_else(|| malformed("an account", value))?;
+    Ok(Account { nonce, balance: U256::from_be_bytes(balance), code_hash: code_hash.into() })
+}
+
+fn decode_slot(value: &[u8]) -> Result<U256, StateError> {
+    let word = decode_slot_value(value).ok_or_else(|| malformed("a slot", value))?;
+    Ok(U256::from_be_bytes(word))
+}
+
+fn malformed(what: &str, bytes: &[u8]) -> StateError {
+    let bytes = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    StateError::Malformed { what: what.into(), bytes }
+}
