@@ -1,0 +1,292 @@
+//! What a header and a body must be before anything is executed. Seals are not checked.
+
+use std::fmt::Display;
+
+use alloy_consensus::{
+    EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, TxType,
+    constants::EMPTY_WITHDRAWALS,
+    proofs::{calculate_ommers_root, calculate_transaction_root, calculate_withdrawals_root},
+};
+use alloy_eips::{
+    eip1559::{BaseFeeParams, INITIAL_BASE_FEE},
+    eip4844::DATA_GAS_PER_BLOB,
+};
+use alloy_primitives::{B64, B256, U256};
+
+use crate::{
+    config::{ChainConfig, Fork},
+    error::Check,
+    genesis::EXTRA_DATA_MAX,
+    source::ChainBlock,
+};
+
+const GAS_LIMIT_MIN: u64 = 5_000;
+const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
+const GAS_LIMIT_BOUND_DIVISOR: u64 = 1_024;
+const OMMER_COUNT_MAX: usize = 2;
+const OMMER_DEPTH_MAX: u64 = 6;
+const DIFFICULTY_MIN: u64 = 131_072;
+/// EIP-7934: from Osaka on, the RLP of a block.
+const OSAKA_BLOCK_LEN_MAX: u64 = (10 << 20) - (2 << 20);
+
+/// The block that the next one must follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Head {
+    /// Its header.
+    pub header: Header,
+    /// Its hash.
+    pub hash: B256,
+    /// Its difficulty and that of all its ancestors.
+    pub total_difficulty: U256,
+}
+
+impl Head {
+    pub(crate) fn new(header: Header, hash: B256, total_difficulty: U256) -> Self {
+        Self { header, hash, total_difficulty }
+    }
+
+    /// The head after `block`.
+    pub(crate) fn next(&self, block: &ChainBlock) -> Self {
+        let header = block.block.header.clone();
+        let total_difficulty = self.total_difficulty.saturating_add(header.difficulty);
+        Self { header, hash: block.hash, total_difficulty }
+    }
+}
+
+/// A check that did not hold.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) what: Check,
+    pub(crate) expected: String,
+    pub(crate) got: String,
+}
+
+impl Failure {
+    pub(crate) fn new(what: Check, expected: impl Display, got: impl Display) -> Self {
+        Self { what, expected: expected.to_string(), got: got.to_string() }
+    }
+}
+
+/// Refuses `got` unless it is what is expected.
+pub(crate) fn equal<T: PartialEq + Display>(
+    what: Check,
+    expected: T,
+    got: T,
+) -> Result<(), Failure> {
+    if expected == got { Ok(()) } else { Err(Failure::new(what, expected, got)) }
+}
+
+fn present<T>(name: &'static str, wanted: bool, field: &Option<T>) -> Result<(), Failure> {
+    let word = |present| if present { "a value" } else { "no value" };
+    equal(Check::Field(name), word(wanted), word(field.is_some()))
+}
+
+/// The block follows its parent: looked at first, since all else depends on it.
+pub(crate) fn check_link(parent: &Head, block: &ChainBlock) -> Result<(), Failure> {
+    let header = &block.block.header;
+    equal(Check::ParentHash, parent.hash, header.parent_hash)?;
+    equal(Check::Number, parent.header.number.saturating_add(1), header.number)
+}
+
+/// Everything that needs no execution.
+pub(crate) fn check_block(
+    config: &ChainConfig,
+    fork: Fork,
+    parent: &Head,
+    block: &ChainBlock,
+) -> Result<(), Failure> {
+    check_link(parent, block)?;
+    check_fields(fork, &block.block.header)?;
+    check_header(config, fork, &parent.header, &block.block.header)?;
+    check_blob_gas(config, fork, &parent.header, block)?;
+    check_body(fork, block)
+}
+
+fn check_fields(fork: Fork, header: &Header) -> Result<(), Failure> {
+    present("base fee", fork >= Fork::London, &header.base_fee_per_gas)?;
+    present("withdrawals root", fork >= Fork::Shanghai, &header.withdrawals_root)?;
+    present("blob gas used", fork >= Fork::Cancun, &header.blob_gas_used)?;
+    present("excess blob gas", fork >= Fork::Cancun, &header.excess_blob_gas)?;
+    present("parent beacon block root", fork >= Fork::Cancun, &header.parent_beacon_block_root)?;
+    present("requests hash", fork >= Fork::Prague, &header.requests_hash)?;
+    present("block access list hash", false, &header.block_access_list_hash)?;
+    present("slot number", false, &header.slot_number)
+}
+
+fn check_header(
+    config: &ChainConfig,
+    fork: Fork,
+    parent: &Header,
+    header: &Header,
+) -> Result<(), Failure> {
+    if header.timestamp <= parent.timestamp {
+        let expected = format_args!("later than {}", parent.timestamp).to_string();
+        return Err(Failure::new(Check::Timestamp, expected, header.timestamp));
+    }
+    if header.extra_data.len() > EXTRA_DATA_MAX {
+        let expected = format!("at most {EXTRA_DATA_MAX} bytes");
+        return Err(Failure::new(Check::ExtraData, expected, header.extra_data.len()));
+    }
+    check_gas_limit(config, parent, header)?;
+    equal(Check::Difficulty, difficulty(config, fork, parent, header), header.difficulty)?;
+    if fork >= Fork::Paris {
+        equal(Check::Field("nonce"), B64::ZERO, header.nonce)?;
+        equal(Check::Ommers, EMPTY_OMMER_ROOT_HASH, header.ommers_hash)?;
+    }
+    if let Some(base_fee) = header.base_fee_per_gas {
+        let expected = match parent.base_fee_per_gas {
+            Some(_) if is_london(config, parent.number) => {
+                parent.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or(INITIAL_BASE_FEE)
+            }
+            _ => INITIAL_BASE_FEE,
+        };
+        equal(Check::BaseFee, expected, base_fee)?;
+    }
+    Ok(())
+}
+
+fn is_london(config: &ChainConfig, number: u64) -> bool {
+    config.london_block.is_some_and(|first| first <= number)
+}
+
+fn check_gas_limit(config: &ChainConfig, parent: &Header, header: &Header) -> Result<(), Failure> {
+    let doubles = config.london_block == Some(header.number);
+    let before = if doubles { parent.gas_limit.saturating_mul(2) } else { parent.gas_limit };
+    let bound = before / GAS_LIMIT_BOUND_DIVISOR;
+    let limit = header.gas_limit;
+    if limit.abs_diff(before) >= bound || !(GAS_LIMIT_MIN..=GAS_LIMIT_MAX).contains(&limit) {
+        let expected = format!("{before}, give or take less than {bound}");
+        return Err(Failure::new(Check::GasLimit, expected, limit));
+    }
+    if header.gas_used > limit {
+        let expected = format!("at most {limit}");
+        return Err(Failure::new(Check::GasUsed, expected, header.gas_used));
+    }
+    Ok(())
+}
+
+/// The difficulty of a block, by the rules of its fork.
+fn difficulty(config: &ChainConfig, fork: Fork, parent: &Header, header: &Header) -> U256 {
+    if fork >= Fork::Paris {
+        return U256::ZERO;
+    }
+    let step = parent.difficulty / U256::from(2_048);
+    // Later than the parent: checked before.
+    let elapsed = header.timestamp.saturating_sub(parent.timestamp);
+    let (up, down) = match fork {
+        Fork::Frontier if elapsed < 13 => (1, 0),
+        Fork::Frontier => (0, 1),
+        Fork::Homestead | Fork::Eip150 | Fork::Eip158 => notches(1, elapsed / 10),
+        _ if parent.ommers_hash == EMPTY_OMMER_ROOT_HASH => notches(1, elapsed / 9),
+        _ => notches(2, elapsed / 9),
+    };
+    let raised = parent.difficulty.saturating_add(step.saturating_mul(U256::from(up)));
+    let adjusted = raised
+        .saturating_sub(step.saturating_mul(U256::from(down)))
+        .max(U256::from(DIFFICULTY_MIN));
+    let period = header.number.saturating_sub(config.bomb_delay(header.number)) / 100_000;
+    if period < 2 {
+        return adjusted;
+    }
+    let bomb = U256::ONE.checked_shl(usize::try_from(period - 2).unwrap_or(usize::MAX));
+    adjusted.saturating_add(bomb.unwrap_or(U256::MAX))
+}
+
+/// How many steps up and down: `most - taken`, down to -99.
+fn notches(most: u64, taken: u64) -> (u64, u64) {
+    (most.saturating_sub(taken), taken.saturating_sub(most).min(99))
+}
+
+fn check_blob_gas(
+    config: &ChainConfig,
+    fork: Fork,
+    parent: &Header,
+    block: &ChainBlock,
+) -> Result<(), Failure> {
+    let header = &block.block.header;
+    let (Some(used), Some(excess)) = (header.blob_gas_used, header.excess_blob_gas) else {
+        return Ok(());
+    };
+    let Some(params) = config.blob_params(header.timestamp) else { return Ok(()) };
+    let transactions = block.block.body.transactions.iter();
+    let blob_count: u64 = transactions
+        .filter_map(|transaction| transaction.blob_versioned_hashes())
+        .map(|hashes| hashes.len() as u64)
+        .sum();
+    if blob_count > params.max_blob_count {
+        let expected = format!("at most {} blobs", params.max_blob_count);
+        return Err(Failure::new(Check::BlobGasUsed, expected, format!("{blob_count} blobs")));
+    }
+    equal(Check::BlobGasUsed, blob_count * DATA_GAS_PER_BLOB, used)?;
+    let mut params = *params;
+    if fork < Fork::Osaka {
+        params.blob_base_cost = 0;
+    }
+    // The first block with blobs has a parent without.
+    let (parent_excess, parent_used) =
+        (parent.excess_blob_gas.unwrap_or(0), parent.blob_gas_used.unwrap_or(0));
+    if parent_excess.checked_add(parent_used).is_none() {
+        return Err(Failure::new(Check::ExcessBlobGas, "64 bits", "more"));
+    }
+    let expected = params.next_block_excess_blob_gas_osaka(
+        parent_excess,
+        parent_used,
+        parent.base_fee_per_gas.unwrap_or(0),
+    );
+    equal(Check::ExcessBlobGas, expected, excess)
+}
+
+fn check_body(fork: Fork, block: &ChainBlock) -> Result<(), Failure> {
+    let (header, body) = (&block.block.header, &block.block.body);
+    let transactions_root = calculate_transaction_root(&body.transactions);
+    equal(Check::TransactionsRoot, transactions_root, header.transactions_root)?;
+    equal(Check::Ommers, calculate_ommers_root(&body.ommers), header.ommers_hash)?;
+    check_ommers(header, &body.ommers)?;
+    match (&body.withdrawals, header.withdrawals_root) {
+        (Some(withdrawals), Some(root)) => {
+            let expected = if withdrawals.is_empty() {
+                EMPTY_WITHDRAWALS
+            } else {
+                calculate_withdrawals_root(withdrawals)
+            };
+            equal(Check::WithdrawalsRoot, expected, root)?;
+        }
+        (withdrawals, root) => present("withdrawals", root.is_some(), withdrawals)?,
+    }
+    if fork >= Fork::Osaka && block.len > OSAKA_BLOCK_LEN_MAX {
+        let expected = format!("at most {OSAKA_BLOCK_LEN_MAX} bytes");
+        return Err(Failure::new(Check::Field("length"), expected, block.len));
+    }
+    for (index, transaction) in body.transactions.iter().enumerate() {
+        let since = match transaction.tx_type() {
+            TxType::Legacy => Fork::Frontier,
+            TxType::Eip2930 => Fork::Berlin,
+            TxType::Eip1559 => Fork::London,
+            TxType::Eip4844 => Fork::Cancun,
+            TxType::Eip7702 => Fork::Prague,
+        };
+        if fork < since {
+            let got = format!("type {} at {fork:?}", transaction.tx_type());
+            return Err(Failure::new(Check::Transaction(index), "a type of its fork", got));
+        }
+    }
+    Ok(())
+}
+
+/// Ommers are paid by their number, so it must be in range. That they are kin, and that none is
+/// named twice, follows from the seals and is not looked at.
+fn check_ommers(header: &Header, ommers: &[Header]) -> Result<(), Failure> {
+    if ommers.len() > OMMER_COUNT_MAX {
+        let expected = format!("at most {OMMER_COUNT_MAX}");
+        return Err(Failure::new(Check::Ommers, expected, ommers.len()));
+    }
+    for ommer in ommers {
+        let depth = header.number.checked_sub(ommer.number);
+        if !depth.is_some_and(|depth| (1..=OMMER_DEPTH_MAX).contains(&depth)) {
+            let expected = format!("one of the {OMMER_DEPTH_MAX} numbers before");
+            return Err(Failure::new(Check::Ommers, expected, ommer.number));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Integration tests of the replay, in one binary.
+
+mod chains;
+mod shared;
