@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt};
 
-use alloy_consensus::{Header, Transaction as _, TxType};
+use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use revm::{
@@ -192,7 +192,7 @@ fn sstore_eip1283<IT: InterpreterTypes, H: Host + ?Sized>(
 pub(crate) fn tx_env(transaction: &Transaction, sender: Address) -> TxEnv {
     let signed = transaction.authorization_list().unwrap_or_default();
     TxEnv {
-        tx_type: TxType::from(transaction.tx_type()) as u8,
+        tx_type: transaction.tx_type() as u8,
         caller: sender,
         gas_limit: transaction.gas_limit(),
         gas_price: transaction.max_fee_per_gas(),

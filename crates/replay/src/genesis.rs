@@ -113,15 +113,11 @@ impl Genesis {
         let file: GenesisFile<'_> = serde_json::from_slice(json)?;
         let config = ConfigReader(&file.config).config()?;
         let alloc = changes(&file.alloc);
-        Self::new(config, header(&file)?, alloc)
+        Ok(Self::new(config, header(&file)?, alloc))
     }
 
     /// Puts a genesis together: fills in the state root, and the fields that its fork asks for.
-    pub(crate) fn new(
-        config: ChainConfig,
-        mut header: Header,
-        alloc: Changes,
-    ) -> Result<Self, GenesisError> {
+    pub(crate) fn new(config: ChainConfig, mut header: Header, alloc: Changes) -> Self {
         let Ok(root) = TextbookState::new().apply(&alloc);
         header.state_root = root;
         // A timestamp turns a fork on in the genesis too, merged or not.
@@ -142,7 +138,7 @@ impl Genesis {
             header.requests_hash = Some(EMPTY_REQUESTS_HASH);
         }
         let hash = header.hash_slow();
-        Ok(Self { config, header, hash, alloc })
+        Self { config, header, hash, alloc }
     }
 }
 

@@ -229,7 +229,7 @@ impl<S: WorldState> Replay<S> {
         &mut self,
         block: &ChainBlock,
     ) -> Result<Option<BlockReport>, ReplayError<S::Error>> {
-        if self.resume.is_some() {
+        if self.holds(block) {
             return self.follow(block).map(|()| None);
         }
         let started = Instant::now();
@@ -279,8 +279,20 @@ impl<S: WorldState> Replay<S> {
         outcome.map(|()| run.summary)
     }
 
+    /// Whether the block is part of the state: geth's exports begin with the genesis.
+    fn holds(&self, block: &ChainBlock) -> bool {
+        self.resume.is_some() || self.is_genesis(block)
+    }
+
+    fn is_genesis(&self, block: &ChainBlock) -> bool {
+        self.head.header.number == 0 && self.head.hash == block.hash
+    }
+
     /// Goes past a block that the state holds.
     fn follow(&mut self, block: &ChainBlock) -> Result<(), ReplayError<S::Error>> {
+        if self.is_genesis(block) {
+            return Ok(());
+        }
         check_link(&self.head, block).map_err(|failure| bad(block, failure))?;
         self.advance(block);
         if let Some((number, expected)) = self.resume
@@ -391,7 +403,7 @@ impl Run<'_> {
                 self.summary.stopped = true;
                 return Ok(());
             }
-            if replay.resume.is_some() {
+            if replay.holds(&block) {
                 replay.follow(&block)?;
                 on_event(Event::Followed { number });
                 continue;
@@ -441,7 +453,7 @@ impl Run<'_> {
     }
 }
 
-fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {
+pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {
     let Failure { what, expected, got } = failure;
     let number = block.block.header.number;
     let (hash, offset) = (block.hash, block.offset);

@@ -1,4 +1,7 @@
 //! Integration tests of the replay, in one binary.
 
+mod bad_blocks;
 mod chains;
+mod differences;
+mod samples;
 mod shared;
