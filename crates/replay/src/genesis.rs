@@ -321,6 +321,7 @@ impl ConfigReader<'_> {
                 (None, "cancun", _) => BlobParams::cancun(),
                 (None, "prague", _) => BlobParams::prague(),
                 (None, _, Some((_, before))) => *before,
+                // Osaka and later name only what they change.
                 (None, _, None) => BlobParams::prague(),
             };
             let is_osaka = osaka_time.is_some_and(|osaka| osaka <= time);
@@ -331,6 +332,8 @@ impl ConfigReader<'_> {
             } else {
                 params.with_max_blobs_per_tx(params.max_blob_count)
             };
+            // Of forks that begin together the last one holds.
+            schedule.pop_if(|(before, _)| *before == time);
             schedule.push((time, params));
         }
         if !schedule.is_sorted_by_key(|(time, _)| *time) {

@@ -122,14 +122,14 @@ impl Overlay {
         Ok(difference(before, account, &self.codes).map(Change::Written))
     }
 
-    /// Takes all of a balance outside of any transaction.
+    /// Takes all of a balance outside of any transaction. The account is made if it is absent.
     pub(crate) fn drain<S: StateRead>(
         &mut self,
         state: &S,
         address: Address,
     ) -> Result<U256, S::Error> {
         let entry = self.entry(state, address)?;
-        let Some(account) = &mut entry.now else { return Ok(U256::ZERO) };
+        let account = entry.now.get_or_insert(Account::EMPTY);
         Ok(std::mem::take(&mut account.balance))
     }
 

@@ -15,6 +15,7 @@ use alloy_primitives::{B64, B256, U256};
 
 use crate::{
     config::{ChainConfig, Fork},
+    dao,
     error::Check,
     genesis::EXTRA_DATA_MAX,
     source::ChainBlock,
@@ -127,6 +128,13 @@ fn check_header(
     if header.extra_data.len() > EXTRA_DATA_MAX {
         let expected = format!("at most {EXTRA_DATA_MAX} bytes");
         return Err(Failure::new(Check::ExtraData, expected, header.extra_data.len()));
+    }
+    let since_dao = config.dao_fork_block.and_then(|first| header.number.checked_sub(first));
+    if since_dao.is_some_and(|since| since < dao::EXTRA_DATA_BLOCK_COUNT)
+        && *header.extra_data != *dao::EXTRA_DATA
+    {
+        let expected = "what the DAO fork asks for";
+        return Err(Failure::new(Check::ExtraData, expected, &header.extra_data));
     }
     check_gas_limit(config, parent, header)?;
     equal(Check::Difficulty, difficulty(config, fork, parent, header), header.difficulty)?;

@@ -15,8 +15,8 @@ use crate::error::SourceError;
 pub type Transaction = EthereumTxEnvelope<TxEip4844>;
 
 /// The most bytes that a block may have. Osaka allows 8 MiB (EIP-7934); before it the gas limit
-/// kept blocks smaller than this on every public chain.
-pub const BLOCK_LEN_MAX: u64 = 64 << 20;
+/// kept the blocks of every public chain below a third of this.
+pub const BLOCK_LEN_MAX: u64 = 32 << 20;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame that asks for a window above 128 MiB is refused: memory stays bounded.

@@ -215,9 +215,9 @@ impl Workload {
         };
         let destroys = self.random.one_in(2);
         if destroys {
-            self.gone.push(salt)
+            self.gone.push(salt);
         } else {
-            self.alive.push(salt)
+            self.alive.push(salt);
         }
         self.call(self.factory, contracts::factory_call(salt, destroys), 2 * CALL_GAS)
     }

@@ -2,7 +2,8 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256, address, keccak256};
 use spinney_replay::{
-    BlockDiff, DiffError, DiffReader, Replay, TextbookState, WorldState, check_changes, parse_alloc,
+    BlockDiff, DiffError, DiffEvent, DiffReader, DiffReplayError, Replay, RunOptions,
+    TextbookState, WorldState, check_changes, parse_alloc, replay_diffs,
 };
 use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH, StateRead};
 
@@ -66,6 +67,42 @@ fn a_line_survives_being_written_and_read() {
     for diff in diffs {
         assert_eq!(BlockDiff::parse(diff.to_line().as_bytes()).unwrap(), diff);
     }
+}
+
+#[test]
+fn differences_are_replayed_committed_and_resumed() {
+    let (Some(diffs), Some(chain)) = (all_forks(), shared::chain(ALL_FORKS)) else { return };
+    let mut state = TextbookState::new();
+    state.apply(&chain.genesis.alloc).unwrap();
+    let mut options = RunOptions::default();
+    options.last = Some(100);
+    options.commit_every = 30;
+    let mut commits = Vec::new();
+    let run = |state: &mut _, head, diffs: &[BlockDiff], options: &_, commits: &mut Vec<u64>| {
+        replay_diffs(state, head, diffs.iter().cloned().map(Ok), options, |event| {
+            if let DiffEvent::Committed { number, .. } = event {
+                commits.push(number);
+            }
+        })
+    };
+    let summary = run(&mut state, None, &diffs, &options, &mut commits).unwrap();
+    assert_eq!((summary.block_count, summary.root_count), (100, 100));
+    assert_eq!(commits, [30, 60, 90, 100]);
+
+    // A wrong root takes its block back, and keeps those before it.
+    let mut wrong = diffs.clone();
+    wrong[149].state_root = Some(B256::ZERO);
+    options.last = None;
+    let error = run(&mut state, Some(100), &wrong, &options, &mut commits).unwrap_err();
+    assert!(matches!(error, DiffReplayError::StateRoot { number: 150, .. }), "{error}");
+    assert_eq!(commits, [30, 60, 90, 100, 130, 149]);
+    assert_eq!(Some(state.root()), diffs[148].state_root);
+
+    let summary = run(&mut state, Some(149), &diffs, &options, &mut commits).unwrap();
+    assert_eq!((summary.block_count, commits.last()), (64, Some(&213)));
+    let twice = [diffs[3].clone(), diffs[3].clone()];
+    let error = run(&mut state, Some(213), &twice, &options, &mut commits).unwrap_err();
+    assert!(matches!(error, DiffReplayError::Order { after: 4, got: 4 }), "{error}");
 }
 
 #[test]

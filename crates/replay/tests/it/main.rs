@@ -3,5 +3,6 @@
 mod bad_blocks;
 mod chains;
 mod differences;
+mod genesis;
 mod samples;
 mod shared;
