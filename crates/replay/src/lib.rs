@@ -43,6 +43,7 @@ mod replay;
 mod requests;
 mod rules;
 mod sample;
+mod senders;
 mod source;
 mod textbook;
 mod world;

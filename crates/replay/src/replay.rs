@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use alloy_consensus::transaction::SignerRecoverable;
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256};
 use spinney_state::Changes;
 
 use crate::{
@@ -18,6 +17,7 @@ use crate::{
     execute::{Outcome, Stop, execute},
     genesis::Genesis,
     rules::{Failure, Head, check_block, check_link, equal},
+    senders::senders,
     source::ChainBlock,
     world::{SealedBlock, WorldState},
 };
@@ -233,7 +233,7 @@ impl<S: WorldState> Replay<S> {
             return self.follow(block).map(|()| None);
         }
         let started = Instant::now();
-        let senders = recover(&self.config, block);
+        let senders = senders(&self.config, block);
         self.execute(block, senders, started.elapsed()).map(Some)
     }
 
@@ -255,7 +255,7 @@ impl<S: WorldState> Replay<S> {
             let block = block?;
             let started = Instant::now();
             let is_followed = block.block.header.number <= followed;
-            let senders = if is_followed { Ok(Vec::new()) } else { recover(&config, &block) };
+            let senders = if is_followed { Ok(Vec::new()) } else { senders(&config, &block) };
             Ok(Recovered { block, senders, time: started.elapsed() })
         });
         let outcome = if options.read_ahead == 0 {
@@ -458,24 +458,4 @@ pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) ->
     let number = block.block.header.number;
     let (hash, offset) = (block.hash, block.offset);
     ReplayError::BadBlock(Box::new(BadBlock { number, hash, offset, what, expected, got }))
-}
-
-/// The senders of all transactions. Frontier alone takes both signatures of a message.
-fn recover(config: &ChainConfig, block: &ChainBlock) -> Result<Vec<Address>, Failure> {
-    let number = block.block.header.number;
-    let fork = config.fork(number, block.block.header.timestamp, U256::ZERO);
-    let is_strict = fork >= Fork::Homestead;
-    let transactions = block.block.body.transactions.iter().enumerate();
-    transactions
-        .map(|(index, transaction)| {
-            let sender = if is_strict {
-                transaction.recover_signer()
-            } else {
-                transaction.recover_signer_unchecked()
-            };
-            sender.map_err(|error| {
-                Failure::new(Check::Transaction(index), "a valid signature", error)
-            })
-        })
-        .collect()
 }
