@@ -72,13 +72,13 @@ impl<E: std::error::Error> std::error::Error for ReadError<E> {}
 impl<E: std::error::Error + Send + Sync + 'static> DBErrorMarker for ReadError<E> {}
 
 /// The state as a transaction finds it.
-pub(crate) struct EvmState<'a, S> {
+pub(crate) struct BlockDb<'a, S> {
     pub(crate) state: &'a mut S,
     pub(crate) overlay: Overlay,
     hashes: &'a BlockHashes,
 }
 
-impl<S: StateRead> Database for EvmState<'_, S> {
+impl<S: StateRead> Database for BlockDb<'_, S> {
     type Error = ReadError<S::Error>;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
@@ -108,7 +108,7 @@ impl<S: StateRead> Database for EvmState<'_, S> {
     }
 }
 
-pub(crate) type BlockEvm<'a, S> = MainnetEvm<MainnetContext<EvmState<'a, S>>>;
+pub(crate) type BlockEvm<'a, S> = MainnetEvm<MainnetContext<BlockDb<'a, S>>>;
 
 /// The EVM for one block.
 pub(crate) fn block_evm<'a, S: WorldState>(
@@ -119,7 +119,7 @@ pub(crate) fn block_evm<'a, S: WorldState>(
     state: &'a mut S,
 ) -> BlockEvm<'a, S> {
     let blobs = config.blob_params(header.timestamp);
-    let db = EvmState { state, overlay: Overlay::default(), hashes };
+    let db = BlockDb { state, overlay: Overlay::default(), hashes };
     let context: MainnetContext<_> = Context::new(db, fork.spec());
     let context =
         context.with_cfg(cfg(config, fork, blobs)).with_block(block_env(fork, header, blobs));

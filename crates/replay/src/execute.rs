@@ -154,8 +154,7 @@ impl<S: WorldState> Execution<'_, S> {
         sender: Address,
     ) -> Result<(), Stop<S::Error>> {
         let what = Check::Transaction(index);
-        // Written by the block before it: never above the limit.
-        let gas_left = self.header.gas_limit - self.gas_used;
+        let gas_left = self.header.gas_limit.saturating_sub(self.gas_used);
         if transaction.gas_limit() > gas_left {
             let expected = format!("at most the {gas_left} gas that is left");
             return Err(Failure::new(what, expected, transaction.gas_limit()).into());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
 use alloy_eips::{
     eip1559::INITIAL_BASE_FEE,
+    eip4844::DATA_GAS_PER_BLOB,
     eip6110::MAINNET_DEPOSIT_CONTRACT_ADDRESS,
     eip7685::EMPTY_REQUESTS_HASH,
     eip7840::{BLOB_BASE_COST, BlobParams},
@@ -187,6 +188,16 @@ fn header(file: &GenesisFile<'_>) -> Result<Header, GenesisError> {
             name: "number".into(),
             why: format!("expected 0, got {number}"),
         });
+    }
+    // Above what any block may have; and far from where the arithmetic ends.
+    let blob_gas = [("excessBlobGas", file.excess_blob_gas), ("blobGasUsed", file.blob_gas_used)];
+    for (name, gas) in blob_gas {
+        if let Some(Quantity64(got)) = gas
+            && got > BLOB_COUNT_MAX * DATA_GAS_PER_BLOB
+        {
+            let why = format!("{got} is absurd");
+            return Err(GenesisError::Value { name: name.into(), why });
+        }
     }
     Ok(Header {
         parent_hash: file.parent_hash.unwrap_or_default().0,

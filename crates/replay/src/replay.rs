@@ -16,7 +16,7 @@ use crate::{
     evm::BlockHashes,
     execute::{Outcome, Stop, execute},
     genesis::Genesis,
-    rules::{Failure, Head, check_block, check_link, equal},
+    rules::{Failure, Head, check_block, check_link, checks, equal},
     senders::senders,
     source::ChainBlock,
     world::{SealedBlock, WorldState},
@@ -73,6 +73,13 @@ pub struct BlockReport {
     pub times: BlockTimes,
 }
 
+impl BlockReport {
+    /// What was checked of the block, beside each of its transactions.
+    pub fn checks(&self) -> Vec<Check> {
+        checks(self.fork)
+    }
+}
+
 /// How a run goes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -84,13 +91,15 @@ pub struct RunOptions<'a> {
     /// Blocks read, and their senders recovered, ahead on a second thread; none with zero. With it,
     /// a run that stops early ends only once the source has given the block it is reading.
     pub read_ahead: usize,
+    /// Threads that recover the senders of a large block; at least one.
+    pub recover_threads: usize,
     /// Looked at between blocks: once it is set, the run commits and ends.
     pub stop: Option<&'a AtomicBool>,
 }
 
 impl Default for RunOptions<'_> {
     fn default() -> Self {
-        Self { commit_every: 64, last: None, read_ahead: 8, stop: None }
+        Self { commit_every: 64, last: None, read_ahead: 8, recover_threads: 1, stop: None }
     }
 }
 
@@ -233,7 +242,7 @@ impl<S: WorldState> Replay<S> {
             return self.follow(block).map(|()| None);
         }
         let started = Instant::now();
-        let senders = senders(&self.config, block);
+        let senders = senders(&self.config, block, 1);
         self.execute(block, senders, started.elapsed()).map(Some)
     }
 
@@ -251,11 +260,16 @@ impl<S: WorldState> Replay<S> {
         let mut run = Run { options, summary: Summary::default(), uncommitted: 0 };
         let followed = self.resume.map_or(0, |(number, _)| number);
         let config = self.config.clone();
+        let recover_threads = options.recover_threads;
         let prepared = blocks.map(move |block| {
             let block = block?;
             let started = Instant::now();
             let is_followed = block.block.header.number <= followed;
-            let senders = if is_followed { Ok(Vec::new()) } else { senders(&config, &block) };
+            let senders = if is_followed {
+                Ok(Vec::new())
+            } else {
+                senders(&config, &block, recover_threads)
+            };
             Ok(Recovered { block, senders, time: started.elapsed() })
         });
         let outcome = if options.read_ahead == 0 {

@@ -4,6 +4,8 @@
 //! the key that it has just found, which holds by construction; this one does not, and takes half
 //! as long.
 
+use std::{panic::resume_unwind, thread};
+
 use alloy_consensus::SignableTransaction;
 use alloy_primitives::{Address, B256, Signature, U256, keccak256, uint};
 use k256::{
@@ -29,12 +31,46 @@ use crate::{
 const HALF_ORDER: U256 =
     uint!(0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0_U256);
 
+/// Fewer transactions than this are not worth a thread.
+const THREAD_TRANSACTIONS_MIN: usize = 16;
+
 /// The senders of all transactions of a block.
-pub(crate) fn senders(config: &ChainConfig, block: &ChainBlock) -> Result<Vec<Address>, Failure> {
+pub(crate) fn senders(
+    config: &ChainConfig,
+    block: &ChainBlock,
+    threads: usize,
+) -> Result<Vec<Address>, Failure> {
     let header = &block.block.header;
     // Before the merge the number decides; after it the fork is late enough by any number.
     let takes_high = config.fork(header.number, header.timestamp, U256::ZERO) < Fork::Homestead;
-    let transactions = block.block.body.transactions.iter().enumerate();
+    let transactions = &block.block.body.transactions;
+    let len = transactions.len().div_ceil(threads.max(1)).max(THREAD_TRANSACTIONS_MIN);
+    if transactions.len() <= len {
+        return senders_of(transactions, 0, takes_high);
+    }
+    thread::scope(|scope| {
+        let chunks = transactions.chunks(len).enumerate();
+        let workers: Vec<_> = chunks
+            .map(|(index, chunk)| scope.spawn(move || senders_of(chunk, index * len, takes_high)))
+            .collect();
+        let mut senders = Vec::with_capacity(transactions.len());
+        for worker in workers {
+            match worker.join() {
+                Ok(chunk) => senders.extend(chunk?),
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+        Ok(senders)
+    })
+}
+
+/// The senders of transactions of which the first has the index `first` in its block.
+fn senders_of(
+    transactions: &[Transaction],
+    first: usize,
+    takes_high: bool,
+) -> Result<Vec<Address>, Failure> {
+    let transactions = transactions.iter().enumerate();
     transactions
         .map(|(index, transaction)| {
             let signature = transaction.signature();
@@ -43,7 +79,7 @@ pub(crate) fn senders(config: &ChainConfig, block: &ChainBlock) -> Result<Vec<Ad
                 .flatten();
             sender.ok_or_else(|| {
                 let got = format!("r {:#x}, s {:#x}", signature.r(), signature.s());
-                Failure::new(Check::Transaction(index), "a valid signature", got)
+                Failure::new(Check::Transaction(first + index), "a valid signature", got)
             })
         })
         .collect()

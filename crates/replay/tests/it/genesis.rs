@@ -114,6 +114,9 @@ fn what_is_not_supported_or_wrong_is_named() {
         let error = parse(&minimal(config)).unwrap_err().to_string();
         assert!(error.contains(name), "{name}: {error}");
     }
+    let mut absurd = minimal(json!({"chainId": 1}));
+    absurd["blobGasUsed"] = json!(u64::MAX);
+    assert!(parse(&absurd).unwrap_err().to_string().contains("blobGasUsed"));
     parse(&minimal(json!({"chainId": 1, "amsterdamTime": null, "ethash": {}}))).unwrap();
 }
 

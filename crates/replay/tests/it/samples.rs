@@ -33,8 +33,10 @@ fn a_sample_replays_through_its_file() {
     let mut replay = Replay::start(sample.genesis(), TextbookState::new()).unwrap();
     let mut reports = Vec::new();
     let reader = ChainReader::new(rlp.as_slice()).unwrap();
+    let mut options = RunOptions::default();
+    options.recover_threads = 2;
     let summary = replay
-        .run(reader, &RunOptions::default(), |event| {
+        .run(reader, &options, |event| {
             if let Event::Block(report) = event {
                 reports.push(report.clone());
             }
