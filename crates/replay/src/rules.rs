@@ -331,3 +331,86 @@ fn check_ommers(header: &Header, ommers: &[Header]) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difficulty_after(
+        config: &ChainConfig,
+        fork: Fork,
+        number: u64,
+        parent: u128,
+        elapsed: u64,
+    ) -> u128 {
+        let parent = Header { difficulty: U256::from(parent), timestamp: 1, ..Header::default() };
+        let header = Header { number, timestamp: 1 + elapsed, ..Header::default() };
+        difficulty(config, fork, &parent, &header).to()
+    }
+
+    fn mainnet() -> ChainConfig {
+        ChainConfig {
+            byzantium_block: Some(4_370_000),
+            constantinople_block: Some(7_280_000),
+            muir_glacier_block: Some(9_200_000),
+            london_block: Some(12_965_000),
+            arrow_glacier_block: Some(13_773_000),
+            gray_glacier_block: Some(15_050_000),
+            ..ChainConfig::osaka(1)
+        }
+    }
+
+    #[test]
+    fn difficulty_follows_mainnet() {
+        let of = |fork, number, parent, elapsed| {
+            difficulty_after(&mainnet(), fork, number, parent, elapsed)
+        };
+        // Blocks 1 and 1,000,000, the second with a bomb of 2^8.
+        assert_eq!(of(Fork::Frontier, 1, 17_179_869_184, 1_438_269_988), 17_171_480_576);
+        let million = of(Fork::Frontier, 1_000_000, 12_555_463_106_190, 16);
+        assert_eq!(million, 12_549_332_509_227);
+    }
+
+    #[test]
+    fn difficulty_moves_by_notches_down_to_a_minimum() {
+        let config = ChainConfig { byzantium_block: Some(9), ..mainnet() };
+        let of = |fork, parent, elapsed| difficulty_after(&config, fork, 5, parent, elapsed);
+        let parent = 2_048_000;
+        assert_eq!(of(Fork::Frontier, parent, 12), 2_049_000);
+        assert_eq!(of(Fork::Frontier, parent, 13), 2_047_000);
+        assert_eq!(of(Fork::Homestead, parent, 9), 2_049_000);
+        assert_eq!(of(Fork::Homestead, parent, 19), 2_048_000);
+        assert_eq!(of(Fork::Homestead, parent, 20), 2_047_000);
+        assert_eq!(of(Fork::Homestead, parent, 100_000), 1_949_000);
+        assert_eq!(of(Fork::Byzantium, parent, 8), 2_049_000);
+        assert_eq!(of(Fork::Byzantium, parent, 9), 2_048_000);
+        assert_eq!(of(Fork::Frontier, 131_072, 13), 131_072);
+        assert_eq!(of(Fork::Paris, parent, 1), 0);
+    }
+
+    #[test]
+    fn the_bomb_is_put_off() {
+        let config = mainnet();
+        // The parent's difficulty stays as it is: what is added is the bomb.
+        let bomb = |fork, number| difficulty_after(&config, fork, number, 1 << 60, 9) - (1 << 60);
+        assert_eq!(bomb(Fork::Byzantium, 4_370_000), 1 << 11);
+        assert_eq!(bomb(Fork::Constantinople, 7_280_000), 1 << 20);
+        assert_eq!(bomb(Fork::Istanbul, 9_200_000), 1);
+        assert_eq!(bomb(Fork::Istanbul, 9_199_999), 1 << 39);
+        assert_eq!(bomb(Fork::London, 12_965_000), 1 << 30);
+        assert_eq!(bomb(Fork::London, 13_773_000), 1 << 28);
+    }
+
+    #[test]
+    fn base_fee_moves_by_an_eighth_and_never_overflows() {
+        let of = |base_fee, gas_used| {
+            let parent = Header { gas_limit: 10_000, gas_used, ..Header::default() };
+            next_base_fee(base_fee, &parent)
+        };
+        assert_eq!(of(800, 5_000), 800);
+        assert_eq!(of(800, 10_000), 900);
+        assert_eq!(of(800, 0), 700);
+        assert_eq!(of(7, 5_001), 8);
+        assert!(of(u64::MAX, u64::MAX) > u128::from(u64::MAX));
+    }
+}

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use alloy_consensus::{
     EMPTY_ROOT_HASH, TrieAccount,
-    proofs::{state_root, storage_root_unhashed},
+    proofs::{state_root, storage_root},
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::B256Map};
 
@@ -28,7 +28,8 @@ pub struct TextbookState {
 struct TextbookAccount {
     address: Address,
     account: Account,
-    storage: BTreeMap<B256, U256>,
+    /// By the hash of the slot, which is the order of the trie.
+    storage: BTreeMap<B256, (B256, U256)>,
     storage_root: B256,
 }
 
@@ -48,8 +49,10 @@ impl TextbookState {
     }
 
     /// All accounts with their storage, in no particular order.
-    pub fn accounts(&self) -> impl Iterator<Item = (Address, Account, &BTreeMap<B256, U256>)> {
-        self.accounts.values().map(|entry| (entry.address, entry.account, &entry.storage))
+    pub fn accounts(&self) -> impl Iterator<Item = (Address, Account, BTreeMap<B256, U256>)> {
+        self.accounts
+            .values()
+            .map(|entry| (entry.address, entry.account, entry.storage.values().copied().collect()))
     }
 
     fn write(&mut self, address: Address, change: &AccountChange) {
@@ -76,15 +79,16 @@ impl TextbookState {
             }
         }
         for (slot, value) in &change.storage {
+            let key = keccak256(slot);
             if value.is_zero() {
-                entry.storage.remove(slot);
+                entry.storage.remove(&key);
             } else {
-                entry.storage.insert(*slot, *value);
+                entry.storage.insert(key, (*slot, *value));
             }
         }
         if !change.storage.is_empty() {
-            let slots = entry.storage.iter().map(|(slot, value)| (*slot, *value));
-            entry.storage_root = storage_root_unhashed(slots);
+            let slots = entry.storage.iter().map(|(key, (_, value))| (*key, *value));
+            entry.storage_root = storage_root(slots);
         }
     }
 }
@@ -105,7 +109,8 @@ impl StateRead for TextbookState {
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, Infallible> {
         let entry = self.accounts.get(&keccak256(address));
-        Ok(entry.and_then(|entry| entry.storage.get(&slot)).copied().unwrap_or_default())
+        let slot = entry.and_then(|entry| entry.storage.get(&keccak256(slot)));
+        Ok(slot.map_or(U256::ZERO, |(_, value)| *value))
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, Infallible> {

@@ -8,13 +8,14 @@ mod workload;
 use std::collections::BTreeMap;
 
 use alloy_consensus::{
-    Block, BlockBody, EMPTY_OMMER_ROOT_HASH, Header,
+    Block, BlockBody, EMPTY_OMMER_ROOT_HASH, Header, Transaction as _,
     proofs::{calculate_transaction_root, calculate_withdrawals_root},
 };
 use alloy_eips::{
     eip1559::BaseFeeParams,
     eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE},
     eip4788::{BEACON_ROOTS_ADDRESS, BEACON_ROOTS_CODE},
+    eip4844::DATA_GAS_PER_BLOB,
     eip7002::{WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_PREDEPLOY_CODE},
     eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE},
 };
@@ -72,7 +73,7 @@ impl Default for SampleOptions {
 ///
 /// Transfers among accounts of which few are busy, a token, a contract whose storage grows and has
 /// holes, contracts made by CREATE2, some of them destroyed in the transaction that makes them and
-/// made again later, refused calls, withdrawals. All rules of Osaka hold from the genesis on.
+/// made again later, refused calls, blobs, delegations, withdrawals. All rules of Osaka hold from the genesis on.
 #[derive(Debug)]
 pub struct SampleChain<S> {
     genesis: Genesis,
@@ -123,6 +124,8 @@ impl<S: WorldState> SampleChain<S> {
         let withdrawals = self.workload.withdrawals();
         let count = self.options.transactions_per_block;
         let (transactions, senders) = self.workload.transactions(number, count, GAS_LIMIT);
+        let blobs = transactions.iter().filter_map(|one| one.blob_versioned_hashes());
+        let blob_count = blobs.map(|hashes| hashes.len() as u64).sum::<u64>();
         let parent = &self.head.header;
         let config = &self.genesis.config;
         let excess_blob_gas = config
@@ -140,7 +143,7 @@ impl<S: WorldState> SampleChain<S> {
             mix_hash: self.workload.hash(),
             base_fee_per_gas: parent.next_block_base_fee(BaseFeeParams::ethereum()),
             withdrawals_root: Some(calculate_withdrawals_root(&withdrawals)),
-            blob_gas_used: Some(0),
+            blob_gas_used: Some(blob_count * DATA_GAS_PER_BLOB),
             excess_blob_gas,
             parent_beacon_block_root: Some(self.workload.hash()),
             ..Header::default()

@@ -1,9 +1,11 @@
 //! Who does what in a sample chain.
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxLegacy};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::{
     eip2930::{AccessList, AccessListItem},
+    eip4844::VERSIONED_HASH_VERSION_KZG,
     eip4895::{Withdrawal, Withdrawals},
+    eip7702::Authorization,
 };
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
@@ -21,6 +23,9 @@ const SLOT_GAS: u64 = 22_500;
 const LEDGER_RUN_MAX: u64 = 24;
 const VALIDATOR_COUNT: usize = 64;
 const WITHDRAWAL_COUNT_MAX: u64 = 8;
+/// Each with up to two blobs: below what any schedule allows a block.
+const BLOB_TRANSACTION_COUNT_MAX: u64 = 3;
+const BLOB_COUNT_MAX: u64 = 2;
 
 /// An account that can sign.
 #[derive(Debug)]
@@ -119,8 +124,17 @@ impl Workload {
             let actor = self.random.skewed(self.actors.len());
             let intent = self.intent();
             if !push(self, actor, intent) {
-                break;
+                return (transactions, senders);
             }
+        }
+        for _ in 0..self.random.below(BLOB_TRANSACTION_COUNT_MAX + 1) {
+            transactions.push(self.blobs());
+            senders.push(self.actors[0].address);
+        }
+        if self.random.one_in(4) {
+            let actor = self.random.skewed(self.actors.len());
+            transactions.push(self.delegation(actor));
+            senders.push(self.actors[actor].address);
         }
         (transactions, senders)
     }
@@ -222,6 +236,62 @@ impl Workload {
         self.call(self.factory, contracts::factory_call(salt, destroys), 2 * CALL_GAS)
     }
 
+    /// A rollup's batch: its blobs themselves are no part of a chain.
+    fn blobs(&mut self) -> Transaction {
+        let count = 1 + self.random.below(BLOB_COUNT_MAX);
+        let hashes = (0..count).map(|_| {
+            let mut hash = self.hash();
+            hash.0[0] = VERSIONED_HASH_VERSION_KZG;
+            hash
+        });
+        let blob_versioned_hashes = hashes.collect();
+        let actor = &mut self.actors[0];
+        let transaction = TxEip4844 {
+            chain_id: self.chain_id,
+            nonce: actor.next_nonce(),
+            gas_limit: TRANSFER_GAS,
+            max_fee_per_gas: FEE_MAX,
+            max_priority_fee_per_gas: GWEI,
+            to: self.validators[0],
+            value: U256::ZERO,
+            access_list: AccessList::default(),
+            blob_versioned_hashes,
+            max_fee_per_blob_gas: FEE_MAX,
+            input: Bytes::new(),
+        };
+        let signature = actor.sign(transaction.signature_hash());
+        transaction.into_signed(signature).into()
+    }
+
+    /// Somebody lets an account act as the ledger, or, with the next one, as nothing again.
+    fn delegation(&mut self, sender: usize) -> Transaction {
+        let authority = self.random.skewed(self.actors.len());
+        let clears = self.random.one_in(3);
+        let nonce = self.actors[sender].next_nonce();
+        let authorization = Authorization {
+            chain_id: U256::from(self.chain_id),
+            address: if clears { Address::ZERO } else { self.ledger },
+            // Counts as a transaction of the one who signs it.
+            nonce: self.actors[authority].next_nonce(),
+        };
+        let signature = self.actors[authority].sign(authorization.signature_hash());
+        let transaction = TxEip7702 {
+            chain_id: self.chain_id,
+            nonce,
+            gas_limit: CALL_GAS,
+            max_fee_per_gas: FEE_MAX,
+            max_priority_fee_per_gas: GWEI,
+            to: self.actors[authority].address,
+            value: U256::ZERO,
+            access_list: AccessList::default(),
+            authorization_list: vec![authorization.into_signed(signature)],
+            // The account's own storage, where it delegates.
+            input: contracts::ledger_call(0, 2, nonce + 1),
+        };
+        let signature = self.actors[sender].sign(transaction.signature_hash());
+        transaction.into_signed(signature).into()
+    }
+
     fn call(&self, to: Address, input: Bytes, gas_limit: u64) -> Intent {
         Intent { to: to.into(), value: U256::ZERO, input, gas_limit }
     }
@@ -232,8 +302,7 @@ impl Workload {
         let kind = self.random.below(10);
         let tip = GWEI + u128::from(self.random.below(1_000_000_000));
         let actor = &mut self.actors[actor];
-        let nonce = actor.nonce;
-        actor.nonce += 1;
+        let nonce = actor.next_nonce();
         match kind {
             0..7 => {
                 let max_fee_per_gas = FEE_MAX;
@@ -293,6 +362,12 @@ impl Actor {
         let point = key.verifying_key().to_encoded_point(false);
         let address = Address::from_slice(&keccak256(&point.as_bytes()[1..])[12..]);
         Self { key, address, nonce: 0 }
+    }
+
+    fn next_nonce(&mut self) -> u64 {
+        let nonce = self.nonce;
+        self.nonce += 1;
+        nonce
     }
 
     fn sign(&self, hash: B256) -> Signature {

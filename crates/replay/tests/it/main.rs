@@ -2,6 +2,7 @@
 
 mod bad_blocks;
 mod chains;
+mod dao;
 mod differences;
 mod genesis;
 mod samples;

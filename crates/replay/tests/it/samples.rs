@@ -53,13 +53,20 @@ fn a_sample_replays_through_its_file() {
         .map(|(_, account, _)| account.nonce)
         .max()
         .unwrap();
-    let kept = reports
+    let codes: Vec<_> = reports
         .iter()
         .flat_map(|report| report.changes.accounts.values())
-        .filter(|change| matches!(change, Change::Written(change) if change.code.is_some()))
-        .count() as u64;
-    println!("{made} made, {kept} kept");
+        .filter_map(|change| match change {
+            Change::Written(change) => change.code.as_ref(),
+            Change::Deleted => None,
+        })
+        .collect();
+    let delegations = codes.iter().filter(|code| code.starts_with(&[0xef, 0x01])).count();
+    let cleared = codes.iter().filter(|code| code.is_empty()).count();
+    let kept = (codes.len() - delegations - cleared) as u64;
+    println!("{made} contracts made, {kept} kept; {delegations} delegations, {cleared} cleared");
     assert!(kept > 80 && made > kept + 80);
+    assert!(delegations > 10);
 }
 
 /// What the sample promises is in it.
