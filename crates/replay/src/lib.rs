@@ -1,1 +1,62 @@
-//! replay
+//! Reads blocks, executes them on a state, and checks everything that their headers say.
+//!
+//! Heavy dependencies (the EVM, signatures, block types) stop in this crate. The state is behind
+//! [`WorldState`]; [`TextbookState`] is one in memory, slow and obviously right. Seals of blocks
+//! are not checked, and that ommers are kin neither.
+//!
+//! | to | see |
+//! |---|---|
+//! | read blocks of a file | [`ChainReader`] |
+//! | read geth's `genesis.json`, or its accounts alone | [`Genesis`], [`parse_alloc`] |
+//! | execute and check blocks | [`Replay`] |
+//! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
+//! | make a chain to try things on | [`SampleChain`] |
+//!
+//! ```
+//! use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
+//!
+//! let mut options = SampleOptions::default();
+//! options.block_count = 3;
+//! let sample = SampleChain::new(options, TextbookState::new())?;
+//! let mut replay = Replay::start(sample.genesis(), TextbookState::new())?;
+//! // As from a file, where reading can fail.
+//! let blocks: Vec<_> = sample.collect::<Result<_, _>>()?;
+//! let summary = replay.run(blocks.into_iter().map(Ok), &RunOptions::default(), |_| {})?;
+//! assert_eq!(summary.block_count, 3);
+//! assert_eq!(replay.state().root(), replay.head().header.state_root);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod config;
+mod dao;
+mod diff;
+mod diff_replay;
+mod engine;
+mod error;
+mod evm;
+mod execute;
+mod genesis;
+mod genesis_json;
+mod json;
+mod overlay;
+mod replay;
+mod requests;
+mod rules;
+mod sample;
+mod senders;
+mod source;
+mod textbook;
+mod world;
+
+pub use config::{ChainConfig, Fork};
+pub use diff::{BlockDiff, DIFF_LINE_LEN_MAX, DiffError, DiffReader, MisfitError, check_changes};
+pub use diff_replay::{DiffEvent, DiffReplayError, replay_diffs};
+pub use error::{BadBlock, Check, ReplayError, SourceError};
+pub use genesis::{Genesis, GenesisError, parse_alloc};
+pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Summary};
+pub use rules::Head;
+pub use sample::{SampleChain, SampleOptions};
+pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
+pub use textbook::TextbookState;
+pub use world::{SealedBlock, WorldState};

@@ -10,4 +10,4 @@ mod mpt_state;
 
 pub use account::{Account, EMPTY_CODE_HASH};
 pub use change::{AccountChange, Change, Changes, StateRead};
-pub use mpt_state::{Dump, DumpedAccount, MPT, Mark, State, StateError, StateTimes};
+pub use mpt_state::{Dump, DumpedAccount, MPT, State, StateError, StateTimes};

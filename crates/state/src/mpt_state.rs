@@ -4,7 +4,7 @@
 //! - reads see the last commit and every change applied since;
 //! - nothing reaches the store before [`State::commit`], and then all of it does in one commit: pages,
 //!   root record, code and preimages;
-//! - what was applied since a mark can be taken back, and leaves no trace.
+//! - every layer of what was applied can be taken back, and leaves no trace.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -88,11 +88,10 @@ pub struct StateTimes {
     pub read: Duration,
 }
 
-/// A point to go back to: see [`State::mark`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    commit: u64,
-    pending: usize,
+/// What was applied at once, and what was noted before it.
+#[derive(Debug)]
+struct Layer {
+    pending: Pending<MptState>,
     codes: usize,
     preimages: usize,
 }
@@ -109,7 +108,7 @@ pub struct Mark {
 /// let mut changes = Changes::default();
 /// changes.accounts.insert(Address::ZERO, Change::Written(rich));
 /// let root = state.apply(&changes)?;
-/// state.commit(None)?;
+/// state.commit()?;
 /// assert_eq!(state.root(), root);
 /// assert_eq!(state.account(Address::ZERO)?.unwrap().balance, U256::from(5));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -118,13 +117,15 @@ pub struct Mark {
 pub struct State<P> {
     store: P,
     tree: Tree<MptState>,
-    pending: Vec<Pending<MptState>>,
+    layers: Vec<Layer>,
+    sealed: Option<(usize, BlockId)>,
     codes: Vec<(B256, Bytes)>,
     code_index: HashMap<B256, usize>,
     preimages: Vec<(B256, Vec<u8>)>,
     known: HashSet<B256>,
     keep_preimages: bool,
     times: Cell<StateTimes>,
+    written: CommitStats,
 }
 
 impl<P: PageStore> State<P> {
@@ -138,13 +139,15 @@ impl<P: PageStore> State<P> {
         Ok(Self {
             store,
             tree,
-            pending: Vec::new(),
+            layers: Vec::new(),
+            sealed: None,
             codes: Vec::new(),
             code_index: HashMap::new(),
             preimages: Vec::new(),
             known: HashSet::new(),
             keep_preimages: true,
             times: Cell::default(),
+            written: CommitStats::default(),
         })
     }
 
@@ -160,7 +163,12 @@ impl<P: PageStore> State<P> {
 
     /// The state root, of all that was applied.
     pub fn root(&self) -> B256 {
-        self.pending.last().map_or_else(|| self.tree.root(), Pending::root).into()
+        self.top().map_or_else(|| self.tree.root(), Pending::root).into()
+    }
+
+    /// What the last [`State::commit`]s wrote to the tree, all together.
+    pub const fn written(&self) -> CommitStats {
+        self.written
     }
 
     /// The block of the last commit, if it was told.
@@ -186,20 +194,31 @@ impl<P: PageStore> State<P> {
         answer
     }
 
-    /// Applies changes on top of all applied so far, and computes the state root. Nothing is written.
+    fn top(&self) -> Option<&Pending<MptState>> {
+        self.layers.last().map(|layer| &layer.pending)
+    }
+
+    /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is
+    /// written.
     ///
     /// # Errors
     /// If a change makes no sense, or the store fails. Then nothing of the changes is applied.
     pub fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        let mark = self.mark();
-        let applied = self.try_apply(changes);
-        if applied.is_err() {
-            self.rollback(mark);
+        let (codes, preimages) = (self.codes.len(), self.preimages.len());
+        match self.prepare(changes) {
+            Ok(pending) => {
+                let root = pending.root();
+                self.layers.push(Layer { pending, codes, preimages });
+                Ok(root.into())
+            }
+            Err(error) => {
+                self.forget(codes, preimages);
+                Err(error)
+            }
         }
-        applied
     }
 
-    fn try_apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+    fn prepare(&mut self, changes: &Changes) -> Result<Pending<MptState>, StateError> {
         let keys = self.timed(|t| &mut t.key_hashing, || Keys::of(changes));
         let mut batch = Batch::new();
         for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
@@ -209,12 +228,8 @@ impl<P: PageStore> State<P> {
             self.note_preimages(changes, &keys)?;
         }
         let snapshot = self.store.snapshot()?;
-        let pending = self
-            .timed(|t| &mut t.tree, || self.tree.prepare(&snapshot, self.pending.last(), batch))?;
-        drop(snapshot);
-        let root = pending.root();
-        self.pending.push(pending);
-        Ok(root.into())
+        let prepare = || self.tree.prepare(&snapshot, self.top(), batch);
+        Ok(self.timed(|t| &mut t.tree, prepare)?)
     }
 
     fn add_change(
@@ -303,40 +318,47 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
-    /// A point to go back to.
-    pub const fn mark(&self) -> Mark {
-        Mark {
-            commit: self.tree.commit_number(),
-            pending: self.pending.len(),
-            codes: self.codes.len(),
-            preimages: self.preimages.len(),
-        }
+    /// How many layers lie above the last commit.
+    pub const fn layer_count(&self) -> usize {
+        self.layers.len()
     }
 
-    /// Takes back all that was applied since the mark. A mark from before the last commit takes back
-    /// everything applied since that commit.
-    pub fn rollback(&mut self, mark: Mark) {
-        let mark = if mark.commit == self.tree.commit_number() {
-            mark
-        } else {
-            Mark { pending: 0, codes: 0, preimages: 0, ..mark }
-        };
-        self.pending.truncate(mark.pending);
-        for (hash, _) in self.codes.drain(mark.codes.min(self.codes.len())..) {
+    /// Takes back the newest layers until `layer_count` are left.
+    pub fn undo_to(&mut self, layer_count: usize) {
+        let Some(first) = self.layers.get(layer_count) else { return };
+        let (codes, preimages) = (first.codes, first.preimages);
+        self.layers.truncate(layer_count);
+        self.sealed = self.sealed.filter(|(layers, _)| *layers <= layer_count);
+        self.forget(codes, preimages);
+    }
+
+    /// Forgets the code and the preimages noted since there were so many.
+    fn forget(&mut self, codes: usize, preimages: usize) {
+        for (hash, _) in self.codes.drain(codes..) {
             self.code_index.remove(&hash);
         }
-        for (hash, _) in self.preimages.drain(mark.preimages.min(self.preimages.len())..) {
+        for (hash, _) in self.preimages.drain(preimages..) {
             self.known.remove(&hash);
         }
     }
 
-    /// Makes all that was applied durable, as the state of `block`, in one commit of the store.
+    /// Says that what was applied so far is the state of `block`: the next commit records it.
+    pub fn seal(&mut self, block: BlockId) {
+        self.sealed = Some((self.layers.len(), block));
+    }
+
+    /// Makes all that was applied durable in one commit of the store, as the state of the block that
+    /// was sealed last. Layers above that block are taken back first.
     ///
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
-    pub fn commit(&mut self, block: Option<BlockId>) -> Result<CommitStats, StateError> {
+    pub fn commit(&mut self) -> Result<CommitStats, StateError> {
+        if let Some((layers, _)) = self.sealed {
+            self.undo_to(layers);
+        }
+        let block = self.sealed.map(|(_, block)| block).or_else(|| self.tree.block());
         let mut set = WriteSet::new();
-        let pending = match self.pending.last() {
+        let pending = match self.top() {
             Some(pending) => pending.clone(),
             None => self.tree.prepare(&self.store.snapshot()?, None, Batch::new())?,
         };
@@ -354,7 +376,9 @@ impl<P: PageStore> State<P> {
             self.timed(|t| &mut t.store, || self.store.commit(&set))?;
             self.tree.adopt(staged);
         }
-        self.pending.clear();
+        self.written += stats;
+        self.layers.clear();
+        self.sealed = None;
         self.codes.clear();
         self.code_index.clear();
         self.preimages.clear();
@@ -363,7 +387,7 @@ impl<P: PageStore> State<P> {
 
     fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
         let snapshot = self.store.snapshot()?;
-        let Some(value) = self.tree.get(&snapshot, self.pending.last(), key.as_slice())? else {
+        let Some(value) = self.tree.get(&snapshot, self.top(), key.as_slice())? else {
             return Ok(None);
         };
         decode_account(&value).map(Some)
@@ -406,7 +430,7 @@ impl<P: PageStore> StateRead for State<P> {
             |t| &mut t.read,
             || {
                 let snapshot = self.store.snapshot()?;
-                match self.tree.get(&snapshot, self.pending.last(), &key)? {
+                match self.tree.get(&snapshot, self.top(), &key)? {
                     Some(value) => decode_slot(&value),
                     None => Ok(U256::ZERO),
                 }

@@ -130,6 +130,15 @@ pub struct CommitStats {
     pub bytes: u64,
 }
 
+impl std::ops::AddAssign for CommitStats {
+    fn add_assign(&mut self, other: Self) {
+        self.rows_written += other.rows_written;
+        self.rows_removed += other.rows_removed;
+        self.ranges_dropped += other.ranges_dropped;
+        self.bytes += other.bytes;
+    }
+}
+
 /// A pending state whose rows are in a write set: [`Tree::adopt`] it once the store took them.
 #[derive(Debug)]
 #[must_use = "the tree does not know of the commit until it adopts it"]

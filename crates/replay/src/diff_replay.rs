@@ -1,0 +1,184 @@
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+
+use crate::{
+    diff::{BlockDiff, DiffError, MisfitError, check_changes},
+    replay::{RunOptions, Summary},
+    world::{SealedBlock, WorldState},
+};
+
+/// Why a replay of state differences stopped. `E` is the error of the state.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiffReplayError<E: std::error::Error + 'static> {
+    /// The differences could not be read.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
+    /// A difference does not fit the state; nothing of it stays.
+    #[error("block {number}: {error}")]
+    Misfit {
+        /// The block.
+        number: u64,
+        /// What does not fit.
+        #[source]
+        error: MisfitError<E>,
+    },
+    /// Blocks are to come in order.
+    #[error("expected a block after {after}, got block {got}")]
+    Order {
+        /// The block before.
+        after: u64,
+        /// The block that came.
+        got: u64,
+    },
+    /// The state failed.
+    #[error("state, at block {number}: {error}")]
+    State {
+        /// The block.
+        number: u64,
+        /// What the state says.
+        #[source]
+        error: E,
+    },
+    /// The root is not what the line says; nothing of the block stays in the state.
+    #[error("block {number}: state root: expected {expected}, got {got}")]
+    StateRoot {
+        /// The block.
+        number: u64,
+        /// The root of the line.
+        expected: B256,
+        /// The root of the state.
+        got: B256,
+    },
+}
+
+/// What a replay of state differences tells on its way.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DiffEvent<'a> {
+    /// A difference is applied, its root is right where it gives one, and it is sealed.
+    Block {
+        /// The difference.
+        diff: &'a BlockDiff,
+        /// The root of the state afterwards.
+        state_root: B256,
+        /// Time in the state's `apply`.
+        apply: Duration,
+    },
+    /// Everything up to a block is durable.
+    Committed {
+        /// The block.
+        number: u64,
+        /// How long the commit took.
+        time: Duration,
+    },
+}
+
+/// Applies state differences, one block a line, and checks each `stateRoot` that is given.
+///
+/// `head` is the block that the state stands at, if any: differences up to it are passed over.
+/// Reads nothing ahead. The roots of other trees are for the caller to check.
+///
+/// # Errors
+///
+/// A difference is malformed, does not fit or has the wrong root, or the state fails. All blocks
+/// before it are committed.
+pub fn replay_diffs<S: WorldState>(
+    state: &mut S,
+    head: Option<u64>,
+    diffs: impl Iterator<Item = Result<BlockDiff, DiffError>>,
+    options: &RunOptions<'_>,
+    mut on_event: impl FnMut(DiffEvent<'_>),
+) -> Result<Summary, DiffReplayError<S::Error>> {
+    let mut run = DiffRun { state, options, summary: Summary::default(), last: head };
+    let outcome = run.all(head, diffs, &mut on_event);
+    // Also after a failure: what was good stays.
+    run.commit(&mut on_event)?;
+    outcome.map(|()| run.summary)
+}
+
+struct DiffRun<'a, S> {
+    state: &'a mut S,
+    options: &'a RunOptions<'a>,
+    summary: Summary,
+    last: Option<u64>,
+}
+
+impl<S: WorldState> DiffRun<'_, S> {
+    fn all(
+        &mut self,
+        head: Option<u64>,
+        diffs: impl Iterator<Item = Result<BlockDiff, DiffError>>,
+        on_event: &mut impl FnMut(DiffEvent<'_>),
+    ) -> Result<(), DiffReplayError<S::Error>> {
+        let mut before = None;
+        for diff in diffs {
+            let diff = diff?;
+            if let Some(after) = before
+                && diff.number <= after
+            {
+                return Err(DiffReplayError::Order { after, got: diff.number });
+            }
+            before = Some(diff.number);
+            if self.options.last.is_some_and(|last| diff.number > last) {
+                break;
+            }
+            if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.summary.stopped = true;
+                break;
+            }
+            if head.is_some_and(|head| diff.number <= head) {
+                continue;
+            }
+            let (state_root, apply) = self.one(&diff)?;
+            on_event(DiffEvent::Block { diff: &diff, state_root, apply });
+            if self.summary.block_count.is_multiple_of(self.options.commit_every.max(1)) {
+                self.commit(on_event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, diff: &BlockDiff) -> Result<(B256, Duration), DiffReplayError<S::Error>> {
+        let number = diff.number;
+        let failed = |error| DiffReplayError::State { number, error };
+        check_changes(self.state, &diff.changes)
+            .map_err(|error| DiffReplayError::Misfit { number, error })?;
+        let layer_count = self.state.layer_count();
+        let started = Instant::now();
+        let got = self.state.apply(&diff.changes).map_err(failed)?;
+        let apply = started.elapsed();
+        if let Some(expected) = diff.state_root
+            && expected != got
+        {
+            self.state.undo_to(layer_count).map_err(failed)?;
+            return Err(DiffReplayError::StateRoot { number, expected, got });
+        }
+        self.state.seal(&SealedBlock::new(number, None, got, &diff.changes)).map_err(failed)?;
+        self.last = Some(number);
+        self.summary.block_count += 1;
+        self.summary.root_count += u64::from(diff.state_root.is_some());
+        self.summary.times.apply += apply;
+        Ok((got, apply))
+    }
+
+    fn commit(
+        &mut self,
+        on_event: &mut impl FnMut(DiffEvent<'_>),
+    ) -> Result<(), DiffReplayError<S::Error>> {
+        if self.state.layer_count() == 0 {
+            return Ok(());
+        }
+        let number = self.last.unwrap_or(0);
+        let started = Instant::now();
+        self.state.commit().map_err(|error| DiffReplayError::State { number, error })?;
+        let time = started.elapsed();
+        self.summary.commit += time;
+        on_event(DiffEvent::Committed { number, time });
+        Ok(())
+    }
+}

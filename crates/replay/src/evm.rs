@@ -1,0 +1,219 @@
+//! The EVM over an overlay over a state.
+
+use std::{collections::VecDeque, fmt};
+
+use alloy_consensus::{Header, Transaction as _};
+use alloy_eips::eip7840::BlobParams;
+use alloy_primitives::{Address, B256, Bytes, U256};
+use revm::{
+    Context, Database, MainBuilder, MainnetEvm,
+    bytecode::{Bytecode, opcode},
+    context::{BlockEnv, CfgEnv, TxEnv, either::Either},
+    context_interface::{
+        block::BlobExcessGasAndPrice,
+        cfg::{GasId, GasParams},
+    },
+    database_interface::DBErrorMarker,
+    handler::MainnetContext,
+    interpreter::{Host, Instruction, InstructionContext, InstructionResult, InterpreterTypes},
+    state::AccountInfo,
+};
+use spinney_state::StateRead;
+
+use crate::{
+    config::{ChainConfig, Fork},
+    overlay::Overlay,
+    source::Transaction,
+    world::WorldState,
+};
+
+/// How far back a contract can ask for the hash of a block.
+const BLOCK_HASH_COUNT: usize = 256;
+
+/// The hashes of the newest blocks, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlockHashes(VecDeque<(u64, B256)>);
+
+impl BlockHashes {
+    pub(crate) fn push(&mut self, number: u64, hash: B256) {
+        if self.0.len() == BLOCK_HASH_COUNT {
+            self.0.pop_front();
+        }
+        self.0.push_back((number, hash));
+    }
+
+    fn hash(&self, number: u64) -> Option<B256> {
+        let (first, _) = self.0.front()?;
+        let index = usize::try_from(number.checked_sub(*first)?).ok()?;
+        self.0.get(index).map(|(_, hash)| *hash)
+    }
+}
+
+/// Why the EVM could not read.
+#[derive(Debug)]
+pub(crate) enum ReadError<E> {
+    BlockHash(u64),
+    Code(B256),
+    State(E),
+}
+
+impl<E: fmt::Display> fmt::Display for ReadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BlockHash(number) => write!(f, "the hash of block {number} is not known"),
+            Self::Code(hash) => write!(f, "the state has no code {hash}"),
+            Self::State(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for ReadError<E> {}
+
+impl<E: std::error::Error + Send + Sync + 'static> DBErrorMarker for ReadError<E> {}
+
+/// The state as a transaction finds it.
+pub(crate) struct BlockDb<'a, S> {
+    pub(crate) state: &'a mut S,
+    pub(crate) overlay: Overlay,
+    hashes: &'a BlockHashes,
+}
+
+impl<S: StateRead> Database for BlockDb<'_, S> {
+    type Error = ReadError<S::Error>;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
+        let account = self.overlay.account(&*self.state, address).map_err(ReadError::State)?;
+        Ok(account.map(|account| AccountInfo {
+            balance: account.balance,
+            nonce: account.nonce,
+            code_hash: account.code_hash,
+            account_id: None,
+            code: None,
+        }))
+    }
+
+    fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, Self::Error> {
+        let code = self.overlay.code(&*self.state, hash).map_err(ReadError::State)?;
+        let code = code.ok_or(ReadError::Code(hash))?;
+        // Code from before EIP-3541 may start like a delegation without being one.
+        Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+    }
+
+    fn storage(&mut self, address: Address, slot: U256) -> Result<U256, Self::Error> {
+        self.overlay.storage(&*self.state, address, slot.into()).map_err(ReadError::State)
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, Self::Error> {
+        self.hashes.hash(number).ok_or(ReadError::BlockHash(number))
+    }
+}
+
+pub(crate) type BlockEvm<'a, S> = MainnetEvm<MainnetContext<BlockDb<'a, S>>>;
+
+/// The EVM for one block.
+pub(crate) fn block_evm<'a, S: WorldState>(
+    config: &ChainConfig,
+    fork: Fork,
+    header: &Header,
+    hashes: &'a BlockHashes,
+    state: &'a mut S,
+) -> BlockEvm<'a, S> {
+    let blobs = config.blob_params(header.timestamp);
+    let db = BlockDb { state, overlay: Overlay::default(), hashes };
+    let context: MainnetContext<_> = Context::new(db, fork.spec());
+    let context =
+        context.with_cfg(cfg(config, fork, blobs)).with_block(block_env(fork, header, blobs));
+    let mut evm = context.build_mainnet();
+    if fork == Fork::Constantinople {
+        evm.instruction.insert_instruction(opcode::SSTORE, Instruction::new(sstore_eip1283), 0);
+    }
+    evm
+}
+
+fn cfg(config: &ChainConfig, fork: Fork, blobs: Option<&BlobParams>) -> CfgEnv {
+    let spec = fork.spec();
+    let mut gas = GasParams::new_spec(spec);
+    if fork == Fork::Constantinople {
+        gas.override_gas([
+            (GasId::sstore_static(), 200),
+            (GasId::sstore_set_without_load_cost(), 19_800),
+            (GasId::sstore_reset_without_cold_load_cost(), 4_800),
+            (GasId::sstore_set_refund(), 19_800),
+            (GasId::sstore_reset_refund(), 4_800),
+        ]);
+    }
+    let mut cfg = CfgEnv::new().with_spec_and_gas_params(spec, gas).with_chain_id(config.chain_id);
+    cfg.tx_chain_id_check = true;
+    if let Some(blobs) = blobs {
+        cfg.max_blobs_per_tx = Some(blobs.max_blobs_per_tx);
+        cfg.blob_base_fee_update_fraction = u64::try_from(blobs.update_fraction).ok();
+    }
+    cfg
+}
+
+fn block_env(fork: Fork, header: &Header, blobs: Option<&BlobParams>) -> BlockEnv {
+    BlockEnv {
+        number: U256::from(header.number),
+        beneficiary: header.beneficiary,
+        timestamp: U256::from(header.timestamp),
+        gas_limit: header.gas_limit,
+        basefee: header.base_fee_per_gas.unwrap_or(0),
+        difficulty: header.difficulty,
+        prevrandao: (fork >= Fork::Paris).then_some(header.mix_hash),
+        blob_excess_gas_and_price: header.excess_blob_gas.zip(blobs).map(|(excess, blobs)| {
+            BlobExcessGasAndPrice {
+                excess_blob_gas: excess,
+                blob_gasprice: blobs.calc_blob_fee(excess),
+            }
+        }),
+        slot_num: 0,
+    }
+}
+
+/// SSTORE as Constantinople had it: metered like Istanbul's, with other prices and without the
+/// stipend rule.
+fn sstore_eip1283<IT: InterpreterTypes, H: Host + ?Sized>(
+    context: InstructionContext<'_, H, IT>,
+) -> Result<(), InstructionResult> {
+    use revm::interpreter::instructions::host::sstore_with_gas_accounting;
+    sstore_with_gas_accounting(context, |context, _, load| {
+        let params = context.host.gas_params();
+        let cost = params.sstore_dynamic_gas(true, &load.data, load.is_cold);
+        let refund = params.sstore_refund(true, &load.data);
+        if !context.interpreter.gas.record_regular_cost(cost) {
+            return Err(InstructionResult::OutOfGas);
+        }
+        context.interpreter.gas.record_refund(refund);
+        Ok(())
+    })
+}
+
+/// A transaction as the EVM takes it.
+pub(crate) fn tx_env(transaction: &Transaction, sender: Address) -> TxEnv {
+    let signed = transaction.authorization_list().unwrap_or_default();
+    TxEnv {
+        tx_type: transaction.tx_type() as u8,
+        caller: sender,
+        gas_limit: transaction.gas_limit(),
+        gas_price: transaction.max_fee_per_gas(),
+        kind: transaction.kind(),
+        value: transaction.value(),
+        data: transaction.input().clone(),
+        nonce: transaction.nonce(),
+        chain_id: transaction.chain_id(),
+        access_list: transaction.access_list().cloned().unwrap_or_default(),
+        gas_priority_fee: transaction.max_priority_fee_per_gas(),
+        blob_hashes: transaction.blob_versioned_hashes().unwrap_or_default().to_vec(),
+        max_fee_per_blob_gas: transaction.max_fee_per_blob_gas().unwrap_or(0),
+        authorization_list: signed.iter().cloned().map(Either::Left).collect(),
+    }
+}
+
+/// What a call that the protocol makes is given.
+#[derive(Debug)]
+pub(crate) struct SystemCall {
+    pub(crate) contract: Address,
+    pub(crate) input: Bytes,
+    /// A block is invalid without the contract, or where the call fails.
+    pub(crate) must_succeed: bool,
+}

@@ -1,0 +1,295 @@
+//! Executes one block on top of a state and says what its header should be.
+//!
+//! What lies on the state afterwards is for the caller to keep or to take back.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use alloy_consensus::{
+    Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, proofs::calculate_receipt_root,
+};
+use alloy_eips::{
+    eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS, eip4895::Withdrawals,
+    eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+    eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+};
+use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
+use revm::{
+    ExecuteEvm, SystemCallEvm,
+    context::result::{EVMError, ExecutionResult, InvalidTransaction},
+};
+use spinney_state::{Changes, EMPTY_CODE_HASH};
+
+use crate::{
+    config::{ChainConfig, Fork},
+    dao,
+    error::Check,
+    evm::{BlockEvm, BlockHashes, ReadError, SystemCall, block_evm, tx_env},
+    requests::Requests,
+    rules::Failure,
+    source::{ChainBlock, Transaction},
+    world::WorldState,
+};
+
+const ETHER: u128 = 1_000_000_000_000_000_000;
+
+/// What a block did, and what its header has to say.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) changes: Changes,
+    pub(crate) state_root: B256,
+    pub(crate) gas_used: u64,
+    pub(crate) receipts_root: B256,
+    pub(crate) logs_bloom: Bloom,
+    pub(crate) requests_hash: Option<B256>,
+    /// Time spent in the state: applying, and computing roots.
+    pub(crate) apply: Duration,
+}
+
+/// Why an execution stopped.
+#[derive(Debug)]
+pub(crate) enum Stop<E> {
+    Bad(Failure),
+    Evm(String),
+    State(E),
+}
+
+impl<E> From<Failure> for Stop<E> {
+    fn from(failure: Failure) -> Self {
+        Self::Bad(failure)
+    }
+}
+
+impl<E> Stop<E> {
+    fn from_evm(error: EVMError<ReadError<E>, InvalidTransaction>, what: Check) -> Self
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        match error {
+            EVMError::Transaction(error) => Failure::new(what, "a valid one", error).into(),
+            EVMError::Header(error) => Failure::new(what, "a valid header", error).into(),
+            EVMError::Database(ReadError::State(error)) => Self::State(error),
+            error => Self::Evm(error.to_string()),
+        }
+    }
+}
+
+/// Executes `block`, whose senders are known, on top of what `state` holds.
+pub(crate) fn execute<S: WorldState>(
+    config: &ChainConfig,
+    fork: Fork,
+    hashes: &BlockHashes,
+    block: &ChainBlock,
+    senders: &[Address],
+    state: &mut S,
+) -> Result<Outcome, Stop<S::Error>> {
+    let header = &block.block.header;
+    let mut execution = Execution {
+        fork,
+        header,
+        evm: block_evm(config, fork, header, hashes, state),
+        receipts: Vec::with_capacity(block.block.body.transactions.len()),
+        gas_used: 0,
+        apply: Duration::ZERO,
+    };
+    execution.before(config)?;
+    for (index, transaction) in block.block.body.transactions.iter().enumerate() {
+        execution.transaction(index, transaction, senders[index])?;
+    }
+    let requests_hash = execution.requests(config)?;
+    let rewards = rewards(fork, block);
+    execution.finish(rewards, requests_hash)
+}
+
+struct Execution<'a, S: WorldState> {
+    fork: Fork,
+    header: &'a Header,
+    evm: BlockEvm<'a, S>,
+    receipts: Vec<ReceiptEnvelope>,
+    gas_used: u64,
+    apply: Duration,
+}
+
+impl<S: WorldState> Execution<'_, S> {
+    /// What happens before the first transaction.
+    fn before(&mut self, config: &ChainConfig) -> Result<(), Stop<S::Error>> {
+        if config.dao_fork_block == Some(self.header.number) {
+            self.dao_fork()?;
+        }
+        if let Some(root) = self.header.parent_beacon_block_root {
+            self.system_call(&SystemCall {
+                contract: BEACON_ROOTS_ADDRESS,
+                input: root.into(),
+                must_succeed: false,
+            })?;
+        }
+        if self.fork >= Fork::Prague {
+            self.system_call(&SystemCall {
+                contract: HISTORY_STORAGE_ADDRESS,
+                input: self.header.parent_hash.into(),
+                must_succeed: false,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn dao_fork(&mut self) -> Result<(), Stop<S::Error>> {
+        let db = &mut self.evm.ctx.journaled_state.database;
+        let mut total = U256::ZERO;
+        for address in dao::DRAINED {
+            let balance = db.overlay.drain(&*db.state, address).map_err(Stop::State)?;
+            total = total.saturating_add(balance);
+        }
+        db.overlay.credit(&*db.state, dao::REFUND, total, false).map_err(Stop::State)?;
+        let changes = db.overlay.changes();
+        self.apply(&changes).map(drop)
+    }
+
+    fn transaction(
+        &mut self,
+        index: usize,
+        transaction: &Transaction,
+        sender: Address,
+    ) -> Result<(), Stop<S::Error>> {
+        let what = Check::Transaction(index);
+        let gas_left = self.header.gas_limit.saturating_sub(self.gas_used);
+        if transaction.gas_limit() > gas_left {
+            let expected = format!("at most the {gas_left} gas that is left");
+            return Err(Failure::new(what, expected, transaction.gas_limit()).into());
+        }
+        if self.fork < Fork::Eip158 && transaction.is_legacy() && transaction.chain_id().is_some() {
+            return Err(Failure::new(what, "no chain id at this fork", "one").into());
+        }
+        let done = self
+            .evm
+            .transact(tx_env(transaction, sender))
+            .map_err(|error| Stop::from_evm(error, what))?;
+        let has_root = self.fork < Fork::Byzantium;
+        let db = &mut self.evm.ctx.journaled_state.database;
+        let changes = db.overlay.commit(&*db.state, done.state, has_root).map_err(Stop::State)?;
+        let status = if has_root {
+            Eip658Value::PostState(self.apply(&changes)?)
+        } else {
+            Eip658Value::Eip658(done.result.is_success())
+        };
+        self.gas_used += done.result.tx_gas_used();
+        let receipt =
+            Receipt { status, cumulative_gas_used: self.gas_used, logs: done.result.into_logs() };
+        let receipt = ReceiptEnvelope::from_typed(transaction.tx_type(), receipt.with_bloom());
+        self.receipts.push(receipt);
+        Ok(())
+    }
+
+    /// What the execution layer asks of the consensus layer, from Prague on.
+    fn requests(&mut self, config: &ChainConfig) -> Result<Option<B256>, Stop<S::Error>> {
+        if self.fork < Fork::Prague {
+            return Ok(None);
+        }
+        let logs = self.receipts.iter().flat_map(|receipt| receipt.logs());
+        let mut requests = Requests::deposits(config.deposit_contract, logs)?;
+        for contract in
+            [WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS]
+        {
+            let call = SystemCall { contract, input: Bytes::new(), must_succeed: true };
+            requests.push(&self.system_call(&call)?);
+        }
+        Ok(Some(requests.hash()))
+    }
+
+    fn system_call(&mut self, call: &SystemCall) -> Result<Bytes, Stop<S::Error>> {
+        let db = &mut self.evm.ctx.journaled_state.database;
+        let account = db.overlay.account(&*db.state, call.contract).map_err(Stop::State)?;
+        let has_code = account.is_some_and(|account| account.code_hash != EMPTY_CODE_HASH);
+        if !has_code {
+            if call.must_succeed {
+                let got = format!("no code at {}", call.contract);
+                return Err(Failure::new(Check::SystemCall, "a system contract", got).into());
+            }
+            return Ok(Bytes::new());
+        }
+        let done = self
+            .evm
+            .system_call(call.contract, call.input.clone())
+            .map_err(|error| Stop::from_evm(error, Check::SystemCall))?;
+        let output = match done.result {
+            ExecutionResult::Success { output, .. } => output.into_data(),
+            result if call.must_succeed => {
+                let got = format!("{}: {result:?}", call.contract);
+                return Err(Failure::new(Check::SystemCall, "success", got).into());
+            }
+            _ => Bytes::new(),
+        };
+        let db = &mut self.evm.ctx.journaled_state.database;
+        db.overlay.commit(&*db.state, done.state, false).map_err(Stop::State)?;
+        Ok(output)
+    }
+
+    /// Pays rewards or withdrawals, and computes what the header has to say.
+    fn finish(
+        mut self,
+        rewards: BTreeMap<Address, U256>,
+        requests_hash: Option<B256>,
+    ) -> Result<Outcome, Stop<S::Error>> {
+        let db = &mut self.evm.ctx.journaled_state.database;
+        let removes_empty = self.fork >= Fork::Eip158;
+        let mut paid = Changes::default();
+        for (address, amount) in rewards {
+            let change = db
+                .overlay
+                .credit(&*db.state, address, amount, removes_empty)
+                .map_err(Stop::State)?;
+            paid.accounts.extend(change.map(|change| (address, change)));
+        }
+        let changes = db.overlay.changes();
+        let rest = if self.fork < Fork::Byzantium { &paid } else { &changes };
+        let state_root = self.apply(rest)?;
+        let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
+        Ok(Outcome {
+            changes,
+            state_root,
+            gas_used: self.gas_used,
+            receipts_root: calculate_receipt_root(&self.receipts),
+            logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
+            requests_hash,
+            apply: self.apply,
+        })
+    }
+
+    fn apply(&mut self, changes: &Changes) -> Result<B256, Stop<S::Error>> {
+        let started = Instant::now();
+        let state = &mut self.evm.ctx.journaled_state.database.state;
+        let root = state.apply(changes).map_err(Stop::State);
+        self.apply += started.elapsed();
+        root
+    }
+}
+
+/// Who is paid at the end of a block, and how much: miners before the merge, withdrawals since.
+fn rewards(fork: Fork, block: &ChainBlock) -> BTreeMap<Address, U256> {
+    let header = &block.block.header;
+    let mut paid = BTreeMap::<Address, U256>::new();
+    let mut pay = |address, amount| {
+        let sum = paid.entry(address).or_default();
+        *sum = sum.saturating_add(amount);
+    };
+    let no_withdrawals = Withdrawals::default();
+    for withdrawal in block.block.body.withdrawals.as_ref().unwrap_or(&no_withdrawals) {
+        pay(withdrawal.address, withdrawal.amount_wei());
+    }
+    let reward = match fork {
+        fork if fork >= Fork::Paris => return paid,
+        fork if fork >= Fork::Constantinople => 2 * ETHER,
+        fork if fork >= Fork::Byzantium => 3 * ETHER,
+        _ => 5 * ETHER,
+    };
+    let ommers = &block.block.body.ommers;
+    for ommer in ommers {
+        // Between one and six, by the rules.
+        let depth = u128::from(header.number.saturating_sub(ommer.number));
+        pay(ommer.beneficiary, U256::from(8_u128.saturating_sub(depth) * reward / 8));
+    }
+    pay(header.beneficiary, U256::from(reward + reward / 32 * ommers.len() as u128));
+    paid
+}

@@ -1,0 +1,408 @@
+//! geth's `genesis.json`.
+
+use std::collections::BTreeMap;
+
+use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
+use alloy_eips::{
+    eip1559::INITIAL_BASE_FEE,
+    eip4844::DATA_GAS_PER_BLOB,
+    eip6110::MAINNET_DEPOSIT_CONTRACT_ADDRESS,
+    eip7685::EMPTY_REQUESTS_HASH,
+    eip7840::{BLOB_BASE_COST, BlobParams},
+};
+use alloy_primitives::{B64, B256, U256, keccak256};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use spinney_state::{AccountChange, Change, Changes};
+
+use crate::{
+    config::{ChainConfig, Fork},
+    json::{HexAddress, HexBytes, HexHash, HexWord, Quantity, Quantity64, UniqueMap},
+    textbook::TextbookState,
+    world::WorldState,
+};
+
+/// The most bytes of extra data that a header may have.
+pub(crate) const EXTRA_DATA_MAX: usize = 32;
+/// More blobs than any fork will have: keeps the blob arithmetic far from overflow.
+const BLOB_COUNT_MAX: u64 = 1 << 20;
+
+/// Why a genesis file was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenesisError {
+    /// The blob schedule makes no sense.
+    #[error("genesis: blobSchedule.{fork}: {why}")]
+    BlobSchedule {
+        /// The fork whose entry it is.
+        fork: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// It is no JSON, or not of a genesis.
+    #[error("genesis: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A value of the configuration or of the header.
+    #[error("genesis: {name}: {why}")]
+    Value {
+        /// Where it stands.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The configuration schedules something that is not implemented.
+    #[error("genesis: config.{0} is not supported")]
+    Unsupported(String),
+}
+
+/// The start of a chain: its rules, its first header and its first state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Genesis {
+    /// The rules.
+    pub config: ChainConfig,
+    /// The header of block 0.
+    pub header: Header,
+    /// The hash of that header.
+    pub hash: B256,
+    /// The accounts that block 0 starts with.
+    pub alloc: Changes,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GenesisFile<'a> {
+    #[serde(borrow)]
+    config: BTreeMap<String, &'a RawValue>,
+    nonce: Option<Quantity64>,
+    timestamp: Option<Quantity64>,
+    extra_data: Option<HexBytes>,
+    gas_limit: Quantity64,
+    difficulty: Quantity,
+    #[serde(alias = "mixhash")]
+    mix_hash: Option<HexHash>,
+    coinbase: Option<HexAddress>,
+    number: Option<Quantity64>,
+    gas_used: Option<Quantity64>,
+    parent_hash: Option<HexHash>,
+    base_fee_per_gas: Option<Quantity64>,
+    excess_blob_gas: Option<Quantity64>,
+    blob_gas_used: Option<Quantity64>,
+    alloc: UniqueMap<HexAddress, AllocAccount>,
+}
+
+#[derive(Deserialize)]
+struct AllocFile {
+    alloc: UniqueMap<HexAddress, AllocAccount>,
+}
+
+#[derive(Deserialize)]
+struct AllocAccount {
+    balance: Option<Quantity>,
+    nonce: Option<Quantity64>,
+    code: Option<HexBytes>,
+    storage: Option<UniqueMap<HexWord, HexWord>>,
+}
+
+impl Genesis {
+    /// Reads geth's `genesis.json`.
+    ///
+    /// # Errors
+    ///
+    /// Names what is wrong, and where; also a fork after Osaka that the file schedules.
+    pub fn parse(json: &[u8]) -> Result<Self, GenesisError> {
+        let file: GenesisFile<'_> = serde_json::from_slice(json)?;
+        let config = ConfigReader(&file.config).config()?;
+        let alloc = changes(&file.alloc);
+        Ok(Self::new(config, header(&file)?, alloc))
+    }
+
+    /// Puts a genesis together: fills in the state root, and the fields that its fork asks for.
+    pub(crate) fn new(config: ChainConfig, mut header: Header, alloc: Changes) -> Self {
+        let Ok(root) = TextbookState::new().apply(&alloc);
+        header.state_root = root;
+        // A timestamp turns a fork on in the genesis too, merged or not.
+        let merged = U256::MAX;
+        let fork = config.fork(0, header.timestamp, merged);
+        if config.london_block == Some(0) {
+            header.base_fee_per_gas.get_or_insert(INITIAL_BASE_FEE);
+        }
+        if fork >= Fork::Shanghai {
+            header.withdrawals_root = Some(EMPTY_WITHDRAWALS);
+        }
+        if fork >= Fork::Cancun {
+            header.parent_beacon_block_root = Some(B256::ZERO);
+            header.excess_blob_gas.get_or_insert(0);
+            header.blob_gas_used.get_or_insert(0);
+        }
+        if fork >= Fork::Prague {
+            header.requests_hash = Some(EMPTY_REQUESTS_HASH);
+        }
+        let hash = header.hash_slow();
+        Self { config, header, hash, alloc }
+    }
+}
+
+/// Reads the accounts of a genesis alone, from geth's `genesis.json` or from `{"alloc": {...}}`.
+///
+/// # Errors
+///
+/// The JSON is malformed, or an address or a slot is there twice.
+pub fn parse_alloc(json: &[u8]) -> Result<Changes, GenesisError> {
+    let file: AllocFile = serde_json::from_slice(json)?;
+    Ok(changes(&file.alloc))
+}
+
+fn changes(alloc: &UniqueMap<HexAddress, AllocAccount>) -> Changes {
+    let accounts = alloc.0.iter().map(|(address, account)| {
+        let code = account.code.as_ref().filter(|code| !code.0.is_empty());
+        let storage = account.storage.iter().flat_map(|storage| &storage.0);
+        let change = AccountChange {
+            fresh: false,
+            nonce: Some(account.nonce.map_or(0, |nonce| nonce.0)),
+            balance: Some(account.balance.map_or(U256::ZERO, |balance| balance.0)),
+            code_hash: code.map(|code| keccak256(&code.0)),
+            code: code.map(|code| code.0.clone()),
+            storage: storage
+                .map(|(slot, value)| (slot.0, U256::from_be_bytes(value.0.0)))
+                .filter(|(_, value)| !value.is_zero())
+                .collect(),
+        };
+        (address.0, Change::Written(change))
+    });
+    Changes { accounts: accounts.collect() }
+}
+
+fn header(file: &GenesisFile<'_>) -> Result<Header, GenesisError> {
+    let extra_data = file.extra_data.clone().unwrap_or_default().0;
+    if extra_data.len() > EXTRA_DATA_MAX {
+        return Err(GenesisError::Value {
+            name: "extraData".into(),
+            why: format!("expected at most {EXTRA_DATA_MAX} bytes, got {}", extra_data.len()),
+        });
+    }
+    if let Some(Quantity64(number)) = file.number
+        && number != 0
+    {
+        return Err(GenesisError::Value {
+            name: "number".into(),
+            why: format!("expected 0, got {number}"),
+        });
+    }
+    // Above what any block may have; and far from where the arithmetic ends.
+    let blob_gas = [("excessBlobGas", file.excess_blob_gas), ("blobGasUsed", file.blob_gas_used)];
+    for (name, gas) in blob_gas {
+        if let Some(Quantity64(got)) = gas
+            && got > BLOB_COUNT_MAX * DATA_GAS_PER_BLOB
+        {
+            let why = format!("{got} is absurd");
+            return Err(GenesisError::Value { name: name.into(), why });
+        }
+    }
+    Ok(Header {
+        parent_hash: file.parent_hash.unwrap_or_default().0,
+        beneficiary: file.coinbase.map(|coinbase| coinbase.0).unwrap_or_default(),
+        difficulty: file.difficulty.0,
+        gas_limit: file.gas_limit.0,
+        gas_used: file.gas_used.map_or(0, |gas| gas.0),
+        timestamp: file.timestamp.map_or(0, |timestamp| timestamp.0),
+        extra_data,
+        mix_hash: file.mix_hash.unwrap_or_default().0,
+        nonce: B64::from(file.nonce.map_or(0, |nonce| nonce.0).to_be_bytes()),
+        base_fee_per_gas: file.base_fee_per_gas.map(|fee| fee.0),
+        excess_blob_gas: file.excess_blob_gas.map(|gas| gas.0),
+        blob_gas_used: file.blob_gas_used.map(|gas| gas.0),
+        ..Header::default()
+    })
+}
+
+/// Reads `config`. Raw values, because a terminal total difficulty is a number that JSON readers
+/// round.
+struct ConfigReader<'a>(&'a BTreeMap<String, &'a RawValue>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BlobEntry {
+    target: u64,
+    max: u64,
+    base_fee_update_fraction: u64,
+}
+
+const BLOCK_FORKS: [&str; 15] = [
+    "homesteadBlock",
+    "daoForkBlock",
+    "eip150Block",
+    "eip155Block",
+    "eip158Block",
+    "byzantiumBlock",
+    "constantinopleBlock",
+    "petersburgBlock",
+    "istanbulBlock",
+    "muirGlacierBlock",
+    "berlinBlock",
+    "londonBlock",
+    "arrowGlacierBlock",
+    "grayGlacierBlock",
+    "mergeNetsplitBlock",
+];
+const TIME_FORKS: [&str; 4] = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
+const BLOB_FORKS: [(&str, &str); 5] = [
+    ("bpo1", "bpo1Time"),
+    ("bpo2", "bpo2Time"),
+    ("bpo3", "bpo3Time"),
+    ("bpo4", "bpo4Time"),
+    ("bpo5", "bpo5Time"),
+];
+
+impl ConfigReader<'_> {
+    fn config(&self) -> Result<ChainConfig, GenesisError> {
+        self.refuse_unknown_forks()?;
+        let eip155_block = self.number("eip155Block")?;
+        let eip158_block = self.number("eip158Block")?;
+        if eip155_block != eip158_block {
+            return Err(GenesisError::Unsupported("eip155Block apart from eip158Block".into()));
+        }
+        let takes_dao_fork = match self.raw("daoForkSupport") {
+            Some(raw) => parse::<bool>("daoForkSupport", raw)?,
+            None => false,
+        };
+        let deposit_contract = match self.raw("depositContractAddress") {
+            Some(raw) => parse::<HexAddress>("depositContractAddress", raw)?.0,
+            None => MAINNET_DEPOSIT_CONTRACT_ADDRESS,
+        };
+        let chain_id = self.number("chainId")?.ok_or_else(|| GenesisError::Value {
+            name: "config.chainId".into(),
+            why: "is missing".into(),
+        })?;
+        let config = ChainConfig {
+            chain_id,
+            homestead_block: self.number("homesteadBlock")?,
+            dao_fork_block: self.number("daoForkBlock")?.filter(|_| takes_dao_fork),
+            eip150_block: self.number("eip150Block")?,
+            eip158_block,
+            byzantium_block: self.number("byzantiumBlock")?,
+            constantinople_block: self.number("constantinopleBlock")?,
+            petersburg_block: self.number("petersburgBlock")?,
+            istanbul_block: self.number("istanbulBlock")?,
+            muir_glacier_block: self.number("muirGlacierBlock")?,
+            berlin_block: self.number("berlinBlock")?,
+            london_block: self.number("londonBlock")?,
+            arrow_glacier_block: self.number("arrowGlacierBlock")?,
+            gray_glacier_block: self.number("grayGlacierBlock")?,
+            merge_netsplit_block: self.number("mergeNetsplitBlock")?,
+            terminal_total_difficulty: self.quantity("terminalTotalDifficulty")?,
+            shanghai_time: self.number("shanghaiTime")?,
+            cancun_time: self.number("cancunTime")?,
+            prague_time: self.number("pragueTime")?,
+            osaka_time: self.number("osakaTime")?,
+            deposit_contract,
+            blob_schedule: self.blob_schedule()?,
+        };
+        Ok(config)
+    }
+
+    /// A fork that we do not know would be replayed by the wrong rules.
+    fn refuse_unknown_forks(&self) -> Result<(), GenesisError> {
+        let known = |name: &str| {
+            BLOCK_FORKS.contains(&name)
+                || TIME_FORKS.contains(&name)
+                || BLOB_FORKS.iter().any(|(_, time)| *time == name)
+        };
+        for name in self.0.keys() {
+            let is_fork = name.ends_with("Block") || name.ends_with("Time") || name == "clique";
+            if is_fork && !known(name) && self.raw(name).is_some() {
+                return Err(GenesisError::Unsupported(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn blob_schedule(&self) -> Result<Vec<(u64, BlobParams)>, GenesisError> {
+        let entries: BTreeMap<String, BlobEntry> = match self.raw("blobSchedule") {
+            Some(raw) => parse("blobSchedule", raw)?,
+            None => BTreeMap::new(),
+        };
+        let mut schedule: Vec<(u64, BlobParams)> = Vec::new();
+        let forks = [("cancun", "cancunTime"), ("prague", "pragueTime"), ("osaka", "osakaTime")];
+        let osaka_time = self.number("osakaTime")?;
+        for (fork, time) in forks.into_iter().chain(BLOB_FORKS) {
+            let Some(time) = self.number(time)? else { continue };
+            let params = match (entries.get(fork), fork, schedule.last()) {
+                (Some(entry), _, _) => entry.params(fork)?,
+                (None, "cancun", _) => BlobParams::cancun(),
+                (None, "prague", _) => BlobParams::prague(),
+                (None, _, Some((_, before))) => *before,
+                // Osaka and later name only what they change.
+                (None, _, None) => BlobParams::prague(),
+            };
+            let is_osaka = osaka_time.is_some_and(|osaka| osaka <= time);
+            let params = if is_osaka {
+                params
+                    .with_max_blobs_per_tx(BlobParams::osaka().max_blobs_per_tx)
+                    .with_blob_base_cost(BLOB_BASE_COST)
+            } else {
+                params.with_max_blobs_per_tx(params.max_blob_count)
+            };
+            // Of forks that begin together the last one holds.
+            schedule.pop_if(|(before, _)| *before == time);
+            schedule.push((time, params));
+        }
+        if !schedule.is_sorted_by_key(|(time, _)| *time) {
+            return Err(GenesisError::BlobSchedule {
+                fork: "*".into(),
+                why: "forks are out of order",
+            });
+        }
+        Ok(schedule)
+    }
+
+    fn raw(&self, name: &str) -> Option<&RawValue> {
+        self.0.get(name).copied().filter(|raw| raw.get() != "null")
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, GenesisError> {
+        let Some(value) = self.quantity(name)? else { return Ok(None) };
+        u64::try_from(value).map(Some).map_err(|_| GenesisError::Value {
+            name: format!("config.{name}"),
+            why: format!("{value} does not fit into 64 bits"),
+        })
+    }
+
+    fn quantity(&self, name: &str) -> Result<Option<U256>, GenesisError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        Quantity::parse(raw.get().trim_matches('"')).map(|value| Some(value.0)).map_err(|why| {
+            GenesisError::Value {
+                name: format!("config.{name}"),
+                why: format!("{why}: {:.80}", raw.get()),
+            }
+        })
+    }
+}
+
+impl BlobEntry {
+    fn params(&self, fork: &str) -> Result<BlobParams, GenesisError> {
+        let refuse = |why| Err(GenesisError::BlobSchedule { fork: fork.into(), why });
+        if self.base_fee_update_fraction == 0 {
+            return refuse("baseFeeUpdateFraction is zero");
+        }
+        if self.max == 0 || self.max > BLOB_COUNT_MAX {
+            return refuse("max is zero or absurd");
+        }
+        if self.target > self.max {
+            return refuse("target is above max");
+        }
+        Ok(BlobParams {
+            target_blob_count: self.target,
+            max_blob_count: self.max,
+            update_fraction: self.base_fee_update_fraction.into(),
+            ..BlobParams::cancun()
+        })
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(name: &str, raw: &'a RawValue) -> Result<T, GenesisError> {
+    serde_json::from_str(raw.get()).map_err(|error| GenesisError::Value {
+        name: format!("config.{name}"),
+        why: error.to_string(),
+    })
+}

@@ -1,0 +1,475 @@
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::sync_channel,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::{Address, B256};
+use spinney_state::Changes;
+
+use crate::{
+    config::{ChainConfig, Fork},
+    error::{BadBlock, Check, ReplayError, SourceError},
+    evm::BlockHashes,
+    execute::{Outcome, Stop, execute},
+    genesis::Genesis,
+    rules::{Failure, Head, check_block, check_link, checks, equal},
+    senders::senders,
+    source::ChainBlock,
+    world::{SealedBlock, WorldState},
+};
+
+/// Executes blocks, one after another, on a state, and checks all that a header says.
+#[derive(Debug)]
+pub struct Replay<S> {
+    config: ChainConfig,
+    state: S,
+    head: Head,
+    hashes: BlockHashes,
+    /// Blocks up to this one are in the state already: they are only followed.
+    resume: Option<(u64, B256)>,
+}
+
+/// What executing a block took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockTimes {
+    /// Recovering the senders.
+    pub recover: Duration,
+    /// Executing and checking, without the time in the state's `apply`.
+    pub execute: Duration,
+    /// Applying to the state, roots included.
+    pub apply: Duration,
+}
+
+/// What is known of a block that was executed and found good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockReport {
+    /// Its number.
+    pub number: u64,
+    /// Its hash.
+    pub hash: B256,
+    /// The rules it follows.
+    pub fork: Fork,
+    /// Seconds since 1970.
+    pub timestamp: u64,
+    /// How many transactions it has.
+    pub transaction_count: usize,
+    /// Gas that they used.
+    pub gas_used: u64,
+    /// Bytes of its RLP.
+    pub len: u64,
+    /// The root of the state afterwards.
+    pub state_root: B256,
+    /// State roots that were checked: before Byzantium one a transaction, by way of the receipts.
+    pub root_count: usize,
+    /// What it did to the state.
+    pub changes: Changes,
+    /// Where the time went.
+    pub times: BlockTimes,
+}
+
+impl BlockReport {
+    /// What was checked of the block, beside each of its transactions.
+    pub fn checks(&self) -> Vec<Check> {
+        checks(self.fork)
+    }
+}
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RunOptions<'a> {
+    /// Blocks a commit; at least one.
+    pub commit_every: u64,
+    /// The last block to execute.
+    pub last: Option<u64>,
+    /// Blocks read, and their senders recovered, ahead on a second thread; none with zero. With it,
+    /// a run that stops early ends only once the source has given the block it is reading.
+    pub read_ahead: usize,
+    /// Threads that recover the senders of a large block; at least one.
+    pub recover_threads: usize,
+    /// Looked at between blocks: once it is set, the run commits and ends.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Default for RunOptions<'_> {
+    fn default() -> Self {
+        Self { commit_every: 64, last: None, read_ahead: 8, recover_threads: 1, stop: None }
+    }
+}
+
+/// What a run tells on its way.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A block is good, and sealed.
+    Block(&'a BlockReport),
+    /// Everything up to a block is durable.
+    Committed {
+        /// The block.
+        number: u64,
+        /// Its hash.
+        hash: B256,
+        /// How long the commit took.
+        time: Duration,
+    },
+    /// A block is in the state already.
+    Followed {
+        /// The block.
+        number: u64,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Blocks executed.
+    pub block_count: u64,
+    /// Their transactions.
+    pub transaction_count: u64,
+    /// Their gas.
+    pub gas_used: u64,
+    /// State roots checked.
+    pub root_count: u64,
+    /// Where the time went, over all blocks.
+    pub times: BlockTimes,
+    /// Time in the state's `commit`.
+    pub commit: Duration,
+    /// Whether the run was told to stop before the source ended.
+    pub stopped: bool,
+}
+
+/// A block with its senders, or why there are none.
+struct Recovered {
+    block: ChainBlock,
+    senders: Result<Vec<Address>, Failure>,
+    time: Duration,
+}
+
+impl<S: WorldState> Replay<S> {
+    /// Begins a chain: puts the genesis allocation onto an empty state and checks its root. It is
+    /// not committed yet.
+    ///
+    /// # Errors
+    ///
+    /// The state fails, or its root is not that of the genesis.
+    pub fn start(genesis: &Genesis, mut state: S) -> Result<Self, ReplayError<S::Error>> {
+        let failed = |error| ReplayError::State { number: 0, error };
+        let layer_count = state.layer_count();
+        let got = state.apply(&genesis.alloc).map_err(failed)?;
+        let expected = genesis.header.state_root;
+        if got != expected {
+            state.undo_to(layer_count).map_err(failed)?;
+            return Err(ReplayError::Genesis { expected, got });
+        }
+        state
+            .seal(&SealedBlock::new(0, Some(genesis.hash), got, &genesis.alloc))
+            .map_err(failed)?;
+        Ok(Self::at_genesis(genesis, state, None))
+    }
+
+    /// Goes on with a state that already stands at block `number`. The blocks are to be given from
+    /// block 1 on all the same: those up to `number` are followed by their hashes, not executed.
+    ///
+    /// # Errors
+    ///
+    /// `number` is 0 and `hash` is not that of the genesis.
+    pub fn resume(
+        genesis: &Genesis,
+        state: S,
+        number: u64,
+        hash: B256,
+    ) -> Result<Self, ReplayError<S::Error>> {
+        if number > 0 {
+            return Ok(Self::at_genesis(genesis, state, Some((number, hash))));
+        }
+        if hash != genesis.hash {
+            let got = Some(genesis.hash);
+            return Err(ReplayError::Resume { number, expected: hash, got });
+        }
+        Ok(Self::at_genesis(genesis, state, None))
+    }
+
+    fn at_genesis(genesis: &Genesis, state: S, resume: Option<(u64, B256)>) -> Self {
+        let mut hashes = BlockHashes::default();
+        hashes.push(0, genesis.hash);
+        let total_difficulty = genesis.header.difficulty;
+        let head = Head::new(genesis.header.clone(), genesis.hash, total_difficulty);
+        Self { config: genesis.config.clone(), state, head, hashes, resume }
+    }
+
+    /// The block that the next one must follow.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The rules of the chain.
+    pub fn config(&self) -> &ChainConfig {
+        &self.config
+    }
+
+    /// The state.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// The state, to be changed with care: the next block is executed on what it holds.
+    pub fn state_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+
+    /// Gives the state back.
+    pub fn into_state(self) -> S {
+        self.state
+    }
+
+    /// Executes the next block, checks it and seals it. `None` where the state holds it already.
+    ///
+    /// # Errors
+    ///
+    /// The block is bad or the state fails: then nothing of the block stays in the state.
+    pub fn block(
+        &mut self,
+        block: &ChainBlock,
+    ) -> Result<Option<BlockReport>, ReplayError<S::Error>> {
+        if self.holds(block) {
+            return self.follow(block).map(|()| None);
+        }
+        let started = Instant::now();
+        let senders = senders(&self.config, block, 1);
+        self.execute(block, senders, started.elapsed()).map(Some)
+    }
+
+    /// Executes all blocks of a source.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed.
+    pub fn run(
+        &mut self,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        let mut run = Run { options, summary: Summary::default(), uncommitted: 0 };
+        let followed = self.resume.map_or(0, |(number, _)| number);
+        let config = self.config.clone();
+        let recover_threads = options.recover_threads;
+        let prepared = blocks.map(move |block| {
+            let block = block?;
+            let started = Instant::now();
+            let is_followed = block.block.header.number <= followed;
+            let senders = if is_followed {
+                Ok(Vec::new())
+            } else {
+                senders(&config, &block, recover_threads)
+            };
+            Ok(Recovered { block, senders, time: started.elapsed() })
+        });
+        let outcome = if options.read_ahead == 0 {
+            run.all(self, prepared, &mut on_event)
+        } else {
+            thread::scope(|scope| {
+                let (sender, receiver) = sync_channel(options.read_ahead);
+                scope.spawn(move || {
+                    for block in prepared {
+                        // The other side ends early on a bad block: no reason to read on.
+                        if sender.send(block).is_err() {
+                            return;
+                        }
+                    }
+                });
+                run.all(self, receiver.into_iter(), &mut on_event)
+            })
+        };
+        // Also after a failure: what was good stays.
+        run.commit(self, &mut on_event)?;
+        outcome.map(|()| run.summary)
+    }
+
+    /// Whether the block is part of the state: geth's exports begin with the genesis.
+    fn holds(&self, block: &ChainBlock) -> bool {
+        self.resume.is_some() || self.is_genesis(block)
+    }
+
+    fn is_genesis(&self, block: &ChainBlock) -> bool {
+        self.head.header.number == 0 && self.head.hash == block.hash
+    }
+
+    /// Goes past a block that the state holds.
+    fn follow(&mut self, block: &ChainBlock) -> Result<(), ReplayError<S::Error>> {
+        if self.is_genesis(block) {
+            return Ok(());
+        }
+        check_link(&self.head, block).map_err(|failure| bad(block, failure))?;
+        self.advance(block);
+        if let Some((number, expected)) = self.resume
+            && number == block.block.header.number
+        {
+            if expected != block.hash {
+                return Err(ReplayError::Resume { number, expected, got: Some(block.hash) });
+            }
+            self.resume = None;
+        }
+        Ok(())
+    }
+
+    fn execute(
+        &mut self,
+        block: &ChainBlock,
+        senders: Result<Vec<Address>, Failure>,
+        recover: Duration,
+    ) -> Result<BlockReport, ReplayError<S::Error>> {
+        let started = Instant::now();
+        let header = &block.block.header;
+        let layer_count = self.state.layer_count();
+        let fork = self.config.fork(header.number, header.timestamp, self.head.total_difficulty);
+        let outcome = match self.try_execute(fork, block, senders) {
+            Ok(outcome) => outcome,
+            Err(stop) => {
+                let number = header.number;
+                self.state
+                    .undo_to(layer_count)
+                    .map_err(|error| ReplayError::State { number, error })?;
+                return Err(match stop {
+                    Stop::Bad(failure) => bad(block, failure),
+                    Stop::Evm(message) => ReplayError::Evm { number, message },
+                    Stop::State(error) => ReplayError::State { number, error },
+                });
+            }
+        };
+        self.advance(block);
+        let transaction_count = block.block.body.transactions.len();
+        let by_transaction = if fork < Fork::Byzantium { transaction_count } else { 0 };
+        let execute = started.elapsed().saturating_sub(outcome.apply);
+        Ok(BlockReport {
+            number: header.number,
+            hash: block.hash,
+            fork,
+            timestamp: header.timestamp,
+            transaction_count,
+            gas_used: outcome.gas_used,
+            len: block.len,
+            state_root: outcome.state_root,
+            root_count: 1 + by_transaction,
+            changes: outcome.changes,
+            times: BlockTimes { recover, execute, apply: outcome.apply },
+        })
+    }
+
+    fn try_execute(
+        &mut self,
+        fork: Fork,
+        block: &ChainBlock,
+        senders: Result<Vec<Address>, Failure>,
+    ) -> Result<Outcome, Stop<S::Error>> {
+        check_block(&self.config, fork, &self.head, block)?;
+        let senders = senders?;
+        let outcome = execute(&self.config, fork, &self.hashes, block, &senders, &mut self.state)?;
+        let header = &block.block.header;
+        equal(Check::GasUsed, outcome.gas_used, header.gas_used)?;
+        equal(Check::LogsBloom, outcome.logs_bloom, header.logs_bloom)?;
+        equal(Check::ReceiptsRoot, outcome.receipts_root, header.receipts_root)?;
+        if let (Some(expected), Some(got)) = (outcome.requests_hash, header.requests_hash) {
+            equal(Check::RequestsHash, expected, got)?;
+        }
+        equal(Check::StateRoot, outcome.state_root, header.state_root)?;
+        let (number, hash) = (header.number, Some(block.hash));
+        self.state
+            .seal(&SealedBlock::new(number, hash, outcome.state_root, &outcome.changes))
+            .map_err(Stop::State)?;
+        Ok(outcome)
+    }
+
+    fn advance(&mut self, block: &ChainBlock) {
+        self.head = self.head.next(block);
+        self.hashes.push(self.head.header.number, self.head.hash);
+    }
+}
+
+/// The state of a run between two blocks.
+struct Run<'a> {
+    options: &'a RunOptions<'a>,
+    summary: Summary,
+    uncommitted: u64,
+}
+
+impl Run<'_> {
+    fn all<S: WorldState>(
+        &mut self,
+        replay: &mut Replay<S>,
+        blocks: impl Iterator<Item = Result<Recovered, SourceError>>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), ReplayError<S::Error>> {
+        for recovered in blocks {
+            let Recovered { block, senders, time } = recovered?;
+            let number = block.block.header.number;
+            if self.options.last.is_some_and(|last| number > last) {
+                break;
+            }
+            if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.summary.stopped = true;
+                return Ok(());
+            }
+            if replay.holds(&block) {
+                replay.follow(&block)?;
+                on_event(Event::Followed { number });
+                continue;
+            }
+            let report = replay.execute(&block, senders, time)?;
+            self.count(&report);
+            on_event(Event::Block(&report));
+            self.uncommitted += 1;
+            if self.uncommitted >= self.options.commit_every {
+                self.commit(replay, on_event)?;
+            }
+        }
+        match replay.resume {
+            Some((number, expected)) => Err(ReplayError::Resume { number, expected, got: None }),
+            None => Ok(()),
+        }
+    }
+
+    fn commit<S: WorldState>(
+        &mut self,
+        replay: &mut Replay<S>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), ReplayError<S::Error>> {
+        // The genesis is a layer without a block of its own.
+        if replay.state.layer_count() == 0 {
+            return Ok(());
+        }
+        let (number, hash) = (replay.head.header.number, replay.head.hash);
+        let started = Instant::now();
+        replay.state.commit().map_err(|error| ReplayError::State { number, error })?;
+        let time = started.elapsed();
+        self.uncommitted = 0;
+        self.summary.commit += time;
+        on_event(Event::Committed { number, hash, time });
+        Ok(())
+    }
+
+    fn count(&mut self, report: &BlockReport) {
+        let summary = &mut self.summary;
+        summary.block_count += 1;
+        summary.transaction_count += report.transaction_count as u64;
+        summary.gas_used = summary.gas_used.saturating_add(report.gas_used);
+        summary.root_count += report.root_count as u64;
+        summary.times.recover += report.times.recover;
+        summary.times.execute += report.times.execute;
+        summary.times.apply += report.times.apply;
+    }
+}
+
+pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {
+    let Failure { what, expected, got } = failure;
+    let number = block.block.header.number;
+    let (hash, offset) = (block.hash, block.offset);
+    ReplayError::BadBlock(Box::new(BadBlock { number, hash, offset, what, expected, got }))
+}

@@ -1,0 +1,168 @@
+//! Blocks as geth exports them: RLP, one after another, compressed or not.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Cursor, Read},
+};
+
+use alloy_consensus::{Block, EthereumTxEnvelope, Header, TxEip4844};
+use alloy_primitives::{B256, Sealed};
+use alloy_rlp::Decodable;
+
+use crate::error::SourceError;
+
+/// A transaction as it lies in a block.
+pub type Transaction = EthereumTxEnvelope<TxEip4844>;
+
+/// The most bytes that a block may have. Osaka allows 8 MiB (EIP-7934); before it the gas limit
+/// kept the blocks of every public chain below a third of this.
+pub const BLOCK_LEN_MAX: u64 = 32 << 20;
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A frame that asks for a window above 128 MiB is refused: memory stays bounded.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+const BUFFER_LEN: usize = 256 << 10;
+
+/// A block, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChainBlock {
+    /// The block.
+    pub block: Block<Transaction>,
+    /// The hash of its header.
+    pub hash: B256,
+    /// The byte at which it starts, in the uncompressed source.
+    pub offset: u64,
+    /// Bytes that it takes there.
+    pub len: u64,
+}
+
+impl ChainBlock {
+    /// A block that comes from no file.
+    pub fn new(block: Block<Transaction>) -> Self {
+        let hash = block.header.hash_slow();
+        let len = Block::rlp_length_for(&block.header, &block.body) as u64;
+        Self { block, hash, offset: 0, len }
+    }
+
+    /// Its RLP, as [`ChainReader`] reads it.
+    pub fn to_rlp(&self) -> Vec<u8> {
+        alloy_rlp::encode(&self.block)
+    }
+}
+
+/// Reads blocks one by one, with memory for one block.
+///
+/// After an error it ends: where the next block begins is not known.
+pub struct ChainReader<'r> {
+    input: Box<dyn BufRead + Send + 'r>,
+    offset: u64,
+    failed: bool,
+}
+
+impl fmt::Debug for ChainReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChainReader").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl<'r> ChainReader<'r> {
+    /// Reads from plain or zstd-compressed bytes: their first bytes tell.
+    ///
+    /// # Errors
+    ///
+    /// The first bytes cannot be read.
+    pub fn new(mut input: impl Read + Send + 'r) -> Result<Self, SourceError> {
+        let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
+        let io = |error| SourceError::Io { offset: 0, error };
+        input.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic).map_err(io)?;
+        let is_zstd = magic == ZSTD_MAGIC;
+        let whole = Cursor::new(magic).chain(input);
+        let input: Box<dyn BufRead + Send + 'r> = if is_zstd {
+            let mut decoder = zstd::stream::read::Decoder::new(whole).map_err(io)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(io)?;
+            Box::new(BufReader::with_capacity(BUFFER_LEN, decoder))
+        } else {
+            Box::new(BufReader::with_capacity(BUFFER_LEN, whole))
+        };
+        Ok(Self { input, offset: 0, failed: false })
+    }
+
+    /// Bytes of uncompressed blocks read so far.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn read_block(&mut self) -> Result<Option<ChainBlock>, SourceError> {
+        let offset = self.offset;
+        let Some(raw) = self.read_list()? else { return Ok(None) };
+        let mut rest = raw.as_slice();
+        let sealed: Sealed<Block<Transaction>> = Block::decode_sealed(&mut rest)
+            .map_err(|error| SourceError::Malformed { offset, number: number_of(&raw), error })?;
+        let (block, hash) = sealed.into_parts();
+        Ok(Some(ChainBlock { block, hash, offset, len: raw.len() as u64 }))
+    }
+
+    /// Reads one RLP list whole, its header included.
+    fn read_list(&mut self) -> Result<Option<Vec<u8>>, SourceError> {
+        let offset = self.offset;
+        let mut raw = Vec::new();
+        if self.extend(&mut raw, 1)? == 0 {
+            return Ok(None);
+        }
+        let first = raw[0];
+        let payload_len = match first {
+            0xc0..=0xf7 => u64::from(first - 0xc0),
+            0xf8..=0xff => {
+                let len_len = u64::from(first - 0xf7);
+                let got = self.extend(&mut raw, len_len)?;
+                if got < len_len {
+                    let expected = 1 + len_len;
+                    return Err(SourceError::Truncated { offset, expected, got: 1 + got });
+                }
+                // Eight bytes at most, so this cannot overflow.
+                raw[1..].iter().fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
+            }
+            got => return Err(SourceError::NotABlock { offset, got }),
+        };
+        let header_len = raw.len() as u64;
+        let expected = payload_len.saturating_add(header_len);
+        if expected > BLOCK_LEN_MAX {
+            return Err(SourceError::TooLong { offset, expected: BLOCK_LEN_MAX, got: expected });
+        }
+        let got = self.extend(&mut raw, payload_len)?;
+        if got < payload_len {
+            return Err(SourceError::Truncated { offset, expected, got: header_len + got });
+        }
+        Ok(Some(raw))
+    }
+
+    /// Appends up to `len` bytes; the buffer grows with what is there, not with what is promised.
+    fn extend(&mut self, raw: &mut Vec<u8>, len: u64) -> Result<u64, SourceError> {
+        let before = raw.len();
+        let result = self.input.by_ref().take(len).read_to_end(raw);
+        let got = (raw.len() - before) as u64;
+        self.offset += got;
+        result.map_err(|error| SourceError::Io { offset: self.offset, error })?;
+        Ok(got)
+    }
+}
+
+impl Iterator for ChainReader<'_> {
+    type Item = Result<ChainBlock, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let item = self.read_block().transpose();
+        self.failed = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+/// The number of a block of which perhaps only the header can be read.
+fn number_of(raw: &[u8]) -> Option<u64> {
+    let mut payload = alloy_rlp::Header::decode_bytes(&mut &*raw, true).ok()?;
+    Header::decode(&mut payload).ok().map(|header| header.number)
+}

@@ -1,0 +1,52 @@
+use alloy_primitives::B256;
+use spinney_state::{Changes, StateRead};
+
+/// The state that a replay drives. Reads see all that has been applied so far.
+///
+/// A replay stacks what it applies: one layer a block, or, before Byzantium, one a transaction and
+/// one for the rewards. A block that turns out to be bad is taken back by [`undo_to`]; a good one
+/// is closed by [`seal`]; and now and then all sealed blocks are made durable by [`commit`].
+///
+/// [`undo_to`]: Self::undo_to
+/// [`seal`]: Self::seal
+/// [`commit`]: Self::commit
+pub trait WorldState: StateRead {
+    /// Puts a layer of changes on top of all applied so far, and returns the root of the Merkle
+    /// Patricia trie. Called with no changes too; the layer counts all the same. A refused layer
+    /// has changed nothing.
+    fn apply(&mut self, changes: &Changes) -> Result<B256, Self::Error>;
+
+    /// How many layers lie above the last commit.
+    fn layer_count(&self) -> usize;
+
+    /// Takes back the newest layers until `layer_count` are left.
+    fn undo_to(&mut self, layer_count: usize) -> Result<(), Self::Error>;
+
+    /// Ends a block: all layers since the last sealed block are its layers, and it has been
+    /// checked. They may be merged into one.
+    fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), Self::Error>;
+
+    /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards.
+    fn commit(&mut self) -> Result<(), Self::Error>;
+}
+
+/// A block that has been executed and checked.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SealedBlock<'a> {
+    /// Its number.
+    pub number: u64,
+    /// Its hash; `None` where only a state difference is known.
+    pub hash: Option<B256>,
+    /// The root of the state afterwards.
+    pub state_root: B256,
+    /// All that it did to the state, over all of its layers.
+    pub changes: &'a Changes,
+}
+
+impl<'a> SealedBlock<'a> {
+    /// Names a block, for those who apply changes without a [`Replay`](crate::Replay).
+    pub fn new(number: u64, hash: Option<B256>, state_root: B256, changes: &'a Changes) -> Self {
+        Self { number, hash, state_root, changes }
+    }
+}

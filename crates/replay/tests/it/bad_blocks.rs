@@ -1,0 +1,292 @@
+//! Blocks that are wrong: a typed error, and a state as if they had never been.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bloom, U256};
+use proptest::prelude::*;
+use spinney_replay::{
+    BLOCK_LEN_MAX, BadBlock, ChainBlock, ChainReader, Check, Event, Replay, ReplayError,
+    RunOptions, SourceError, TextbookState, WorldState,
+};
+
+use crate::shared::{self, ALL_FORKS, Chain};
+
+type Outcome = Result<(), ReplayError<std::convert::Infallible>>;
+
+/// Replays `rlp` on the chain's genesis; also says what the state is afterwards.
+fn replay(chain: &Chain, rlp: &[u8], read_ahead: usize) -> (Outcome, Replay<TextbookState>) {
+    let mut replay = Replay::start(&chain.genesis, TextbookState::new()).unwrap();
+    let mut options = RunOptions::default();
+    options.read_ahead = read_ahead;
+    let outcome = replay.run(ChainReader::new(rlp).unwrap(), &options, |_| {}).map(drop);
+    (outcome, replay)
+}
+
+fn encode(blocks: &[ChainBlock]) -> Vec<u8> {
+    blocks.iter().flat_map(ChainBlock::to_rlp).collect()
+}
+
+/// Changes the header of block `number`; what the replay says to it.
+fn with_bad_header(chain: &Chain, number: usize, change: impl Fn(&mut Header)) -> BadBlock {
+    let mut blocks = chain.blocks();
+    blocks.truncate(number + 1);
+    let before = blocks[number - 1].block.header.parent_hash;
+    let root_before = match number {
+        1 => chain.genesis.header.state_root,
+        _ => blocks[number - 2].block.header.state_root,
+    };
+    change(&mut blocks[number - 1].block.header);
+    let offset = encode(&blocks[..number - 1]).len() as u64;
+    let (outcome, replay) = replay(chain, &encode(&blocks), 0);
+    assert_eq!(replay.head().hash, before);
+    assert_eq!(replay.state().root(), root_before, "something of block {number} stayed");
+    assert_eq!(replay.state().layer_count(), 0, "the good blocks are committed");
+    let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((bad.number, bad.offset), (blocks[number - 1].block.header.number, offset));
+    assert_eq!(bad.hash, blocks[number - 1].block.header.hash_slow());
+    *bad
+}
+
+#[test]
+fn what_execution_determines_is_checked() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    // One block before Byzantium, with a layer a transaction, and one of Osaka.
+    for number in [9, 205] {
+        let bad = with_bad_header(&chain, number, |header| header.state_root.0[5] ^= 1);
+        assert_eq!(bad.what, Check::StateRoot);
+        assert_ne!(bad.expected, bad.got);
+        let bad = with_bad_header(&chain, number, |header| header.gas_used += 1);
+        assert_eq!(bad.what, Check::GasUsed);
+        let bad = with_bad_header(&chain, number, |header| header.receipts_root.0[31] ^= 1);
+        assert_eq!(bad.what, Check::ReceiptsRoot);
+        let flip = |header: &mut Header| header.logs_bloom = Bloom(!header.logs_bloom.0);
+        assert_eq!(with_bad_header(&chain, number, flip).what, Check::LogsBloom);
+    }
+    let bad = with_bad_header(&chain, 205, |header| header.requests_hash = Some(B256::ZERO));
+    assert_eq!(bad.what, Check::RequestsHash);
+}
+
+#[test]
+fn what_the_parent_and_the_body_determine_is_checked() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    type Edit = fn(&mut Header);
+    let edits: [(usize, Check, Edit); 19] = [
+        (9, Check::ParentHash, |header| header.parent_hash = B256::ZERO),
+        (9, Check::Number, |header| header.number += 1),
+        (9, Check::Timestamp, |header| header.timestamp = 0),
+        (9, Check::Difficulty, |header| header.difficulty += U256::ONE),
+        (60, Check::Difficulty, |header| header.difficulty -= U256::ONE),
+        (150, Check::Difficulty, |header| header.difficulty = U256::ONE),
+        (9, Check::GasLimit, |header| header.gas_limit *= 2),
+        (9, Check::GasUsed, |header| header.gas_used = header.gas_limit + 1),
+        (9, Check::ExtraData, |header| header.extra_data = vec![0; 33].into()),
+        (9, Check::TransactionsRoot, |header| header.transactions_root = B256::ZERO),
+        (9, Check::Ommers, |header| header.ommers_hash = B256::ZERO),
+        (9, Check::Field("base fee"), |header| header.base_fee_per_gas = Some(7)),
+        (140, Check::BaseFee, |header| header.base_fee_per_gas = Some(7)),
+        (165, Check::WithdrawalsRoot, |header| header.withdrawals_root = Some(B256::ZERO)),
+        (180, Check::BlobGasUsed, |header| header.blob_gas_used = Some(131_072 * 5)),
+        (180, Check::ExcessBlobGas, |header| header.excess_blob_gas = Some(1)),
+        (190, Check::Field("nonce"), |header| header.nonce.0[0] = 1),
+        (190, Check::Field("requests hash"), |header| header.requests_hash = None),
+        (190, Check::Field("parent beacon block root"), |header| {
+            header.parent_beacon_block_root = None;
+            header.requests_hash = None;
+        }),
+    ];
+    for (number, what, edit) in edits {
+        let bad = with_bad_header(&chain, number, edit);
+        assert_eq!(bad.what, what, "block {number}: {bad}");
+    }
+}
+
+#[test]
+fn a_changed_transaction_is_found() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let mut blocks = chain.blocks();
+    blocks.truncate(20);
+    blocks[19].block.body.transactions.pop().unwrap();
+    let (outcome, _) = replay(&chain, &encode(&blocks), 2);
+    let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((bad.number, bad.what), (20, Check::TransactionsRoot));
+    // Sent twice: the nonce of the second one is used up.
+    let twice = blocks[19].block.body.transactions[0].clone();
+    blocks[19].block.body.transactions.push(twice);
+    let root =
+        alloy_consensus::proofs::calculate_transaction_root(&blocks[19].block.body.transactions);
+    blocks[19].block.header.transactions_root = root;
+    let (outcome, replay) = replay(&chain, &encode(&blocks), 2);
+    let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
+    let last = blocks[19].block.body.transactions.len() - 1;
+    assert_eq!((bad.number, bad.what), (20, Check::Transaction(last)));
+    assert_eq!(replay.state().root(), blocks[18].block.header.state_root);
+}
+
+#[test]
+fn a_missing_block_breaks_the_link() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let mut blocks = chain.blocks();
+    blocks.truncate(10);
+    let missing = blocks.remove(6);
+    let (outcome, replay) = replay(&chain, &encode(&blocks), 4);
+    let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((bad.number, bad.what), (8, Check::ParentHash));
+    assert_eq!(bad.got, missing.hash.to_string());
+    assert_eq!(bad.expected, replay.head().hash.to_string());
+    assert_eq!(replay.state().root(), blocks[5].block.header.state_root);
+}
+
+#[test]
+fn a_file_that_is_cut_off_says_where() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let mut blocks = chain.blocks();
+    blocks.truncate(3);
+    let rlp = encode(&blocks);
+    let offset = blocks[2].offset;
+    assert_eq!(offset, encode(&blocks[..2]).len() as u64);
+    for cut in [offset + 1, offset + 2, offset + 3, offset + 500, rlp.len() as u64 - 1] {
+        let (outcome, replay) = replay(&chain, &rlp[..cut as usize], 0);
+        let Err(ReplayError::Source(SourceError::Truncated { offset: at, expected, got })) =
+            outcome
+        else {
+            panic!("{cut}: {outcome:?}")
+        };
+        assert_eq!((at, got), (offset, cut - offset));
+        assert!(expected > got);
+        assert_eq!(replay.state().root(), blocks[1].block.header.state_root);
+    }
+}
+
+#[test]
+fn trailing_and_malformed_bytes_are_refused() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let mut blocks = chain.blocks();
+    blocks.truncate(2);
+    let rlp = encode(&blocks);
+    let end = rlp.len() as u64;
+    let with = |tail: &[u8]| replay(&chain, &[rlp.as_slice(), tail].concat(), 0).0;
+
+    let outcome = with(&[0]);
+    assert!(
+        matches!(outcome, Err(ReplayError::Source(SourceError::NotABlock { offset, got: 0 }))
+            if offset == end),
+        "{outcome:?}"
+    );
+    // An empty list, and one that holds a byte.
+    for tail in [&[0xc0][..], &[0xc1, 0x01]] {
+        let outcome = with(tail);
+        assert!(
+            matches!(outcome, Err(ReplayError::Source(SourceError::Malformed { offset, .. }))
+                if offset == end),
+            "{outcome:?}"
+        );
+    }
+    // Promises far more than memory holds: refused before anything is read.
+    let outcome = with(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    assert!(
+        matches!(outcome, Err(ReplayError::Source(SourceError::TooLong { offset, expected, .. }))
+            if offset == end && expected == BLOCK_LEN_MAX),
+        "{outcome:?}"
+    );
+    // A byte too many inside the list of the block.
+    let mut block = blocks[1].to_rlp();
+    assert_eq!(block[0], 0xf9);
+    let len = u16::from_be_bytes([block[1], block[2]]) + 1;
+    block[1..3].copy_from_slice(&len.to_be_bytes());
+    block.push(0);
+    let (outcome, replay) = replay(&chain, &[blocks[0].to_rlp(), block].concat(), 0);
+    let Err(ReplayError::Source(SourceError::Malformed { offset, number, .. })) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((offset, number), (blocks[1].offset, Some(2)));
+    assert_eq!(replay.state().root(), blocks[0].block.header.state_root);
+}
+
+#[test]
+fn a_stopped_replay_goes_on_where_it_stood() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let stop = AtomicBool::new(false);
+    let mut options = RunOptions::default();
+    options.stop = Some(&stop);
+    let mut first = Replay::start(&chain.genesis, TextbookState::new()).unwrap();
+    let summary = first
+        .run(chain.reader(), &options, |event| {
+            if matches!(event, Event::Block(report) if report.number == 50) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    assert!(summary.stopped);
+    assert_eq!((summary.block_count, first.head().header.number), (50, 50));
+    assert_eq!(first.state().layer_count(), 0);
+
+    let (number, hash) = (50, first.head().hash);
+    let state = first.into_state();
+    let mut second = Replay::resume(&chain.genesis, state.clone(), number, hash).unwrap();
+    let summary = second.run(chain.reader(), &RunOptions::default(), |_| {}).unwrap();
+    assert_eq!((summary.block_count, second.head().header.number), (163, 213));
+    assert_eq!(second.state().root(), second.head().header.state_root);
+
+    let mut wrong = Replay::resume(&chain.genesis, state, number, B256::ZERO).unwrap();
+    let outcome = wrong.run(chain.reader(), &RunOptions::default(), |_| {});
+    assert!(matches!(outcome, Err(ReplayError::Resume { number: 50, got: Some(_), .. })));
+}
+
+#[test]
+fn a_compressed_chain_is_read_alike() {
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let compressed = zstd::encode_all(chain.rlp.as_slice(), 3).unwrap();
+    let blocks: Vec<_> =
+        ChainReader::new(compressed.as_slice()).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(blocks, chain.blocks());
+    let cut = &compressed[..compressed.len() / 2];
+    let last = ChainReader::new(cut).unwrap().last().unwrap();
+    assert!(
+        matches!(last, Err(SourceError::Io { .. } | SourceError::Truncated { .. })),
+        "{last:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn mutated_chains_never_panic(
+        first in 0_usize..200,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let Some(chain) = shared::chain(ALL_FORKS) else { return Ok(()) };
+        let blocks = chain.blocks();
+        let offset = blocks[first].offset as usize;
+        let end = blocks[first + 4].offset as usize;
+        // Four blocks out of the chain, where the state has nothing of what came before.
+        let mut bytes = chain.rlp[offset..end].to_vec();
+        for (index, value) in edits {
+            let index = index.index(bytes.len());
+            bytes[index] ^= value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let mut genesis = chain.genesis;
+        if first > 0 {
+            genesis.header = blocks[first - 1].block.header.clone();
+            genesis.header.state_root = chain_root(&genesis);
+            genesis.hash = blocks[first - 1].hash;
+        }
+        let mut replay = Replay::start(&genesis, TextbookState::new()).unwrap();
+        let mut options = RunOptions::default();
+        options.read_ahead = 0;
+        let before = replay.state().root();
+        let outcome = replay.run(ChainReader::new(bytes.as_slice()).unwrap(), &options, |_| {});
+        if outcome.is_err() && replay.head().hash == genesis.hash {
+            prop_assert_eq!(replay.state().root(), before);
+        }
+    }
+}
+
+fn chain_root(genesis: &spinney_replay::Genesis) -> B256 {
+    TextbookState::new().apply(&genesis.alloc).unwrap()
+}

@@ -1,0 +1,9 @@
+//! Integration tests of the replay, in one binary.
+
+mod bad_blocks;
+mod chains;
+mod dao;
+mod differences;
+mod genesis;
+mod samples;
+mod shared;
