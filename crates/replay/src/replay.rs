@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Executes blocks, one after another, on a state, and checks all that a header says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replay<S> {
     config: ChainConfig,
     state: S,
@@ -410,9 +410,6 @@ impl Run<'_> {
         for recovered in blocks {
             let Recovered { block, senders, time } = recovered?;
             let number = block.block.header.number;
-            if self.options.last.is_some_and(|last| number > last) {
-                break;
-            }
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 self.summary.stopped = true;
                 return Ok(());
@@ -421,6 +418,9 @@ impl Run<'_> {
                 replay.follow(&block)?;
                 on_event(Event::Followed { number });
                 continue;
+            }
+            if self.options.last.is_some_and(|last| number > last) {
+                break;
             }
             let report = replay.execute(&block, senders, time)?;
             self.count(&report);
