@@ -29,7 +29,8 @@ fn replay(
     let mut options = RunOptions::default();
     options.commit_every = commit_every;
     let summary = replay.run(chain.reader(), &options, |_| {}).unwrap();
-    assert_eq!(summary.root_count, summary.block_count);
+    // Before Byzantium a root is checked after each transaction, too.
+    assert!(summary.root_count >= summary.block_count);
     let head = replay.head().hash;
     let state = replay.into_state();
     assert_eq!(state.block().unwrap().hash, head.0);
@@ -64,7 +65,7 @@ fn differences_give_the_same_pages_as_blocks() {
     let mut state = State::open(MemoryStore::new(), 1 << 28).unwrap();
     state.apply(&genesis.alloc).unwrap();
     let options = RunOptions::default();
-    replay_diffs(&mut state, DiffReader::new(&diffs[..]), &options, |_| {}).unwrap();
+    replay_diffs(&mut state, None, DiffReader::new(&diffs[..]), &options, |_| {}).unwrap();
     assert_eq!(state.root(), blocks.root());
     assert!(pages(&state) == pages(&blocks), "pages differ");
 }
