@@ -61,10 +61,16 @@ pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, 
 /// file systems. Where there are none, a writer and readers exclude one another, as `Busy`.
 ///
 /// # After a failure
-/// If a commit fails with [`StoreError::Backend`], because the disk is full for instance, snapshots go
-/// on to show the state before it, and all further commits fail until the store is opened again. Then
-/// it is in the state before the commit or, if the failure came in its very last step, after it; in
-/// no other.
+/// If a commit fails with [`StoreError::Backend`], because the disk is full for instance, all further
+/// commits fail until the store is opened again, and so do reads that the cache does not answer; what
+/// can be read is the state before that commit. Opened again, the store is in the state before the
+/// commit or, if the failure came in its very last step, after it; in no other.
+///
+/// # Damage
+/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row can
+/// make it seem absent: [`check`](Self::check) finds that, and root records are counted at each opening.
+/// One bit of a redb file, the lowest of byte 9, has no checksum over it: it says which of the last two
+/// commits holds, and flipped, in a store that was not closed, it undoes the last commit.
 ///
 /// ```
 /// use spinney_store::RedbStore;

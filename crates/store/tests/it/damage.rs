@@ -10,6 +10,8 @@ use spinney_tree::{PageStore, Snapshot, StoreError, Table};
 use crate::tools::{Contents, contents, puts};
 
 const PAGE_BYTES: usize = 4_096;
+/// Its lowest bit says which of redb's two commit slots holds.
+const PRIMARY_BYTE: usize = 9;
 
 /// A store with rows of several sizes in all tables, closed or cut off.
 fn sample(closed: bool) -> (Vec<u8>, Contents) {
@@ -152,8 +154,9 @@ fn flip(closed: bool) {
         let mut outcomes = std::collections::BTreeMap::<_, usize>::new();
         for at in 0..image.len() {
             let page = at / PAGE_BYTES * PAGE_BYTES;
+            let undoes = at == PRIMARY_BYTE && !closed;
             let used = image[page..(page + PAGE_BYTES).min(image.len())].iter().any(|b| *b != 0);
-            if !used || (at >= 320 && at % 64 != 13) {
+            if !used || undoes || (at >= 320 && at % 64 != 13) {
                 continue;
             }
             let mut damaged = image.clone();
@@ -175,6 +178,24 @@ fn flipped_bits_in_a_closed_store_show() {
 #[test]
 fn flipped_bits_in_a_store_that_was_cut_off_show() {
     flip(false);
+}
+
+/// The limit of what can be seen: nothing in a redb file covers this bit.
+#[test]
+fn the_primary_bit_of_a_store_that_was_cut_off_undoes_its_last_commit() {
+    let (mut image, rows) = sample(false);
+    image[PRIMARY_BYTE] ^= 1;
+    let found = contents(&FaultDisk::with_image(image).open_store().unwrap());
+    let last = |(table, key): &&(Table, Vec<u8>)| *table == Table::Meta && key[1] == 2;
+    assert!(rows.keys().filter(last).count() > 0);
+    assert!(rows.keys().all(|row| last(&row) != found.contains_key(row)));
+
+    // The other bits of the byte are harmless, or refused.
+    for bit in 1..8 {
+        let (mut image, rows) = sample(false);
+        image[PRIMARY_BYTE] ^= 1 << bit;
+        exercise(&image, &rows, &format!("bit {bit} of byte 9 flipped"));
+    }
 }
 
 #[test]
