@@ -3,7 +3,7 @@
 //! `cargo run --release -p spinney-tree --example pages -- [KEYS]...` prints a line for each number of
 //! keys: what its pages are like, what building it costs, and what batches of updates cost then.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, CommitStats, MemoryStore, PageStore, Snapshot, Table, Tree, TreeId};
@@ -31,10 +31,20 @@ impl Random {
     }
 }
 
+/// CPU time of this thread so far: what others run on the machine does not count.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let counts: Vec<usize> = std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
+    let counts: Vec<usize> =
+        std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
     let counts = if counts.is_empty() { vec![300_000] } else { counts };
-    println!("keys of 32 bytes, values of {VALUE_BYTES} bytes, store in memory");
+    println!(
+        "keys of 32 bytes, values of {VALUE_BYTES} bytes, store in memory; CPU time of one thread"
+    );
     for count in counts {
         measure(count)?;
     }
@@ -46,7 +56,7 @@ fn measure(count: usize) -> Result<(), Box<dyn std::error::Error>> {
     let store = MemoryStore::new();
     let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 8 << 30)?;
     let mut keys: Vec<[u8; 32]> = Vec::with_capacity(count);
-    let start = Instant::now();
+    let start = cpu();
     while keys.len() < count {
         let mut batch = Batch::new();
         for _ in 0..100_000.min(count - keys.len()) {
@@ -56,7 +66,7 @@ fn measure(count: usize) -> Result<(), Box<dyn std::error::Error>> {
         let pending = tree.prepare(&store.snapshot()?, None, batch)?;
         tree.commit(&store, &pending, None)?;
     }
-    let build = start.elapsed();
+    let build = cpu() - start;
     print_pages(&tree, &store, count, build)?;
     for size in [1, 1_000, 10_000] {
         print_batches(&mut tree, &store, &mut keys, &mut random, size)?;
@@ -108,8 +118,7 @@ fn print_batches(
         let mut chosen = std::collections::BTreeSet::new();
         while chosen.len() < size {
             let fresh = chosen.len() % 5 == 4;
-            let key =
-                if fresh { random.fill() } else { keys[random.next() as usize % keys.len()] };
+            let key = if fresh { random.fill() } else { keys[random.next() as usize % keys.len()] };
             if chosen.insert(key) && fresh {
                 keys.push(key);
             }
@@ -117,12 +126,12 @@ fn print_batches(
         for key in &chosen {
             batch.put(key, &random.fill::<VALUE_BYTES>());
         }
-        let start = Instant::now();
+        let start = cpu();
         let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-        prepare += start.elapsed();
-        let start = Instant::now();
+        prepare += cpu() - start;
+        let start = cpu();
         written += tree.commit(store, &pending, None)?;
-        commit += start.elapsed();
+        commit += cpu() - start;
     }
     let total = (rounds * size) as f64;
     println!(
