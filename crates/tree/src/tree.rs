@@ -336,7 +336,7 @@ impl<S: Scheme> Tree<S> {
         ops: &[Op],
     ) -> Result<Option<Child<S::Commit>>, TreeError> {
         let given = segment.bytes.len();
-        let mut loaded = std::collections::HashMap::new();
+        let mut loaded = foldhash::HashMap::default();
         loop {
             let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
             let open = Opener {

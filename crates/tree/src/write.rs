@@ -8,9 +8,10 @@
 //! Nodes are written children first, in the order of their segments; each leaves the bytes of its item,
 //! which its parent copies. An untouched item is copied from the page it was read from.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -19,7 +20,7 @@ use crate::image::{
     OWNED_BYTES_MAX, Overflowed, PAGE_BYTES_MAX, PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX,
     seal, set_digit,
 };
-use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Terminal, overflow_of};
+use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Span, Terminal, overflow_of};
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
@@ -42,7 +43,7 @@ struct Writer<'a, S: Scheme> {
     space: Space,
     chain: Chain<'a, S::Commit>,
     /// The item bytes of every node written so far, by segment and node.
-    items: Vec<HashMap<u32, Range<usize>>>,
+    items: Vec<Vec<Span>>,
     bytes: Vec<u8>,
     emitted: Vec<(PageKey, Vec<u8>)>,
     /// The items of the branch being written.
@@ -72,7 +73,7 @@ pub(crate) fn rows<S: Scheme>(
         codec,
         space,
         chain,
-        items: vec![HashMap::new(); segments.len()],
+        items: segments.iter().map(|s| vec![Span::EMPTY; s.nodes.len()]).collect(),
         bytes: Vec::new(),
         emitted: Vec::new(),
         parts: Vec::new(),
@@ -140,7 +141,7 @@ impl<S: Scheme> Writer<'_, S> {
                 self.node(index as u32, node, top)?;
             }
         }
-        let item = self.items[segment as usize][&node].clone();
+        let item = self.items[segment as usize][node as usize].range();
         let key = PageKey::page(self.space, &[], 0);
         let row = seal(key.as_bytes(), PageKind::Root, &self.bytes[item]);
         self.emitted.push((key, row));
@@ -149,14 +150,15 @@ impl<S: Scheme> Writer<'_, S> {
 
     /// The nodes of each segment that the root reaches, children before their parents.
     fn reachable(&self, segment: u32, node: u32) -> Vec<Vec<u32>> {
-        let mut seen = vec![HashSet::new(); self.items.len()];
+        let mut seen: Vec<Vec<bool>> =
+            self.items.iter().map(|nodes| vec![false; nodes.len()]).collect();
         let mut todo = vec![(segment, node)];
-        seen[segment as usize].insert(node);
+        seen[segment as usize][node as usize] = true;
         while let Some((segment, node)) = todo.pop() {
             let home = self.chain.segment(segment);
             let mut reach = |child: &Child<S::Commit>| {
                 if let Link::Made { segment, node } = child.link
-                    && seen[segment as usize].insert(node)
+                    && !std::mem::replace(&mut seen[segment as usize][node as usize], true)
                 {
                     todo.push((segment, node));
                 }
@@ -166,12 +168,9 @@ impl<S: Scheme> Writer<'_, S> {
                 Body::Branch(branch) => home.children(branch.children).iter().for_each(&mut reach),
             }
         }
-        let sorted = |set: HashSet<u32>| {
-            let mut nodes: Vec<u32> = set.into_iter().collect();
-            nodes.sort_unstable();
-            nodes
-        };
-        seen.into_iter().map(sorted).collect()
+        let numbers =
+            |seen: Vec<bool>| (0..).zip(seen).filter_map(|(node, seen)| seen.then_some(node));
+        seen.into_iter().map(|seen| numbers(seen).collect()).collect()
     }
 
     fn node(&mut self, segment: u32, index: u32, top: bool) -> Result<(), TreeError> {
@@ -182,7 +181,7 @@ impl<S: Scheme> Writer<'_, S> {
             Body::Terminal(terminal) => self.terminal(segment, terminal, commit, top)?,
             Body::Branch(branch) => self.branch(segment, branch, commit, top)?,
         }
-        self.items[segment as usize].insert(index, from..self.bytes.len());
+        self.items[segment as usize][index as usize] = Span::new(from, self.bytes.len() - from);
         Ok(())
     }
 
@@ -242,7 +241,7 @@ impl<S: Scheme> Writer<'_, S> {
             Link::Made { segment, node } => {
                 let made = self.chain.node(segment, node);
                 let Body::Terminal(terminal) = &made.body else {
-                    let item = self.items[segment as usize][&node].clone();
+                    let item = self.items[segment as usize][node as usize].range();
                     return Ok(self.bytes[item].to_vec());
                 };
                 let commit = made.commit.expect("nodes commit before they are written");
@@ -346,7 +345,7 @@ impl<S: Scheme> Writer<'_, S> {
             index += 1;
             match child.link {
                 Link::Made { segment, node } => {
-                    let item = self.items[segment as usize][&node].clone();
+                    let item = self.items[segment as usize][node as usize].range();
                     self.bytes.extend_from_within(item);
                     set_digit(&mut self.bytes[from..], child.digit);
                 }
