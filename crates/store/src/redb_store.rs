@@ -47,8 +47,8 @@ pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, 
 
 /// A store in a directory: one file of the embedded database redb.
 ///
-/// Each commit is durable when it returns. Any number of threads may read and commit; commits take turns.
-/// The store's memory is `cache_bytes`, for pages of the file read or not yet written.
+/// Each commit is durable when it returns. Any number of threads may read and commit; commits take
+/// turns. The store's memory is `cache_bytes`, for pages of the file read or not yet written.
 ///
 /// # Other processes
 /// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Meanwhile any
@@ -72,10 +72,10 @@ pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, 
 /// One bit of a redb file, the lowest of byte 9, has no checksum over it: it says which of the last two
 /// commits holds, and flipped, in a store that was not closed, it undoes the last commit.
 ///
-/// redb takes its record of free space on trust. Where that is damaged, a commit may fail as corrupt,
-/// or overwrite rows (whose checksums then show it), or, in one of 23,000 single flipped bits tried, make
+/// redb takes its record of free space on trust. Where that is damaged, a commit or a close may fail,
+/// or overwrite rows (whose checksums then show it), or, for three of 46,000 flipped bits tried, make
 /// redb panic twice at once, which ends the process. So what may be damaged is opened read-only, or
-/// checked before it is written.
+/// checked as soon as it is open.
 ///
 /// ```
 /// use spinney_store::RedbStore;
@@ -317,9 +317,8 @@ impl RedbStore {
         Ok(StoreStats { tables, file_bytes })
     }
 
-    /// Reads everything and verifies every checksum: of redb's pages and its record of free space, unless
-    /// the store was opened read-only, and of the rows. A wrong record of free space is repaired, and
-    /// reported.
+    /// Reads everything and verifies every checksum: of the rows and, unless the store was opened
+    /// read-only, of redb's pages and its record of free space. A wrong record is repaired, and reported.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
