@@ -1,0 +1,231 @@
+//! Sixteen inputs in the 32-bit lanes of 512-bit registers, or up to eight in those of 256-bit
+//! registers, which is also the fastest way for one.
+
+use std::arch::x86_64::*;
+
+use super::{
+    Node, avx2, block_flags, blocks,
+    rounds::{INITIAL, compression},
+};
+use crate::{
+    Digest,
+    x86::{self, avx512},
+};
+
+/// The chaining value of each lane's input, of at most a chunk.
+///
+/// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+pub(super) fn hash16(inputs: &[&[u8]; 16], node: Node, digests: &mut [Digest; 16]) {
+    let mut value = initial();
+    let counter = counters(node);
+    let len_max = inputs.iter().fold(0, |len, input| len.max(input.len()));
+    let equal = inputs.iter().all(|input| input.len() == len_max);
+    for block in 0..blocks(len_max) {
+        let [len, flags] = if equal {
+            let len = (len_max - 64 * block).min(64);
+            let flags = block_flags(node, block, blocks(len_max));
+            [splat(len as u32), splat(flags)]
+        } else {
+            lens_and_flags(inputs, node, block)
+        };
+        if len_max - 64 * block <= 32 {
+            let columns = load_half_blocks(inputs, block);
+            compress::<8>(&mut value, &columns, counter, len, flags);
+        } else {
+            let columns = load_blocks(inputs, block);
+            compress::<16>(&mut value, &columns, counter, len, flags);
+        }
+        if equal {
+            if block + 1 == blocks(len_max) {
+                *digests = avx512::digests_u32(value);
+            }
+        } else {
+            squeeze_ended(value, inputs, block, digests);
+        }
+    }
+}
+
+/// Takes the digests of the lanes whose last block was `block`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+#[inline]
+fn squeeze_ended(
+    value: [__m512i; 8],
+    inputs: &[&[u8]; 16],
+    block: usize,
+    digests: &mut [Digest; 16],
+) {
+    if inputs.iter().any(|input| blocks(input.len()) == block + 1) {
+        let done = avx512::digests_u32(value);
+        for lane in 0..16 {
+            if blocks(inputs[lane].len()) == block + 1 {
+                digests[lane] = done[lane];
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn initial() -> [__m512i; 8] {
+    let mut value = [_mm512_setzero_si512(); 8];
+    for (lanes, word) in value.iter_mut().zip(INITIAL) {
+        *lanes = splat(word);
+    }
+    value
+}
+
+/// The low and high half of each lane's chunk number.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn counters(node: Node) -> [__m512i; 2] {
+    if node.counter == 0 && node.counter_step == 0 {
+        return [_mm512_setzero_si512(); 2];
+    }
+    let (mut low, mut high) = ([0; 16], [0; 16]);
+    for lane in 0..16 {
+        let counter = node.counter + node.counter_step * lane as u64;
+        (low[lane], high[lane]) = (counter as u32, (counter >> 32) as u32);
+    }
+    [avx512::words(&low), avx512::words(&high)]
+}
+
+/// The bytes in block `block` of each lane's input, and its flags; of a lane that is done, whatever.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+fn lens_and_flags(inputs: &[&[u8]; 16], node: Node, block: usize) -> [__m512i; 2] {
+    let len = |input: &[u8]| input.len().saturating_sub(64 * block).min(64) as u32;
+    let flags = |input: &[u8]| block_flags(node, block, blocks(input.len()));
+    [avx512::words(&inputs.map(len)), avx512::words(&inputs.map(flags))]
+}
+
+/// Block `block` of each input as sixteen columns, zeros where an input has ended.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+#[inline]
+fn load_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
+    let mut rows = [_mm512_setzero_si512(); 16];
+    for lane in 0..16 {
+        let rest = inputs[lane].get(64 * block..).unwrap_or_default();
+        rows[lane] = match rest.first_chunk() {
+            Some(whole) => avx512::load(whole),
+            None => avx512::load_partial(rest),
+        };
+    }
+    avx512::transpose_u32(&rows)
+}
+
+/// The same where no input has more than 32 bytes left; the last eight columns are zeros.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+#[inline]
+fn load_half_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
+    let zero = _mm512_setzero_si512();
+    let half = |lane: usize| {
+        let rest: &[u8] = inputs[lane].get(64 * block..).unwrap_or_default();
+        match rest.first_chunk() {
+            Some(whole) => x86::avx2::load(whole),
+            None => _mm512_castsi512_si256(avx512::load_partial(rest)),
+        }
+    };
+    let mut rows = [zero; 8];
+    for (lane, row) in rows.iter_mut().enumerate() {
+        let low = _mm512_castsi256_si512(half(lane));
+        *row = _mm512_inserti64x4::<1>(low, half(8 + lane));
+    }
+    let mut columns = [zero; 16];
+    columns[..8].copy_from_slice(&avx512::transpose_halves_u32(&rows));
+    columns
+}
+
+compression! {
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn compress(__m512i)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn splat(a: u32) -> __m512i {
+    _mm512_set1_epi32(a.cast_signed())
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn add(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_add_epi32(a, b)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn xor(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_xor_si512(a, b)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
+    _mm512_ror_epi32::<BITS>(a)
+}
+
+/// [`hash16`] for eight lanes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+pub(super) fn hash8(inputs: &[&[u8]; 8], node: Node, digests: &mut [Digest; 8]) {
+    let mut value = avx2::initial();
+    let counter = avx2::counters(node);
+    let counts = inputs.map(|input| blocks(input.len()));
+    for block in 0..counts.into_iter().fold(0, usize::max) {
+        let columns = narrow::load_blocks(inputs, block);
+        let [len, flags] = avx2::lens_and_flags(inputs, node, block);
+        narrow::compress::<16>(&mut value, &columns, counter, len, flags);
+        if counts.contains(&(block + 1)) {
+            let done = x86::avx2::digests_u32(value);
+            for lane in 0..8 {
+                if counts[lane] == block + 1 {
+                    digests[lane] = done[lane];
+                }
+            }
+        }
+    }
+}
+
+mod narrow {
+    use std::arch::x86_64::*;
+
+    use super::super::{
+        avx2::{add, splat, xor},
+        rounds::compression,
+    };
+    use crate::x86::{avx2, avx512};
+
+    /// Block `block` of each input as sixteen columns, zeros where an input has ended.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+    #[inline]
+    pub(super) fn load_blocks(inputs: &[&[u8]; 8], block: usize) -> [__m256i; 16] {
+        let zero = _mm256_setzero_si256();
+        let (mut low, mut high) = ([zero; 8], [zero; 8]);
+        for lane in 0..8 {
+            let rest = inputs[lane].get(64 * block..).unwrap_or_default();
+            let row = match rest.first_chunk() {
+                Some(whole) => avx512::load(whole),
+                None => avx512::load_partial(rest),
+            };
+            low[lane] = _mm512_castsi512_si256(row);
+            high[lane] = _mm512_extracti64x4_epi64::<1>(row);
+        }
+        let (low, high) = (avx2::transpose_u32(low), avx2::transpose_u32(high));
+        let mut columns = [zero; 16];
+        columns[..8].copy_from_slice(&low);
+        columns[8..].copy_from_slice(&high);
+        columns
+    }
+
+    compression! {
+        #[target_feature(enable = "avx512f,avx512vl,avx2")]
+        #[inline]
+        pub(super) fn compress(__m256i)
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl")]
+    #[inline]
+    fn rotate<const BITS: i32>(a: __m256i) -> __m256i {
+        _mm256_ror_epi32::<BITS>(a)
+    }
+}
