@@ -17,8 +17,8 @@ pub(crate) trait Kernel {
     fn hash1(&self, input: &[u8]) -> Digest;
 
     /// The digests of at most [`Kernel::lanes`] inputs, by the best kernel for that many; `out` is as
-    /// long as `inputs`.
-    fn hash(&self, inputs: &[&[u8]], out: &mut [Digest]);
+    /// long as `inputs`. `len` is the length of every input, if one is known.
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]);
 
     /// The lanes of the widest kernel, at most [`LANES_MAX`].
     fn lanes(&self) -> usize;
@@ -33,30 +33,91 @@ pub(crate) trait Kernel {
 /// Hashes each `len` bytes of `bytes`.
 pub(crate) fn hash_equal(kernel: &impl Kernel, bytes: &[u8], len: usize, out: &mut [Digest]) {
     assert_eq!(Some(bytes.len()), len.checked_mul(out.len()), "one digest per {len} bytes");
-    let lanes = kernel.lanes();
+    let mut inputs = [&[][..]; LANES_MAX];
     let mut rest = bytes;
-    for out in out.chunks_mut(lanes) {
-        let pass;
-        (pass, rest) = rest.split_at(out.len() * len);
-        if let [digest] = out {
-            *digest = kernel.hash1(pass);
-            continue;
-        }
-        let mut inputs = [&[][..]; LANES_MAX];
+    for out in out.chunks_mut(kernel.lanes()) {
         let inputs = &mut inputs[..out.len()];
-        for (i, input) in inputs.iter_mut().enumerate() {
-            *input = &pass[i * len..][..len];
+        for input in &mut *inputs {
+            (*input, rest) = rest.split_at(len);
         }
-        kernel.hash(inputs, out);
+        match out {
+            [digest] => *digest = kernel.hash1(inputs[0]),
+            _ => kernel.hash(inputs, Some(len), out),
+        }
     }
 }
 
-/// The first inputs in an array for a kernel of `N` lanes; lanes without input get an empty one.
+/// Finds out what a kernel wants to know of its inputs; `len` is the length of all, if it is known.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn padded<'a, const N: usize>(inputs: &[&'a [u8]]) -> [&'a [u8]; N] {
-    let mut lanes = [&[][..]; N];
-    lanes[..inputs.len()].copy_from_slice(inputs);
-    lanes
+#[inline]
+pub(crate) fn shape<const N: usize>(
+    inputs: &[&[u8]; N],
+    len: Option<usize>,
+    blocks: fn(usize) -> usize,
+) -> Shape<N> {
+    match len {
+        Some(len) => Shape { blocks: [0; N], longest: blocks(len), len: Some(len) },
+        None => shape_of_any(inputs, blocks),
+    }
+}
+
+/// Not inlined into kernels: where AVX-512 is enabled, the compiler turns such loops into gathers, which
+/// cost more than the loops.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn shape_of_any<const N: usize>(inputs: &[&[u8]; N], blocks: fn(usize) -> usize) -> Shape<N> {
+    let first = inputs[0].len();
+    if inputs.iter().all(|input| input.len() == first) {
+        return Shape { blocks: [0; N], longest: blocks(first), len: Some(first) };
+    }
+    let blocks = inputs.map(|input| blocks(input.len()));
+    let longest = blocks.iter().fold(0, |longest, &count| longest.max(count));
+    Shape { blocks, longest, len: None }
+}
+
+/// What a kernel wants to know of its inputs.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct Shape<const N: usize> {
+    /// The blocks of each input, unless all are of one length.
+    blocks: [usize; N],
+    /// The most blocks of any input.
+    pub(crate) longest: usize,
+    /// The length of all inputs, if there is one.
+    pub(crate) len: Option<usize>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<const N: usize> Shape<N> {
+    /// Takes the digests of the inputs that end with block `block`; `squeeze` makes all digests.
+    #[inline(always)]
+    pub(crate) fn take_ended(
+        &self,
+        block: usize,
+        digests: &mut [Digest; N],
+        squeeze: impl FnOnce() -> [Digest; N],
+    ) {
+        if self.len.is_some() {
+            if block + 1 == self.longest {
+                *digests = squeeze();
+            }
+        } else if self.ends(block) {
+            self.copy_ended(block, &squeeze(), digests);
+        }
+    }
+
+    #[inline(never)]
+    fn ends(&self, block: usize) -> bool {
+        self.blocks.contains(&(block + 1))
+    }
+
+    #[inline(never)]
+    fn copy_ended(&self, block: usize, from: &[Digest; N], to: &mut [Digest; N]) {
+        for lane in 0..N {
+            if self.blocks[lane] == block + 1 {
+                to[lane] = from[lane];
+            }
+        }
+    }
 }
 
 /// Runs a kernel of `N` lanes over at most `N` inputs, straight into `out` if there are `N` of them.
@@ -70,8 +131,11 @@ pub(crate) fn run<const N: usize>(
     if let (Ok(inputs), Some(out)) = (inputs.try_into(), out.first_chunk_mut()) {
         return kernel(inputs, out);
     }
+    // Lanes to spare repeat the first input, so that inputs of one length stay so.
+    let mut lanes = [inputs[0]; N];
+    lanes[..inputs.len()].copy_from_slice(inputs);
     let mut digests = [[0; 32]; N];
-    kernel(&padded(inputs), &mut digests);
+    kernel(&lanes, &mut digests);
     for (out, digest) in out.iter_mut().zip(digests) {
         *out = digest;
     }
@@ -111,7 +175,7 @@ fn hash_pass(kernel: &impl Kernel, inputs: Inputs<'_>, pass: &[u32], out: &mut [
         *lane = inputs.at(index as usize);
     }
     let mut digests = [[0; 32]; LANES_MAX];
-    kernel.hash(&lanes[..pass.len()], &mut digests[..pass.len()]);
+    kernel.hash(&lanes[..pass.len()], None, &mut digests[..pass.len()]);
     for (digest, &index) in digests.iter().zip(pass) {
         out[index as usize] = *digest;
     }

@@ -3,31 +3,32 @@
 use std::arch::x86_64::*;
 
 use super::{
-    Node, block_flags, blocks,
+    Node, block_flags, block_len, blocks, lens_and_flags,
     rounds::{INITIAL, compression},
 };
-use crate::{Digest, x86::avx2};
+use crate::{Digest, lanes, x86::avx2};
 
 /// The chaining value of each lane's input, of at most a chunk.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], node: Node, digests: &mut [Digest; 8]) {
+pub(super) fn hash8(
+    inputs: &[&[u8]; 8],
+    len: Option<usize>,
+    node: Node,
+    digests: &mut [Digest; 8],
+) {
     let mut value = initial();
     let counter = counters(node);
-    let counts = inputs.map(|input| blocks(input.len()));
-    for block in 0..counts.into_iter().fold(0, usize::max) {
+    let shape = lanes::shape(inputs, len, blocks);
+    for block in 0..shape.longest {
         let columns = load_blocks(inputs, block);
-        let [len, flags] = lens_and_flags(inputs, node, block);
+        let [len, flags] = match shape.len {
+            Some(len) => [splat(block_len(len, block)), splat(block_flags(len, node, block))],
+            None => lens_and_flags(inputs, node, block).map(|words| avx2::words(&words)),
+        };
         compress::<16>(&mut value, &columns, counter, len, flags);
-        if counts.contains(&(block + 1)) {
-            let done = avx2::digests_u32(value);
-            for lane in 0..8 {
-                if counts[lane] == block + 1 {
-                    digests[lane] = done[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || avx2::digests_u32(value));
     }
 }
 
@@ -45,25 +46,11 @@ pub(super) fn initial() -> [__m256i; 8] {
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn counters(node: Node) -> [__m256i; 2] {
-    let (mut low, mut high) = ([0; 8], [0; 8]);
-    for lane in 0..8 {
-        let counter = node.counter + node.counter_step * lane as u64;
-        (low[lane], high[lane]) = (counter as u32, (counter >> 32) as u32);
+    if node.is_first() {
+        return [_mm256_setzero_si256(); 2];
     }
+    let [low, high] = super::counters(node);
     [avx2::words(&low), avx2::words(&high)]
-}
-
-/// The bytes in block `block` of each lane's input, and its flags; of a lane that is done, whatever.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn lens_and_flags(inputs: &[&[u8]; 8], node: Node, block: usize) -> [__m256i; 2] {
-    let len = |input: &[u8]| input.len().saturating_sub(64 * block).min(64) as u32;
-    let flags = |input: &[u8]| block_flags(node, block, blocks(input.len()));
-    let first = inputs[0];
-    if inputs.iter().all(|input| input.len() == first.len()) {
-        return [splat(len(first)), splat(flags(first))];
-    }
-    [avx2::words(&inputs.map(len)), avx2::words(&inputs.map(flags))]
 }
 
 /// Block `block` of each input as sixteen columns, zeros where an input has ended.

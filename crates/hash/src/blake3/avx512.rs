@@ -4,11 +4,11 @@
 use std::arch::x86_64::*;
 
 use super::{
-    Node, avx2, block_flags, blocks,
+    Node, avx2, block_flags, block_len, blocks, lens_and_flags,
     rounds::{INITIAL, compression},
 };
 use crate::{
-    Digest,
+    Digest, lanes,
     x86::{self, avx512},
 };
 
@@ -16,52 +16,28 @@ use crate::{
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash16(inputs: &[&[u8]; 16], node: Node, digests: &mut [Digest; 16]) {
+pub(super) fn hash16(
+    inputs: &[&[u8]; 16],
+    len: Option<usize>,
+    node: Node,
+    digests: &mut [Digest; 16],
+) {
     let mut value = initial();
     let counter = counters(node);
-    let len_max = inputs.iter().fold(0, |len, input| len.max(input.len()));
-    let equal = inputs.iter().all(|input| input.len() == len_max);
-    for block in 0..blocks(len_max) {
-        let [len, flags] = if equal {
-            let len = (len_max - 64 * block).min(64);
-            let flags = block_flags(node, block, blocks(len_max));
-            [splat(len as u32), splat(flags)]
-        } else {
-            lens_and_flags(inputs, node, block)
+    let shape = lanes::shape(inputs, len, blocks);
+    for block in 0..shape.longest {
+        let [len, flags] = match shape.len {
+            Some(len) => [splat(block_len(len, block)), splat(block_flags(len, node, block))],
+            None => lens_and_flags(inputs, node, block).map(|words| avx512::words(&words)),
         };
-        if len_max - 64 * block <= 32 {
+        if shape.len.is_some_and(|len| block_len(len, block) <= 32) {
             let columns = load_half_blocks(inputs, block);
             compress::<8>(&mut value, &columns, counter, len, flags);
         } else {
             let columns = load_blocks(inputs, block);
             compress::<16>(&mut value, &columns, counter, len, flags);
         }
-        if equal {
-            if block + 1 == blocks(len_max) {
-                *digests = avx512::digests_u32(value);
-            }
-        } else {
-            squeeze_ended(value, inputs, block, digests);
-        }
-    }
-}
-
-/// Takes the digests of the lanes whose last block was `block`.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-#[inline]
-fn squeeze_ended(
-    value: [__m512i; 8],
-    inputs: &[&[u8]; 16],
-    block: usize,
-    digests: &mut [Digest; 16],
-) {
-    if inputs.iter().any(|input| blocks(input.len()) == block + 1) {
-        let done = avx512::digests_u32(value);
-        for lane in 0..16 {
-            if blocks(inputs[lane].len()) == block + 1 {
-                digests[lane] = done[lane];
-            }
-        }
+        shape.take_ended(block, digests, || avx512::digests_u32(value));
     }
 }
 
@@ -82,35 +58,42 @@ fn counters(node: Node) -> [__m512i; 2] {
     if node.counter == 0 && node.counter_step == 0 {
         return [_mm512_setzero_si512(); 2];
     }
-    let (mut low, mut high) = ([0; 16], [0; 16]);
-    for lane in 0..16 {
-        let counter = node.counter + node.counter_step * lane as u64;
-        (low[lane], high[lane]) = (counter as u32, (counter >> 32) as u32);
+    if node.is_first() {
+        return [_mm512_setzero_si512(); 2];
     }
+    let [low, high] = super::counters(node);
     [avx512::words(&low), avx512::words(&high)]
-}
-
-/// The bytes in block `block` of each lane's input, and its flags; of a lane that is done, whatever.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-fn lens_and_flags(inputs: &[&[u8]; 16], node: Node, block: usize) -> [__m512i; 2] {
-    let len = |input: &[u8]| input.len().saturating_sub(64 * block).min(64) as u32;
-    let flags = |input: &[u8]| block_flags(node, block, blocks(input.len()));
-    [avx512::words(&inputs.map(len)), avx512::words(&inputs.map(flags))]
 }
 
 /// Block `block` of each input as sixteen columns, zeros where an input has ended.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
 #[inline]
 fn load_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
-    let mut rows = [_mm512_setzero_si512(); 16];
-    for lane in 0..16 {
-        let rest = inputs[lane].get(64 * block..).unwrap_or_default();
-        rows[lane] = match rest.first_chunk() {
+    let row = |lane: usize| {
+        let rest: &[u8] = inputs[lane].get(64 * block..).unwrap_or_default();
+        match rest.first_chunk() {
             Some(whole) => avx512::load(whole),
             None => avx512::load_partial(rest),
-        };
-    }
-    avx512::transpose_u32(&rows)
+        }
+    };
+    avx512::transpose_u32(&[
+        row(0),
+        row(1),
+        row(2),
+        row(3),
+        row(4),
+        row(5),
+        row(6),
+        row(7),
+        row(8),
+        row(9),
+        row(10),
+        row(11),
+        row(12),
+        row(13),
+        row(14),
+        row(15),
+    ])
 }
 
 /// The same where no input has more than 32 bytes left; the last eight columns are zeros.
@@ -125,11 +108,11 @@ fn load_half_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
             None => _mm512_castsi512_si256(avx512::load_partial(rest)),
         }
     };
-    let mut rows = [zero; 8];
-    for (lane, row) in rows.iter_mut().enumerate() {
+    let row = |lane: usize| {
         let low = _mm512_castsi256_si512(half(lane));
-        *row = _mm512_inserti64x4::<1>(low, half(8 + lane));
-    }
+        _mm512_inserti64x4::<1>(low, half(8 + lane))
+    };
+    let rows = [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)];
     let mut columns = [zero; 16];
     columns[..8].copy_from_slice(&avx512::transpose_halves_u32(&rows));
     columns
@@ -167,22 +150,25 @@ fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
 
 /// [`hash16`] for eight lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], node: Node, digests: &mut [Digest; 8]) {
+pub(super) fn hash8(
+    inputs: &[&[u8]; 8],
+    len: Option<usize>,
+    node: Node,
+    digests: &mut [Digest; 8],
+) {
     let mut value = avx2::initial();
     let counter = avx2::counters(node);
-    let counts = inputs.map(|input| blocks(input.len()));
-    for block in 0..counts.into_iter().fold(0, usize::max) {
+    let shape = lanes::shape(inputs, len, blocks);
+    for block in 0..shape.longest {
         let columns = narrow::load_blocks(inputs, block);
-        let [len, flags] = avx2::lens_and_flags(inputs, node, block);
-        narrow::compress::<16>(&mut value, &columns, counter, len, flags);
-        if counts.contains(&(block + 1)) {
-            let done = x86::avx2::digests_u32(value);
-            for lane in 0..8 {
-                if counts[lane] == block + 1 {
-                    digests[lane] = done[lane];
-                }
+        let [len, flags] = match shape.len {
+            Some(len) => {
+                [avx2::splat(block_len(len, block)), avx2::splat(block_flags(len, node, block))]
             }
-        }
+            None => lens_and_flags(inputs, node, block).map(|words| x86::avx2::words(&words)),
+        };
+        narrow::compress::<16>(&mut value, &columns, counter, len, flags);
+        shape.take_ended(block, digests, || x86::avx2::digests_u32(value));
     }
 }
 

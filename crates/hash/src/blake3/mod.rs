@@ -83,14 +83,49 @@ struct Node {
     last: u32,
 }
 
+impl Node {
+    /// Whether all inputs are chunk 0; kernels then need no vector of numbers from memory.
+    fn is_first(&self) -> bool {
+        self.counter == 0 && self.counter_step == 0
+    }
+}
+
 /// Inputs that are one chunk each.
 const WHOLE_INPUT: Node =
     Node { counter: 0, counter_step: 0, first: CHUNK_START, last: CHUNK_END | ROOT };
 
-fn block_flags(node: Node, block: usize, blocks: usize) -> u32 {
+/// The flags of block `block` of an input of `len` bytes.
+fn block_flags(len: usize, node: Node, block: usize) -> u32 {
     let first = if block == 0 { node.first } else { 0 };
-    let last = if block + 1 == blocks { node.last } else { 0 };
+    let last = if block + 1 == blocks(len) { node.last } else { 0 };
     first | last
+}
+
+/// The bytes in block `block` of an input of `len` bytes.
+fn block_len(len: usize, block: usize) -> u32 {
+    len.saturating_sub(64 * block).min(64) as u32
+}
+
+/// The bytes in block `block` of each input, and its flags; of an input that has ended, whatever.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn lens_and_flags<const N: usize>(inputs: &[&[u8]; N], node: Node, block: usize) -> [[u32; N]; 2] {
+    [
+        inputs.map(|input| block_len(input.len(), block)),
+        inputs.map(|input| block_flags(input.len(), node, block)),
+    ]
+}
+
+/// The low and high half of each lane's chunk number.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn counters<const N: usize>(node: Node) -> [[u32; N]; 2] {
+    let (mut low, mut high) = ([0; N], [0; N]);
+    for lane in 0..N {
+        let counter = node.counter + node.counter_step * lane as u64;
+        (low[lane], high[lane]) = (counter as u32, (counter >> 32) as u32);
+    }
+    [low, high]
 }
 
 /// The number of blocks that `len` bytes take.
@@ -119,22 +154,28 @@ impl Blake3 {
 )]
 impl Blake3 {
     /// The chaining values of inputs of at most a chunk each, at most as many as there are lanes.
-    fn hash_nodes(&self, inputs: &[&[u8]], node: Node, out: &mut [Digest]) {
+    fn hash_nodes(&self, inputs: &[&[u8]], len: Option<usize>, node: Node, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 9..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash16(inputs, node, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe {
+                    avx512::hash16(inputs, len, node, out);
+                });
             }
             #[cfg(target_arch = "x86_64")]
-            (Backend::Avx512, 1..) => {
+            (Backend::Avx512, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, node, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe {
+                    avx512::hash8(inputs, len, node, out);
+                });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, node, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe {
+                    avx2::hash8(inputs, len, node, out);
+                });
             }
             _ => {
                 for (i, (digest, input)) in out.iter_mut().zip(inputs).enumerate() {
@@ -152,13 +193,15 @@ impl Kernel for Blake3 {
             return self.hash_tree(input);
         }
         let mut digests = [[0; 32]];
-        self.hash_nodes(&[input], WHOLE_INPUT, &mut digests);
+        self.hash_nodes(&[input], Some(input.len()), WHOLE_INPUT, &mut digests);
         digests[0]
     }
 
-    fn hash(&self, inputs: &[&[u8]], out: &mut [Digest]) {
-        if inputs.iter().all(|input| input.len() <= CHUNK) {
-            return self.hash_nodes(inputs, WHOLE_INPUT, out);
+    #[inline]
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+        let len_max = len.or_else(|| inputs.iter().map(|input| input.len()).max());
+        if len_max.is_none_or(|len| len <= CHUNK) {
+            return self.hash_nodes(inputs, len, WHOLE_INPUT, out);
         }
         // A tree fills the lanes by itself; the others of this pass share one.
         let mut short = [&[][..]; LANES_MAX];
@@ -173,7 +216,9 @@ impl Kernel for Blake3 {
             }
         }
         let mut digests = [[0; 32]; LANES_MAX];
-        self.hash_nodes(&short[..count], WHOLE_INPUT, &mut digests[..count]);
+        if count > 0 {
+            self.hash_nodes(&short[..count], None, WHOLE_INPUT, &mut digests[..count]);
+        }
         for (digest, place) in digests[..count].iter().zip(places) {
             out[place] = *digest;
         }

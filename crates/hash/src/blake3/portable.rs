@@ -7,8 +7,7 @@ use crate::Digest;
 pub(super) fn hash(input: &[u8], node: Node) -> Digest {
     let mut value = super::rounds::INITIAL;
     let counter = [node.counter as u32, (node.counter >> 32) as u32];
-    let blocks = super::blocks(input.len());
-    for block in 0..blocks {
+    for block in 0..super::blocks(input.len()) {
         let rest = &input[64 * block..];
         let (words, len) = match rest.first_chunk() {
             Some(whole) => (words_of(whole), 64),
@@ -18,7 +17,8 @@ pub(super) fn hash(input: &[u8], node: Node) -> Digest {
                 (words_of(&padded), rest.len() as u32)
             }
         };
-        compress::<16>(&mut value, &words, counter, len, block_flags(node, block, blocks));
+        let flags = block_flags(input.len(), node, block);
+        compress::<16>(&mut value, &words, counter, len, flags);
     }
     let mut digest = [0; 32];
     for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(value) {

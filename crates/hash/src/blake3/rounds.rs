@@ -59,37 +59,35 @@ macro_rules! compression {
 /// Unrolls rounds, so that each of them knows its message words.
 macro_rules! rounds {
     ($v:ident, $block:ident, $($round:literal)*) => {$({
-        use $crate::blake3::rounds::quarter;
+        use $crate::blake3::rounds::quarters;
         const WORD: [usize; 16] = $crate::blake3::rounds::SCHEDULE[$round];
-        quarter!($v, 0, 4, 8, 12, $block, WORD[0], WORD[1]);
-        quarter!($v, 1, 5, 9, 13, $block, WORD[2], WORD[3]);
-        quarter!($v, 2, 6, 10, 14, $block, WORD[4], WORD[5]);
-        quarter!($v, 3, 7, 11, 15, $block, WORD[6], WORD[7]);
-        quarter!($v, 0, 5, 10, 15, $block, WORD[8], WORD[9]);
-        quarter!($v, 1, 6, 11, 12, $block, WORD[10], WORD[11]);
-        quarter!($v, 2, 7, 8, 13, $block, WORD[12], WORD[13]);
-        quarter!($v, 3, 4, 9, 14, $block, WORD[14], WORD[15]);
+        quarters!($v, $block, WORD,
+            [0 4 8 12 0 1] [1 5 9 13 2 3] [2 6 10 14 4 5] [3 7 11 15 6 7]);
+        quarters!($v, $block, WORD,
+            [0 5 10 15 8 9] [1 6 11 12 10 11] [2 7 8 13 12 13] [3 4 9 14 14 15]);
     })*};
 }
 
-/// The quarter round G on four words of the state and two of the message.
-macro_rules! quarter {
-    ($v:ident, $a:literal, $b:literal, $c:literal, $d:literal, $block:ident, $x:expr, $y:expr) => {
-        $v[$a] = add($v[$a], $v[$b]);
-        if $x < WORDS {
-            $v[$a] = add($v[$a], $block[$x]);
-        }
-        $v[$d] = rotate::<16>(xor($v[$d], $v[$a]));
-        $v[$c] = add($v[$c], $v[$d]);
-        $v[$b] = rotate::<12>(xor($v[$b], $v[$c]));
-        $v[$a] = add($v[$a], $v[$b]);
-        if $y < WORDS {
-            $v[$a] = add($v[$a], $block[$y]);
-        }
-        $v[$d] = rotate::<8>(xor($v[$d], $v[$a]));
-        $v[$c] = add($v[$c], $v[$d]);
-        $v[$b] = rotate::<7>(xor($v[$b], $v[$c]));
+/// Four independent quarter rounds G, step by step side by side, so that none waits for another: each
+/// is four places in the state and two in the round's message.
+macro_rules! quarters {
+    ($v:ident, $block:ident, $word:ident,
+     $([$a:literal $b:literal $c:literal $d:literal $x:literal $y:literal])*) => {
+        $($v[$a] = add($v[$a], $v[$b]);)*
+        $(if $word[$x] < WORDS {
+            $v[$a] = add($v[$a], $block[$word[$x]]);
+        })*
+        $($v[$d] = rotate::<16>(xor($v[$d], $v[$a]));)*
+        $($v[$c] = add($v[$c], $v[$d]);)*
+        $($v[$b] = rotate::<12>(xor($v[$b], $v[$c]));)*
+        $($v[$a] = add($v[$a], $v[$b]);)*
+        $(if $word[$y] < WORDS {
+            $v[$a] = add($v[$a], $block[$word[$y]]);
+        })*
+        $($v[$d] = rotate::<8>(xor($v[$d], $v[$a]));)*
+        $($v[$c] = add($v[$c], $v[$d]);)*
+        $($v[$b] = rotate::<7>(xor($v[$b], $v[$c]));)*
     };
 }
 
-pub(super) use {compression, quarter, rounds};
+pub(super) use {compression, quarters, rounds};

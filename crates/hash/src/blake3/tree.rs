@@ -29,7 +29,7 @@ impl Blake3 {
             }
             let node =
                 Node { counter: chunks, counter_step: 1, first: CHUNK_START, last: CHUNK_END };
-            self.hash_nodes(&inputs[..count], node, &mut values[..count]);
+            self.hash_nodes(&inputs[..count], None, node, &mut values[..count]);
             for value in &values[..count] {
                 // The chunks so far are full subtrees; merge those that are complete at last.
                 while height > chunks.count_ones() as usize {
@@ -54,7 +54,7 @@ impl Blake3 {
         children[32..].copy_from_slice(right);
         let node = Node { counter: 0, counter_step: 0, first: PARENT, last: root };
         let mut value = [[0; 32]];
-        self.hash_nodes(&[&children], node, &mut value);
+        self.hash_nodes(&[&children], Some(64), node, &mut value);
         value[0]
     }
 }

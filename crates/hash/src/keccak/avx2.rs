@@ -4,27 +4,21 @@
 use std::arch::x86_64::*;
 
 use super::{RATE, portable, rounds::permutation};
-use crate::{Digest, x86::avx2};
+use crate::{Digest, lanes, x86::avx2};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn hash4(inputs: &[&[u8]; 4], digests: &mut [Digest; 4]) {
+pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
-    let last = inputs.map(|input| input.len() / RATE);
-    let last_of_all = last.into_iter().fold(0, usize::max);
-    for block in 0..=last_of_all {
+    let shape = lanes::shape(inputs, len, super::blocks);
+    for block in 0..shape.longest {
         absorb4(&mut state, inputs, block);
         permute4(&mut state);
-        if last.contains(&block) {
-            let squeezed = avx2::digests_u64([state[0], state[1], state[2], state[3]]);
-            for lane in 0..4 {
-                if last[lane] == block {
-                    digests[lane] = squeezed[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || {
+            avx2::digests_u64([state[0], state[1], state[2], state[3]])
+        });
     }
 }
 

@@ -5,27 +5,21 @@
 use std::arch::x86_64::*;
 
 use super::RATE;
-use crate::{Digest, x86};
+use crate::{Digest, lanes, x86};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], digests: &mut [Digest; 8]) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], len: Option<usize>, digests: &mut [Digest; 8]) {
     let mut state = [_mm512_setzero_si512(); 25];
-    let last = inputs.map(|input| input.len() / RATE);
-    let last_of_all = last.into_iter().fold(0, usize::max);
-    for block in 0..=last_of_all {
+    let shape = lanes::shape(inputs, len, super::blocks);
+    for block in 0..shape.longest {
         absorb8(&mut state, inputs, block);
         wide::permute(&mut state);
-        if last.contains(&block) {
-            let squeezed = x86::avx512::digests_u64([state[0], state[1], state[2], state[3]]);
-            for lane in 0..8 {
-                if last[lane] == block {
-                    digests[lane] = squeezed[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || {
+            x86::avx512::digests_u64([state[0], state[1], state[2], state[3]])
+        });
     }
 }
 
@@ -132,21 +126,15 @@ mod wide {
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash4(inputs: &[&[u8]; 4], digests: &mut [Digest; 4]) {
+pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
-    let last = inputs.map(|input| input.len() / RATE);
-    let last_of_all = last.into_iter().fold(0, usize::max);
-    for block in 0..=last_of_all {
+    let shape = lanes::shape(inputs, len, super::blocks);
+    for block in 0..shape.longest {
         absorb4(&mut state, inputs, block);
         narrow::permute(&mut state);
-        if last.contains(&block) {
-            let squeezed = x86::avx2::digests_u64([state[0], state[1], state[2], state[3]]);
-            for lane in 0..4 {
-                if last[lane] == block {
-                    digests[lane] = squeezed[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || {
+            x86::avx2::digests_u64([state[0], state[1], state[2], state[3]])
+        });
     }
 }
 

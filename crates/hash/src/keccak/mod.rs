@@ -93,22 +93,23 @@ impl Kernel for Keccak256 {
         }
     }
 
-    fn hash(&self, inputs: &[&[u8]], out: &mut [Digest]) {
+    #[inline]
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 5..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, len, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, len, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, len, out) });
             }
             _ => {
                 for (digest, input) in out.iter_mut().zip(inputs) {
@@ -131,8 +132,13 @@ impl Kernel for Keccak256 {
     }
 
     fn blocks(&self, len: usize) -> usize {
-        len / RATE + 1
+        blocks(len)
     }
+}
+
+/// The number of blocks that `len` bytes and the padding take.
+fn blocks(len: usize) -> usize {
+    len / RATE + 1
 }
 
 /// Block `block` of `input`, padded in `padded` where it is the last; zeros after that.

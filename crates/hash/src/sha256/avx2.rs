@@ -7,30 +7,23 @@ use super::{
     climb::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression},
 };
-use crate::{Digest, x86::avx2};
+use crate::{Digest, lanes, x86::avx2};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], digests: &mut [Digest; 8]) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], len: Option<usize>, digests: &mut [Digest; 8]) {
     let mut state = initial();
-    if inputs.iter().all(|input| input.len() == 64) {
+    let shape = lanes::shape(inputs, len, blocks);
+    if shape.len == Some(64) {
         compress(&mut state, &load_blocks(inputs, 0));
         expanded(&mut state, |i| splat(SCHEDULE_AFTER_64[i]));
         return *digests = squeeze(state);
     }
-    let blocks = inputs.map(|input| blocks(input.len()));
-    for block in 0..blocks.into_iter().fold(0, usize::max) {
+    for block in 0..shape.longest {
         compress(&mut state, &load_blocks(inputs, block));
-        if blocks.contains(&(block + 1)) {
-            let done = squeeze(state);
-            for lane in 0..8 {
-                if blocks[lane] == block + 1 {
-                    digests[lane] = done[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || squeeze(state));
     }
 }
 

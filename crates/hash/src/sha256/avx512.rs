@@ -7,30 +7,23 @@ use super::{
     climb::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression},
 };
-use crate::{Digest, x86::avx512};
+use crate::{Digest, lanes, x86::avx512};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash16(inputs: &[&[u8]; 16], digests: &mut [Digest; 16]) {
+pub(super) fn hash16(inputs: &[&[u8]; 16], len: Option<usize>, digests: &mut [Digest; 16]) {
     let mut state = initial();
-    if inputs.iter().all(|input| input.len() == 64) {
+    let shape = lanes::shape(inputs, len, blocks);
+    if shape.len == Some(64) {
         compress(&mut state, &load_blocks(inputs, 0));
         expanded(&mut state, |i| splat(SCHEDULE_AFTER_64[i]));
         return *digests = squeeze(state);
     }
-    let blocks = inputs.map(|input| blocks(input.len()));
-    for block in 0..blocks.into_iter().fold(0, usize::max) {
+    for block in 0..shape.longest {
         compress(&mut state, &load_blocks(inputs, block));
-        if blocks.contains(&(block + 1)) {
-            let done = squeeze(state);
-            for lane in 0..16 {
-                if blocks[lane] == block + 1 {
-                    digests[lane] = done[lane];
-                }
-            }
-        }
+        shape.take_ended(block, digests, || squeeze(state));
     }
 }
 

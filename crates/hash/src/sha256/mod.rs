@@ -136,17 +136,18 @@ impl Kernel for Sha256 {
         }
     }
 
-    fn hash(&self, inputs: &[&[u8]], out: &mut [Digest]) {
+    #[inline]
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 3..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash16(inputs, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash16(inputs, len, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 3..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, len, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::ShaNi, 4) => {
