@@ -42,15 +42,13 @@ pub(super) fn initial() -> [__m256i; 8] {
     value
 }
 
-/// The low and high half of each lane's chunk number.
+/// The low and high half of each lane's chunk number; within a pass the low one does not wrap.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn counters(node: Node) -> [__m256i; 2] {
-    if node.is_first() {
-        return [_mm256_setzero_si256(); 2];
-    }
-    let [low, high] = super::counters(node);
-    [avx2::words(&low), avx2::words(&high)]
+    let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let lanes = if node.successive { lanes } else { splat(0) };
+    [add(splat(node.counter as u32), lanes), splat((node.counter >> 32) as u32)]
 }
 
 /// Block `block` of each input as sixteen columns, zeros where an input has ended.

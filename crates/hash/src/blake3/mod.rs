@@ -73,26 +73,19 @@ const ROOT: u32 = 8;
 /// Where inputs of one pass stand in their trees.
 #[derive(Clone, Copy)]
 struct Node {
-    /// The chunk number of the first input.
+    /// The chunk number of the first input; a multiple of the number of lanes.
     counter: u64,
-    /// What the chunk number grows by from one input to the next.
-    counter_step: u64,
+    /// Whether the inputs are successive chunks, or else all have the same number.
+    successive: bool,
     /// Flags of the first block.
     first: u32,
     /// Flags of the last block.
     last: u32,
 }
 
-impl Node {
-    /// Whether all inputs are chunk 0; kernels then need no vector of numbers from memory.
-    fn is_first(&self) -> bool {
-        self.counter == 0 && self.counter_step == 0
-    }
-}
-
 /// Inputs that are one chunk each.
 const WHOLE_INPUT: Node =
-    Node { counter: 0, counter_step: 0, first: CHUNK_START, last: CHUNK_END | ROOT };
+    Node { counter: 0, successive: false, first: CHUNK_START, last: CHUNK_END | ROOT };
 
 /// The flags of block `block` of an input of `len` bytes.
 fn block_flags(len: usize, node: Node, block: usize) -> u32 {
@@ -114,18 +107,6 @@ fn lens_and_flags<const N: usize>(inputs: &[&[u8]; N], node: Node, block: usize)
         inputs.map(|input| block_len(input.len(), block)),
         inputs.map(|input| block_flags(input.len(), node, block)),
     ]
-}
-
-/// The low and high half of each lane's chunk number.
-#[cfg(target_arch = "x86_64")]
-#[inline(never)]
-fn counters<const N: usize>(node: Node) -> [[u32; N]; 2] {
-    let (mut low, mut high) = ([0; N], [0; N]);
-    for lane in 0..N {
-        let counter = node.counter + node.counter_step * lane as u64;
-        (low[lane], high[lane]) = (counter as u32, (counter >> 32) as u32);
-    }
-    [low, high]
 }
 
 /// The number of blocks that `len` bytes take.
@@ -179,7 +160,7 @@ impl Blake3 {
             }
             _ => {
                 for (i, (digest, input)) in out.iter_mut().zip(inputs).enumerate() {
-                    let counter = node.counter + node.counter_step * i as u64;
+                    let counter = node.counter + if node.successive { i as u64 } else { 0 };
                     *digest = portable::hash(input, Node { counter, ..node });
                 }
             }

@@ -73,17 +73,17 @@ macro_rules! rounds {
 macro_rules! quarters {
     ($v:ident, $block:ident, $word:ident,
      $([$a:literal $b:literal $c:literal $d:literal $x:literal $y:literal])*) => {
-        $($v[$a] = add($v[$a], $v[$b]);)*
         $(if $word[$x] < WORDS {
             $v[$a] = add($v[$a], $block[$word[$x]]);
         })*
+        $($v[$a] = add($v[$a], $v[$b]);)*
         $($v[$d] = rotate::<16>(xor($v[$d], $v[$a]));)*
         $($v[$c] = add($v[$c], $v[$d]);)*
         $($v[$b] = rotate::<12>(xor($v[$b], $v[$c]));)*
-        $($v[$a] = add($v[$a], $v[$b]);)*
         $(if $word[$y] < WORDS {
             $v[$a] = add($v[$a], $block[$word[$y]]);
         })*
+        $($v[$a] = add($v[$a], $v[$b]);)*
         $($v[$d] = rotate::<8>(xor($v[$d], $v[$a]));)*
         $($v[$c] = add($v[$c], $v[$d]);)*
         $($v[$b] = rotate::<7>(xor($v[$b], $v[$c]));)*

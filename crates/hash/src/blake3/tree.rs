@@ -28,7 +28,7 @@ impl Blake3 {
                 count += 1;
             }
             let node =
-                Node { counter: chunks, counter_step: 1, first: CHUNK_START, last: CHUNK_END };
+                Node { counter: chunks, successive: true, first: CHUNK_START, last: CHUNK_END };
             self.hash_nodes(&inputs[..count], None, node, &mut values[..count]);
             for value in &values[..count] {
                 // The chunks so far are full subtrees; merge those that are complete at last.
@@ -52,7 +52,7 @@ impl Blake3 {
         let mut children = [0; 64];
         children[..32].copy_from_slice(left);
         children[32..].copy_from_slice(right);
-        let node = Node { counter: 0, counter_step: 0, first: PARENT, last: root };
+        let node = Node { counter: 0, successive: false, first: PARENT, last: root };
         let mut value = [[0; 32]];
         self.hash_nodes(&[&children], Some(64), node, &mut value);
         value[0]

@@ -12,6 +12,33 @@ pub(crate) fn load(row: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(row.as_ptr().cast()) }
 }
 
+/// An array of what a function says of each of sixteen lanes. Unrolled, as an array that a loop fills
+/// goes through memory.
+macro_rules! each_lane {
+    ($row:expr) => {
+        [
+            $row(0),
+            $row(1),
+            $row(2),
+            $row(3),
+            $row(4),
+            $row(5),
+            $row(6),
+            $row(7),
+            $row(8),
+            $row(9),
+            $row(10),
+            $row(11),
+            $row(12),
+            $row(13),
+            $row(14),
+            $row(15),
+        ]
+    };
+}
+
+pub(crate) use each_lane;
+
 /// The first 64 bytes of `row`, with zeros where it is shorter.
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
