@@ -1,5 +1,6 @@
-//! `spinney-hash` beside the crates it replaces, in one run: nanoseconds a digest, and the ratio to the
-//! peer measured just before. Run with `cargo run --release`; `-- keccak` and the like choose tables.
+//! `spinney-hash` beside the crates it replaces, in one run: nanoseconds a digest, and the ratio to
+//! the peer measured just before. Run with `cargo run --release`; `-- keccak` and the like choose
+//! tables.
 //!
 //! Each number is the best of many short runs of CPU time of this thread, so that a busy machine
 //! disturbs it little.

@@ -1,9 +1,9 @@
 //! Which kernels run: found out once, or said by the caller.
 //!
 //! Invariants:
-//! - [`IN_USE`] holds, for each function, `UNKNOWN` or the code of a backend whose CPU features were
-//!   detected in this process. Only [`store`] writes it, and it is given available backends only.
-//!   Every `unsafe` call of a kernel rests on this.
+//! - [`IN_USE`] holds, for each function, `UNKNOWN` or the code of a backend whose CPU features
+//!   were detected in this process. Only [`store`] writes it, and it is given available backends
+//!   only. Every `unsafe` call of a kernel rests on this.
 //! - The backend never changes a digest, so a change while other threads hash is harmless.
 
 use std::{

@@ -3,7 +3,8 @@
 /// A 32-byte digest.
 pub type Digest = [u8; 32];
 
-/// Many inputs laid end to end: input `i` is `bytes[ends[i - 1]..ends[i]]`, the first one starts at 0.
+/// Many inputs laid end to end: input `i` is `bytes[ends[i - 1]..ends[i]]`, the first one starts at
+/// 0.
 ///
 /// ```
 /// use spinney_hash::Inputs;

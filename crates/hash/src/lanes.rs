@@ -1,8 +1,8 @@
 //! Fills lanes with inputs, for kernels that hash a few inputs side by side.
 //!
 //! Invariants:
-//! - A kernel costs its longest input, so inputs share a pass only with inputs of about as many blocks:
-//!   each waits in the queue of its class, and a full queue is a pass.
+//! - A kernel costs its longest input, so inputs share a pass only with inputs of about as many
+//!   blocks: each waits in the queue of its class, and a full queue is a pass.
 //! - What the queues hold at the end is at most a few passes, planned longest first.
 //! - Queues are arrays of indices on the stack; nothing here allocates.
 
@@ -16,8 +16,8 @@ pub(crate) trait Kernel {
     /// The digest of one input.
     fn hash1(&self, input: &[u8]) -> Digest;
 
-    /// The digests of at most [`Kernel::lanes`] inputs, by the best kernel for that many; `out` is as
-    /// long as `inputs`. `len` is the length of every input, if one is known.
+    /// The digests of at most [`Kernel::lanes`] inputs, by the best kernel for that many; `out` is
+    /// as long as `inputs`. `len` is the length of every input, if one is known.
     fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]);
 
     /// The lanes of the widest kernel, at most [`LANES_MAX`].
@@ -61,8 +61,8 @@ pub(crate) fn shape<const N: usize>(
     }
 }
 
-/// Not inlined into kernels: where AVX-512 is enabled, the compiler turns such loops into gathers, which
-/// cost more than the loops.
+/// Not inlined into kernels: where AVX-512 is enabled, the compiler turns such loops into gathers,
+/// which cost more than the loops.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 fn shape_of_any<const N: usize>(inputs: &[&[u8]; N], blocks: fn(usize) -> usize) -> Shape<N> {
@@ -120,7 +120,8 @@ impl<const N: usize> Shape<N> {
     }
 }
 
-/// Runs a kernel of `N` lanes over at most `N` inputs, straight into `out` if there are `N` of them.
+/// Runs a kernel of `N` lanes over at most `N` inputs, straight into `out` if there are `N` of
+/// them.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn run<const N: usize>(
@@ -181,8 +182,8 @@ fn hash_pass(kernel: &impl Kernel, inputs: Inputs<'_>, pass: &[u32], out: &mut [
     }
 }
 
-/// One to eight blocks have a class each; above that there are two for each doubling, so that no lane
-/// of a full pass idles for more than a third of it, up to 8,192 blocks.
+/// One to eight blocks have a class each; above that there are two for each doubling, so that no
+/// lane of a full pass idles for more than a third of it, up to 8,192 blocks.
 const CLASSES: usize = 8 + 2 * 10;
 
 fn class(blocks: usize) -> usize {
@@ -220,7 +221,8 @@ impl Queues {
 
     /// Takes the inputs of the next pass, those with the most blocks first; returns their number.
     ///
-    /// A pass is wide if inputs of at least half the blocks of its longest one overfill a narrow one.
+    /// A pass is wide if inputs of at least half the blocks of its longest one overfill a narrow
+    /// one.
     fn take(&mut self, lanes_narrow: usize, pass: &mut [u32; LANES_MAX]) -> usize {
         let Some(longest) = self.counts.iter().rposition(|&count| count > 0) else { return 0 };
         let near = if longest < 8 { longest / 2 } else { longest - 2 };

@@ -1,9 +1,9 @@
 //! Digests of many inputs in one call: Keccak-256, SHA-256 and BLAKE3.
 //!
 //! A level of a tree offers thousands of independent inputs; hashing them together lets a core fill
-//! all of its lanes. Callers lay the inputs end to end in one buffer: of one length for the `_equal`
-//! functions, of any lengths, as [`Inputs`], for the `_many` functions. Nothing here allocates, starts
-//! a thread, or reads the environment.
+//! all of its lanes. Callers lay the inputs end to end in one buffer: of one length for the
+//! `_equal` functions, of any lengths, as [`Inputs`], for the `_many` functions. Nothing here
+//! allocates, starts a thread, or reads the environment.
 //!
 //! ```
 //! use spinney_hash::{Inputs, keccak256, keccak256_many, sha256, sha256_equal};
@@ -20,9 +20,9 @@
 //! Which kernels run is found out once, at run time ([`Backend::detect`]), and can be said by
 //! [`set_backend`]; digests do not depend on it.
 //!
-//! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a folder
-//! with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file for each
-//! backend; `sha256/climb.rs` has the chains of the Merkle-sum tree.
+//! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a
+//! folder with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file
+//! for each backend; `sha256/climb.rs` has the chains of the Merkle-sum tree.
 #![deny(unsafe_code)]
 
 mod backend;

@@ -61,8 +61,8 @@ fn counters(node: Node) -> [__m512i; 2] {
     [add(splat(node.counter as u32), lanes), splat((node.counter >> 32) as u32)]
 }
 
-/// Block `block` of each input as sixteen columns, zeros where an input has ended; `whole` says that no
-/// input ends in it.
+/// Block `block` of each input as sixteen columns, zeros where an input has ended; `whole` says
+/// that no input ends in it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
 #[inline]
 fn load_blocks(inputs: &[&[u8]; 16], block: usize, whole: bool) -> [__m512i; 16] {

@@ -1,7 +1,7 @@
 //! BLAKE3 without a key, 32 bytes of output (BLAKE3 paper, sections 2.1 to 2.5).
 //!
-//! An input of at most a chunk, 1,024 bytes, is a chain of blocks, and such inputs are hashed side by
-//! side. A longer one is a tree over its chunks, which are hashed side by side in their turn.
+//! An input of at most a chunk, 1,024 bytes, is a chain of blocks, and such inputs are hashed side
+//! by side. A longer one is a tree over its chunks, which are hashed side by side in their turn.
 
 mod portable;
 mod rounds;
@@ -135,6 +135,10 @@ impl Blake3 {
 )]
 impl Blake3 {
     /// The chaining values of inputs of at most a chunk each, at most as many as there are lanes.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels ask for the length")
+    )]
     fn hash_nodes(&self, inputs: &[&[u8]], len: Option<usize>, node: Node, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
 //! One input at a time in general registers.
 
-use super::{Node, block_flags, rounds::compression};
+use super::{Node, block_flags, block_len, rounds::compression};
 use crate::Digest;
 
 /// The chaining value of one input of at most a chunk.
@@ -9,14 +9,15 @@ pub(super) fn hash(input: &[u8], node: Node) -> Digest {
     let counter = [node.counter as u32, (node.counter >> 32) as u32];
     for block in 0..super::blocks(input.len()) {
         let rest = &input[64 * block..];
-        let (words, len) = match rest.first_chunk() {
-            Some(whole) => (words_of(whole), 64),
+        let words = match rest.first_chunk() {
+            Some(whole) => words_of(whole),
             None => {
                 let mut padded = [0; 64];
                 padded[..rest.len()].copy_from_slice(rest);
-                (words_of(&padded), rest.len() as u32)
+                words_of(&padded)
             }
         };
+        let len = block_len(input.len(), block);
         let flags = block_flags(input.len(), node, block);
         compress::<16>(&mut value, &words, counter, len, flags);
     }

@@ -1,5 +1,5 @@
-//! The BLAKE3 compression function (BLAKE3 paper, section 2.2), written once and compiled for words and
-//! for vectors of words.
+//! The BLAKE3 compression function (BLAKE3 paper, section 2.2), written once and compiled for words
+//! and for vectors of words.
 
 /// The initial chaining value, that of SHA-256.
 pub(super) const INITIAL: [u32; 8] = [
@@ -68,8 +68,8 @@ macro_rules! rounds {
     })*};
 }
 
-/// Four independent quarter rounds G, step by step side by side, so that none waits for another: each
-/// is four places in the state and two in the round's message.
+/// Four independent quarter rounds G, step by step side by side, so that none waits for another:
+/// each is four places in the state and two in the round's message.
 macro_rules! quarters {
     ($v:ident, $block:ident, $word:ident,
      $([$a:literal $b:literal $c:literal $d:literal $x:literal $y:literal])*) => {

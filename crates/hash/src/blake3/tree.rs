@@ -1,8 +1,10 @@
-//! Inputs longer than a chunk: a binary tree whose left subtrees are full (BLAKE3 paper, section 2.1).
+//! Inputs longer than a chunk: a binary tree whose left subtrees are full (BLAKE3 paper, section
+//! 2.1).
 //!
-//! Invariant: before chunk `n` is added, `stack` holds the roots of the full subtrees that the binary
-//! digits of `n` stand for, largest first. The last chunk is added only after all merges that a further
-//! chunk would bring, because the last merge of all is the root and has a flag of its own.
+//! Invariant: before chunk `n` is added, `stack` holds the roots of the full subtrees that the
+//! binary digits of `n` stand for, largest first. The last chunk is added only after all merges
+//! that a further chunk would bring, because the last merge of all is the root and has a flag of
+//! its own.
 
 use super::{Blake3, CHUNK, CHUNK_END, CHUNK_START, Node, PARENT, ROOT};
 use crate::{

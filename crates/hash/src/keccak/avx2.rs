@@ -1,5 +1,5 @@
-//! Four states in the 64-bit lanes of 256-bit registers; one state in general registers with the BMI
-//! instructions that every such CPU has.
+//! Four states in the 64-bit lanes of 256-bit registers; one state in general registers with the
+//! BMI instructions that every such CPU has.
 
 use std::arch::x86_64::*;
 

@@ -1,5 +1,5 @@
-//! Keccak-256 as Ethereum uses it: rate 136, padding 0x01 .. 0x80 (FIPS 202 with the padding that the
-//! Keccak team submitted, before the standard's domain bits).
+//! Keccak-256 as Ethereum uses it: rate 136, padding 0x01 .. 0x80 (FIPS 202 with the padding that
+//! the Keccak team submitted, before the standard's domain bits).
 
 mod portable;
 mod rounds;
@@ -93,6 +93,10 @@ impl Kernel for Keccak256 {
         }
     }
 
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels ask for the length")
+    )]
     #[inline]
     fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
         match (self.0, inputs.len()) {

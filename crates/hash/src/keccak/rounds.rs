@@ -1,12 +1,15 @@
-//! Keccak-f[1600] (FIPS 202, section 3), written once and compiled for words and for vectors of words.
+//! Keccak-f[1600] (FIPS 202, section 3), written once and compiled for words and for vectors of
+//! words.
 //!
-//! Lane (x, y) of the standard is `state[x + 5 * y]`. One round is theta, rho, pi, chi and iota in one
-//! sweep: `b` below is the state after pi, so that each lane of the state is read once and written once.
+//! Lane (x, y) of the standard is `state[x + 5 * y]`. One round is theta, rho, pi, chi and iota in
+//! one sweep: `b` below is the state after pi, so that each lane of the state is read once and
+//! written once.
 
 /// What iota adds in each round (FIPS 202, section 3.2.5).
 pub(super) const ROUND_CONSTANTS: [u64; 24] = round_constants();
 
-/// Runs the standard's shift register: bit `2^j - 1` of the constant of round `i` is `rc(j + 7 * i)`.
+/// Runs the standard's shift register: bit `2^j - 1` of the constant of round `i` is `rc(j + 7 *
+/// i)`.
 const fn round_constants() -> [u64; 24] {
     let mut constants = [0; 24];
     let mut register: u16 = 1;
@@ -69,7 +72,8 @@ macro_rules! permutation {
                 s = [
                     iota(chi(b0, b1, b2), constant),
                     chi(b1, b2, b3), chi(b2, b3, b4), chi(b3, b4, b0), chi(b4, b0, b1),
-                    chi(b5, b6, b7), chi(b6, b7, b8), chi(b7, b8, b9), chi(b8, b9, b5), chi(b9, b5, b6),
+                    chi(b5, b6, b7), chi(b6, b7, b8), chi(b7, b8, b9), chi(b8, b9, b5),
+                    chi(b9, b5, b6),
                     chi(b10, b11, b12), chi(b11, b12, b13), chi(b12, b13, b14), chi(b13, b14, b10),
                     chi(b14, b10, b11),
                     chi(b15, b16, b17), chi(b16, b17, b18), chi(b17, b18, b19), chi(b18, b19, b15),

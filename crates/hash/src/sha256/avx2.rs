@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{
     block_of, blocks,
-    climb::LaneWords,
+    lane_words::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression},
 };
 use crate::{Digest, lanes, x86::avx2};
@@ -27,8 +27,8 @@ pub(super) fn hash8(inputs: &[&[u8]; 8], len: Option<usize>, digests: &mut [Dige
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then the
-/// tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then
+/// the tail of known schedule.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn climb8(lanes: &mut LaneWords<8>, siblings: &[[u32; 8]; 8], right: u16) {
     let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{
     blocks,
-    climb::LaneWords,
+    lane_words::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression},
 };
 use crate::{Digest, lanes, x86::avx512};
@@ -27,8 +27,8 @@ pub(super) fn hash16(inputs: &[&[u8]; 16], len: Option<usize>, digests: &mut [Di
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then the
-/// tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then
+/// the tail of known schedule.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
 pub(super) fn climb16(lanes: &mut LaneWords<16>, siblings: &[[u32; 16]; 8], right: u16) {
     let mut block = [_mm512_setzero_si512(); 16];

@@ -1,15 +1,16 @@
 //! Many chains of node hashes at once: the climb of the Merkle-sum sparse Merkle tree.
 //!
-//! A node of that tree is `SHA256(left || right || sum as 8 bytes big-endian)`, 72 bytes in two blocks.
-//! Where a lone subtree rises beside empty ones, its sum stays, and so does the whole second block (the
-//! sum and the padding): its message schedule is expanded once a climb instead of once a level.
+//! A node of that tree is `SHA256(left || right || sum as 8 bytes big-endian)`, 72 bytes in two
+//! blocks. Where a lone subtree rises beside empty ones, its sum stays, and so does the whole
+//! second block (the sum and the padding): its message schedule is expanded once a climb instead of
+//! once a level.
 //!
 //! Invariants:
 //! - Lanes `0..active` each hold an unfinished climb; `depth` is where its hash stands, above `to`.
-//! - A lane that finishes takes the next climb at once, or else the last active lane moves into it, so
-//!   that climbs of any lengths keep the lanes full until fewer are left than there are lanes.
+//! - A lane that finishes takes the next climb at once, or else the last active lane moves into it,
+//!   so that climbs of any lengths keep the lanes full until fewer are left than there are lanes.
 
-use super::rounds::{digest_of, schedule, words_of};
+use super::rounds::schedule;
 use crate::Digest;
 
 /// One climb: a subtree's hash, and where it goes.
@@ -51,8 +52,8 @@ pub(super) trait Climber {
     /// Copies a lane onto another one.
     fn copy(&mut self, from: usize, to: usize);
 
-    /// Takes lanes `0..active` up one level, each beside its sibling; bit `i` of `right` says that lane
-    /// `i` is the right child.
+    /// Takes lanes `0..active` up one level, each beside its sibling; bit `i` of `right` says that
+    /// lane `i` is the right child.
     fn level(&mut self, siblings: &[&Digest; LANES_MAX], right: u16, active: usize);
 }
 
@@ -114,7 +115,8 @@ fn start(
     Some(Place { climb: index, depth: climb.from })
 }
 
-/// Takes the hashes of the lanes that arrived, and closes the gaps; returns how many lanes are left.
+/// Takes the hashes of the lanes that arrived, and closes the gaps; returns how many lanes are
+/// left.
 fn retire(
     climber: &mut impl Climber,
     climbs: &mut [SumClimb<'_>],
@@ -147,53 +149,4 @@ pub(super) fn tail_block(sum: u64) -> [u32; 16] {
     block[2] = 0x8000_0000;
     block[15] = 8 * 72;
     block
-}
-
-/// Hashes and schedules of vector lanes: word by word, one entry a lane.
-pub(super) struct LaneWords<const N: usize> {
-    pub(super) hash: [[u32; N]; 8],
-    pub(super) tail: [[u32; N]; 64],
-}
-
-impl<const N: usize> LaneWords<N> {
-    pub(super) fn new() -> Self {
-        Self { hash: [[0; N]; 8], tail: [[0; N]; 64] }
-    }
-
-    pub(super) fn put(&mut self, lane: usize, hash: &Digest, sum: u64) {
-        for (lanes, word) in self.hash.iter_mut().zip(words_of(hash)) {
-            lanes[lane] = word;
-        }
-        for (lanes, word) in self.tail.iter_mut().zip(tail_schedule(sum)) {
-            lanes[lane] = word;
-        }
-    }
-
-    pub(super) fn hash(&self, lane: usize) -> Digest {
-        digest_of(&self.hash.map(|lanes| lanes[lane]))
-    }
-
-    pub(super) fn copy(&mut self, from: usize, to: usize) {
-        for lanes in self.hash.iter_mut().chain(&mut self.tail) {
-            lanes[to] = lanes[from];
-        }
-    }
-
-    /// The siblings in the same layout.
-    pub(super) fn siblings(siblings: &[&Digest; LANES_MAX], active: usize) -> [[u32; N]; 8] {
-        let mut words = [[0; N]; 8];
-        let first = siblings[0];
-        if siblings[..active].iter().all(|&sibling| std::ptr::eq(sibling, first)) {
-            for (lanes, word) in words.iter_mut().zip(words_of(first)) {
-                *lanes = [word; N];
-            }
-            return words;
-        }
-        for (lane, sibling) in siblings[..active].iter().enumerate() {
-            for (lanes, word) in words.iter_mut().zip(words_of(sibling)) {
-                lanes[lane] = word;
-            }
-        }
-        words
-    }
 }

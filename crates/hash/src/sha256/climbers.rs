@@ -57,7 +57,8 @@ mod x86 {
 
     use super::super::{
         avx2, avx512,
-        climb::{Climber, LANES_MAX, LaneWords, SumClimb, climb, tail_block},
+        climb::{Climber, LANES_MAX, SumClimb, climb, tail_block},
+        lane_words::LaneWords,
         sha_ni,
     };
     use crate::{Backend, Digest};

@@ -1,6 +1,7 @@
 //! SHA-256 (FIPS 180-4).
 
 mod climb;
+mod climbers;
 mod portable;
 mod rounds;
 
@@ -8,7 +9,8 @@ mod rounds;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod climbers;
+#[cfg(target_arch = "x86_64")]
+mod lane_words;
 #[cfg(target_arch = "x86_64")]
 mod sha_ni;
 
@@ -47,8 +49,8 @@ pub fn sha256_many(inputs: Inputs<'_>, out: &mut [Digest]) {
     lanes::hash_many(&Sha256::in_use(), inputs, out);
 }
 
-/// The SHA-256 digest of each `len` bytes of `bytes`, in order. Pairs of digests, 64 bytes, have the
-/// shortest way: their second block is known.
+/// The SHA-256 digest of each `len` bytes of `bytes`, in order. Pairs of digests, 64 bytes, have
+/// the shortest way: their second block is known.
 ///
 /// ```
 /// use spinney_hash::{sha256, sha256_equal};
@@ -67,9 +69,9 @@ pub fn sha256_equal(bytes: &[u8], len: usize, out: &mut [Digest]) {
 /// Takes each climb of a Merkle-sum sparse Merkle tree from its depth `from` up to its depth `to`,
 /// beside nothing but empty subtrees.
 ///
-/// `empty[d]` is the hash of the empty subtree at depth `d`. One level of a climb from depth `d + 1` is
-/// `SHA256(left || right || sum as 8 bytes big-endian)`, where left and right are the hash so far and
-/// `empty[d + 1]`, in the order that bit `d` of the path says (bip-tap-ms-smt).
+/// `empty[d]` is the hash of the empty subtree at depth `d`. One level of a climb from depth `d +
+/// 1` is `SHA256(left || right || sum as 8 bytes big-endian)`, where left and right are the hash so
+/// far and `empty[d + 1]`, in the order that bit `d` of the path says (bip-tap-ms-smt).
 ///
 /// ```
 /// use spinney_hash::{SumClimb, sha256, sha256_sum_climb};
@@ -82,8 +84,8 @@ pub fn sha256_equal(bytes: &[u8], len: usize, out: &mut [Digest]) {
 /// ```
 ///
 /// # Panics
-/// If a climb goes down (`from < to`), starts below the table (`empty` has no entry `from`), or has a
-/// path that ends above `from`.
+/// If a climb goes down (`from < to`), starts below the table (`empty` has no entry `from`), or has
+/// a path that ends above `from`.
 pub fn sha256_sum_climb(climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
     Sha256::in_use().sum_climb(climbs, empty);
 }
@@ -136,6 +138,10 @@ impl Kernel for Sha256 {
         }
     }
 
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels ask for the length")
+    )]
     #[inline]
     fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
         match (self.0, inputs.len()) {

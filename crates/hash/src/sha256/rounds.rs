@@ -1,5 +1,5 @@
-//! The SHA-256 compression function (FIPS 180-4, section 6.2), written once and compiled for words and
-//! for vectors of words.
+//! The SHA-256 compression function (FIPS 180-4, section 6.2), written once and compiled for words
+//! and for vectors of words.
 
 use crate::Digest;
 

@@ -1,5 +1,5 @@
-//! The SHA instructions on one to four independent inputs, whose chains of rounds interleave: one chain
-//! waits four cycles for each of its instructions, and four of them fill the wait.
+//! The SHA instructions on one to four independent inputs, whose chains of rounds interleave: one
+//! chain waits four cycles for each of its instructions, and four of them fill the wait.
 //!
 //! The instructions keep a state as two vectors, ABEF and CDGH from the highest word down.
 
@@ -67,8 +67,8 @@ fn hash_pairs<const N: usize>(pairs: &[&[u8; 64]; N], digests: &mut [Digest; N])
     }
 }
 
-/// Takes each hash up one level beside its sibling: the children, the one of bit `n` of `right` on the
-/// right, then the tail of known schedule.
+/// Takes each hash up one level beside its sibling: the children, the one of bit `n` of `right` on
+/// the right, then the tail of known schedule.
 #[target_feature(enable = "avx,sha,sse4.1,ssse3")]
 pub(super) fn climb<const N: usize>(
     hashes: &mut [[__m128i; 2]; N],
@@ -217,8 +217,8 @@ fn load_block(block: &[u8; 64]) -> [__m128i; 4] {
     [a, b, c, d]
 }
 
-/// Block `block` of `input`, which is not whole, with its padding. It is put together in registers: a
-/// load that follows smaller stores to the same place would wait for them.
+/// Block `block` of `input`, which is not whole, with its padding. It is put together in registers:
+/// a load that follows smaller stores to the same place would wait for them.
 #[target_feature(enable = "avx,sha,sse4.1,ssse3")]
 #[inline]
 fn load_last(input: &[u8], block: usize) -> [__m128i; 4] {

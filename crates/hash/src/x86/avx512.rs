@@ -12,8 +12,8 @@ pub(crate) fn load(row: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(row.as_ptr().cast()) }
 }
 
-/// An array of what a function says of each of sixteen lanes. Unrolled, as an array that a loop fills
-/// goes through memory.
+/// An array of what a function says of each of sixteen lanes. Unrolled, as an array that a loop
+/// fills goes through memory.
 macro_rules! each_lane {
     ($row:expr) => {
         [
@@ -48,7 +48,8 @@ pub(crate) fn load_partial(row: &[u8]) -> __m512i {
         return _mm512_setzero_si512();
     }
     let mask = low_bits(row.len());
-    // SAFETY: the mask selects bytes inside `row` alone; the others are neither read nor faulted on.
+    // SAFETY: the mask selects bytes inside `row` alone; the others are neither read nor faulted
+    // on.
     unsafe { _mm512_maskz_loadu_epi8(mask, row.as_ptr().cast()) }
 }
 
@@ -143,7 +144,8 @@ pub(crate) fn transpose_u32(rows: &[__m512i; 16]) -> [__m512i; 16] {
     columns
 }
 
-/// Half rows to columns, for rows of eight words: `rows[i]` holds half rows `i` and `8 + i`; word `i` of half row `j` becomes word `j` of column `i`.
+/// Half rows to columns, for rows of eight words: `rows[i]` holds half rows `i` and `8 + i`; word
+/// `i` of half row `j` becomes word `j` of column `i`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) fn transpose_halves_u32(rows: &[__m512i; 8]) -> [__m512i; 8] {

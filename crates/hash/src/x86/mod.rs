@@ -1,6 +1,6 @@
-//! What the x86-64 kernels share: loads, stores and transpositions between inputs in memory and lanes
-//! in registers. All memory access by intrinsics is here, behind slices and arrays whose lengths are
-//! checked, so that the kernels themselves are safe code.
+//! What the x86-64 kernels share: loads, stores and transpositions between inputs in memory and
+//! lanes in registers. All memory access by intrinsics is here, behind slices and arrays whose
+//! lengths are checked, so that the kernels themselves are safe code.
 
 #![expect(
     unsafe_code,
