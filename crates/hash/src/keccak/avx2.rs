@@ -10,6 +10,7 @@ use crate::{Digest, lanes, x86::avx2};
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
+#[inline(never)]
 pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
     let shape = lanes::shape(inputs, len, super::blocks);
@@ -61,6 +62,11 @@ fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn rotate<const BITS: i32>(a: __m256i) -> __m256i {
+    macro_rules! shifts {
+        ($bits:literal) => {
+            _mm256_or_si256(_mm256_slli_epi64::<$bits>(a), _mm256_srli_epi64::<{ 64 - $bits }>(a))
+        };
+    }
     // Whole bytes move in one shuffle.
     match BITS {
         8 => _mm256_shuffle_epi8(
@@ -75,10 +81,30 @@ fn rotate<const BITS: i32>(a: __m256i) -> __m256i {
                 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15, 8,
             )),
         ),
-        _ => _mm256_or_si256(
-            _mm256_sll_epi64(a, _mm_cvtsi32_si128(BITS)),
-            _mm256_srl_epi64(a, _mm_cvtsi32_si128(64 - BITS)),
-        ),
+        // Shifts by constants, said so: whether a variable count is folded depends on inlining.
+        1 => shifts!(1),
+        2 => shifts!(2),
+        3 => shifts!(3),
+        6 => shifts!(6),
+        10 => shifts!(10),
+        14 => shifts!(14),
+        15 => shifts!(15),
+        18 => shifts!(18),
+        20 => shifts!(20),
+        21 => shifts!(21),
+        25 => shifts!(25),
+        27 => shifts!(27),
+        28 => shifts!(28),
+        36 => shifts!(36),
+        39 => shifts!(39),
+        41 => shifts!(41),
+        43 => shifts!(43),
+        44 => shifts!(44),
+        45 => shifts!(45),
+        55 => shifts!(55),
+        61 => shifts!(61),
+        62 => shifts!(62),
+        _ => unreachable!("no lane rotates by {BITS}"),
     }
 }
 
