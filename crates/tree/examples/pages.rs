@@ -31,11 +31,9 @@ impl Random {
     }
 }
 
-/// CPU time of this thread so far: what others run on the machine does not count.
+/// CPU time of the process so far, of all its threads: what others run on the machine does not count.
 fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+    cpu_time::ProcessTime::now().as_duration()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
     let counts = if counts.is_empty() { vec![300_000] } else { counts };
     println!(
-        "keys of 32 bytes, values of {VALUE_BYTES} bytes, store in memory; CPU time of one thread"
+        "keys of 32 bytes, values of {VALUE_BYTES} bytes, store in memory; CPU time of all threads"
     );
     for count in counts {
         measure(count)?;
