@@ -45,7 +45,10 @@ struct Writer<'a, S: Scheme> {
     /// The item bytes of every node written so far, by segment and node.
     items: Vec<Vec<Span>>,
     bytes: Vec<u8>,
-    emitted: Vec<(PageKey, Vec<u8>)>,
+    emitted: Vec<(PageKey, Arc<[u8]>)>,
+    /// A row being sealed, and the body of the branch being written.
+    row: Vec<u8>,
+    body: Vec<u8>,
     /// The items of the branch being written.
     parts: Vec<Part>,
 }
@@ -76,6 +79,8 @@ pub(crate) fn rows<S: Scheme>(
         items: segments.iter().map(|s| vec![Span::EMPTY; s.nodes.len()]).collect(),
         bytes: Vec::new(),
         emitted: Vec::new(),
+        row: Vec::new(),
+        body: Vec::new(),
         parts: Vec::new(),
     };
     if let Some(root) = root
@@ -92,7 +97,7 @@ fn difference<C: Copy>(
     segments: &[Arc<Segment<C>>],
     settled: &[Option<Arc<Vec<PageKey>>>],
     root: Option<&Child<C>>,
-    emitted: Vec<(PageKey, Vec<u8>)>,
+    emitted: Vec<(PageKey, Arc<[u8]>)>,
     stored: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
 ) -> Rows {
     let mut rows = Rows::default();
@@ -125,7 +130,7 @@ fn difference<C: Copy>(
         let same = !cleared && matches!(stale.get(&key), Some(Some(old)) if **old == *row);
         kept.insert(key.clone());
         if !same {
-            rows.puts.push((key, row.into()));
+            rows.puts.push((key, row));
         }
     }
     rows.deletes.extend(stale.into_keys().filter(|key| !kept.contains(*key)).cloned());
@@ -143,8 +148,9 @@ impl<S: Scheme> Writer<'_, S> {
         }
         let item = self.items[segment as usize][node as usize].range();
         let key = PageKey::page(self.space, &[], 0);
-        let row = seal(key.as_bytes(), PageKind::Root, &self.bytes[item]);
-        self.emitted.push((key, row));
+        let bytes = std::mem::take(&mut self.bytes);
+        self.emit(key, PageKind::Root, &bytes[item]);
+        self.bytes = bytes;
         Ok(())
     }
 
@@ -229,8 +235,7 @@ impl<S: Scheme> Writer<'_, S> {
         for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
             let index = u16::try_from(index).expect("values are bounded");
             let key = PageKey::overflow(self.space, path, bits, index);
-            let row = seal(key.as_bytes(), PageKind::Overflow, part);
-            self.emitted.push((key, row));
+            self.emit(key, PageKind::Overflow, part);
         }
         Some(over)
     }
@@ -279,7 +284,8 @@ impl<S: Scheme> Writer<'_, S> {
         let home = self.chain.segment(segment);
         let path = &home.bytes[branch.path.range()];
         let from = self.bytes.len();
-        let body = self.body(segment, branch, path)?;
+        let mut body = std::mem::take(&mut self.body);
+        self.put_body(segment, branch, path, &mut body)?;
         let owned = S::OWNER.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
@@ -295,23 +301,30 @@ impl<S: Scheme> Writer<'_, S> {
         let put =
             PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
         self.codec.put_branch(&mut self.bytes, &put);
+        self.body = body;
         Ok(())
     }
 
-    /// The bytes of a branch's body, its large groups cut off.
-    fn body(&mut self, segment: u32, branch: &Branch, path: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let mut body = Vec::new();
+    /// Writes a branch's body, its large groups cut off, over whatever `body` holds.
+    fn put_body(
+        &mut self,
+        segment: u32,
+        branch: &Branch,
+        path: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<(), TreeError> {
+        body.clear();
         if let Some(value) = branch.value {
-            self.fork_value(branch, path, value, &mut body);
+            self.fork_value(branch, path, value, body);
         }
         let children = self.chain.segment(segment).children(branch.children);
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         self.gather(children, branch, &mut parts)?;
         let mut cutter = Cutter { writer: self, children, fork: branch.fork, path };
-        cutter.cut(&parts, 0, &mut body);
+        cutter.cut(&parts, 0, body);
         self.parts = parts;
-        Ok(body)
+        Ok(())
     }
 
     fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place, body: &mut Vec<u8>) {
@@ -373,9 +386,9 @@ impl<S: Scheme> Writer<'_, S> {
     }
 
     fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
-        let row = seal(key.as_bytes(), kind, bytes);
-        assert!(row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", row.len());
-        self.emitted.push((key, row));
+        seal(key.as_bytes(), kind, bytes, &mut self.row);
+        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
+        self.emitted.push((key, Arc::from(&self.row[..])));
     }
 }
 
