@@ -1,1 +1,45 @@
-//! store
+//! Stores for the pages of spinney's trees.
+//!
+//! | store | keeps rows in | for |
+//! |---|---|---|
+//! | [`MemoryStore`](spinney_tree::MemoryStore) | memory | tests, roots that nobody keeps |
+//! | [`RedbStore`] | a directory with one redb file | the default: embedded, crash safe, pure Rust |
+//! | [`AnyStore`] | either of these | programs that choose at run time |
+//!
+//! All implement [`PageStore`](spinney_tree::PageStore), and all pass one conformance suite.
+//!
+//! ```
+//! use spinney_store::RedbStore;
+//! use spinney_tree::{Batch, PageStore, Tree, TreeId, mpt::Mpt};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let store = RedbStore::create(folder.path(), 16 << 20)?;
+//! let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+//! let mut batch = Batch::new();
+//! batch.put(b"doe", b"reindeer");
+//! let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+//! tree.commit(&store, &pending, None)?;
+//! store.close()?;
+//!
+//! let store = RedbStore::open(folder.path(), 16 << 20)?;
+//! let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+//! assert_eq!(tree.root(), pending.root());
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod any;
+pub mod fault;
+mod folder;
+mod guard;
+mod metered;
+mod redb_store;
+mod seal;
+mod snapshot;
+mod stats;
+
+pub use any::{AnyRow, AnySnapshot, AnyStore};
+pub use guard::quiet_panics;
+pub use redb_store::RedbStore;
+pub use snapshot::{RedbRow, RedbSnapshot};
+pub use stats::{IoCounts, StoreStats, TableStats};

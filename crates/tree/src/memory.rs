@@ -42,6 +42,9 @@ impl PageStore for MemoryStore {
         // A snapshot that is still open keeps the old tables; else they are changed in place.
         let tables = Arc::make_mut(&mut tables);
         for (table, low, high) in set.drops() {
+            if low >= high {
+                continue;
+            }
             let rows = &mut tables[table as usize];
             let range = (Bound::Excluded(low), Bound::Excluded(high));
             let keys: Vec<_> = rows.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
@@ -74,6 +77,9 @@ impl Snapshot for MemorySnapshot {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
+        if high.is_some_and(|high| high <= low) {
+            return Ok(());
+        }
         let high = high.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = &self.tables[table as usize];
         for (key, row) in rows.range::<[u8], _>((Bound::Included(low), high)) {

@@ -1,0 +1,115 @@
+//! A backend of redb that counts what passes through it.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{BackendError, StorageBackend};
+
+use crate::stats::IoCounts;
+
+/// Counters that a store and its backend share.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    bytes_read: AtomicU64,
+    reads: AtomicU64,
+    bytes_written: AtomicU64,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+    file_bytes: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn counts(&self) -> IoCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IoCounts {
+            bytes_read: count(&self.bytes_read),
+            reads: count(&self.reads),
+            bytes_written: count(&self.bytes_written),
+            writes: count(&self.writes),
+            syncs: count(&self.syncs),
+        }
+    }
+
+    /// The file's length, as far as redb was told.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts calls and bytes, and hands everything on: locks too, as redb's locks are its backend's.
+#[derive(Debug)]
+pub(crate) struct Metered<B> {
+    inner: B,
+    meter: Arc<Meter>,
+}
+
+impl<B> Metered<B> {
+    pub(crate) const fn new(inner: B, meter: Arc<Meter>) -> Self {
+        Self { inner, meter }
+    }
+}
+
+impl<B: StorageBackend> StorageBackend for Metered<B> {
+    fn len(&self) -> io::Result<u64> {
+        let length = self.inner.len()?;
+        self.meter.file_bytes.store(length, Ordering::Relaxed);
+        Ok(length)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.meter.reads.fetch_add(1, Ordering::Relaxed);
+        self.meter.bytes_read.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.inner.read(offset, out)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.inner.set_len(length)?;
+        self.meter.file_bytes.store(length, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.meter.syncs.fetch_add(1, Ordering::Relaxed);
+        self.inner.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.meter.writes.fetch_add(1, Ordering::Relaxed);
+        self.meter.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.inner.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.inner.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.inner.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.query_lock_range(start, end)
+    }
+}

@@ -1,0 +1,567 @@
+//! The redb store: opening, committing, closing.
+//!
+//! ```text
+//! redb table   key        value
+//! spinney      "format"   store format version (4, LE), sealed    what makes the file a store of ours
+//! pages ..     row key    row, sealed                             one redb table a [`Table`]
+//! ```
+//!
+//! Invariants:
+//! - a store that opens has the format row and all tables: both are made before it gets its name;
+//! - every commit is durable when it returns, and leaves what a reopen needs beside the rows
+//!   (`quick_repair`), so that no reopen walks the file.
+
+use std::fmt;
+use std::mem;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::backends::FileBackend;
+use redb::{
+    Builder, ConcurrencyMode, Database, DatabaseError, Durability, ReadOnlyDatabase,
+    ReadTransaction, ReadableDatabase, ReadableTableMetadata, StorageBackend, StorageError,
+    TableDefinition, WriteTransaction,
+};
+use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+
+use crate::folder::Folder;
+use crate::guard::{backend, corrupt, foreign, guarded};
+use crate::metered::{Meter, Metered};
+use crate::seal::{self, SEAL_BYTES};
+use crate::snapshot::RedbSnapshot;
+use crate::stats::{IoCounts, StoreStats, TableStats};
+
+type Bytes = &'static [u8];
+
+/// The version of what is described above.
+const FORMAT: u32 = 1;
+const HEADER: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("spinney");
+const FORMAT_KEY: &[u8] = b"format";
+/// What the header's seals are seeded with, in place of a table.
+const HEADER_SEED: u64 = u64::MAX;
+
+pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, Bytes> {
+    TableDefinition::new(table.name())
+}
+
+/// A store in a directory: one file of the embedded database redb.
+///
+/// Each commit is durable when it returns. Any number of threads may read and commit; commits take turns.
+/// The store's memory is `cache_bytes`, for pages of the file read or not yet written.
+///
+/// # Other processes
+/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Meanwhile any
+/// number of processes may [open it read-only](Self::open_read_only), before or after the writer opens
+/// it: each of their snapshots is of the last commit that was durable when it was taken, and stays as it
+/// is while the writer goes on. What a snapshot shows cannot be reclaimed, so one held for long, in
+/// whichever process, makes the file grow.
+///
+/// This needs locks on ranges of a file: there are such on Linux, macOS and Windows and on most of their
+/// file systems. Where there are none, a writer and readers exclude one another, as `Busy`.
+///
+/// # After a failure
+/// If a commit fails with [`StoreError::Backend`], because the disk is full for instance, all further
+/// commits fail until the store is opened again, and so do reads that the cache does not answer; what
+/// can be read is the state before that commit. Opened again, the store is in the state before the
+/// commit or, if the failure came in its very last step, after it; in no other.
+///
+/// # Damage
+/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row can
+/// make it seem absent: [`check`](Self::check) finds that, and root records are counted at each opening.
+/// One bit of a redb file, the lowest of byte 9, has no checksum over it: it says which of the last two
+/// commits holds, and flipped, in a store that was not closed, it undoes the last commit.
+///
+/// ```
+/// use spinney_store::RedbStore;
+/// use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
+///
+/// let folder = tempfile::tempdir()?;
+/// let store = RedbStore::open_or_create(folder.path(), 1 << 20)?;
+/// let mut set = WriteSet::new();
+/// set.put(Table::Meta, b"head", *b"12");
+/// store.commit(&set)?;
+///
+/// let reader = RedbStore::open_read_only(folder.path(), 1 << 20)?;
+/// let snapshot = reader.snapshot()?;
+/// let row = snapshot.read(Table::Meta, b"head")?;
+/// assert_eq!(row.as_deref(), Some(&b"12"[..]));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct RedbStore {
+    handle: Handle,
+    place: String,
+    file: Option<PathBuf>,
+    meter: Arc<Meter>,
+}
+
+enum Handle {
+    Writer(Database),
+    Reader(ReadOnlyDatabase),
+    Closed,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Create,
+    ReadOnly,
+    Write,
+}
+
+impl fmt::Debug for RedbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbStore").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl RedbStore {
+    /// Creates a store in a directory, which is made if need be.
+    ///
+    /// ```
+    /// # use spinney_store::RedbStore;
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = RedbStore::create(folder.path().join("state"), 1 << 20)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is a store already, or the directory cannot be written.
+    pub fn create(directory: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        let folder = Folder::new(directory.as_ref());
+        folder.create(|blank| {
+            let place = folder.file().display().to_string();
+            let open = || file_backend(blank()?);
+            Self::assemble(open, place, None, cache_bytes, Access::Create)?.close()
+        })?;
+        Self::open(directory, cache_bytes)
+    }
+
+    /// Opens a store for reading and writing.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
+    /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
+    /// [`StoreError::Corrupt`] if it is damaged.
+    pub fn open(directory: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        Self::open_file(Folder::new(directory.as_ref()), cache_bytes, Access::Write)
+    }
+
+    /// Opens a store for reading and writing, after creating it if there is none.
+    ///
+    /// # Errors
+    /// As [`RedbStore::open`] and [`RedbStore::create`].
+    pub fn open_or_create(
+        directory: impl AsRef<Path>,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        if Folder::new(directory.as_ref()).exists()? {
+            Self::open(directory, cache_bytes)
+        } else {
+            Self::create(directory, cache_bytes)
+        }
+    }
+
+    /// Opens a store for reading, also while another process writes it, and also where nothing can be
+    /// written.
+    ///
+    /// # Errors
+    /// As [`RedbStore::open`]; and [`StoreError::Backend`] if the last writer was cut off and none has
+    /// opened the store since.
+    pub fn open_read_only(
+        directory: impl AsRef<Path>,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        Self::open_file(Folder::new(directory.as_ref()), cache_bytes, Access::ReadOnly)
+    }
+
+    fn open_file(folder: Folder, cache_bytes: usize, access: Access) -> Result<Self, StoreError> {
+        let file = folder.file();
+        let place = file.display().to_string();
+        let open = || file_backend(folder.open_file(access != Access::ReadOnly)?);
+        Self::assemble(open, place, Some(file), cache_bytes, access)
+    }
+
+    /// Opens a store on what `disk` answers, which is asked again if it has no range locks.
+    pub(crate) fn assemble<B: StorageBackend>(
+        disk: impl Fn() -> Result<B, StoreError>,
+        place: String,
+        file: Option<PathBuf>,
+        cache_bytes: usize,
+        access: Access,
+    ) -> Result<Self, StoreError> {
+        let meter = Arc::new(Meter::default());
+        let attempt = |mode| -> Result<Result<Handle, DatabaseError>, StoreError> {
+            let disk = Metered::new(disk()?, Arc::clone(&meter));
+            guarded(&place, || Ok(connect(disk, mode, cache_bytes, access)))
+        };
+        let mut opened = attempt(ConcurrencyMode::SingleWriter)?;
+        if matches!(opened, Err(DatabaseError::Storage(StorageError::Unsupported))) {
+            opened = attempt(ConcurrencyMode::ExclusiveWriter)?;
+        }
+        let handle = guarded(&place, || Ok(opened?))?;
+        let store = Self { handle, place, file, meter };
+        if access == Access::Create {
+            store.initialise()?;
+        }
+        store.inspect()?;
+        Ok(store)
+    }
+
+    /// Makes an empty redb file a store.
+    fn initialise(&self) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            let mut row = [0; size_of::<u32>() + SEAL_BYTES];
+            seal::write(HEADER_SEED, FORMAT_KEY, &FORMAT.to_le_bytes(), &mut row);
+            transaction.open_table(HEADER)?.insert(FORMAT_KEY, &row[..])?;
+            for table in Table::ALL {
+                transaction.open_table(definition(table))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Refuses what is no store of ours, or one whose trees would seem to be empty.
+    fn inspect(&self) -> Result<(), StoreError> {
+        match self.format()? {
+            None => Err(foreign(&self.place, "it is a redb database of another program")),
+            Some(FORMAT) => self.inspect_roots(),
+            Some(newer) if newer > FORMAT => Err(foreign(
+                &self.place,
+                format!(
+                    "its store format is {newer}, and this program knows formats up to {FORMAT}"
+                ),
+            )),
+            // Here an older format will be brought up to date. There is none yet.
+            Some(older) => Err(foreign(&self.place, format!("there is no store format {older}"))),
+        }
+    }
+
+    fn format(&self) -> Result<Option<u32>, StoreError> {
+        let row = guarded(&self.place, || {
+            let table = match self.begin()?.open_table(HEADER) {
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                table => table?,
+            };
+            let row = table.get(FORMAT_KEY)?;
+            Ok(row.map(|row| seal::read(HEADER_SEED, FORMAT_KEY, row.value()).map(<[u8]>::to_vec)))
+        })?;
+        match row.map(|row| row.as_deref().map(<[u8; 4]>::try_from)) {
+            None => Ok(None),
+            Some(Some(Ok(version))) => Ok(Some(u32::from_le_bytes(version))),
+            Some(_) => Err(corrupt(&self.place, "its format row does not match its checksum")),
+        }
+    }
+
+    /// A root record that cannot be found makes its tree look empty, and the next commit would make it
+    /// so. There are as many as trees: all are read and counted.
+    fn inspect_roots(&self) -> Result<(), StoreError> {
+        let snapshot = self.snapshot()?;
+        let mut found = 0;
+        snapshot.scan(Table::Roots, &[], None, &mut |_, _| {
+            found += 1;
+            true
+        })?;
+        let expected = snapshot.rows(Table::Roots)?;
+        if found == expected {
+            return Ok(());
+        }
+        let what = format!("it has {found} of {expected} root records");
+        Err(corrupt(&self.place, what))
+    }
+
+    /// Bytes and calls that passed between the store and its file since it was opened.
+    pub fn io(&self) -> IoCounts {
+        self.meter.counts()
+    }
+
+    /// What the store holds. This reads the whole file once.
+    ///
+    /// ```
+    /// # use spinney_store::RedbStore;
+    /// # use spinney_tree::{PageStore, Table, WriteSet};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let store = RedbStore::create(folder.path(), 1 << 20)?;
+    /// let mut set = WriteSet::new();
+    /// set.put(Table::Codes, b"digest", *b"code");
+    /// store.commit(&set)?;
+    /// let stats = store.stats()?;
+    /// assert_eq!(stats.tables[Table::Codes as usize].rows, 1);
+    /// assert!(stats.file_bytes > 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        let mut tables = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            tables.push(guarded(&self.place, || {
+                let opened = self.begin()?.open_table(definition(table))?;
+                let stats = opened.stats()?;
+                let mut found = TableStats::new(table);
+                found.rows = opened.len()?;
+                found.stored_bytes = stats.stored_bytes();
+                found.metadata_bytes = stats.metadata_bytes();
+                found.fragmented_bytes = stats.fragmented_bytes();
+                Ok(found)
+            })?);
+        }
+        let length = self.file.as_ref().and_then(|file| file.metadata().ok());
+        let file_bytes = length.map_or(self.meter.file_bytes(), |length| length.len());
+        Ok(StoreStats { tables, file_bytes })
+    }
+
+    /// Reads everything and verifies every checksum: of redb's pages, unless the store was opened
+    /// read-only, and of the rows.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let mut store = spinney_store::RedbStore::create(folder.path(), 1 << 20)?;
+    /// store.check()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] at the first damage found.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        if let Handle::Writer(database) = &mut self.handle
+            && !guarded(&self.place, || Ok(database.check_integrity()?))?
+        {
+            return Err(corrupt(&self.place, "its pages do not match their checksums"));
+        }
+        let snapshot = self.snapshot()?;
+        for table in Table::ALL {
+            let mut found = 0;
+            snapshot.scan(table, &[], None, &mut |_, _| {
+                found += 1;
+                true
+            })?;
+            let expected = snapshot.rows(table)?;
+            if found != expected {
+                let what = format!("its table {table} has {found} of {expected} rows");
+                return Err(corrupt(&self.place, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives space that no row uses back to the file system, as far as that can be done. Answers whether
+    /// the file became any denser.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let mut store = spinney_store::RedbStore::create(folder.path(), 1 << 20)?;
+    /// store.compact()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If another process reads the store, or the file cannot be written or is damaged.
+    pub fn compact(&mut self) -> Result<bool, StoreError> {
+        let Handle::Writer(database) = &mut self.handle else {
+            return Err(self.read_only());
+        };
+        guarded(&self.place, || Ok(database.compact()?))
+    }
+
+    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = spinney_store::RedbStore::create(folder.path(), 1 << 20)?;
+    /// store.close()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the file cannot be written any more. No commit is lost, but the next open may take longer.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), StoreError> {
+        let handle = mem::replace(&mut self.handle, Handle::Closed);
+        guarded(&self.place, || match handle {
+            Handle::Writer(database) => Ok(database.close()?),
+            Handle::Reader(database) => Ok(database.close()?),
+            Handle::Closed => Ok(()),
+        })
+    }
+
+    fn begin(&self) -> Result<ReadTransaction, redb::Error> {
+        match &self.handle {
+            Handle::Writer(database) => Ok(database.begin_read()?),
+            Handle::Reader(database) => Ok(database.begin_read()?),
+            Handle::Closed => Err(redb::Error::DatabaseClosed),
+        }
+    }
+
+    /// Runs `work` in one durable transaction.
+    fn write(
+        &self,
+        work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), StoreError> {
+        let Handle::Writer(database) = &self.handle else {
+            return Err(self.read_only());
+        };
+        guarded(&self.place, || {
+            let mut transaction = database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            transaction.set_quick_repair(true);
+            work(&transaction)?;
+            Ok(transaction.commit()?)
+        })
+    }
+
+    fn read_only(&self) -> StoreError {
+        backend(&self.place, "it was opened read-only")
+    }
+}
+
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        // Every commit is durable already: what fails here costs the next open some time.
+        let _ = self.release();
+    }
+}
+
+impl PageStore for RedbStore {
+    type Snapshot<'a> = RedbSnapshot<'a>;
+
+    fn snapshot(&self) -> Result<RedbSnapshot<'_>, StoreError> {
+        let tables = guarded(&self.place, || {
+            let transaction = self.begin()?;
+            let open = |table| transaction.open_table(definition(table));
+            Ok(Table::ALL.into_iter().map(open).collect::<Result<Vec<_>, _>>()?)
+        })?;
+        Ok(RedbSnapshot::new(tables, &self.place))
+    }
+
+    fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        let mut rows: Vec<_> = set.rows().collect();
+        // Sets come sorted as a rule, and then this is one pass. Equal keys keep their order.
+        rows.sort_by_key(|(table, key, _)| (*table, *key));
+        self.write(|transaction| {
+            for table in Table::ALL {
+                let drops = set.drops().filter(|drop| drop.0 == table);
+                let start = rows.partition_point(|row| row.0 < table);
+                let end = rows.partition_point(|row| row.0 <= table);
+                apply(transaction, table, drops, &rows[start..end])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Applies what a write set has for one table. `rows` are sorted.
+fn apply<'a>(
+    transaction: &WriteTransaction,
+    table: Table,
+    drops: impl Iterator<Item = (Table, &'a [u8], &'a [u8])>,
+    rows: &[(Table, &[u8], Option<&Arc<[u8]>>)],
+) -> Result<(), redb::Error> {
+    let mut drops = drops.filter(|(_, low, high)| low < high).peekable();
+    if drops.peek().is_none() && rows.is_empty() {
+        return Ok(());
+    }
+    let mut opened = transaction.open_table(definition(table))?;
+    for (_, low, high) in drops {
+        let range = (Bound::Excluded(low), Bound::Excluded(high));
+        opened.retain_in::<&[u8], _>(range, |_, _| false)?;
+    }
+    for (at, (_, key, value)) in rows.iter().enumerate() {
+        if rows.get(at + 1).is_some_and(|next| next.1 == *key) {
+            continue;
+        }
+        match value {
+            Some(value) => {
+                let mut row = opened.insert_reserve(key, value.len() + SEAL_BYTES)?;
+                seal::write(table as u64, key, value, row.as_mut());
+            }
+            None => drop(opened.remove(key)?),
+        }
+    }
+    Ok(())
+}
+
+fn file_backend(file: std::fs::File) -> Result<FileBackend, StoreError> {
+    guarded("the file of a store", || Ok(FileBackend::new(file)?))
+}
+
+fn connect<B: StorageBackend>(
+    disk: B,
+    mode: ConcurrencyMode,
+    cache_bytes: usize,
+    access: Access,
+) -> Result<Handle, DatabaseError> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes).set_concurrency_mode(mode);
+    Ok(match access {
+        Access::ReadOnly => Handle::Reader(builder.open_read_only_with_backend(disk)?),
+        Access::Create | Access::Write => Handle::Writer(builder.create_with_backend(disk)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use spinney_tree::{PageStore, StoreError};
+
+    use super::{FORMAT_KEY, HEADER, HEADER_SEED, RedbSnapshot, RedbStore};
+    use crate::fault::FaultDisk;
+    use crate::seal::{self, SEAL_BYTES};
+    use crate::snapshot::RedbRow;
+    use crate::{AnySnapshot, AnyStore};
+
+    /// A store whose format row is this value, sealed.
+    fn with_format(value: &[u8]) -> Result<RedbStore, StoreError> {
+        let disk = FaultDisk::new();
+        let store = disk.create_store().unwrap();
+        let mut row = vec![0; value.len() + SEAL_BYTES];
+        seal::write(HEADER_SEED, FORMAT_KEY, value, &mut row);
+        let put = |row: &[u8]| {
+            store.write(|transaction| {
+                transaction.open_table(HEADER)?.insert(FORMAT_KEY, row)?;
+                Ok(())
+            })
+        };
+        put(&row).unwrap();
+        store.close().unwrap();
+        disk.open_store()
+    }
+
+    #[test]
+    fn this_format_opens() {
+        with_format(&1_u32.to_le_bytes()).unwrap().snapshot().unwrap();
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_named() {
+        let error = with_format(&2_u32.to_le_bytes()).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign { .. }));
+        assert_eq!(
+            error.to_string(),
+            "the test disk is not a spinney store: its store format is 2, and this program knows \
+             formats up to 1"
+        );
+    }
+
+    #[test]
+    fn a_format_that_never_was_is_refused() {
+        assert!(matches!(with_format(&[0; 4]), Err(StoreError::Foreign { .. })));
+        assert!(matches!(with_format(&[1]), Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn stores_snapshots_and_rows_cross_threads() {
+        const fn check<T: Send + Sync>() {}
+        check::<RedbStore>();
+        check::<RedbSnapshot<'_>>();
+        check::<RedbRow<'_>>();
+        check::<AnyStore>();
+        check::<AnySnapshot<'_>>();
+    }
+}
