@@ -176,6 +176,11 @@ impl<P: PageStore> State<P> {
         self.tree.block()
     }
 
+    /// How many commits were made to the state; with none the store holds nothing of it.
+    pub const fn commit_number(&self) -> u64 {
+        self.tree.commit_number()
+    }
+
     /// Where the time went since the state was opened.
     pub const fn times(&self) -> StateTimes {
         self.times.get()

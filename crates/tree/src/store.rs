@@ -103,6 +103,22 @@ pub trait PageStore: Send + Sync {
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
 }
 
+/// A store that is lent: several trees may share it, and its owner closes it.
+impl<P: PageStore> PageStore for &P {
+    type Snapshot<'a>
+        = P::Snapshot<'a>
+    where
+        Self: 'a;
+
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError> {
+        P::snapshot(self)
+    }
+
+    fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
+        P::commit(self, set)
+    }
+}
+
 /// A consistent view of a store.
 pub trait Snapshot {
     /// A row's bytes, lent by the snapshot.

@@ -1,0 +1,208 @@
+//! What the command line takes.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::output::Format;
+
+/// Authenticated state: one engine for every Ethereum state tree.
+///
+/// Data goes to standard output, all else to standard error. Exit codes: 0 ok; 1 the answer is no (a bad
+/// block, damage found, roots that differ); 2 usage or run-time error; 3 interrupted, and resumable.
+#[derive(Debug, Parser)]
+#[command(name = "spinney", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    /// Print nothing on standard error but errors and warnings.
+    #[arg(short, long, global = true, env = "SPINNEY_QUIET")]
+    pub(crate) quiet: bool,
+    /// Colours in errors; `auto` also heeds NO_COLOR.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", env = "SPINNEY_COLOR")]
+    pub(crate) color: Color,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Replay(crate::replay::ReplayArgs),
+    Root(crate::root::RootArgs),
+    StateRoot(crate::state_root::StateRootArgs),
+    Db(crate::db::DbArgs),
+    Vectors(crate::self_test::VectorsArgs),
+    /// Print a shell's completion script.
+    #[command(
+        after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
+    )]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Verb {
+    /// How the verb is written, for hints.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Replay(_) => "replay",
+            Self::Root(_) => "root",
+            Self::StateRoot(_) => "state-root",
+            Self::Db(args) => args.verb.name(),
+            Self::Vectors(_) => "vectors",
+            Self::Completions { .. } => "completions",
+        }
+    }
+}
+
+impl Cli {
+    /// The format that was asked for, if any.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match &self.verb {
+            Verb::Replay(args) if args.events => Some(Format::Json),
+            Verb::Replay(args) => args.format.get(),
+            Verb::StateRoot(args) => args.format.get(),
+            Verb::Db(args) => args.verb.format(),
+            Verb::Vectors(args) => args.format.get(),
+            Verb::Root(_) | Verb::Completions { .. } => None,
+        }
+    }
+}
+
+/// How a verb reports.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// How to print the report: a table on a terminal, else JSON, unless told.
+    #[arg(long, value_name = "FORMAT", env = "SPINNEY_FORMAT")]
+    format: Option<Format>,
+    /// Short for `--format json`.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl FormatArgs {
+    fn get(self) -> Option<Format> {
+        if self.json { Some(Format::Json) } else { self.format }
+    }
+
+    pub(crate) fn asked(self) -> Option<Format> {
+        self.get()
+    }
+}
+
+/// Which tree, in which store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The tree: `mpt` in this version.
+    #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
+    pub(crate) tree: String,
+    /// The store: memory or redb. Without it, redb where --db is given, else memory.
+    #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
+    pub(crate) store: Option<String>,
+    /// Where the store is: a directory for redb.
+    #[arg(long, value_name = "DIR", env = "SPINNEY_DB")]
+    pub(crate) db: Option<PathBuf>,
+    /// Memory for pages, the store's included.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
+    pub(crate) cache: Size,
+}
+
+/// A number of bytes, as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) usize);
+
+const UNITS: [(&str, u64); 10] = [
+    ("", 1),
+    ("b", 1),
+    ("k", 1 << 10),
+    ("kib", 1 << 10),
+    ("m", 1 << 20),
+    ("mib", 1 << 20),
+    ("g", 1 << 30),
+    ("gib", 1 << 30),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let unit = unit.trim().to_ascii_lowercase();
+        let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+        let bytes = number.parse::<u64>().ok().zip(factor).and_then(|(n, f)| n.checked_mul(f));
+        bytes
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map(Self)
+            .ok_or_else(|| "expected a size like 256MiB, 1GiB or 65536".to_owned())
+    }
+}
+
+/// How many blocks a commit takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommitEvery(pub(crate) u64);
+
+impl FromStr for CommitEvery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(0) => Err("a commit takes at least one block".to_owned()),
+            Ok(blocks) => Ok(Self(blocks)),
+            Err(_) if text == "all" => Ok(Self(u64::MAX)),
+            Err(_) => Err("expected a number of blocks, or all".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for CommitEvery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == u64::MAX { f.write_str("all") } else { self.0.fmt(f) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{Cli, CommitEvery, Size};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_take_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("65536", 65_536),
+            ("64k", 65_536),
+            ("256MiB", 256 << 20),
+            ("2 GB", 2_000_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "1.5G", "-1", "12XB", "99999999999G"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_commit_takes_a_block_or_all() {
+        assert_eq!("all".parse(), Ok(CommitEvery(u64::MAX)));
+        assert_eq!("7".parse(), Ok(CommitEvery(7)));
+        assert!("0".parse::<CommitEvery>().is_err());
+        assert!("every".parse::<CommitEvery>().is_err());
+    }
+}

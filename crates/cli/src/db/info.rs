@@ -1,0 +1,78 @@
+//! `db info`.
+
+use alloy_primitives::{B256, hex};
+use serde::Serialize;
+use serde_json::json;
+use spinney_store::AnyStore;
+use spinney_tree::{PageStore as _, RootRecord, TreeId};
+
+use crate::failure::Exit;
+use crate::output::{Format, Grid, Output};
+use crate::trees;
+
+#[derive(Debug, Serialize)]
+struct TreeInfo {
+    id: u32,
+    tree: &'static str,
+    keys: &'static str,
+    version: u16,
+    generation: u32,
+    commit: u64,
+    block: Option<u64>,
+    block_hash: Option<B256>,
+    root: String,
+}
+
+impl TreeInfo {
+    fn of(id: TreeId, record: &RootRecord) -> Self {
+        Self {
+            id: id.0,
+            tree: trees::name_of(record.scheme),
+            keys: trees::keys_of(record.scheme),
+            version: record.version,
+            generation: record.generation,
+            commit: record.commit,
+            block: record.block.map(|block| block.number),
+            // State differences name no hash; zeros stand for it.
+            block_hash: record.block.map(|b| B256::from(b.hash)).filter(|hash| !hash.is_zero()),
+            root: hex::encode_prefixed(&record.root),
+        }
+    }
+}
+
+pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
+    let mut infos = Vec::new();
+    for (id, record) in super::records(&store.snapshot()?)? {
+        infos.push(TreeInfo::of(id, &record?));
+    }
+    if output.format() == Format::Json {
+        output.envelope(&json!({ "store": super::place_of(store), "trees": infos }), &[])?;
+        return Ok(Exit::Ok);
+    }
+    let mut grid = Grid::new(&[
+        "id",
+        "tree",
+        "keys",
+        "version",
+        "generation",
+        "commit",
+        "block",
+        "block hash",
+        "root",
+    ]);
+    for info in infos {
+        grid.row(vec![
+            info.id.to_string(),
+            info.tree.to_owned(),
+            info.keys.to_owned(),
+            info.version.to_string(),
+            info.generation.to_string(),
+            info.commit.to_string(),
+            info.block.map(|block| block.to_string()).unwrap_or_default(),
+            info.block_hash.map(|hash| hash.to_string()).unwrap_or_default(),
+            info.root,
+        ]);
+    }
+    output.grid(&grid)?;
+    Ok(Exit::Ok)
+}

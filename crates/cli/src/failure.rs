@@ -1,0 +1,262 @@
+//! How a command ends: exit codes, errors with their causes, hints.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::panic;
+use std::process::ExitCode;
+
+use serde_json::json;
+use spinney_replay::{DiffReplayError, ReplayError, SourceError};
+use spinney_state::StateError;
+use spinney_tree::{StoreError, TreeError};
+
+use crate::output::{Format, Output};
+
+/// What a process tells its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ok = 0,
+    /// The answer is no: a bad block, damage found, roots that differ.
+    No = 1,
+    /// Usage, or something failed at run time.
+    Error = 2,
+    /// Interrupted; the same command continues.
+    Interrupted = 3,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error that knows its exit code and says what to do about it. Further causes may lie below it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    hint: Option<String>,
+    exit: Exit,
+    source: Option<anyhow::Error>,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None, exit: Exit::Error, source: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    pub(crate) fn because(mut self, source: impl Into<anyhow::Error>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}
+
+/// What the user sees of an error.
+struct Report {
+    what: String,
+    causes: Vec<String>,
+    hint: String,
+    exit: Exit,
+}
+
+impl Report {
+    fn of(error: &anyhow::Error, verb: &str) -> Self {
+        let mut lines: Vec<String> = Vec::new();
+        for cause in error.chain() {
+            let line = cause.to_string();
+            // Many errors end with the text of their cause.
+            if !lines.last().is_some_and(|above| above.contains(&line)) {
+                lines.push(line);
+            }
+        }
+        let what = lines.remove(0);
+        let hint = error.chain().find_map(hint_of);
+        let hint = hint.unwrap_or_else(|| format!("spinney {verb} --help shows what it takes"));
+        let exit = error.chain().find_map(exit_of).unwrap_or(Exit::Error);
+        Self { what, causes: lines, hint, exit }
+    }
+}
+
+/// Says how the command ended, and answers with what.
+pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output) -> Exit {
+    let error = match outcome {
+        Ok(exit) => return exit,
+        Err(error) if is_broken_pipe(&error) => return Exit::Ok,
+        Err(error) => error,
+    };
+    let report = Report::of(&error, verb);
+    let (red, cyan, plain) =
+        if output.colored() { ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m") } else { ("", "", "") };
+    let mut text = format!("{red}error:{plain} {}\n", report.what);
+    for cause in &report.causes {
+        text += &format!("  because: {cause}\n");
+    }
+    text += &format!("{cyan}hint:{plain} {}\n", report.hint);
+    // Where nobody listens there is nobody to tell.
+    let _ = io::stderr().write_all(text.as_bytes());
+    if output.asked() == Some(Format::Json) {
+        let error = json!({ "message": report.what, "causes": report.causes, "hint": report.hint });
+        let _ = output.envelope(&serde_json::Value::Null, &[error]);
+    }
+    report.exit
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+    })
+}
+
+type Replaying = ReplayError<StateError>;
+type Diffing = DiffReplayError<StateError>;
+
+fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
+    if let Some(failure) = cause.downcast_ref::<Failure>() {
+        return Some(failure.exit);
+    }
+    match (cause.downcast_ref::<Replaying>(), cause.downcast_ref::<Diffing>()) {
+        (Some(ReplayError::BadBlock(_) | ReplayError::Genesis { .. }), _)
+        | (_, Some(DiffReplayError::StateRoot { .. })) => Some(Exit::No),
+        _ => None,
+    }
+}
+
+fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
+    if let Some(failure) = cause.downcast_ref::<Failure>() {
+        return failure.hint.clone();
+    }
+    let hint = cause
+        .downcast_ref()
+        .map(store_hint)
+        .or_else(|| cause.downcast_ref().and_then(tree_hint))
+        .or_else(|| cause.downcast_ref().and_then(state_hint))
+        .or_else(|| cause.downcast_ref().and_then(replay_hint))
+        .or_else(|| cause.downcast_ref().and_then(diff_hint))
+        .or_else(|| cause.downcast_ref().and_then(io_hint));
+    hint.map(str::to_owned)
+}
+
+fn store_hint(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Busy { .. } => "wait for the other process, or stop it",
+        StoreError::Corrupt { .. } => {
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
+             directory"
+        }
+        StoreError::Foreign { .. } => "--db names the directory of a store that spinney made",
+        StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
+        _ => "look at the disk: space, permissions, cables",
+    }
+}
+
+fn tree_hint(error: &TreeError) -> Option<&'static str> {
+    Some(match error {
+        TreeError::Store(error) => store_hint(error),
+        TreeError::OtherScheme { .. } => {
+            "a store of `root` and one of `replay` hold different things: give each its own --db; \
+             spinney db info shows what a store holds"
+        }
+        TreeError::Version { .. } => "use the spinney that wrote it, or a newer one",
+        TreeError::Corrupt { .. } => {
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
+             directory"
+        }
+        TreeError::KeyTooLong { .. } | TreeError::ValueTooLong { .. } => {
+            "--hash-keys makes keys of any length fit; values have no such way"
+        }
+        _ => return None,
+    })
+}
+
+fn state_hint(error: &StateError) -> Option<&'static str> {
+    Some(match error {
+        StateError::Tree(error) => return tree_hint(error),
+        StateError::NoPreimage { .. } => {
+            "the store was filled with --no-preimages, or by another tool: addresses and slots behind \
+             hashes are not in it"
+        }
+        _ => return None,
+    })
+}
+
+fn replay_hint(error: &Replaying) -> Option<&'static str> {
+    Some(match error {
+        ReplayError::BadBlock(_) => {
+            "all blocks before it are good, and nothing of it is in the store; is the genesis that of \
+             this chain?"
+        }
+        ReplayError::Genesis { .. } => "the allocation was changed after its root was computed",
+        ReplayError::Resume { .. } => {
+            "these are the blocks of another chain, or too few of them: give those that the store was \
+             filled from, or a new --db"
+        }
+        ReplayError::Source(SourceError::Truncated { .. }) => {
+            "the blocks before it are in; export the chain again to get the rest"
+        }
+        ReplayError::Source(_) => "--blocks takes what geth export writes, plain or zstd",
+        ReplayError::State { error, .. } => return state_hint(error),
+        ReplayError::Unsupported { .. } => "replay a chain without it, or up to it with --to",
+        _ => return None,
+    })
+}
+
+fn diff_hint(error: &Diffing) -> Option<&'static str> {
+    Some(match error {
+        DiffReplayError::StateRoot { .. } => {
+            "all blocks before it are good, and nothing of it is in the store; do the differences \
+             start at this genesis?"
+        }
+        DiffReplayError::Diff(_) => "one JSON object a line: the README shows one",
+        DiffReplayError::Misfit { .. } => "give the account's nonce or balance along, or `fresh`",
+        DiffReplayError::State { error, .. } => return state_hint(error),
+        _ => return None,
+    })
+}
+
+fn io_hint(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        ErrorKind::NotFound => "check the path; - reads standard input",
+        ErrorKind::PermissionDenied => "check the permissions",
+        ErrorKind::StorageFull => "make room, and run the same command again",
+        _ => return None,
+    })
+}
+
+/// A panic is a bug, and says so in the words of this program. Those that the store catches from a
+/// damaged file are silent.
+pub(crate) fn quieten_panics() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let what = info.payload_as_str().unwrap_or("no message");
+        let bold = if io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let text = format!(
+            "{}error:{} a bug in spinney: {what} ({place})\nhint: please report it with the command \
+             that led to it\n",
+            bold.0, bold.1
+        );
+        let _ = io::stderr().write_all(text.as_bytes());
+    }));
+    spinney_store::quiet_panics();
+}

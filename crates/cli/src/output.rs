@@ -1,0 +1,202 @@
+//! What goes to standard output: tables, CSV, the JSON envelope, bare lines.
+
+use std::cell::RefCell;
+use std::env;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::Color;
+
+/// The version of the envelope and of what verbs put into it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// One envelope: `schema_version`, `success`, `data`, `errors`, `warnings`.
+    Json,
+    /// A header and a line an entry.
+    Csv,
+}
+
+/// Standard output, and how this run speaks.
+#[derive(Debug)]
+pub(crate) struct Output {
+    asked: Option<Format>,
+    quiet: bool,
+    colored: bool,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl Output {
+    pub(crate) fn new(asked: Option<Format>, quiet: bool, color: Color) -> Self {
+        let colored = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                !refused && io::stderr().is_terminal()
+            }
+        };
+        Self { asked, quiet, colored, warnings: RefCell::default() }
+    }
+
+    /// The format that was asked for.
+    pub(crate) fn asked(&self) -> Option<Format> {
+        self.asked
+    }
+
+    /// The format of a report: a table for people, JSON for programs, unless told.
+    pub(crate) fn format(&self) -> Format {
+        let fitting = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
+        self.asked.unwrap_or(fitting)
+    }
+
+    pub(crate) fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    pub(crate) fn colored(&self) -> bool {
+        self.colored
+    }
+
+    /// Writes bytes, and does not keep them.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(bytes)?;
+        stdout.flush()
+    }
+
+    /// Writes a line, and does not keep it.
+    pub(crate) fn line(&self, line: &str) -> io::Result<()> {
+        self.bytes(format!("{line}\n").as_bytes())
+    }
+
+    /// Tells people something that is no error; the envelope repeats it.
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        // Where nobody listens there is nobody to tell.
+        let _ = writeln!(io::stderr(), "warning: {text}");
+        self.warnings.borrow_mut().push(text);
+    }
+
+    /// Tells people something, unless they asked for quiet.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Writes the envelope around a verb's data.
+    pub(crate) fn envelope(&self, data: &impl Serialize, errors: &[Value]) -> io::Result<()> {
+        let warnings: Vec<_> =
+            self.warnings.borrow().iter().map(|text| json!({ "message": text })).collect();
+        let envelope = json!({
+            "schema_version": SCHEMA_VERSION,
+            "success": errors.is_empty(),
+            "data": serde_json::to_value(data).map_err(io::Error::other)?,
+            "errors": errors,
+            "warnings": warnings,
+        });
+        self.line(&envelope.to_string())
+    }
+
+    /// Writes a grid of cells as a table or as CSV.
+    pub(crate) fn grid(&self, grid: &Grid) -> io::Result<()> {
+        match self.format() {
+            Format::Csv => self.bytes(grid.csv().as_bytes()),
+            Format::Table | Format::Json => self.line(&grid.table()),
+        }
+    }
+}
+
+/// Rows under a header. Columns that hold numbers are aligned to the right.
+#[derive(Debug)]
+pub(crate) struct Grid {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    pub(crate) fn new(header: &[&'static str]) -> Self {
+        Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(&self.header);
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.add_rows(&self.rows);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            let is_number =
+                |row: &Vec<String>| row[index].starts_with(|c: char| c.is_ascii_digit());
+            let plain = |row: &Vec<String>| !row[index].starts_with("0x") && is_number(row);
+            if self.rows.iter().all(plain) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.trim_fmt()
+    }
+
+    fn csv(&self) -> String {
+        let header = self.header.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",");
+        let mut text = header + "\n";
+        for row in &self.rows {
+            text += &row.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",");
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Quoted where RFC 4180 asks for it.
+fn csv_cell(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// Bytes for people: binary units.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} B");
+    }
+    let mut scaled = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{scaled:.1} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{csv_cell, human_bytes};
+
+    #[test]
+    fn bytes_are_scaled() {
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(3 << 40), "3.0 TiB");
+    }
+
+    #[test]
+    fn cells_are_quoted_where_need_be() {
+        assert_eq!(csv_cell("plain"), "plain");
+        assert_eq!(csv_cell("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,43 @@
+//! Blocks, executed.
+
+use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, Summary};
+use spinney_state::State;
+use spinney_store::AnyStore;
+
+use super::watch::Watch;
+use crate::failure::Failure;
+
+type Kept<'s> = State<&'s AnyStore>;
+
+pub(super) fn run<'s>(
+    state: Kept<'s>,
+    genesis: &Genesis,
+    blocks: ChainReader<'static>,
+    options: &RunOptions<'_>,
+    watch: &mut Watch<'_>,
+) -> anyhow::Result<(Summary, Kept<'s>)> {
+    let mut replay = match state.block() {
+        None => Replay::start(genesis, state)?,
+        Some(head) if head.hash == [0; 32] => {
+            let what = format!(
+                "the store was filled from state differences up to block {}, which name no block hash",
+                head.number
+            );
+            let hint = "go on with --diffs, or replay the blocks into a new --db";
+            return Err(Failure::new(what).hint(hint).into());
+        }
+        Some(head) => {
+            watch.resumed(head.number);
+            Replay::resume(genesis, state, head.number, head.hash.into())?
+        }
+    };
+    let summary = replay.run(blocks, options, |event| match event {
+        Event::Block(block) => {
+            watch.block(block.number, block.state_root, block.transaction_count as u64);
+        }
+        Event::Committed { number, hash, time } => watch.committed(number, Some(hash), time),
+        Event::Followed { number } => watch.followed(number),
+        _ => {}
+    })?;
+    Ok((summary, replay.into_state()))
+}

@@ -1,0 +1,122 @@
+//! State differences, applied.
+
+use std::cell::Cell;
+use std::io::BufRead;
+
+use alloy_primitives::B256;
+use spinney_replay::{
+    BlockDiff, DiffError, DiffEvent, DiffReader, ReplayError, RunOptions, Summary, replay_diffs,
+};
+use spinney_state::{State, StateError};
+use spinney_store::AnyStore;
+use spinney_tree::BlockId;
+
+use super::input::Start;
+use super::watch::Watch;
+use crate::failure::{Exit, Failure};
+
+type Kept<'s> = State<&'s AnyStore>;
+
+pub(super) fn run<'s>(
+    mut state: Kept<'s>,
+    start: Option<Start>,
+    lines: DiffReader<Box<dyn BufRead>>,
+    options: &RunOptions<'_>,
+    watch: &mut Watch<'_>,
+) -> anyhow::Result<(Summary, Kept<'s>)> {
+    let head = match state.block() {
+        Some(head) => {
+            watch.resumed(head.number);
+            head.number
+        }
+        None => {
+            begin(&mut state, start)?;
+            0
+        }
+    };
+    let check = HeadCheck { head, root: state.root(), refusal: Cell::new(None) };
+    let mut last = None;
+    let lines = lines.map_while(|line| check.pass(line, &mut last));
+    let outcome = replay_diffs(&mut state, Some(head), lines, options, |event| match event {
+        DiffEvent::Block { diff, state_root, .. } => watch.block(diff.number, state_root, 0),
+        DiffEvent::Committed { number, time } => watch.committed(number, None, time),
+        _ => {}
+    });
+    if let Some(failure) = check.refusal.take() {
+        return Err(failure.into());
+    }
+    let summary = outcome?;
+    if last.is_some_and(|last| last < head) {
+        watch.warn(format!("the differences end before block {head}, where the store stands"));
+    }
+    Ok((summary, state))
+}
+
+/// Puts the first state into an empty store. It is committed with the first blocks.
+fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
+    let (alloc, expected, hash) = match start {
+        None => {
+            return Err(Failure::new("the differences have nothing to start from (--diffs)")
+                .hint("give --genesis or --alloc along")
+                .into());
+        }
+        Some(Start::Genesis(genesis)) => {
+            (genesis.alloc, Some(genesis.header.state_root), genesis.hash)
+        }
+        // An allocation has no header, and so no hash.
+        Some(Start::Alloc(alloc)) => (alloc, None, B256::ZERO),
+    };
+    let got = state.apply(&alloc)?;
+    if let Some(expected) = expected.filter(|expected| *expected != got) {
+        return Err(ReplayError::<StateError>::Genesis { expected, got }.into());
+    }
+    state.seal(BlockId { number: 0, hash: hash.0 });
+    Ok(())
+}
+
+/// Looks at each line before it is applied.
+struct HeadCheck {
+    head: u64,
+    root: B256,
+    refusal: Cell<Option<Failure>>,
+}
+
+impl HeadCheck {
+    /// The line, with the one root to check; `None` ends the run, with the reason in `refusal`.
+    fn pass(
+        &self,
+        line: Result<BlockDiff, DiffError>,
+        last: &mut Option<u64>,
+    ) -> Option<Result<BlockDiff, DiffError>> {
+        let mut diff = match line {
+            Ok(diff) => diff,
+            Err(error) => return Some(Err(error)),
+        };
+        *last = Some(diff.number);
+        match (diff.state_root, diff.roots.get("mpt")) {
+            (None, Some(root)) => diff.state_root = Some(*root),
+            (Some(one), Some(other)) if one != *other => {
+                let what = format!(
+                    "block {}: stateRoot is {one}, and roots has {other} for mpt (--diffs)",
+                    diff.number
+                );
+                self.refusal.set(Some(Failure::new(what).hint("they name the same tree")));
+                return None;
+            }
+            _ => {}
+        }
+        if diff.number == self.head
+            && let Some(expected) = diff.state_root.filter(|root| *root != self.root)
+        {
+            let what = format!(
+                "the store stands at block {} with root {}, the differences have {expected} there",
+                self.head, self.root
+            );
+            let hint = "these are differences of another chain: give those that the store was filled \
+                        from, or a new --db";
+            self.refusal.set(Some(Failure::new(what).hint(hint).exit(Exit::Error)));
+            return None;
+        }
+        Some(Ok(diff))
+    }
+}

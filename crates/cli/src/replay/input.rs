@@ -1,0 +1,122 @@
+//! What a replay reads: a chain, differences, or a chain of our own.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context as _;
+use spinney_replay::{ChainReader, DiffReader, Genesis, SampleChain, SampleOptions, parse_alloc};
+use spinney_state::{Changes, State};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+
+use super::ReplayArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+use crate::stores;
+
+/// What is replayed, and how far its reader is.
+pub(super) struct Input {
+    pub(super) source: Source,
+    /// Bytes of the input read so far, where it comes from a file.
+    pub(super) read: Arc<AtomicU64>,
+    /// How many bytes there are, or blocks in a chain of our own.
+    pub(super) total: Option<(Unit, u64)>,
+}
+
+pub(super) enum Source {
+    Chain { genesis: Box<Genesis>, blocks: ChainReader<'static> },
+    Diffs { start: Option<Start>, lines: DiffReader<Box<dyn BufRead>> },
+}
+
+/// What differences start from.
+pub(super) enum Start {
+    Genesis(Box<Genesis>),
+    Alloc(Changes),
+}
+
+impl Input {
+    pub(super) fn open(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
+        match (&args.genesis, &args.blocks, &args.diffs) {
+            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks),
+            (_, _, Some(diffs)) => Self::diffs(args, diffs),
+            (None, None, None) => Self::sample(args, output),
+            _ => Err(Failure::new("a genesis alone is no chain (--genesis)")
+                .hint("give --blocks or --diffs along; state-root prints the root of a genesis")
+                .into()),
+        }
+    }
+
+    fn chain(genesis: &Path, blocks: &Path) -> anyhow::Result<Self> {
+        let genesis = Box::new(parse_genesis(genesis)?);
+        let (file, read, total) = counted(blocks)?;
+        let blocks =
+            ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
+        Ok(Self { source: Source::Chain { genesis, blocks }, read, total })
+    }
+
+    fn diffs(args: &ReplayArgs, diffs: &Path) -> anyhow::Result<Self> {
+        let start = match (&args.genesis, &args.alloc) {
+            (Some(genesis), _) => Some(Start::Genesis(Box::new(parse_genesis(genesis)?))),
+            (None, Some(alloc)) => {
+                let parsed = parse_alloc(&stores::read_file(alloc)?);
+                Some(Start::Alloc(parsed.with_context(|| format!("in {}", alloc.display()))?))
+            }
+            (None, None) => None,
+        };
+        let (file, read, total) = counted(diffs)?;
+        let file: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 18, file));
+        Ok(Self { source: Source::Diffs { start, lines: DiffReader::new(file) }, read, total })
+    }
+
+    /// Makes the whole chain first, so that making it is not measured.
+    fn sample(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
+        let mut options = SampleOptions::default();
+        (options.seed, options.block_count) = (args.seed, args.blocks_count);
+        let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+        state.keep_preimages(false);
+        let count = args.to.map_or(args.blocks_count, |to| to.min(args.blocks_count));
+        let unit = Unit::Blocks;
+        let mut progress = Progress::new(output.quiet(), "making a chain", unit, Some(count));
+        let mut chain = SampleChain::new(options, state)?;
+        let genesis = Box::new(chain.genesis().clone());
+        let mut bytes = Vec::new();
+        for (done, block) in chain.by_ref().take(count.try_into()?).enumerate() {
+            bytes.extend(block?.to_rlp());
+            progress.update(done as u64 + 1, || format!("block {}", done + 1));
+        }
+        progress.finish();
+        let blocks = ChainReader::new(Cursor::new(bytes))?;
+        let (read, total) = (Arc::default(), Some((Unit::Blocks, count)));
+        Ok(Self { source: Source::Chain { genesis, blocks }, read, total })
+    }
+}
+
+fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {
+    Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
+}
+
+type Counted = (Counting, Arc<AtomicU64>, Option<(Unit, u64)>);
+
+/// Opens a file that counts what is read of it.
+fn counted(path: &Path) -> Result<Counted, Failure> {
+    let file = stores::open_file(path)?;
+    let total = path.metadata().ok().filter(|file| file.is_file()).map(|file| file.len());
+    let read = Arc::new(AtomicU64::new(0));
+    let counting = Counting { file, read: Arc::clone(&read) };
+    Ok((counting, read, total.map(|len| (Unit::Bytes, len))))
+}
+
+struct Counting {
+    file: Box<dyn Read + Send>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

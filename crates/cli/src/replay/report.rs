@@ -1,0 +1,144 @@
+//! What a replay says at its end.
+
+use std::io;
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use serde::Serialize;
+use serde_json::json;
+use spinney_replay::Summary;
+use spinney_state::StateTimes;
+
+use crate::output::{Format, Grid, Output, human_bytes};
+
+/// One tree in one store.
+#[derive(Debug, Serialize)]
+pub(super) struct RunReport {
+    pub(super) tree: String,
+    pub(super) store: &'static str,
+    pub(super) db: Option<String>,
+    pub(super) blocks: u64,
+    pub(super) transactions: u64,
+    pub(super) gas_used: u64,
+    pub(super) roots_checked: u64,
+    pub(super) head: Option<u64>,
+    pub(super) head_hash: Option<B256>,
+    pub(super) root: B256,
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: Option<f64>,
+    /// Handed to write calls; of a store in memory, bytes of the pages it was given.
+    pub(super) bytes_written: u64,
+    pub(super) store_bytes: u64,
+    pub(super) commits: u64,
+    pub(super) stopped: bool,
+    /// Seconds. Sender recovery goes on beside the rest.
+    pub(super) times: Times,
+}
+
+/// Where the time went, in seconds.
+#[derive(Debug, Serialize)]
+pub(super) struct Times {
+    execution: f64,
+    sender_recovery: f64,
+    key_hashing: f64,
+    tree: f64,
+    encode: f64,
+    store: f64,
+    read: f64,
+}
+
+impl Times {
+    pub(super) fn of(summary: &Summary, state: StateTimes) -> Self {
+        // Executing reads the state, which is counted apart.
+        let execution = summary.times.execute.saturating_sub(state.read);
+        let seconds = |time: Duration| time.as_secs_f64();
+        Self {
+            execution: seconds(execution),
+            sender_recovery: seconds(summary.times.recover),
+            key_hashing: seconds(state.key_hashing),
+            tree: seconds(state.tree),
+            encode: seconds(state.encode),
+            store: seconds(state.store),
+            read: seconds(state.read),
+        }
+    }
+
+    fn parts(&self) -> [(&'static str, f64); 7] {
+        [
+            ("execution", self.execution),
+            ("sender recovery", self.sender_recovery),
+            ("key hashing", self.key_hashing),
+            ("tree", self.tree),
+            ("encode", self.encode),
+            ("store", self.store),
+            ("read", self.read),
+        ]
+    }
+}
+
+impl RunReport {
+    pub(super) fn print(&self, output: &Output) -> io::Result<()> {
+        match output.format() {
+            Format::Json => output.envelope(&json!({ "runs": [self] }), &[]),
+            Format::Csv => output.grid(&self.csv()),
+            Format::Table => output.grid(&self.table()),
+        }
+    }
+
+    fn csv(&self) -> Grid {
+        let mut grid = Grid::new(&[
+            "tree",
+            "store",
+            "blocks",
+            "transactions",
+            "roots_checked",
+            "head",
+            "root",
+            "seconds",
+            "cpu_seconds",
+            "bytes_written",
+            "store_bytes",
+        ]);
+        grid.row(vec![
+            self.tree.clone(),
+            self.store.to_owned(),
+            self.blocks.to_string(),
+            self.transactions.to_string(),
+            self.roots_checked.to_string(),
+            self.head.map(|head| head.to_string()).unwrap_or_default(),
+            self.root.to_string(),
+            format!("{:.3}", self.seconds),
+            self.cpu_seconds.map(|seconds| format!("{seconds:.3}")).unwrap_or_default(),
+            self.bytes_written.to_string(),
+            self.store_bytes.to_string(),
+        ]);
+        grid
+    }
+
+    fn table(&self) -> Grid {
+        let mut grid = Grid::new(&["replay", ""]);
+        let mut row = |name: &str, value: String| grid.row(vec![name.to_owned(), value]);
+        let place = self.db.as_ref().map(|db| format!(" ({db})")).unwrap_or_default();
+        row("tree", self.tree.clone());
+        row("store", format!("{}{place}", self.store));
+        row("blocks", self.blocks.to_string());
+        row("transactions", self.transactions.to_string());
+        row("roots checked", self.roots_checked.to_string());
+        if let Some(head) = self.head {
+            let hash = self.head_hash.map(|hash| format!(" {hash}")).unwrap_or_default();
+            row("head", format!("{head}{hash}"));
+        }
+        row("root", self.root.to_string());
+        row("time", format!("{:.3} s", self.seconds));
+        if let Some(seconds) = self.cpu_seconds {
+            row("CPU time", format!("{seconds:.3} s"));
+        }
+        row("bytes written", human_bytes(self.bytes_written));
+        row("store bytes", human_bytes(self.store_bytes));
+        row("commits", self.commits.to_string());
+        for (name, seconds) in self.times.parts() {
+            row(&format!("  {name}"), format!("{seconds:.3} s"));
+        }
+        grid
+    }
+}

@@ -1,0 +1,133 @@
+//! What a replay tells on its way: progress for people, events for programs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use alloy_primitives::B256;
+use serde_json::{Value, json};
+
+use super::ReplayArgs;
+use super::input::Input;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+
+/// How often blocks alone make an event.
+const EVENT_EVERY: Duration = Duration::from_secs(1);
+
+/// Follows a run.
+#[derive(Debug)]
+pub(super) struct Watch<'a> {
+    output: &'a Output,
+    interrupt: &'a Interrupt,
+    progress: Progress,
+    events: bool,
+    told: Instant,
+    read: Arc<AtomicU64>,
+    unit: Unit,
+    blocks: u64,
+    transactions: u64,
+    commits: u64,
+    broken: Option<io::Error>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        args: &ReplayArgs,
+        input: &Input,
+        interrupt: &'a Interrupt,
+        output: &'a Output,
+    ) -> Self {
+        let (unit, total) = match (args.to, input.total) {
+            // The last block says more of the way than the bytes of a file that goes on behind it.
+            (Some(to), _) => (Unit::Blocks, Some(to)),
+            (None, Some((unit, total))) => (unit, Some(total)),
+            (None, None) => (Unit::Blocks, None),
+        };
+        Self {
+            output,
+            interrupt,
+            progress: Progress::new(output.quiet(), "replay", unit, total),
+            events: args.events,
+            told: Instant::now(),
+            read: Arc::clone(&input.read),
+            unit,
+            blocks: 0,
+            transactions: 0,
+            commits: 0,
+            broken: None,
+        }
+    }
+
+    pub(super) fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    pub(super) fn warn(&self, text: String) {
+        self.output.warn(text);
+    }
+
+    pub(super) fn resumed(&mut self, number: u64) {
+        self.output.note(&format!("the store stands at block {number}: going on from there"));
+        self.event(|_| json!({ "event": "resumed", "block": number }));
+    }
+
+    pub(super) fn block(&mut self, number: u64, root: B256, transactions: u64) {
+        self.blocks += 1;
+        self.transactions += transactions;
+        self.advance(number);
+        if self.told.elapsed() >= EVENT_EVERY {
+            self.event(|watch| {
+                json!({
+                    "event": "progress", "block": number, "root": root, "blocks": watch.blocks,
+                    "transactions": watch.transactions,
+                })
+            });
+        }
+    }
+
+    pub(super) fn followed(&mut self, number: u64) {
+        self.advance(number);
+    }
+
+    pub(super) fn committed(&mut self, number: u64, hash: Option<B256>, time: Duration) {
+        self.commits += 1;
+        self.event(|watch| {
+            json!({
+                "event": "committed", "block": number, "hash": hash, "blocks": watch.blocks,
+                "transactions": watch.transactions, "seconds": time.as_secs_f64(),
+            })
+        });
+    }
+
+    fn advance(&mut self, number: u64) {
+        let done = match self.unit {
+            Unit::Bytes => self.read.load(Ordering::Relaxed),
+            Unit::Blocks | Unit::Keys => number,
+        };
+        self.progress.update(done, || format!("block {number}"));
+    }
+
+    /// Writes an event. Where nobody takes it, the run ends as it would by Ctrl-C.
+    fn event(&mut self, event: impl FnOnce(&Self) -> Value) {
+        if !self.events || self.broken.is_some() {
+            return;
+        }
+        self.told = Instant::now();
+        if let Err(error) = self.output.line(&event(self).to_string()) {
+            self.broken = Some(error);
+            self.interrupt.ask();
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        self.progress.finish();
+    }
+
+    /// Why events could not be written.
+    pub(super) fn broken(&mut self) -> io::Result<()> {
+        self.broken.take().map_or(Ok(()), Err)
+    }
+}

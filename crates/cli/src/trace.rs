@@ -1,0 +1,197 @@
+//! Traces: batches of puts and deletions, one JSON object a line.
+
+use std::fmt;
+use std::io::{self, BufRead};
+
+use alloy_primitives::{hex, keccak256};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use spinney_tree::Batch;
+
+/// The most bytes that a line may have: as state differences.
+pub(crate) const LINE_BYTES_MAX: u64 = spinney_replay::DIFF_LINE_LEN_MAX;
+
+/// Reads lines with memory for one. Blank lines are passed over.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    input: R,
+    number: u64,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input, number: 0, line: Vec::new() }
+    }
+
+    /// The number of the line that was read last, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line that is not blank.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            self.line.clear();
+            // Counted before it is read: an error then names it.
+            self.number += 1;
+            let mut limited = io::Read::take(&mut self.input, LINE_BYTES_MAX + 1);
+            let read = limited.read_until(b'\n', &mut self.line)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 > LINE_BYTES_MAX {
+                let what = format!("it is longer than {LINE_BYTES_MAX} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(Some(&self.line));
+            }
+        }
+    }
+}
+
+/// One line of a trace.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TraceLine {
+    #[serde(default)]
+    put: Puts,
+    #[serde(default)]
+    del: Vec<Hex>,
+}
+
+/// Bytes in hex, with `0x`.
+#[derive(Debug)]
+struct Hex(Vec<u8>);
+
+/// Keys and values as they come. A map would keep the last of two values of one key.
+#[derive(Debug, Default)]
+struct Puts(Vec<(Hex, Hex)>);
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl Visitor<'_> for Texts {
+            type Value = Hex;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string of 0x and hex digits")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Hex, E> {
+                let digits = text
+                    .strip_prefix("0x")
+                    .ok_or_else(|| E::custom(format_args!("{text:.80?} does not begin with 0x")))?;
+                let bytes = hex::decode(digits)
+                    .map_err(|error| E::custom(format_args!("{text:.80?} is not hex: {error}")))?;
+                Ok(Hex(bytes))
+            }
+        }
+        deserializer.deserialize_str(Texts)
+    }
+}
+
+impl<'de> Deserialize<'de> for Puts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Maps;
+        impl<'de> Visitor<'de> for Maps {
+            type Value = Puts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of keys and values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts, A::Error> {
+                let mut puts = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    puts.push(entry);
+                }
+                Ok(Puts(puts))
+            }
+        }
+        deserializer.deserialize_map(Maps)
+    }
+}
+
+impl TraceLine {
+    /// Reads a line, in which every key is named once.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        let line: Self = serde_json::from_slice(line)?;
+        match line.repeated() {
+            Some(what) => Err(serde_json::Error::custom(what)),
+            None => Ok(line),
+        }
+    }
+
+    /// What is said of a key that is named twice.
+    fn repeated(&self) -> Option<String> {
+        let puts = self.put.0.iter().map(|(key, _)| (&key.0, true));
+        let mut keys: Vec<_> = puts.chain(self.del.iter().map(|key| (&key.0, false))).collect();
+        keys.sort_unstable();
+        let pair = keys.windows(2).find(|pair| pair[0].0 == pair[1].0)?;
+        let key = hex::encode_prefixed(pair[0].0);
+        Some(match (pair[0].1, pair[1].1) {
+            (true, true) => format!("key {key} is put twice"),
+            (false, false) => format!("key {key} is deleted twice"),
+            _ => format!("key {key} is both put and deleted"),
+        })
+    }
+
+    /// The operations, on the keys or on their Keccak-256 digests.
+    pub(crate) fn batch(&self, hash_keys: bool) -> Batch {
+        let mut batch = Batch::new();
+        for (key, value) in &self.put.0 {
+            match hash_keys {
+                true => batch.put(keccak256(&key.0).as_slice(), &value.0),
+                false => batch.put(&key.0, &value.0),
+            }
+        }
+        for key in &self.del {
+            match hash_keys {
+                true => batch.delete(keccak256(&key.0).as_slice()),
+                false => batch.delete(&key.0),
+            }
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lines, TraceLine};
+
+    fn fault(line: &str) -> String {
+        TraceLine::parse(line.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn keys_named_twice_are_refused_by_name() {
+        assert_eq!(fault(r#"{"put":{"0xaa":"0x1a","0xAA":"0x2a"}}"#), "key 0xaa is put twice");
+        assert_eq!(fault(r#"{"del":["0xaa","0xab","0xaa"]}"#), "key 0xaa is deleted twice");
+        assert_eq!(
+            fault(r#"{"put":{"0xaa":"0x1a"},"del":["0xaa"]}"#),
+            "key 0xaa is both put and deleted"
+        );
+        assert!(fault(r#"{"put":{},"put":{}}"#).starts_with("duplicate field `put`"));
+    }
+
+    #[test]
+    fn what_is_no_batch_is_refused() {
+        for line in ["[]", "{", r#"{"set":{}}"#, r#"{"put":{"aa":"0x"}}"#, r#"{"del":["0xa"]}"#] {
+            TraceLine::parse(line.as_bytes()).unwrap_err();
+        }
+        assert_eq!(TraceLine::parse(b"{}").unwrap().batch(false).len(), 0);
+        assert_eq!(TraceLine::parse(br#"{"put":{"0x":"0x"}}"#).unwrap().batch(true).len(), 1);
+    }
+
+    #[test]
+    fn lines_are_counted_and_blank_ones_passed_over() {
+        let mut lines = Lines::new(&b"\n{}\r\n   \n[]"[..]);
+        assert_eq!(lines.next_line().unwrap(), Some(&b"{}\r\n"[..]));
+        assert_eq!(lines.number(), 2);
+        assert_eq!(lines.next_line().unwrap(), Some(&b"[]"[..]));
+        assert_eq!(lines.number(), 4);
+        assert_eq!(lines.next_line().unwrap(), None);
+    }
+}
