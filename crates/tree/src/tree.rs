@@ -539,31 +539,61 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
-    ///
-    /// ```
-    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
-    /// # let store = MemoryStore::new();
-    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
-    /// # let mut batch = Batch::new();
-    /// # for key in ["cat", "doe", "dog"] { batch.put(key.as_bytes(), b"x"); }
-    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-    /// let snapshot = store.snapshot()?;
-    /// let mut prefix = tree.entries(&snapshot, Some(&pending), b"do");
-    /// assert_eq!(prefix.next().unwrap()?.key, b"doe");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     pub fn entries<'a, N: Snapshot>(
         &'a self,
         snapshot: &'a N,
         state: Option<&'a Pending<S>>,
         start: &[u8],
     ) -> Entries<'a, S, N> {
+        self.range(snapshot, state, start, None)
+    }
+
+    /// The entries whose keys begin with `prefix`, in order of keys.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # for key in ["cat", "doe", "dog", "emu"] { batch.put(key.as_bytes(), b"x"); }
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let snapshot = store.snapshot()?;
+    /// let keys = tree.prefix(&snapshot, Some(&pending), b"do").map(|entry| Ok(entry?.key));
+    /// assert_eq!(keys.collect::<Result<Vec<_>, spinney_tree::TreeError>>()?, [b"doe", b"dog"]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prefix<'a, N: Snapshot>(
+        &'a self,
+        snapshot: &'a N,
+        state: Option<&'a Pending<S>>,
+        prefix: &[u8],
+    ) -> Entries<'a, S, N> {
+        // The first key beyond the prefix: its last byte that can grow grows, the rest goes.
+        let kept = prefix.iter().rposition(|&byte| byte != 0xff).map(|last| &prefix[..=last]);
+        let end = kept.map(|kept| {
+            let mut end = kept.to_vec();
+            let last = end.len() - 1;
+            end[last] += 1;
+            end
+        });
+        self.range(snapshot, state, prefix, end.as_deref())
+    }
+
+    /// The entries with `start <= key < end`, in order of keys; no `end` is the end of the tree.
+    pub fn range<'a, N: Snapshot>(
+        &'a self,
+        snapshot: &'a N,
+        state: Option<&'a Pending<S>>,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Entries<'a, S, N> {
         let (segments, top) = self.state(state);
         let fetch =
             |_: &PageKey| -> Result<Arc<[u8]>, TreeError> { unreachable!("nothing is read yet") };
         let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
         let walk = Walk::new(&reader, top, start);
-        Entries { tree: self, snapshot, segments, walk, failed: false }
+        let end = end.map(<[u8]>::to_vec);
+        Entries { tree: self, snapshot, segments, walk, end, done: false }
     }
 
     /// An empty tree of the same kind, for a store of its own.
@@ -593,22 +623,33 @@ pub struct Entries<'a, S: Scheme, N> {
     snapshot: &'a N,
     segments: &'a [Arc<Segment<S::Commit>>],
     walk: Walk<S::Commit>,
-    failed: bool,
+    end: Option<Vec<u8>>,
+    done: bool,
 }
 
 impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
     type Item = Result<Entry<S::Commit>, TreeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
+        if self.done {
             return None;
         }
         let fetch = |key: &PageKey| self.tree.fetch(self.snapshot, key);
         let (codec, space) = (self.tree.codec(), self.tree.space);
         let reader = Reader { codec, space, segments: self.segments, fetch: &fetch };
-        let next = self.walk.next(&reader);
-        self.failed = next.is_err();
-        next.transpose()
+        let next = self.walk.next(&reader).transpose();
+        let beyond = |key: &[u8]| self.end.as_deref().is_some_and(|end| key >= end);
+        match &next {
+            Some(Ok(entry)) if !beyond(&entry.key) => next,
+            Some(Ok(_)) | None => {
+                self.done = true;
+                None
+            }
+            Some(Err(_)) => {
+                self.done = true;
+                next
+            }
+        }
     }
 }
 

@@ -6,5 +6,6 @@ mod dao;
 mod differences;
 mod engine;
 mod genesis;
+mod layers;
 mod samples;
 mod shared;

@@ -156,6 +156,14 @@ impl<S: Scheme + Clone> Bench<S> {
                 .collect();
             let keys: Vec<_> = entries.range(longer..).take(3).map(|e| e.0.clone()).collect();
             assert_eq!(from, keys, "iteration from a key");
+            let prefix = &key[..key.len() / 2];
+            let below: Vec<_> = self
+                .tree
+                .prefix(&snapshot, state, prefix)
+                .map(|entry| entry.unwrap().key)
+                .collect();
+            let keys = entries.keys().filter(|key| key.starts_with(prefix));
+            assert!(below.iter().eq(keys), "iteration below a prefix");
         }
     }
 }

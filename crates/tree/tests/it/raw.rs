@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use spinney_tree::mpt::{Mpt, reference};
-use spinney_tree::{Batch, TreeError};
+use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeError, TreeId, WriteSet};
 
 use crate::model::{Bench, Entries, Op, apply};
 
@@ -182,6 +182,41 @@ fn an_older_snapshot_is_refused_before_it_can_do_harm() {
     let refused = bench.tree.prepare(&old, None, batch).unwrap_err();
     assert!(matches!(refused, TreeError::OtherSnapshot { found: 0, head: 1, .. }), "{refused}");
     assert!(bench.tree.get(&old, None, &key(9)).is_err());
+}
+
+#[test]
+fn trees_share_a_store_and_a_commit() {
+    let store = MemoryStore::new();
+    let open = |id| Tree::open(Mpt, TreeId(id), &store.snapshot().unwrap(), 1 << 20).unwrap();
+    let mut trees = [open(1), open(2), open(3)];
+    let mut set = WriteSet::new();
+    let mut staged = Vec::new();
+    for (tree, count) in trees.iter().zip([300u32, 5, 4_000]) {
+        let ops: Vec<_> =
+            (0..count).map(|i| Op::Put(i.to_le_bytes().to_vec(), vec![count as u8; 40])).collect();
+        let batch = crate::model::batch(&ops);
+        let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
+        staged.push(tree.stage(&pending, None, &mut set).unwrap());
+    }
+    set.sort();
+    store.commit(&set).unwrap();
+    for (tree, staged) in trees.iter_mut().zip(staged) {
+        tree.adopt(staged);
+    }
+    let snapshot = store.snapshot().unwrap();
+    for tree in &trees {
+        assert_eq!(open(tree.id().0).root(), tree.root());
+        assert_eq!(tree.check(&snapshot, |_| {}).unwrap(), []);
+    }
+    // Emptying one leaves the others' rows alone.
+    let mut batch = Batch::new();
+    batch.delete_prefix(b"");
+    let pending = trees[0].prepare(&snapshot, None, batch).unwrap();
+    trees[0].commit(&store, &pending, None).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(crate::model::pages(&trees[0], &snapshot), Entries::new());
+    assert_eq!(trees[2].check(&snapshot, |_| {}).unwrap(), []);
+    assert_eq!(trees[2].entries(&snapshot, None, b"").count(), 4_000);
 }
 
 #[test]
