@@ -1,0 +1,66 @@
+//! Operations on many elements that share one inversion.
+
+use super::element::{Affine, Element};
+use crate::field::{Fq, Fr};
+use crate::kernel::Kernel;
+
+impl Element {
+    /// Brings every element to Z = 1 and to the curve point with the larger y.
+    ///
+    /// Afterwards the encoders cost no inversion, and equal elements have equal coordinates.
+    pub fn normalize_many(elements: &mut [Self]) {
+        let mut inverses: Vec<Fq> = elements.iter().map(|element| element.z).collect();
+        Kernel::detect().invert_many(&mut inverses);
+        for (element, inverse) in elements.iter_mut().zip(inverses) {
+            *element = element.to_affine(inverse).normalized().into();
+        }
+    }
+
+    /// The 32-byte form of each element, for one inversion.
+    pub fn compress_many(elements: &[Self]) -> Vec<[u8; 32]> {
+        let mut elements = elements.to_vec();
+        Self::normalize_many(&mut elements);
+        elements.iter().map(Self::to_compressed).collect()
+    }
+
+    /// The scalar a parent commits to in place of this commitment: the integer x/y modulo the order
+    /// of the group; 0 of the neutral element (EIP-6800 `group_to_scalar_field`).
+    pub fn map_to_field(&self) -> Fr {
+        let Some(inverse) = self.y.invert() else { unreachable!("y of a group element is zero") };
+        Fr::from_base_integer((self.x * inverse).to_limbs())
+    }
+
+    /// [`Self::map_to_field`] of each element, for one inversion.
+    pub fn map_to_field_many(elements: &[Self]) -> Vec<Fr> {
+        let mut ratios: Vec<Fq> = elements.iter().map(|element| element.y).collect();
+        Kernel::detect().invert_many(&mut ratios);
+        elements
+            .iter()
+            .zip(ratios)
+            .map(|(element, inverse)| Fr::from_base_integer((element.x * inverse).to_limbs()))
+            .collect()
+    }
+
+    /// [`Self::normalize_many`] and [`Self::map_to_field_many`] together, for one inversion: what a
+    /// tree wants of a level of new commitments, points to store and scalars for the parents.
+    pub fn normalize_and_map_many(elements: &mut [Self]) -> Vec<Fr> {
+        let mut inverses: Vec<Fq> = elements.iter().map(|element| element.y * element.z).collect();
+        Kernel::detect().invert_many(&mut inverses);
+        elements
+            .iter_mut()
+            .zip(inverses)
+            .map(|(element, inverse)| {
+                let ratio = element.x * inverse * element.z;
+                *element = element.to_affine(inverse * element.y).normalized().into();
+                Fr::from_base_integer(ratio.to_limbs())
+            })
+            .collect()
+    }
+}
+
+/// The affine points of elements, for one inversion; the sign is left as it is.
+pub(crate) fn to_affine_many(elements: &[Element], kernel: Kernel) -> Vec<Affine> {
+    let mut inverses: Vec<Fq> = elements.iter().map(|element| element.z).collect();
+    kernel.invert_many(&mut inverses);
+    elements.iter().zip(inverses).map(|(element, inverse)| element.to_affine(inverse)).collect()
+}

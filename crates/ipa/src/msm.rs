@@ -1,0 +1,71 @@
+//! Sums of products over arbitrary points (Pippenger's bucket method).
+
+use crate::field::Fr;
+use crate::group::{Element, batch::to_affine_many};
+use crate::kernel::{Entry, Kernel, Pick};
+use crate::scalar::{SignedScalar, window_count};
+use crate::sums::Sums;
+
+/// The sum of `scalars[i] * points[i]`.
+///
+/// Uses all threads of the current rayon pool when there is enough work.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn multiply_sum(points: &[Element], scalars: &[Fr]) -> Element {
+    multiply_sum_with(Kernel::detect(), points, scalars)
+}
+
+pub(crate) fn multiply_sum_with(kernel: Kernel, points: &[Element], scalars: &[Fr]) -> Element {
+    assert_eq!(points.len(), scalars.len(), "one scalar per point");
+    let entries: Vec<Entry> =
+        to_affine_many(points, kernel).iter().map(|point| kernel.pack(point)).collect();
+    let scalars: Vec<SignedScalar> = scalars.iter().map(|&scalar| scalar.into()).collect();
+    let bits = window_bits(points.len());
+    let buckets = sort_into_buckets(&scalars, bits);
+    let mut sums = vec![Element::IDENTITY; window_count(bits) << (bits - 1)];
+    buckets.add_to(kernel, &entries, &mut sums);
+    combine_windows(&sums, bits)
+}
+
+/// The window that costs least: every window adds each point once and each bucket twice.
+fn window_bits(points: usize) -> usize {
+    let cost = |bits: &usize| window_count(*bits) * (points + (4 << (bits - 1)));
+    (2..=13).min_by_key(cost).unwrap_or(2)
+}
+
+/// For every window and every digit from 1 on, the points with that digit there.
+fn sort_into_buckets(scalars: &[SignedScalar], bits: usize) -> Sums {
+    let count = window_count(bits) << (bits - 1);
+    let bucket = |position: usize, digit: usize| (position << (bits - 1)) + digit - 1;
+    let mut next = vec![0u32; count + 1];
+    for scalar in scalars {
+        scalar.for_each_digit(bits, |position, digit, _| next[bucket(position, digit) + 1] += 1);
+    }
+    for i in 0..count {
+        next[i + 1] += next[i];
+    }
+    let mut picks = vec![Pick::new(0, false); next[count] as usize];
+    for (index, scalar) in scalars.iter().enumerate() {
+        scalar.for_each_digit(bits, |position, digit, negative| {
+            let slot = &mut next[bucket(position, digit)];
+            picks[*slot as usize] = Pick::new(index, negative);
+            *slot += 1;
+        });
+    }
+    next.truncate(count);
+    Sums::new(picks, next)
+}
+
+/// The sum over windows k and digits d of `2^(k bits) * d * sums[k, d]`.
+fn combine_windows(sums: &[Element], bits: usize) -> Element {
+    sums.rchunks(1 << (bits - 1)).fold(Element::IDENTITY, |total, window| {
+        let mut running = Element::IDENTITY;
+        let mut weighted = Element::IDENTITY;
+        for bucket in window.iter().rev() {
+            running += *bucket;
+            weighted += running;
+        }
+        (0..bits).fold(total, |total, _| total.double()) + weighted
+    })
+}

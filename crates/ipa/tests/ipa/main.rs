@@ -1,0 +1,7 @@
+//! The crate through its public surface: vectors of other implementations, arkworks as oracle,
+//! foreign bytes.
+
+mod banderwagon;
+mod commitments;
+mod oracle;
+mod vectors;

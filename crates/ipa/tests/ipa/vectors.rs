@@ -1,0 +1,50 @@
+//! Finds and reads the shared vectors. They lie beside the workspace; a test whose file is not
+//! there prints so and passes.
+
+use std::path::Path;
+
+use serde_json::Value;
+use spinney_ipa::{Element, Fr};
+
+/// The content of a file under `vectors/verkle`, if it is there.
+pub fn load(name: &str) -> Option<Value> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join("../shared/vectors/verkle").join(name);
+    match std::fs::read(&path) {
+        Ok(bytes) => Some(serde_json::from_slice(&bytes).expect("vectors are JSON")),
+        Err(_) => {
+            eprintln!("skipped: no vectors at {}", path.display());
+            None
+        }
+    }
+}
+
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is a list"))
+}
+
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("{key} is a string"))
+}
+
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let byte = |i: usize| u8::from_str_radix(&digits[i..i + 2], 16).expect("hex digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
+
+pub fn bytes<const N: usize>(value: &Value) -> [u8; N] {
+    hex(value.as_str().expect("hex string")).try_into().expect("length of a hex string")
+}
+
+pub fn scalar(value: &Value) -> Fr {
+    Fr::from_le_bytes(&bytes(value)).expect("canonical scalar")
+}
+
+pub fn scalars(values: &[Value]) -> Vec<Fr> {
+    values.iter().map(scalar).collect()
+}
+
+pub fn element(value: &Value) -> Element {
+    Element::from_compressed(&bytes(value)).expect("element")
+}
