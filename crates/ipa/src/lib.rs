@@ -6,6 +6,7 @@ mod field;
 mod group;
 mod kernel;
 mod msm;
+mod proof;
 mod scalar;
 mod sums;
 
@@ -14,4 +15,8 @@ pub use field::{Fq, Fr, NotCanonical};
 pub use group::{DecodeError, Element};
 pub use kernel::Kernel;
 pub use msm::multiply_sum;
+pub use proof::{
+    INNER_PRODUCT_PROOF_BYTES, InnerProductProof, MULTIPROOF_BYTES, Multiproof, Opening,
+    ProofError, ProverOpening, Transcript,
+};
 pub use scalar::SignedScalar;

@@ -192,6 +192,25 @@ impl Crs {
         results
     }
 
+    /// The sum of products with basis points and with any other points.
+    pub(crate) fn mixed_sum(
+        &self,
+        fixed: impl Iterator<Item = (usize, Fr)>,
+        points: &[Element],
+        factors: &[Fr],
+    ) -> Element {
+        if self.table.is_some() {
+            let fixed = self.multiply_sums(&mut std::iter::once(fixed));
+            return fixed[0] + multiply_sum_with(self.kernel, points, factors);
+        }
+        let (mut points, mut factors) = (points.to_vec(), factors.to_vec());
+        for (basis, factor) in fixed {
+            points.push(self.points[basis]);
+            factors.push(factor);
+        }
+        multiply_sum_with(self.kernel, &points, &factors)
+    }
+
     pub(crate) const fn kernel(&self) -> Kernel {
         self.kernel
     }

@@ -87,7 +87,7 @@ macro_rules! prime_field {
             /// The multiplicative inverse, or `None` of zero.
             pub fn invert(&self) -> Option<Self> {
                 let inverse = crate::field::inversion::invert(&self.0, &$modulus.prime)?;
-                Some(Self($modulus.from_inverse(&inverse)))
+                Some(Self($modulus.correct_inverse(&inverse)))
             }
 
             /// Replaces every element by its inverse, and zero by zero, for one inversion and

@@ -158,13 +158,9 @@ impl SquareRoots {
         // x * power is a root up to the element x^t of the group of order 2^32: find that
         // element's logarithm, and divide by its half.
         let root = x * power;
-        let mut rest = root * power;
-        let mut ladder = [rest; CHUNKS];
+        let mut ladder = [root * power; CHUNKS];
         for i in 1..CHUNKS {
-            for _ in 0..CHUNK_BITS {
-                rest = rest.square();
-            }
-            ladder[i] = rest;
+            ladder[i] = (0..CHUNK_BITS).fold(ladder[i - 1], |rest, _| rest.square());
         }
         let mut logarithm = 0u64;
         for i in 0..CHUNKS {

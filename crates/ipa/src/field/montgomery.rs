@@ -124,7 +124,7 @@ impl Modulus {
     }
 
     /// Corrects the integer inverse of a Montgomery form to the Montgomery form of the inverse.
-    pub(crate) const fn from_inverse(&self, inverse: &[u64; 4]) -> [u64; 4] {
+    pub(crate) const fn correct_inverse(&self, inverse: &[u64; 4]) -> [u64; 4] {
         self.mul(inverse, &self.r3)
     }
 

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use sha2::{Digest, Sha256};
 use spinney_ipa::{Crs, Delta, Element, Fr, Kernel, SignedScalar, TableOptions};
 
-use crate::vectors::{bytes, hex, list, load, scalar, scalars, text};
+use crate::vectors::{bytes, drawn_polynomial, hex, list, load, scalar, text};
 
 /// A small table, built once for the whole test program.
-pub static SMALL: LazyLock<Crs> = LazyLock::new(|| {
+pub(crate) static SMALL: LazyLock<Crs> = LazyLock::new(|| {
     Crs::with_table(&TableOptions {
         window_bits: 4,
         wide_window_bits: 6,
@@ -18,7 +18,7 @@ pub static SMALL: LazyLock<Crs> = LazyLock::new(|| {
 });
 
 /// The ways of computing that all must agree.
-pub fn all() -> [&'static Crs; 2] {
+pub(crate) fn all() -> [&'static Crs; 2] {
     static BARE: LazyLock<Crs> = LazyLock::new(Crs::new);
     [&BARE, &SMALL]
 }
@@ -44,14 +44,16 @@ fn the_points_are_those_of_the_vectors() {
 fn commitments_of_the_vectors() {
     let Some(vectors) = load("ipa_multiproof.json") else { return };
     for case in list(&vectors, "commitments") {
-        let Some(entries) = case["scalars"].as_array() else { continue };
-        let sparse: Vec<(u8, Fr)> = entries
-            .iter()
-            .map(|entry| {
-                let index = entry["index"].as_u64().expect("index") as u8;
-                (index, scalar(&entry["scalar_le"]))
-            })
-            .collect();
+        let sparse: Vec<(u8, Fr)> = match case["scalars"].as_array() {
+            Some(entries) => entries
+                .iter()
+                .map(|entry| {
+                    let index = entry["index"].as_u64().expect("index") as u8;
+                    (index, scalar(&entry["scalar_le"]))
+                })
+                .collect(),
+            None => (0..=255).zip(drawn_polynomial("full-commit")).collect(),
+        };
         for crs in all() {
             let commitment = crs.commit_sparse_many(&[&sparse])[0];
             assert_eq!(commitment.to_compressed(), bytes::<32>(&case["commitment"]));
@@ -143,17 +145,17 @@ fn leaf_commitments_of_the_vectors() {
 }
 
 /// A small generator of test values (xorshift).
-pub struct Draws(pub u64);
+pub(crate) struct Draws(pub(crate) u64);
 
 impl Draws {
-    pub fn word(&mut self) -> u64 {
+    pub(crate) fn word(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub fn scalar(&mut self) -> Fr {
+    pub(crate) fn scalar(&mut self) -> Fr {
         Fr::from_limbs([self.word(), self.word(), self.word(), self.word()])
     }
 }

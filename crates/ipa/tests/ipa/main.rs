@@ -4,4 +4,5 @@
 mod banderwagon;
 mod commitments;
 mod oracle;
+mod proofs;
 mod vectors;
