@@ -32,13 +32,9 @@ impl Element {
 
     /// [`Self::map_to_field`] of each element, for one inversion.
     pub fn map_to_field_many(elements: &[Self]) -> Vec<Fr> {
-        let mut ratios: Vec<Fq> = elements.iter().map(|element| element.y).collect();
-        Kernel::detect().invert_many(&mut ratios);
-        elements
-            .iter()
-            .zip(ratios)
-            .map(|(element, inverse)| Fr::from_base_integer((element.x * inverse).to_limbs()))
-            .collect()
+        let (xs, ys): (Vec<Fq>, Vec<Fq>) = elements.iter().map(|e| (e.x, e.y)).unzip();
+        let ratios = Kernel::detect().ratios(&xs, &ys);
+        ratios.into_iter().map(Fr::from_base_integer).collect()
     }
 
     /// [`Self::normalize_many`] and [`Self::map_to_field_many`] together, for one inversion: what a

@@ -1,7 +1,7 @@
 //! Bytes of group elements.
 
 use super::element::{Affine, CURVE_D, Element};
-use crate::field::{Fq, SquareRoots};
+use crate::field::{Fq, ROOT_EXPONENT, SquareRoots};
 use crate::kernel::Kernel;
 
 /// Why bytes are not a group element.
@@ -113,8 +113,8 @@ fn decompress(xs: &[Fq], elements: &mut [Element]) -> Result<(), (usize, DecodeE
         *ratio *= *u;
     }
     let kernel = Kernel::detect();
-    let ratio_powers = kernel.root_powers(&ratios);
-    let u_powers = kernel.root_powers(&us);
+    let ratio_powers = kernel.pow_many(&ratios, &ROOT_EXPONENT);
+    let u_powers = kernel.pow_many(&us, &ROOT_EXPONENT);
     let roots = SquareRoots::shared();
     for (i, element) in elements.iter_mut().enumerate() {
         let Some(y) = roots.root_from_power(ratios[i], ratio_powers[i]) else {

@@ -3,6 +3,9 @@
 //! A kernel is a set of batch operations. All kernels agree on every result; they differ in speed
 //! and in the form in which [`Entry`] keeps its coordinates.
 
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector instructions: loads, stores and calls after detection")]
+mod ifma;
 mod portable;
 
 use crate::field::Fq;
@@ -10,10 +13,13 @@ use crate::group::{Affine, Element};
 
 /// Which implementation of the batch operations runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kernel {
-    /// Plain Rust, one element at a time.
+pub struct Kernel(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     Portable,
+    #[cfg(target_arch = "x86_64")]
+    Ifma(ifma::Ifma),
 }
 
 /// A curve point prepared for mixed addition: x, y and d*x*y in the kernel's own form, each packed
@@ -51,22 +57,43 @@ impl Pick {
 }
 
 impl Kernel {
-    /// The fastest kernel this machine can run. Looked up once.
+    /// Plain Rust, one element at a time.
+    pub const PORTABLE: Self = Self(Kind::Portable);
+
+    /// The fastest kernel this machine can run: eight lanes where it has AVX-512 IFMA, the portable
+    /// one elsewhere.
     pub fn detect() -> Self {
-        Self::Portable
+        #[cfg(target_arch = "x86_64")]
+        if let Some(ifma) = ifma::Ifma::detect() {
+            return Self(Kind::Ifma(ifma));
+        }
+        Self::PORTABLE
+    }
+
+    /// What to call the kernel in a report.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(_) => "avx512-ifma",
+        }
     }
 
     /// How many independent tasks run side by side in one thread.
     pub(crate) const fn lanes(self) -> usize {
-        match self {
-            Self::Portable => 1,
+        match self.0 {
+            Kind::Portable => 1,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(_) => ifma::LANES,
         }
     }
 
     /// Prepares a point for [`Self::sum`].
     pub(crate) fn pack(self, point: &Affine) -> Entry {
-        match self {
-            Self::Portable => portable::pack(point),
+        match self.0 {
+            Kind::Portable => portable::pack(point),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(_) => ifma::pack(point),
         }
     }
 
@@ -77,22 +104,113 @@ impl Kernel {
     /// `entries`.
     pub(crate) fn sum(self, entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
         assert_eq!(ends.len(), sums.len(), "one end per sum");
-        match self {
-            Self::Portable => portable::sum(entries, picks, ends, sums),
+        match self.0 {
+            Kind::Portable => portable::sum(entries, picks, ends, sums),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.sum(entries, picks, ends, sums),
         }
     }
 
     /// Replaces every element by its inverse, and zero by zero.
     pub(crate) fn invert_many(self, elements: &mut [Fq]) {
-        match self {
-            Self::Portable => Fq::invert_many(elements),
+        match self.0 {
+            Kind::Portable => Fq::invert_many(elements),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.invert_many(elements),
         }
     }
 
-    /// Each element to the power [`crate::field::ROOT_EXPONENT`].
-    pub(crate) fn root_powers(self, elements: &[Fq]) -> Vec<Fq> {
-        match self {
-            Self::Portable => portable::root_powers(elements),
+    /// The integers of `numerators[i] / denominators[i]`, 0 where the denominator is 0.
+    pub(crate) fn ratios(self, numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
+        assert_eq!(numerators.len(), denominators.len(), "one numerator per denominator");
+        match self.0 {
+            Kind::Portable => portable::ratios(numerators, denominators),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.ratios(numerators, denominators),
+        }
+    }
+
+    /// Each element to the same power, an integer with limbs least significant first.
+    pub fn pow_many(self, elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
+        match self.0 {
+            Kind::Portable => portable::pow_many(elements, exponent),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.pow_many(elements, exponent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::field::Fr;
+
+    fn element() -> impl Strategy<Value = Fq> {
+        let largest = Fq::ZERO - Fq::ONE;
+        prop_oneof![
+            8 => any::<[u64; 4]>().prop_map(Fq::from_limbs),
+            1 => Just(Fq::ZERO),
+            1 => Just(Fq::ONE),
+            1 => Just(largest),
+            // The Montgomery form of this one is the largest there is.
+            1 => Just(Fq::from_montgomery(largest.to_limbs())),
+        ]
+    }
+
+    fn point() -> impl Strategy<Value = Element> {
+        let some = any::<[u64; 4]>().prop_map(|k| Element::generator() * Fr::from_limbs(k));
+        prop_oneof![8 => some, 1 => Just(Element::IDENTITY)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn kernels_agree_on_fields(
+            pairs in proptest::collection::vec((element(), element()), 0..40),
+            exponent in any::<[u64; 4]>(),
+        ) {
+            let kernel = Kernel::detect();
+            let (a, b): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+            prop_assert_eq!(kernel.pow_many(&a, &exponent), portable::pow_many(&a, &exponent));
+            prop_assert_eq!(kernel.pow_many(&a, &[2, 0, 0, 0]), portable::pow_many(&a, &[2, 0, 0, 0]));
+            prop_assert_eq!(kernel.ratios(&a, &b), portable::ratios(&a, &b));
+            let (mut ours, mut theirs) = (a.clone(), a);
+            kernel.invert_many(&mut ours);
+            Fq::invert_many(&mut theirs);
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn kernels_agree_on_sums(
+            points in proptest::collection::vec(point(), 1..6),
+            starts in proptest::collection::vec(point(), 0..20),
+            picks in proptest::collection::vec(any::<(u16, bool)>(), 0..200),
+            cuts in proptest::collection::vec(any::<u16>(), 20),
+        ) {
+            let picks: Vec<Pick> = picks
+                .into_iter()
+                .map(|(index, negated)| Pick::new(usize::from(index) % points.len(), negated))
+                .collect();
+            let mut ends: Vec<u32> = cuts[..starts.len()]
+                .iter()
+                .map(|&cut| u32::from(cut) % (picks.len() as u32 + 1))
+                .collect();
+            ends.sort_unstable();
+            let affine =
+                crate::group::batch::to_affine_many(&points, Kernel::PORTABLE);
+            let results = [Kernel::PORTABLE, Kernel::detect()].map(|kernel| {
+                let entries: Vec<Entry> = affine.iter().map(|point| kernel.pack(point)).collect();
+                let mut sums = starts.clone();
+                kernel.sum(&entries, &picks, &ends, &mut sums);
+                sums
+            });
+            for (ours, theirs) in results[0].iter().zip(&results[1]) {
+                // The same formulas: the very coordinates agree.
+                prop_assert_eq!([ours.x, ours.y, ours.z, ours.t], [theirs.x, theirs.y, theirs.z, theirs.t]);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The portable kernel. Entries hold the 256-bit Montgomery form.
 
 use super::{Entry, Pick};
-use crate::field::{Fq, ROOT_EXPONENT};
+use crate::field::Fq;
 use crate::group::{Affine, Element};
 
 pub(super) fn pack(point: &Affine) -> Entry {
@@ -23,6 +23,13 @@ pub(super) fn sum(entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [E
     }
 }
 
-pub(super) fn root_powers(elements: &[Fq]) -> Vec<Fq> {
-    elements.iter().map(|element| element.pow(&ROOT_EXPONENT)).collect()
+pub(super) fn pow_many(elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
+    elements.iter().map(|element| element.pow(exponent)).collect()
+}
+
+pub(super) fn ratios(numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
+    let mut inverses = denominators.to_vec();
+    Fq::invert_many(&mut inverses);
+    let product = |(x, inverse): (&Fq, Fq)| (*x * inverse).to_limbs();
+    numerators.iter().zip(inverses).map(product).collect()
 }

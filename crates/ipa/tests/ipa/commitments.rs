@@ -174,7 +174,7 @@ fn every_kernel_adds_deltas_alike() {
         window_bits: 5,
         wide_window_bits: 7,
         wide_points: 2,
-        kernel: Kernel::Portable,
+        kernel: Kernel::PORTABLE,
     };
     deltas_equal_a_new_commitment_of(&Crs::with_table(&options), 300, 20);
     let options = TableOptions { kernel: Kernel::detect(), ..options };

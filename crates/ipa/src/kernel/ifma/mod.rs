@@ -1,0 +1,163 @@
+//! The kernel for AVX-512 IFMA: eight tasks side by side.
+//!
+//! Entries hold Montgomery forms with R = 2^260, reduced and packed into four words. Field elements
+//! come and go in the crate's own form, with R = 2^256.
+
+mod lanes;
+mod sum;
+
+use lanes::{Lanes, WIDTH};
+
+use super::{Entry, Pick};
+use crate::field::Fq;
+use crate::group::{Affine, Element};
+
+/// Tasks that run side by side.
+pub(super) const LANES: usize = WIDTH;
+
+/// Proof that this machine has the instructions; only [`Ifma::detect`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ifma(());
+
+impl Ifma {
+    pub(super) fn detect() -> Option<Self> {
+        let found = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma");
+        found.then_some(Self(()))
+    }
+
+    pub(super) fn sum(self, entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { sum::sum(entries, picks, ends, sums) }
+    }
+
+    pub(super) fn pow_many(self, elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
+        let mut powers = Vec::with_capacity(elements.len().next_multiple_of(WIDTH));
+        for chunk in elements.chunks(WIDTH) {
+            // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+            powers.extend(unsafe { pow(&padded(chunk), exponent) });
+        }
+        powers.truncate(elements.len());
+        powers
+    }
+
+    pub(super) fn invert_many(self, elements: &mut [Fq]) {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { invert(elements) }
+    }
+
+    pub(super) fn ratios(self, numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { ratios(numerators, denominators) }
+    }
+}
+
+pub(super) fn pack(point: &Affine) -> Entry {
+    let times_16 = |x: Fq| *x.double().double().double().double().montgomery();
+    Entry([times_16(point.x), times_16(point.y), times_16(point.dxy())])
+}
+
+/// Up to eight elements, and ones in the lanes left over.
+fn padded(elements: &[Fq]) -> [Fq; WIDTH] {
+    std::array::from_fn(|lane| elements.get(lane).copied().unwrap_or(Fq::ONE))
+}
+
+fn words(elements: &[Fq; WIDTH]) -> [&[u64; 4]; WIDTH] {
+    std::array::from_fn(|lane| elements[lane].montgomery())
+}
+
+/// R = 2^260 modulo q, as an integer: 1 in the lanes' form.
+const ONE: [u64; 4] = power_of_two(260);
+
+/// `2^exponent` modulo q, as an integer.
+const fn power_of_two(exponent: u32) -> [u64; 4] {
+    let mut power = Fq::ONE;
+    let mut done = 0;
+    while done < exponent {
+        power = power.double();
+        done += 1;
+    }
+    power.to_limbs()
+}
+
+/// Four bits of the exponent at a time.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn pow(elements: &[Fq; WIDTH], exponent: &[u64; 4]) -> [Fq; WIDTH] {
+    let base = Lanes::load_times_16(words(elements));
+    let mut powers = [Lanes::splat(&ONE); 16];
+    for i in 1..16 {
+        powers[i] = powers[i - 1].mul(&base);
+    }
+    let digits = (0..64).rev().map(|i| (exponent[i / 16] >> (i % 16 * 4)) & 15);
+    let mut digits = digits.skip_while(|&digit| digit == 0);
+    let mut result = powers[digits.next().unwrap_or(0) as usize];
+    for digit in digits {
+        for _ in 0..4 {
+            result = result.mul(&result);
+        }
+        if digit != 0 {
+            result = result.mul(&powers[digit as usize]);
+        }
+    }
+    let back = Lanes::splat(&power_of_two(256));
+    result.mul(&back).to_reduced().map(Fq::from_montgomery)
+}
+
+/// One chain of products in each lane; their ends are inverted together.
+///
+/// `scale` is the power of two that the prefix products carry along and pass on to each result:
+/// `finish` gets `scale` times the inverses of eight elements, and which eight.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn invert_rows(elements: &[Fq], scale: u32, mut finish: impl FnMut(usize, &Lanes)) {
+    let one = Lanes::splat(&ONE);
+    let rows = elements.len().div_ceil(WIDTH);
+    let mut products = Vec::with_capacity(rows);
+    let mut product = Lanes::splat(&power_of_two(scale));
+    let load = |row: usize| {
+        let chunk = padded(&elements[row * WIDTH..elements.len().min((row + 1) * WIDTH)]);
+        let zeros = (0..WIDTH).fold(0, |set, lane| set | u8::from(chunk[lane].is_zero()) << lane);
+        (Lanes::load_times_16(words(&chunk)).blend(zeros, &one), zeros)
+    };
+    for row in 0..rows {
+        products.push(product);
+        product = product.mul(&load(row).0);
+    }
+    // The chains end in 2^scale times a product; what is wanted is 2^260 over the product. Loading
+    // brings in 2^4, and the elements' own form 2^256.
+    let mut ends = product.to_reduced().map(Fq::from_limbs);
+    Fq::invert_many(&mut ends);
+    let scale = Fq::from_limbs(power_of_two(scale));
+    let ends = ends.map(|end| end * scale);
+    let mut inverse = Lanes::load_times_16(words(&ends));
+    let none = Lanes::splat(&[0; 4]);
+    for row in (0..rows).rev() {
+        let (element, zeros) = load(row);
+        finish(row, &inverse.mul(&products[row]).blend(zeros, &none));
+        inverse = inverse.mul(&element);
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn invert(elements: &mut [Fq]) {
+    let mut inverses = vec![Fq::ZERO; elements.len()];
+    invert_rows(elements, 256, |row, lanes| {
+        for (out, inverse) in inverses[row * WIDTH..].iter_mut().zip(lanes.to_reduced()) {
+            *out = Fq::from_montgomery(inverse);
+        }
+    });
+    elements.copy_from_slice(&inverses);
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn ratios(numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
+    let mut ratios = vec![[0; 4]; numerators.len()];
+    // 2^4 times the inverse, times 2^256 times the numerator, over R.
+    invert_rows(denominators, 4, |row, inverse| {
+        let start = row * WIDTH;
+        let chunk = padded(&numerators[start..numerators.len().min(start + WIDTH)]);
+        let quotients = Lanes::load(words(&chunk)).mul(inverse).to_reduced();
+        for (out, quotient) in ratios[start..].iter_mut().zip(quotients) {
+            *out = quotient;
+        }
+    });
+    ratios
+}
