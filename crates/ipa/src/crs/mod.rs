@@ -77,7 +77,12 @@ pub struct Delta {
 impl Crs {
     /// The points alone.
     pub fn new() -> Self {
-        Self { points: generate::points(), table: None, kernel: Kernel::detect() }
+        Self::with_kernel(Kernel::detect())
+    }
+
+    /// The points alone, computing with a certain kernel.
+    pub fn with_kernel(kernel: Kernel) -> Self {
+        Self { points: generate::points(), table: None, kernel }
     }
 
     /// The points with a table of their multiples, built on all threads of the current rayon pool.

@@ -149,6 +149,15 @@ impl Lanes {
         Self(limbs)
     }
 
+    /// These lanes, and other limbs in one of them.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn with_lane(&self, lane: usize, limbs: &[u64; LIMBS]) -> Self {
+        Self(std::array::from_fn(|j| {
+            _mm512_mask_set1_epi64(self.0[j], 1 << lane, limbs[j].cast_signed())
+        }))
+    }
+
     /// The number of each lane, of values `< 2 q`, reduced.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]

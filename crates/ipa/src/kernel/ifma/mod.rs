@@ -68,6 +68,12 @@ fn words(elements: &[Fq; WIDTH]) -> [&[u64; 4]; WIDTH] {
 /// R = 2^260 modulo q, as an integer: 1 in the lanes' form.
 const ONE: [u64; 4] = power_of_two(260);
 
+/// Takes a value from the lanes' form to the crate's, by a product.
+const FROM_LANES: [u64; 4] = power_of_two(256);
+
+/// Takes a value from the crate's form to the lanes', by a product: 2^264 over R is 2^4.
+const TO_LANES: [u64; 4] = power_of_two(264);
+
 /// `2^exponent` modulo q, as an integer.
 const fn power_of_two(exponent: u32) -> [u64; 4] {
     let mut power = Fq::ONE;
@@ -98,20 +104,20 @@ fn pow(elements: &[Fq; WIDTH], exponent: &[u64; 4]) -> [Fq; WIDTH] {
             result = result.mul(&powers[digit as usize]);
         }
     }
-    let back = Lanes::splat(&power_of_two(256));
+    let back = Lanes::splat(&FROM_LANES);
     result.mul(&back).to_reduced().map(Fq::from_montgomery)
 }
 
 /// One chain of products in each lane; their ends are inverted together.
 ///
-/// `scale` is the power of two that the prefix products carry along and pass on to each result:
-/// `finish` gets `scale` times the inverses of eight elements, and which eight.
+/// `SCALE` is the power of two that the prefix products carry along and pass on to each result:
+/// `finish` gets `2^SCALE` times the inverses of eight elements, and which eight.
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn invert_rows(elements: &[Fq], scale: u32, mut finish: impl FnMut(usize, &Lanes)) {
+fn invert_rows<const SCALE: u32>(elements: &[Fq], mut finish: impl FnMut(usize, &Lanes)) {
     let one = Lanes::splat(&ONE);
     let rows = elements.len().div_ceil(WIDTH);
     let mut products = Vec::with_capacity(rows);
-    let mut product = Lanes::splat(&power_of_two(scale));
+    let mut product = Lanes::splat(&const { power_of_two(SCALE) });
     let load = |row: usize| {
         let chunk = padded(&elements[row * WIDTH..elements.len().min((row + 1) * WIDTH)]);
         let zeros = (0..WIDTH).fold(0, |set, lane| set | u8::from(chunk[lane].is_zero()) << lane);
@@ -121,11 +127,14 @@ fn invert_rows(elements: &[Fq], scale: u32, mut finish: impl FnMut(usize, &Lanes
         products.push(product);
         product = product.mul(&load(row).0);
     }
-    // The chains end in 2^scale times a product; what is wanted is 2^260 over the product. Loading
+    // Loaded elements are < 16 q, so products are < 1.91 q and what is finished is < 1.91 q;
+    // `inverse` begins < 16 q and stays < 8.3 q.
+    //
+    // The chains end in 2^SCALE times a product; what is wanted is 2^260 over the product. Loading
     // brings in 2^4, and the elements' own form 2^256.
     let mut ends = product.to_reduced().map(Fq::from_limbs);
     Fq::invert_many(&mut ends);
-    let scale = Fq::from_limbs(power_of_two(scale));
+    let scale = Fq::from_limbs(const { power_of_two(SCALE) });
     let ends = ends.map(|end| end * scale);
     let mut inverse = Lanes::load_times_16(words(&ends));
     let none = Lanes::splat(&[0; 4]);
@@ -139,7 +148,7 @@ fn invert_rows(elements: &[Fq], scale: u32, mut finish: impl FnMut(usize, &Lanes
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn invert(elements: &mut [Fq]) {
     let mut inverses = vec![Fq::ZERO; elements.len()];
-    invert_rows(elements, 256, |row, lanes| {
+    invert_rows::<256>(elements, |row, lanes| {
         for (out, inverse) in inverses[row * WIDTH..].iter_mut().zip(lanes.to_reduced()) {
             *out = Fq::from_montgomery(inverse);
         }
@@ -151,7 +160,7 @@ fn invert(elements: &mut [Fq]) {
 fn ratios(numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
     let mut ratios = vec![[0; 4]; numerators.len()];
     // 2^4 times the inverse, times 2^256 times the numerator, over R.
-    invert_rows(denominators, 4, |row, inverse| {
+    invert_rows::<4>(denominators, |row, inverse| {
         let start = row * WIDTH;
         let chunk = padded(&numerators[start..numerators.len().min(start + WIDTH)]);
         let quotients = Lanes::load(words(&chunk)).mul(inverse).to_reduced();

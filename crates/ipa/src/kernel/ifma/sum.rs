@@ -3,7 +3,7 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 use super::lanes::{Columns, Lanes, WIDTH};
-use super::{power_of_two, words};
+use super::{FROM_LANES, TO_LANES, words};
 use crate::field::Fq;
 use crate::group::Element;
 use crate::kernel::{Entry, Pick};
@@ -41,23 +41,25 @@ pub(super) fn sum(entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [E
         let (next, end) = (starts.next()?, end as usize);
         (next < end).then_some(Progress { task: Some(task), next, end })
     });
-    let mut lanes = [Progress { task: None, next: 0, end: 0 }; WIDTH];
-    let mut columns = [[[0; WIDTH]; 5]; 4];
+    let mut lanes = [Progress::NONE; WIDTH];
+    let mut points = Points::zero();
     loop {
-        for (lane, progress) in lanes.iter_mut().enumerate().filter(|(_, p)| p.next == p.end) {
-            if let Some(task) = progress.task {
-                states[task] = columns.map(|coordinate| coordinate.map(|column| column[lane]));
+        if lanes.iter().any(|progress| progress.task.is_some() && progress.next == progress.end) {
+            let columns = points.to_columns();
+            for (lane, progress) in lanes.iter_mut().enumerate() {
+                if let Some(task) = progress.task.take_if(|_| progress.next == progress.end) {
+                    states[task] = columns.map(|coordinate| coordinate.map(|column| column[lane]));
+                }
             }
-            *progress = waiting.next().unwrap_or(Progress { task: None, next: 0, end: 0 });
-            if let Some(task) = progress.task {
-                set_lane(&mut columns, lane, &states[task]);
-            }
+        }
+        for (lane, progress) in lanes.iter_mut().enumerate().filter(|(_, p)| p.task.is_none()) {
+            let Some(next) = waiting.next() else { break };
+            *progress = next;
+            points.set_lane(lane, next.task.map_or(&[[0; 5]; 4], |task| &states[task]));
         }
         let left = |progress: &Progress| progress.end - progress.next;
         let Some(steps) = lanes.iter().filter(|p| p.task.is_some()).map(left).min() else { break };
-        let mut points = Points::from_columns(&columns);
         run(&mut points, entries, picks, &lanes, steps);
-        columns = points.to_columns();
         for progress in lanes.iter_mut().filter(|progress| progress.task.is_some()) {
             progress.next += steps;
         }
@@ -130,14 +132,19 @@ impl Points {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn from_columns(columns: &[Columns; 4]) -> Self {
-        let [x, y, z, t] = columns;
-        Self {
-            x: Lanes::from_columns(x),
-            y: Lanes::from_columns(y),
-            z: Lanes::from_columns(z),
-            t: Lanes::from_columns(t),
-        }
+    fn zero() -> Self {
+        let zero = Lanes::splat(&[0; 4]);
+        Self { x: zero, y: zero, z: zero, t: zero }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn set_lane(&mut self, lane: usize, state: &State) {
+        let [x, y, z, t] = state;
+        self.x = self.x.with_lane(lane, x);
+        self.y = self.y.with_lane(lane, y);
+        self.z = self.z.with_lane(lane, z);
+        self.t = self.t.with_lane(lane, t);
     }
 
     #[inline]
@@ -147,20 +154,15 @@ impl Points {
     }
 }
 
-fn set_lane(columns: &mut [Columns; 4], lane: usize, state: &State) {
-    for (columns, limbs) in columns.iter_mut().zip(state) {
-        for (column, limb) in columns.iter_mut().zip(limbs) {
-            column[lane] = *limb;
-        }
-    }
+impl Progress {
+    const NONE: Self = Self { task: None, next: 0, end: 0 };
 }
 
 /// The accumulators in the lanes' form, eight at a time.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn load_states(sums: &[Element]) -> Vec<State> {
     let mut states = vec![[[0; 5]; 4]; sums.len()];
-    // From R = 2^256, times 2^264 over 2^260.
-    let factor = Lanes::splat(&power_of_two(264));
+    let factor = Lanes::splat(&TO_LANES);
     for (states, sums) in states.chunks_mut(WIDTH).zip(sums.chunks(WIDTH)) {
         for (index, coordinate) in COORDINATES.iter().enumerate() {
             let elements: [Fq; WIDTH] =
@@ -177,7 +179,7 @@ fn load_states(sums: &[Element]) -> Vec<State> {
 /// Back to the crate's form.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn store_states(states: &[State], sums: &mut [Element]) {
-    let factor = Lanes::splat(&power_of_two(256));
+    let factor = Lanes::splat(&FROM_LANES);
     for (states, sums) in states.chunks(WIDTH).zip(sums.chunks_mut(WIDTH)) {
         let coordinates: [[[u64; 4]; WIDTH]; 4] = std::array::from_fn(|index| {
             let mut columns = [[0; WIDTH]; 5];
