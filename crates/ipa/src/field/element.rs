@@ -113,6 +113,18 @@ macro_rules! prime_field {
                 }
             }
 
+            /// The Montgomery form, R = 2^256: what kernels load.
+            #[inline]
+            pub(crate) const fn montgomery(&self) -> &[u64; 4] {
+                &self.0
+            }
+
+            /// From a reduced Montgomery form, R = 2^256: what kernels store.
+            #[inline]
+            pub(crate) const fn from_montgomery(limbs: [u64; 4]) -> Self {
+                Self(limbs)
+            }
+
             const fn limbs_of(bytes: &[u8; 32]) -> [u64; 4] {
                 let mut limbs = [0; 4];
                 let mut i = 32;

@@ -79,18 +79,6 @@ impl Fq {
             if digit == 0 { shifted } else { shifted * powers[digit as usize] }
         })
     }
-
-    /// The Montgomery form, R = 2^256: what kernels load.
-    #[inline]
-    pub(crate) const fn montgomery(&self) -> &[u64; 4] {
-        &self.0
-    }
-
-    /// From a reduced Montgomery form, R = 2^256: what kernels store.
-    #[inline]
-    pub(crate) const fn from_montgomery(limbs: [u64; 4]) -> Self {
-        Self(limbs)
-    }
 }
 
 /// The Legendre symbol of `x` from `power = x^((t - 1) / 2)`.

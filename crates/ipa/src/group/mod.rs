@@ -4,6 +4,6 @@ pub(crate) mod batch;
 mod element;
 mod encoding;
 
-pub(crate) use element::Affine;
 pub use element::Element;
+pub(crate) use element::{Affine, CURVE_D};
 pub use encoding::DecodeError;

@@ -8,7 +8,7 @@
 mod ifma;
 mod portable;
 
-use crate::field::Fq;
+use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};
 
 /// Which implementation of the batch operations runs.
@@ -111,6 +111,29 @@ impl Kernel {
         }
     }
 
+    /// For every window of `len` buckets the sum of `(i + 1) * window[i]`.
+    pub(crate) fn weighted_sums(self, buckets: &[Element], len: usize) -> Vec<Element> {
+        match self.0 {
+            Kind::Portable => portable::weighted_sums(buckets, len),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.weighted_sums(buckets, len),
+        }
+    }
+
+    /// Adds `factor * vector` of all terms to `sums`.
+    ///
+    /// # Panics
+    /// If the length of `sums` is not a multiple of eight, or that of a vector differs from it.
+    pub(crate) fn add_scaled(self, sums: &mut [Fr], terms: &[(Fr, &[Fr])]) {
+        assert!(sums.len().is_multiple_of(8), "vectors have whole rows");
+        assert!(terms.iter().all(|(_, vector)| vector.len() == sums.len()), "vectors are alike");
+        match self.0 {
+            Kind::Portable => portable::add_scaled(sums, terms),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.add_scaled(sums, terms),
+        }
+    }
+
     /// Replaces every element by its inverse, and zero by zero.
     pub(crate) fn invert_many(self, elements: &mut [Fq]) {
         match self.0 {
@@ -145,7 +168,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::field::Fr;
 
     fn element() -> impl Strategy<Value = Fq> {
         let largest = Fq::ZERO - Fq::ONE;
@@ -156,6 +178,15 @@ mod tests {
             1 => Just(largest),
             // The Montgomery form of this one is the largest there is.
             1 => Just(Fq::from_montgomery(largest.to_limbs())),
+        ]
+    }
+
+    fn scalar() -> impl Strategy<Value = Fr> {
+        let largest = Fr::ZERO - Fr::ONE;
+        prop_oneof![
+            8 => any::<[u64; 4]>().prop_map(Fr::from_limbs),
+            1 => Just(Fr::ZERO),
+            1 => Just(Fr::from_montgomery(largest.to_limbs())),
         ]
     }
 
@@ -181,6 +212,27 @@ mod tests {
             kernel.invert_many(&mut ours);
             Fq::invert_many(&mut theirs);
             prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn kernels_agree_on_combinations(
+            start in proptest::collection::vec(scalar(), 16),
+            terms in proptest::collection::vec((scalar(), proptest::collection::vec(scalar(), 16)), 0..150),
+        ) {
+            let terms: Vec<(Fr, &[Fr])> = terms.iter().map(|(f, v)| (*f, &v[..])).collect();
+            let (mut ours, mut theirs) = (start.clone(), start);
+            Kernel::detect().add_scaled(&mut ours, &terms);
+            portable::add_scaled(&mut theirs, &terms);
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn kernels_agree_on_buckets(buckets in proptest::collection::vec(point(), 0..60), len in 1usize..9) {
+            let buckets = &buckets[..buckets.len() / len * len];
+            prop_assert_eq!(
+                Kernel::detect().weighted_sums(buckets, len),
+                portable::weighted_sums(buckets, len)
+            );
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! The portable kernel. Entries hold the 256-bit Montgomery form.
 
 use super::{Entry, Pick};
-use crate::field::Fq;
+use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};
 
 pub(super) fn pack(point: &Affine) -> Entry {
@@ -20,6 +20,27 @@ pub(super) fn sum(entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [E
             };
         }
         start = end as usize;
+    }
+}
+
+pub(super) fn weighted_sums(buckets: &[Element], len: usize) -> Vec<Element> {
+    let weighted_sum = |window: &[Element]| {
+        let mut running = Element::IDENTITY;
+        let mut weighted = Element::IDENTITY;
+        for bucket in window.iter().rev() {
+            running += *bucket;
+            weighted += running;
+        }
+        weighted
+    };
+    buckets.chunks_exact(len).map(weighted_sum).collect()
+}
+
+pub(super) fn add_scaled(sums: &mut [Fr], terms: &[(Fr, &[Fr])]) {
+    for (factor, vector) in terms {
+        for (sum, value) in sums.iter_mut().zip(*vector).filter(|(_, value)| !value.is_zero()) {
+            *sum += *factor * *value;
+        }
     }
 }
 

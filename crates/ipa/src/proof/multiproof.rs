@@ -14,6 +14,7 @@ use super::{ProofError, Transcript};
 use crate::crs::{Crs, VECTOR_LEN};
 use crate::field::Fr;
 use crate::group::Element;
+use crate::kernel::Kernel;
 use crate::msm::multiply_sum_with;
 
 /// Bytes of a [`Multiproof`].
@@ -87,13 +88,13 @@ impl Multiproof {
             value: opening.values[usize::from(opening.index)],
         });
         let (r, _) = begin(transcript, &told.collect::<Vec<_>>())?;
-        let groups = combine_by_index(openings, r);
+        let groups = combine_by_index(crs.kernel(), openings, r);
         let quotient_values = sum_quotients(&groups);
         let mut quotient = [crs.commit(&quotient_values)];
         Element::normalize_many(&mut quotient);
         transcript.append_element(b"D", &quotient[0]);
         let t = transcript.challenge(b"t");
-        let values = sum_at(&groups, t);
+        let values = sum_at(crs.kernel(), &groups, t);
         let mut combined = [crs.commit(&values)];
         Element::normalize_many(&mut combined);
         transcript.append_element(b"E", &combined[0]);
@@ -184,20 +185,16 @@ fn begin(
 }
 
 /// For every index that is opened, the sum of `r^i * f_i` over the openings there.
-fn combine_by_index(openings: &[ProverOpening<'_>], r: Fr) -> Vec<(u8, Values)> {
-    let mut by_index: Vec<Vec<(Fr, &Values)>> = vec![Vec::new(); VECTOR_LEN];
+fn combine_by_index(kernel: Kernel, openings: &[ProverOpening<'_>], r: Fr) -> Vec<(u8, Values)> {
+    let mut by_index: Vec<Vec<(Fr, &[Fr])>> = vec![Vec::new(); VECTOR_LEN];
     let mut power = Fr::ONE;
     for opening in openings {
         by_index[usize::from(opening.index)].push((power, opening.values));
         power *= r;
     }
-    let combine = |(index, terms): (usize, Vec<(Fr, &Values)>)| {
+    let combine = |(index, terms): (usize, Vec<(Fr, &[Fr])>)| {
         let mut sum = [Fr::ZERO; VECTOR_LEN];
-        for (power, values) in terms {
-            for (sum, value) in sum.iter_mut().zip(values).filter(|(_, value)| !value.is_zero()) {
-                *sum += power * *value;
-            }
-        }
+        kernel.add_scaled(&mut sum, &terms);
         (index as u8, sum)
     };
     by_index
@@ -210,33 +207,26 @@ fn combine_by_index(openings: &[ProverOpening<'_>], r: Fr) -> Vec<(u8, Values)> 
 
 /// g: the sum of `(f - f(index)) / (X - index)`.
 fn sum_quotients(groups: &[(u8, Values)]) -> Values {
+    let zero = || [Fr::ZERO; VECTOR_LEN];
     let add = |mut sum: Values, (index, values): &(u8, Values)| {
         let value = values[usize::from(*index)];
         Domain::shared().add_quotient(&mut sum, &values.map(|other| other - value), *index);
         sum
     };
-    sum_values(groups, add)
+    let join = |a: Values, b: Values| std::array::from_fn(|i| a[i] + b[i]);
+    groups.par_iter().with_min_len(16).fold(zero, add).reduce(zero, join)
 }
 
 /// h: the sum of `f / (t - index)`.
-fn sum_at(groups: &[(u8, Values)], t: Fr) -> Values {
+fn sum_at(kernel: Kernel, groups: &[(u8, Values)], t: Fr) -> Values {
     let inverses = inverse_distances(t);
-    let add = |mut sum: Values, (index, values): &(u8, Values)| {
-        for (sum, value) in sum.iter_mut().zip(values) {
-            *sum += inverses[usize::from(*index)] * *value;
-        }
-        sum
-    };
-    sum_values(groups, add)
-}
-
-fn sum_values(
-    groups: &[(u8, Values)],
-    add: impl Fn(Values, &(u8, Values)) -> Values + Sync + Send,
-) -> Values {
-    let zero = || [Fr::ZERO; VECTOR_LEN];
-    let join = |a: Values, b: Values| std::array::from_fn(|i| a[i] + b[i]);
-    groups.par_iter().with_min_len(16).fold(zero, add).reduce(zero, join)
+    let terms: Vec<(Fr, &[Fr])> = groups
+        .iter()
+        .map(|(index, values)| (inverses[usize::from(*index)], values.as_slice()))
+        .collect();
+    let mut sum = [Fr::ZERO; VECTOR_LEN];
+    kernel.add_scaled(&mut sum, &terms);
+    sum
 }
 
 /// `1 / (t - index)` for every index, 0 where t is the index, which no one can bring about.

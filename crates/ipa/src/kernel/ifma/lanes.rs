@@ -1,11 +1,12 @@
-//! Eight base field elements side by side, in AVX-512 registers.
+//! Eight field elements side by side, in AVX-512 registers.
 //!
 //! Invariants:
 //! - A [`Lanes`] has five limbs of 52 bits for each of its eight elements, least significant limb
 //!   first: the multiplier of the instruction set is 52 bits wide. Every limb is below 2^52.
-//! - Values are Montgomery forms with R = 2^260 = 35.3 q, reduced lazily: where a function says
-//!   `< k q`, that is what it needs or gives. A product of values below `a q` and `b q` comes out
-//!   below `(1 + a b / 35) q`.
+//! - Values are Montgomery forms with R = 2^260, reduced lazily: where a function says `< k q`, q
+//!   being the modulus, that is what it needs or gives. A product of values below `a q` and `b q`
+//!   comes out below `(1 + a b / 35) q`, since R is 35.3 times the base field's modulus and 141
+//!   times the scalar field's.
 //! - [`Sums`] hold limbs that may be negative or longer; they must pass through [`Sums::carry`],
 //!   with a value that is not negative, before they are multiplied.
 //!
@@ -13,8 +14,9 @@
 //! calling it from elsewhere unsafe.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
-use crate::field::Fq;
+use crate::field::{Fq, Fr, sub_limbs};
 
 /// Elements side by side.
 pub(super) const WIDTH: usize = 8;
@@ -25,9 +27,56 @@ const LIMB_MASK: u64 = (1 << LIMB_BITS) - 1;
 /// Limbs of a value.
 const LIMBS: usize = 5;
 
-/// `-q^-1 mod 2^52`.
-const NEGATED_INVERSE: u64 = {
-    let prime = Fq::MODULUS[0];
+/// A field that lanes can hold.
+pub(super) trait LaneField: Copy {
+    /// The modulus q.
+    const MODULUS: [u64; 4];
+    /// The modulus in limbs of 52 bits.
+    const PRIME: [u64; LIMBS];
+    /// `-q^-1 mod 2^52`.
+    const NEGATED_INVERSE: u64;
+
+    /// The Montgomery form with R = 2^256.
+    fn words(&self) -> &[u64; 4];
+
+    /// From a reduced Montgomery form with R = 2^256.
+    fn from_words(words: [u64; 4]) -> Self;
+}
+
+impl LaneField for Fq {
+    const MODULUS: [u64; 4] = Self::MODULUS;
+    const PRIME: [u64; LIMBS] = split(&Self::MODULUS);
+    const NEGATED_INVERSE: u64 = negated_inverse(Self::MODULUS[0]);
+
+    #[inline]
+    fn words(&self) -> &[u64; 4] {
+        self.montgomery()
+    }
+
+    #[inline]
+    fn from_words(words: [u64; 4]) -> Self {
+        Self::from_montgomery(words)
+    }
+}
+
+impl LaneField for Fr {
+    const MODULUS: [u64; 4] = Self::MODULUS;
+    const PRIME: [u64; LIMBS] = split(&Self::MODULUS);
+    const NEGATED_INVERSE: u64 = negated_inverse(Self::MODULUS[0]);
+
+    #[inline]
+    fn words(&self) -> &[u64; 4] {
+        self.montgomery()
+    }
+
+    #[inline]
+    fn from_words(words: [u64; 4]) -> Self {
+        Self::from_montgomery(words)
+    }
+}
+
+/// `-prime^-1 mod 2^52`, given the prime's low word.
+const fn negated_inverse(prime: u64) -> u64 {
     let mut inverse = 1u64;
     let mut round = 0;
     while round < 6 {
@@ -35,18 +84,15 @@ const NEGATED_INVERSE: u64 = {
         round += 1;
     }
     inverse.wrapping_neg() & LIMB_MASK
-};
-
-/// q in limbs of 52 bits.
-const PRIME: [u64; LIMBS] = split(&Fq::MODULUS);
+}
 
 /// Eight elements; see the invariants above.
 #[derive(Clone, Copy)]
-pub(super) struct Lanes([__m512i; LIMBS]);
+pub(super) struct Lanes<F>([__m512i; LIMBS], PhantomData<F>);
 
 /// Eight sums of elements whose carries are pending.
 #[derive(Clone, Copy)]
-pub(super) struct Sums([__m512i; LIMBS]);
+pub(super) struct Sums<F>([__m512i; LIMBS], PhantomData<F>);
 
 /// The limbs of eight elements in memory: `columns[limb][lane]`.
 pub(super) type Columns = [[u64; WIDTH]; LIMBS];
@@ -68,12 +114,12 @@ fn broadcast(limb: u64) -> __m512i {
     _mm512_set1_epi64(limb.cast_signed())
 }
 
-impl Lanes {
+impl<F: LaneField> Lanes<F> {
     /// The same number, below 2^256, in all lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn splat(words: &[u64; 4]) -> Self {
-        Self(split(words).map(|limb| broadcast(limb)))
+        Self(split(words).map(|limb| broadcast(limb)), PhantomData)
     }
 
     /// One number of four words for each lane.
@@ -82,22 +128,25 @@ impl Lanes {
     pub(super) fn load(numbers: [&[u64; 4]; WIDTH]) -> Self {
         let [a, b, c, d] = transpose(numbers);
         let mask = broadcast(LIMB_MASK);
-        Self([
-            _mm512_and_si512(a, mask),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<52>(a), _mm512_slli_epi64::<12>(b)),
-                mask,
-            ),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<40>(b), _mm512_slli_epi64::<24>(c)),
-                mask,
-            ),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<28>(c), _mm512_slli_epi64::<36>(d)),
-                mask,
-            ),
-            _mm512_srli_epi64::<16>(d),
-        ])
+        Self(
+            [
+                _mm512_and_si512(a, mask),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<52>(a), _mm512_slli_epi64::<12>(b)),
+                    mask,
+                ),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<40>(b), _mm512_slli_epi64::<24>(c)),
+                    mask,
+                ),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<28>(c), _mm512_slli_epi64::<36>(d)),
+                    mask,
+                ),
+                _mm512_srli_epi64::<16>(d),
+            ],
+            PhantomData,
+        )
     }
 
     /// 16 times one number of four words for each lane: from the Montgomery form with R = 2^256 to
@@ -107,22 +156,25 @@ impl Lanes {
     pub(super) fn load_times_16(numbers: [&[u64; 4]; WIDTH]) -> Self {
         let [a, b, c, d] = transpose(numbers);
         let mask = broadcast(LIMB_MASK);
-        Self([
-            _mm512_and_si512(_mm512_slli_epi64::<4>(a), mask),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<48>(a), _mm512_slli_epi64::<16>(b)),
-                mask,
-            ),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<36>(b), _mm512_slli_epi64::<28>(c)),
-                mask,
-            ),
-            _mm512_and_si512(
-                _mm512_or_si512(_mm512_srli_epi64::<24>(c), _mm512_slli_epi64::<40>(d)),
-                mask,
-            ),
-            _mm512_srli_epi64::<12>(d),
-        ])
+        Self(
+            [
+                _mm512_and_si512(_mm512_slli_epi64::<4>(a), mask),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<48>(a), _mm512_slli_epi64::<16>(b)),
+                    mask,
+                ),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<36>(b), _mm512_slli_epi64::<28>(c)),
+                    mask,
+                ),
+                _mm512_and_si512(
+                    _mm512_or_si512(_mm512_srli_epi64::<24>(c), _mm512_slli_epi64::<40>(d)),
+                    mask,
+                ),
+                _mm512_srli_epi64::<12>(d),
+            ],
+            PhantomData,
+        )
     }
 
     /// The limbs, in memory.
@@ -146,16 +198,19 @@ impl Lanes {
             // SAFETY: the column has the 64 bytes that are read; no alignment is asked for.
             *limb = unsafe { _mm512_loadu_si512(column.as_ptr().cast()) };
         }
-        Self(limbs)
+        Self(limbs, PhantomData)
     }
 
     /// These lanes, and other limbs in one of them.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn with_lane(&self, lane: usize, limbs: &[u64; LIMBS]) -> Self {
-        Self(std::array::from_fn(|j| {
-            _mm512_mask_set1_epi64(self.0[j], 1 << lane, limbs[j].cast_signed())
-        }))
+        Self(
+            std::array::from_fn(|j| {
+                _mm512_mask_set1_epi64(self.0[j], 1 << lane, limbs[j].cast_signed())
+            }),
+            PhantomData,
+        )
     }
 
     /// The number of each lane, of values `< 2 q`, reduced.
@@ -163,7 +218,7 @@ impl Lanes {
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn to_reduced(self) -> [[u64; 4]; WIDTH] {
         let columns = self.to_columns();
-        std::array::from_fn(|lane| reduced(columns.map(|column| column[lane])))
+        std::array::from_fn(|lane| reduced::<F>(columns.map(|column| column[lane])))
     }
 
     /// The Montgomery product: `< (1 + a b / 35) q` of values `< a q` and `< b q`.
@@ -172,8 +227,8 @@ impl Lanes {
     pub(super) fn mul(&self, other: &Self) -> Self {
         let zero = _mm512_setzero_si512();
         let mask = broadcast(LIMB_MASK);
-        let negated_inverse = broadcast(NEGATED_INVERSE);
-        let prime = PRIME.map(|limb| broadcast(limb));
+        let negated_inverse = broadcast(F::NEGATED_INVERSE);
+        let prime = F::PRIME.map(|limb| broadcast(limb));
         let a = &self.0;
         let mut t = [zero; LIMBS];
         for &b in &other.0 {
@@ -203,68 +258,75 @@ impl Lanes {
             carry = _mm512_srli_epi64::<LIMB_BITS>(sum);
         }
         t[LIMBS - 1] = _mm512_add_epi64(t[LIMBS - 1], carry);
-        Self(t)
+        Self(t, PhantomData)
     }
 
     /// These lanes, and those of `other` where the bit of the lane is set.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn blend(&self, lanes: u8, other: &Self) -> Self {
-        Self(std::array::from_fn(|j| _mm512_mask_blend_epi64(lanes, self.0[j], other.0[j])))
+        Self(
+            std::array::from_fn(|j| _mm512_mask_blend_epi64(lanes, self.0[j], other.0[j])),
+            PhantomData,
+        )
     }
 
     /// Begins a sum with these terms alone.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn pending(&self) -> Sums {
-        Sums(self.0)
+    pub(super) fn pending(&self) -> Sums<F> {
+        Sums(self.0, PhantomData)
     }
 
     /// Begins a sum.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn plus(&self, other: &Self) -> Sums {
-        Sums(self.0).plus(other)
+    pub(super) fn plus(&self, other: &Self) -> Sums<F> {
+        Sums(self.0, PhantomData).plus(other)
     }
 
     /// Begins a difference.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn minus(&self, other: &Self) -> Sums {
-        Sums(self.0).minus(other)
+    pub(super) fn minus(&self, other: &Self) -> Sums<F> {
+        Sums(self.0, PhantomData).minus(other)
     }
 }
 
-impl Sums {
+impl<F: LaneField> Sums<F> {
     /// `self + other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn plus(&self, other: &Lanes) -> Self {
-        Self(std::array::from_fn(|j| _mm512_add_epi64(self.0[j], other.0[j])))
+    pub(super) fn plus(&self, other: &Lanes<F>) -> Self {
+        Self(std::array::from_fn(|j| _mm512_add_epi64(self.0[j], other.0[j])), PhantomData)
     }
 
     /// `self - other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn minus(&self, other: &Lanes) -> Self {
-        Self(std::array::from_fn(|j| _mm512_sub_epi64(self.0[j], other.0[j])))
+    pub(super) fn minus(&self, other: &Lanes<F>) -> Self {
+        Self(std::array::from_fn(|j| _mm512_sub_epi64(self.0[j], other.0[j])), PhantomData)
     }
 
     /// `self + other`, or `self - other` where the bit of the lane is set.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn plus_or_minus(&self, lanes: u8, other: &Lanes) -> Self {
-        Self(std::array::from_fn(|j| {
-            let sum = _mm512_add_epi64(self.0[j], other.0[j]);
-            _mm512_mask_sub_epi64(sum, lanes, self.0[j], other.0[j])
-        }))
+    pub(super) fn plus_or_minus(&self, lanes: u8, other: &Lanes<F>) -> Self {
+        Self(
+            std::array::from_fn(|j| {
+                let sum = _mm512_add_epi64(self.0[j], other.0[j]);
+                _mm512_mask_sub_epi64(sum, lanes, self.0[j], other.0[j])
+            }),
+            PhantomData,
+        )
     }
 
     /// `self + 4 * other`, or `self - 4 * other` where the bit of the lane is set.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn plus_or_minus_4(&self, lanes: u8, other: &Lanes) -> Self {
-        let times_4 = Lanes(std::array::from_fn(|j| _mm512_slli_epi64::<2>(other.0[j])));
+    pub(super) fn plus_or_minus_4(&self, lanes: u8, other: &Lanes<F>) -> Self {
+        let times_4 =
+            Lanes(std::array::from_fn(|j| _mm512_slli_epi64::<2>(other.0[j])), PhantomData);
         self.plus_or_minus(lanes, &times_4)
     }
 
@@ -272,13 +334,16 @@ impl Sums {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn plus_primes<const K: u64>(&self) -> Self {
-        Self(std::array::from_fn(|j| _mm512_add_epi64(self.0[j], broadcast(PRIME[j] * K))))
+        Self(
+            std::array::from_fn(|j| _mm512_add_epi64(self.0[j], broadcast(F::PRIME[j] * K))),
+            PhantomData,
+        )
     }
 
     /// The value in limbs below 2^52. It is not negative and `< 35 q`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn carry(&self) -> Lanes {
+    pub(super) fn carry(&self) -> Lanes<F> {
         let mask = broadcast(LIMB_MASK);
         let mut limbs = self.0;
         let mut carry = _mm512_setzero_si512();
@@ -288,7 +353,7 @@ impl Sums {
             carry = _mm512_srai_epi64::<LIMB_BITS>(sum);
         }
         limbs[LIMBS - 1] = _mm512_add_epi64(limbs[LIMBS - 1], carry);
-        Lanes(limbs)
+        Lanes(limbs, PhantomData)
     }
 }
 
@@ -319,15 +384,13 @@ fn transpose(numbers: [&[u64; 4]; WIDTH]) -> [__m512i; 4] {
 }
 
 /// The reduced number of limbs whose value is below 2q.
-fn reduced(limbs: [u64; LIMBS]) -> [u64; 4] {
+fn reduced<F: LaneField>(limbs: [u64; LIMBS]) -> [u64; 4] {
     let words = [
         limbs[0] | limbs[1] << 52,
         limbs[1] >> 12 | limbs[2] << 40,
         limbs[2] >> 24 | limbs[3] << 28,
         limbs[3] >> 36 | limbs[4] << 16,
     ];
-    match crate::field::sub_limbs(&words, &Fq::MODULUS) {
-        (reduced, 0) => reduced,
-        _ => words,
-    }
+    let (reduced, borrow) = sub_limbs(&words, &F::MODULUS);
+    if borrow == 0 { reduced } else { words }
 }

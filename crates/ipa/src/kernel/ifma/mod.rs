@@ -3,13 +3,16 @@
 //! Entries hold Montgomery forms with R = 2^260, reduced and packed into four words. Field elements
 //! come and go in the crate's own form, with R = 2^256.
 
+mod buckets;
+mod combine;
 mod lanes;
+mod points;
 mod sum;
 
 use lanes::{Lanes, WIDTH};
 
 use super::{Entry, Pick};
-use crate::field::Fq;
+use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};
 
 /// Tasks that run side by side.
@@ -28,6 +31,16 @@ impl Ifma {
     pub(super) fn sum(self, entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
         unsafe { sum::sum(entries, picks, ends, sums) }
+    }
+
+    pub(super) fn weighted_sums(self, buckets: &[Element], len: usize) -> Vec<Element> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { buckets::weighted_sums(buckets, len) }
+    }
+
+    pub(super) fn add_scaled(self, sums: &mut [Fr], terms: &[(Fr, &[Fr])]) {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { combine::add_scaled(sums, terms) }
     }
 
     pub(super) fn pow_many(self, elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
@@ -88,7 +101,7 @@ const fn power_of_two(exponent: u32) -> [u64; 4] {
 /// Four bits of the exponent at a time.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn pow(elements: &[Fq; WIDTH], exponent: &[u64; 4]) -> [Fq; WIDTH] {
-    let base = Lanes::load_times_16(words(elements));
+    let base = Lanes::<Fq>::load_times_16(words(elements));
     let mut powers = [Lanes::splat(&ONE); 16];
     for i in 1..16 {
         powers[i] = powers[i - 1].mul(&base);
@@ -113,7 +126,7 @@ fn pow(elements: &[Fq; WIDTH], exponent: &[u64; 4]) -> [Fq; WIDTH] {
 /// `SCALE` is the power of two that the prefix products carry along and pass on to each result:
 /// `finish` gets `2^SCALE` times the inverses of eight elements, and which eight.
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn invert_rows<const SCALE: u32>(elements: &[Fq], mut finish: impl FnMut(usize, &Lanes)) {
+fn invert_rows<const SCALE: u32>(elements: &[Fq], mut finish: impl FnMut(usize, &Lanes<Fq>)) {
     let one = Lanes::splat(&ONE);
     let rows = elements.len().div_ceil(WIDTH);
     let mut products = Vec::with_capacity(rows);
