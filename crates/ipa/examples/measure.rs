@@ -62,9 +62,9 @@ fn fields(kernel: Kernel, draws: &mut Draws) {
 
 fn deltas(crs: &Crs, draws: &mut Draws) {
     for (name, targets, first, count) in [
-        ("delta of 129 bits, 2 a target", 4096u32, 5, 2u8),
-        ("delta of 253 bits, 1 a target", 4096, 5, 1),
-        ("delta of 253 bits on the first points", 4096, 0, 1),
+        ("delta of 129 bits, 2 a target", 512u32, 5, 2u8),
+        ("delta of 253 bits, 1 a target", 512, 5, 1),
+        ("delta of 253 bits on the first points", 512, 0, 1),
         ("delta of 129 bits, 20 targets", 20, 5, 2),
     ] {
         let batch: Vec<Delta> = (0..targets)
@@ -82,7 +82,7 @@ fn deltas(crs: &Crs, draws: &mut Draws) {
             })
             .collect();
         let mut accumulators = vec![Element::generator(); targets as usize];
-        let time = best(20, || crs.add_deltas(&mut accumulators, &batch));
+        let time = best(100, || crs.add_deltas(&mut accumulators, &batch));
         report(name, time, batch.len());
     }
 }
@@ -95,18 +95,18 @@ fn maps(crs: &Crs, draws: &mut Draws) {
         let time = best(20, || Element::map_to_field_many(&elements[..count]));
         report(&format!("map_to_field, batch of {count}"), time, count);
     }
-    let time = best(20, || Element::normalize_and_map_many(&mut elements.clone()));
+    let time = best(50, || Element::normalize_and_map_many(&mut elements.clone()));
     report("normalise and map_to_field, batch of 4096", time, 4096);
     let encodings = Element::compress_many(&elements);
     for count in [1, 17, 4096] {
-        let time = best(5, || Element::from_compressed_many(&encodings[..count]));
+        let time = best(20, || Element::from_compressed_many(&encodings[..count]));
         report(&format!("decode untrusted, batch of {count}"), time, count);
     }
     let full: Vec<Fr> = (0..256).map(|_| draws.scalar()).collect();
-    report("commit to 256 scalars", best(20, || crs.commit(&full)), 1);
+    report("commit to 256 scalars", best(50, || crs.commit(&full)), 1);
     for count in [17, 256, 1024] {
         let scalars: Vec<Fr> = (0..count).map(|_| draws.scalar()).collect();
-        let time = best(5, || multiply_sum(&elements[..count], &scalars));
+        let time = best(30, || multiply_sum(&elements[..count], &scalars));
         report(&format!("sum of {count} products, any points"), time, 1);
     }
 }
@@ -134,13 +134,13 @@ fn proofs(crs: &Crs, count: usize, draws: &mut Draws) {
         })
         .collect();
     let prove = || Multiproof::prove(crs, &mut Transcript::new(b"vt"), &known).expect("openings");
-    report(&format!("prove {count} openings"), best(10, prove), 1);
+    report(&format!("prove {count} openings"), best(30, prove), 1);
     let bytes = prove().to_bytes();
     let verify = || {
         let proof = Multiproof::from_bytes(&bytes).expect("a proof");
         proof.verify(crs, &mut Transcript::new(b"vt"), &told).expect("holds");
     };
-    report(&format!("decode proof and verify {count} openings"), best(10, verify), 1);
+    report(&format!("decode proof and verify {count} openings"), best(50, verify), 1);
 }
 
 /// The shortest of some rounds.

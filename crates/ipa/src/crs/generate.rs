@@ -4,18 +4,20 @@ use sha2::{Digest, Sha256};
 
 use super::VECTOR_LEN;
 use crate::field::Fq;
-use crate::group::Element;
+use crate::group::{Element, decompress};
 
 const SEED: &[u8] = b"eth_verkle_oct_2021";
 
-/// The points of the vector, then that of inner products, all normalised.
+/// The points of the vector, all normalised, then that of inner products.
 pub(super) fn points() -> Vec<Element> {
     let mut points = Vec::with_capacity(VECTOR_LEN + 1);
-    let mut counter = 0u64;
+    let mut next = 0;
     while points.len() < VECTOR_LEN {
-        let x = hash_to_coordinate(counter);
-        points.extend(Element::from_compressed(&x.to_be_bytes()));
-        counter += 1;
+        // About a quarter of all x belong to an element.
+        let count = 4 * (VECTOR_LEN - points.len()) as u64;
+        let xs: Vec<Fq> = (next..next + count).map(hash_to_coordinate).collect();
+        points.extend(decompress(&xs).flatten().take(VECTOR_LEN - points.len()));
+        next += count;
     }
     points.push(Element::generator());
     points

@@ -21,6 +21,10 @@ const TWO_ADICITY: usize = 32;
 pub(crate) const ROOT_EXPONENT: [u64; 4] =
     [0x7fff2dff7fffffff, 0x04d0ec02a9ded201, 0x94cebea4199cec04, 0x39f6d3a9];
 
+/// `2^31`: with p that power of x, `(p^2 x)^(2^31)` is `x^((q - 1) / 2)`, which is the Legendre
+/// symbol.
+pub(crate) const SYMBOL_EXPONENT: [u64; 4] = [1 << (TWO_ADICITY - 1), 0, 0, 0];
+
 /// Bits of a discrete logarithm found with one look-up.
 const CHUNK_BITS: usize = 8;
 const CHUNKS: usize = TWO_ADICITY / CHUNK_BITS;
@@ -52,7 +56,11 @@ impl Fq {
 
     /// The Legendre symbol: 0 of zero, 1 of a non-zero square, -1 otherwise.
     pub fn legendre(&self) -> i32 {
-        legendre_from_power(*self, self.root_power())
+        if self.is_zero() {
+            return 0;
+        }
+        let symbol = (self.root_power().square() * *self).pow(&SYMBOL_EXPONENT);
+        if symbol == Self::ONE { 1 } else { -1 }
     }
 
     /// A square root, or `None` where there is none. Which of the two it is is not specified.
@@ -79,18 +87,6 @@ impl Fq {
             if digit == 0 { shifted } else { shifted * powers[digit as usize] }
         })
     }
-}
-
-/// The Legendre symbol of `x` from `power = x^((t - 1) / 2)`.
-pub(crate) fn legendre_from_power(x: Fq, power: Fq) -> i32 {
-    if x.is_zero() {
-        return 0;
-    }
-    let mut symbol = power.square() * x;
-    for _ in 1..TWO_ADICITY {
-        symbol = symbol.square();
-    }
-    if symbol == Fq::ONE { 1 } else { -1 }
 }
 
 /// Tables of the square root (Tonelli and Shanks, with the discrete logarithm in the group of

@@ -8,6 +8,6 @@ mod montgomery;
 
 pub use element::NotCanonical;
 pub use fq::Fq;
-pub(crate) use fq::{ROOT_EXPONENT, SquareRoots, legendre_from_power};
+pub(crate) use fq::{ROOT_EXPONENT, SYMBOL_EXPONENT, SquareRoots};
 pub use fr::Fr;
 pub(crate) use montgomery::sub_limbs;

@@ -1,7 +1,7 @@
 //! Bytes of group elements.
 
 use super::element::{Affine, CURVE_D, Element};
-use crate::field::{Fq, ROOT_EXPONENT, SquareRoots};
+use crate::field::{Fq, ROOT_EXPONENT, SYMBOL_EXPONENT, SquareRoots};
 use crate::kernel::Kernel;
 
 /// Why bytes are not a group element.
@@ -34,9 +34,8 @@ impl Element {
     /// # Errors
     /// If x is not canonical, no curve point has it, or the point is outside the group.
     pub fn from_compressed(bytes: &[u8; 32]) -> Result<Self, DecodeError> {
-        let mut element = [Self::IDENTITY];
-        decompress(&[Fq::from_be_bytes(bytes)?], &mut element).map_err(|(_, error)| error)?;
-        Ok(element[0])
+        let x = Fq::from_be_bytes(bytes)?;
+        decompress(&[x]).next().unwrap_or(Err(DecodeError::NotOnCurve))
     }
 
     /// Decodes many 32-byte forms for one inversion and square roots side by side.
@@ -48,9 +47,8 @@ impl Element {
         for (index, bytes) in encodings.iter().enumerate() {
             xs.push(Fq::from_be_bytes(bytes).map_err(|error| (index, error.into()))?);
         }
-        let mut elements = vec![Self::IDENTITY; xs.len()];
-        decompress(&xs, &mut elements)?;
-        Ok(elements)
+        let located = |(index, result): (usize, Result<_, _>)| result.map_err(|e| (index, e));
+        decompress(&xs).enumerate().map(located).collect()
     }
 
     /// Decodes the 64-byte form (x, then y, big-endian) of *trusted* origin: bytes this program
@@ -68,7 +66,7 @@ impl Element {
             Fq::from_be_bytes(&bytes)
         };
         let point = Affine { x: coordinate(&bytes[..32])?, y: coordinate(&bytes[32..])? };
-        if point.is_on_curve() { Ok(point.into()) } else { Err(DecodeError::NotOnCurve) }
+        point.is_on_curve().then(|| point.into()).ok_or(DecodeError::NotOnCurve)
     }
 
     /// The 32-byte form. Costs an inversion unless the element is normalised
@@ -97,12 +95,14 @@ impl Element {
     }
 }
 
-/// Finds the element of each canonical x.
-fn decompress(xs: &[Fq], elements: &mut [Element]) -> Result<(), (usize, DecodeError)> {
+/// The element of each x, if there is one.
+pub(crate) fn decompress(
+    xs: &[Fq],
+) -> impl Iterator<Item = Result<Element, DecodeError>> + use<'_> {
     // y^2 = u / v with u = 1 - a x^2 and v = 1 - d x^2; neither is ever zero, as a and d are not
     // squares. The point is in the group when u is a square.
     let mut us = Vec::with_capacity(xs.len());
-    let mut ratios = Vec::with_capacity(xs.len());
+    let mut ratios = Vec::with_capacity(2 * xs.len());
     for x in xs {
         let xx = x.square();
         us.push(Fq::ONE + xx.double().double() + xx);
@@ -113,18 +113,21 @@ fn decompress(xs: &[Fq], elements: &mut [Element]) -> Result<(), (usize, DecodeE
         *ratio *= *u;
     }
     let kernel = Kernel::detect();
-    let ratio_powers = kernel.pow_many(&ratios, &ROOT_EXPONENT);
-    let u_powers = kernel.pow_many(&us, &ROOT_EXPONENT);
-    let roots = SquareRoots::shared();
-    for (i, element) in elements.iter_mut().enumerate() {
-        let Some(y) = roots.root_from_power(ratios[i], ratio_powers[i]) else {
-            return Err((i, DecodeError::NotOnCurve));
-        };
-        if crate::field::legendre_from_power(us[i], u_powers[i]) != 1 {
-            return Err((i, DecodeError::NotInSubgroup));
+    let mut bases = ratios;
+    bases.extend_from_slice(&us);
+    let mut powers = kernel.pow_many(&bases, &ROOT_EXPONENT);
+    let u_powers = powers.split_off(xs.len());
+    let symbols: Vec<Fq> = u_powers.iter().zip(&us).map(|(p, u)| p.square() * *u).collect();
+    let symbols = kernel.pow_many(&symbols, &SYMBOL_EXPONENT);
+    let found = xs.iter().copied().zip(bases).zip(powers).zip(symbols);
+    found.map(|(((x, ratio), power), symbol)| {
+        let root = SquareRoots::shared().root_from_power(ratio, power);
+        let y = root.ok_or(DecodeError::NotOnCurve)?;
+        if symbol != Fq::ONE {
+            return Err(DecodeError::NotInSubgroup);
         }
-        let y = if y.is_largest() { y } else { -y };
-        *element = if xs[i].is_zero() { Element::IDENTITY } else { Affine { x: xs[i], y }.into() };
-    }
-    Ok(())
+        // A zero x stands for the neutral element, whichever y it came with.
+        let y = if y.is_largest() != x.is_zero() { y } else { -y };
+        Ok(Affine { x, y }.into())
+    })
 }

@@ -7,3 +7,4 @@ mod encoding;
 pub use element::Element;
 pub(crate) use element::{Affine, CURVE_D};
 pub use encoding::DecodeError;
+pub(crate) use encoding::decompress;

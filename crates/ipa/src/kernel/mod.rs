@@ -7,6 +7,7 @@
 #[expect(unsafe_code, reason = "vector instructions: loads, stores and calls after detection")]
 mod ifma;
 mod portable;
+mod prefetch;
 
 use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};

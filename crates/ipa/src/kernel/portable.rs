@@ -1,8 +1,12 @@
 //! The portable kernel. Entries hold the 256-bit Montgomery form.
 
+use super::prefetch::prefetch;
 use super::{Entry, Pick};
 use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};
+
+/// How many picks ahead entries are asked for.
+const PREFETCH_PICKS: usize = 4;
 
 pub(super) fn pack(point: &Affine) -> Entry {
     Entry([*point.x.montgomery(), *point.y.montgomery(), *point.dxy().montgomery()])
@@ -11,7 +15,10 @@ pub(super) fn pack(point: &Affine) -> Entry {
 pub(super) fn sum(entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
     let mut start = 0;
     for (sum, &end) in sums.iter_mut().zip(ends) {
-        for pick in &picks[start..end as usize] {
+        for (index, pick) in picks.iter().enumerate().take(end as usize).skip(start) {
+            if let Some(ahead) = picks.get(index + PREFETCH_PICKS) {
+                prefetch(&entries[ahead.index()]);
+            }
             let [x, y, dxy] = entries[pick.index()].0.map(Fq::from_montgomery);
             *sum = if pick.is_negated() {
                 sum.add_prepared(-x, y, -dxy)

@@ -46,6 +46,10 @@ impl Ifma {
     pub(super) fn pow_many(self, elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
         let mut powers = Vec::with_capacity(elements.len().next_multiple_of(WIDTH));
         for chunk in elements.chunks(WIDTH) {
+            if let [alone] = chunk {
+                powers.push(alone.pow(exponent));
+                continue;
+            }
             // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
             powers.extend(unsafe { pow(&padded(chunk), exponent) });
         }

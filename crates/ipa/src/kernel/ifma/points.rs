@@ -120,7 +120,7 @@ impl Points {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn to_columns(&self) -> [Columns; 4] {
+    pub(super) fn to_columns(self) -> [Columns; 4] {
         [self.x.to_columns(), self.y.to_columns(), self.z.to_columns(), self.t.to_columns()]
     }
 }

@@ -1,10 +1,9 @@
 //! Sums of entries, one sum in each lane at a time.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
 use super::lanes::WIDTH;
 use super::points::{Points, State, load_states, store_states};
 use crate::group::Element;
+use crate::kernel::prefetch::prefetch;
 use crate::kernel::{Entry, Pick};
 
 /// How many steps ahead entries are asked for: a step takes about as long as a read from memory.
@@ -77,16 +76,6 @@ fn run(
         let negated =
             (0..WIDTH).fold(0, |set, lane| set | u8::from(current[lane].is_negated()) << lane);
         points.add_entries(current.map(|pick| &entries[pick.index()]), negated);
-    }
-}
-
-#[inline]
-fn prefetch(entry: &Entry) {
-    let pointer: *const i8 = std::ptr::from_ref(entry).cast();
-    // SAFETY: a prefetch reads nothing and cannot fault; both addresses are within the entry.
-    unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(pointer);
-        _mm_prefetch::<_MM_HINT_T0>(pointer.add(64));
     }
 }
 
