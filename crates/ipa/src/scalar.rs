@@ -22,8 +22,7 @@ impl SignedScalar {
     /// If the difference is 2^253 or more in magnitude. Integers below 2^253 and canonical scalars
     /// ([`Fr::to_limbs`]) never differ by that much.
     pub fn between(old: [u64; 4], new: [u64; 4]) -> Self {
-        let (difference, borrow) = sub_limbs(&new, &old);
-        let negative = borrow == 1;
+        let (difference, negative) = sub_limbs(&new, &old);
         let magnitude = if negative { sub_limbs(&old, &new).0 } else { difference };
         assert!(magnitude[3] < 1 << (SCALAR_BITS - 192), "scalar is longer than 253 bits");
         Self { magnitude, negative }

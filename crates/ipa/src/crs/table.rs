@@ -7,8 +7,7 @@
 use rayon::prelude::*;
 
 use super::TableOptions;
-use crate::field::Fq;
-use crate::group::{Affine, Element, batch::to_affine_many};
+use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Entry, Kernel, Pick};
 use crate::scalar::{SignedScalar, last_digit_max, window_count};
 
@@ -82,23 +81,5 @@ fn fill_row(point: Element, window_bits: usize, out: &mut [Entry], kernel: Kerne
         let doubled = (0..window_bits).fold(starts[position - 1], |point, _| point.double());
         starts.push(doubled);
     }
-    let starts = to_affine_many(&starts, kernel);
-    let mut multiples = Vec::with_capacity(1 << (window_bits - 1));
-    for (window, start) in out.chunks_mut(1 << (window_bits - 1)).zip(starts) {
-        multiples.clear();
-        fill_multiples(&start, window.len(), &mut multiples);
-        for (entry, multiple) in window.iter_mut().zip(to_affine_many(&multiples, kernel)) {
-            *entry = kernel.pack(&multiple);
-        }
-    }
-}
-
-/// The multiples 1 to `count` of a point.
-fn fill_multiples(point: &Affine, count: usize, multiples: &mut Vec<Element>) {
-    let dxy: Fq = point.dxy();
-    let mut multiple = Element::from(*point);
-    for _ in 0..count {
-        multiples.push(multiple);
-        multiple = multiple.add_prepared(point.x, point.y, dxy);
-    }
+    kernel.fill_windows(&to_affine_many(&starts, kernel), 1 << (window_bits - 1), out);
 }

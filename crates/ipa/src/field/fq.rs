@@ -51,7 +51,7 @@ impl Fq {
     pub fn is_largest(&self) -> bool {
         let limbs = self.to_limbs();
         let negated = super::montgomery::sub_limbs(&PRIME.prime, &limbs).0;
-        super::montgomery::sub_limbs(&negated, &limbs).1 == 1 && !self.is_zero()
+        super::montgomery::sub_limbs(&negated, &limbs).1 && !self.is_zero()
     }
 
     /// The Legendre symbol: 0 of zero, 1 of a non-zero square, -1 otherwise.

@@ -56,7 +56,7 @@ impl Modulus {
     /// `a + b`.
     #[inline(always)]
     pub(crate) const fn add(&self, a: &[u64; 4], b: &[u64; 4]) -> [u64; 4] {
-        let (r0, c) = carrying_add(a[0], b[0], 0);
+        let (r0, c) = carrying_add(a[0], b[0], false);
         let (r1, c) = carrying_add(a[1], b[1], c);
         let (r2, c) = carrying_add(a[2], b[2], c);
         let (r3, _) = carrying_add(a[3], b[3], c);
@@ -67,9 +67,9 @@ impl Modulus {
     #[inline(always)]
     pub(crate) const fn sub(&self, a: &[u64; 4], b: &[u64; 4]) -> [u64; 4] {
         let (difference, borrow) = sub_limbs(a, b);
-        let mask = 0u64.wrapping_sub(borrow);
+        let mask = if borrow { u64::MAX } else { 0 };
         let p = &self.prime;
-        let (r0, c) = carrying_add(difference[0], p[0] & mask, 0);
+        let (r0, c) = carrying_add(difference[0], p[0] & mask, false);
         let (r1, c) = carrying_add(difference[1], p[1] & mask, c);
         let (r2, c) = carrying_add(difference[2], p[2] & mask, c);
         let (r3, _) = carrying_add(difference[3], p[3] & mask, c);
@@ -102,13 +102,7 @@ impl Modulus {
     #[inline(always)]
     const fn reduce_once(&self, a: &[u64; 4]) -> [u64; 4] {
         let (reduced, borrow) = sub_limbs(a, &self.prime);
-        let keep = 0u64.wrapping_sub(borrow);
-        [
-            (a[0] & keep) | (reduced[0] & !keep),
-            (a[1] & keep) | (reduced[1] & !keep),
-            (a[2] & keep) | (reduced[2] & !keep),
-            (a[3] & keep) | (reduced[3] & !keep),
-        ]
+        if borrow { *a } else { reduced }
     }
 
     /// An integer below 2^256, which need not be reduced, in Montgomery form.
@@ -130,14 +124,14 @@ impl Modulus {
 
     /// Whether an integer is below the prime.
     pub(crate) const fn contains(&self, integer: &[u64; 4]) -> bool {
-        sub_limbs(integer, &self.prime).1 == 1
+        sub_limbs(integer, &self.prime).1
     }
 }
 
 /// `a - b` modulo 2^256, and the borrow.
 #[inline(always)]
-pub(crate) const fn sub_limbs(a: &[u64; 4], b: &[u64; 4]) -> ([u64; 4], u64) {
-    let (r0, c) = borrowing_sub(a[0], b[0], 0);
+pub(crate) const fn sub_limbs(a: &[u64; 4], b: &[u64; 4]) -> ([u64; 4], bool) {
+    let (r0, c) = borrowing_sub(a[0], b[0], false);
     let (r1, c) = borrowing_sub(a[1], b[1], c);
     let (r2, c) = borrowing_sub(a[2], b[2], c);
     let (r3, c) = borrowing_sub(a[3], b[3], c);
@@ -145,15 +139,17 @@ pub(crate) const fn sub_limbs(a: &[u64; 4], b: &[u64; 4]) -> ([u64; 4], u64) {
 }
 
 #[inline(always)]
-const fn carrying_add(a: u64, b: u64, carry: u64) -> (u64, u64) {
-    let sum = a as u128 + b as u128 + carry as u128;
-    (sum as u64, (sum >> 64) as u64)
+const fn carrying_add(a: u64, b: u64, carry: bool) -> (u64, bool) {
+    let (sum, first) = a.overflowing_add(b);
+    let (sum, second) = sum.overflowing_add(carry as u64);
+    (sum, first | second)
 }
 
 #[inline(always)]
-const fn borrowing_sub(a: u64, b: u64, borrow: u64) -> (u64, u64) {
-    let difference = (a as u128).wrapping_sub(b as u128 + borrow as u128);
-    (difference as u64, ((difference >> 64) as u64) & 1)
+const fn borrowing_sub(a: u64, b: u64, borrow: bool) -> (u64, bool) {
+    let (difference, first) = a.overflowing_sub(b);
+    let (difference, second) = difference.overflowing_sub(borrow as u64);
+    (difference, first | second)
 }
 
 /// The low and the high limb of `a * b + c + d`, which cannot overflow two limbs.

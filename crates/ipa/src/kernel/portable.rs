@@ -1,9 +1,9 @@
 //! The portable kernel. Entries hold the 256-bit Montgomery form.
 
 use super::prefetch::prefetch;
-use super::{Entry, Pick};
+use super::{Entry, Kernel, Pick};
 use crate::field::{Fq, Fr};
-use crate::group::{Affine, Element};
+use crate::group::{Affine, Element, batch::to_affine_many};
 
 /// How many picks ahead entries are asked for.
 const PREFETCH_PICKS: usize = 4;
@@ -27,6 +27,23 @@ pub(super) fn sum(entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [E
             };
         }
         start = end as usize;
+    }
+}
+
+pub(super) fn fill_windows(starts: &[Affine], len: usize, out: &mut [Entry]) {
+    let mut multiples = Vec::with_capacity(len);
+    for (window, start) in out.chunks_mut(len).zip(starts) {
+        let dxy = start.dxy();
+        let mut multiple = Element::from(*start);
+        multiples.clear();
+        for _ in 0..window.len() {
+            multiples.push(multiple);
+            multiple = multiple.add_prepared(start.x, start.y, dxy);
+        }
+        let affine = to_affine_many(&multiples, Kernel::PORTABLE);
+        for (entry, multiple) in window.iter_mut().zip(&affine) {
+            *entry = pack(multiple);
+        }
     }
 }
 

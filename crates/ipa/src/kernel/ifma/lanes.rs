@@ -392,5 +392,5 @@ fn reduced<F: LaneField>(limbs: [u64; LIMBS]) -> [u64; 4] {
         limbs[3] >> 36 | limbs[4] << 16,
     ];
     let (reduced, borrow) = sub_limbs(&words, &F::MODULUS);
-    if borrow == 0 { reduced } else { words }
+    if borrow { words } else { reduced }
 }

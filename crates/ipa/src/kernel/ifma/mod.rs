@@ -8,6 +8,7 @@ mod combine;
 mod lanes;
 mod points;
 mod sum;
+mod windows;
 
 use lanes::{Lanes, WIDTH};
 
@@ -31,6 +32,11 @@ impl Ifma {
     pub(super) fn sum(self, entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
         unsafe { sum::sum(entries, picks, ends, sums) }
+    }
+
+    pub(super) fn fill_windows(self, starts: &[Affine], len: usize, out: &mut [Entry]) {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { windows::fill_windows(starts, len, out) }
     }
 
     pub(super) fn weighted_sums(self, buckets: &[Element], len: usize) -> Vec<Element> {
@@ -147,19 +153,23 @@ fn invert_rows<const SCALE: u32>(elements: &[Fq], mut finish: impl FnMut(usize, 
     // Loaded elements are < 16 q, so products are < 1.91 q and what is finished is < 1.91 q;
     // `inverse` begins < 16 q and stays < 8.3 q.
     //
-    // The chains end in 2^SCALE times a product; what is wanted is 2^260 over the product. Loading
-    // brings in 2^4, and the elements' own form 2^256.
-    let mut ends = product.to_reduced().map(Fq::from_limbs);
-    Fq::invert_many(&mut ends);
-    let scale = Fq::from_limbs(const { power_of_two(SCALE) });
-    let ends = ends.map(|end| end * scale);
-    let mut inverse = Lanes::load_times_16(words(&ends));
+    let mut inverse = invert_ends::<SCALE>(product);
     let none = Lanes::splat(&[0; 4]);
     for row in (0..rows).rev() {
         let (element, zeros) = load(row);
         finish(row, &inverse.mul(&products[row]).blend(zeros, &none));
         inverse = inverse.mul(&element);
     }
+}
+
+/// The inverses, in the lanes' form and `< 16 q`, of eight products that carry along `2^SCALE`.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn invert_ends<const SCALE: u32>(products: Lanes<Fq>) -> Lanes<Fq> {
+    // `2^SCALE` is divided out; the elements' own form brings in 2^256 and loading 2^4.
+    let mut ends = products.to_reduced().map(Fq::from_limbs);
+    Fq::invert_many(&mut ends);
+    let scale = Fq::from_limbs(const { power_of_two(SCALE) });
+    Lanes::load_times_16(words(&ends.map(|end| end * scale)))
 }
 
 #[target_feature(enable = "avx512f,avx512ifma")]

@@ -101,6 +101,22 @@ impl Points {
         std::array::from_fn(|lane| Element { x: x[lane], y: y[lane], z: z[lane], t: t[lane] })
     }
 
+    pub(super) const fn z(&self) -> &Lanes<Fq> {
+        &self.z
+    }
+
+    /// The points as entries, given `1 / z < 17 q`.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn to_entries(self, inverse_z: &Lanes<Fq>) -> [Entry; WIDTH] {
+        // 3 q times 17 q is < 2.5 q; a product with 1 brings that below 2 q.
+        let one = Lanes::splat(&ONE);
+        let x = self.x.mul(inverse_z).mul(&one);
+        let y = self.y.mul(inverse_z).mul(&one);
+        let dxy = x.mul(&y).mul(&Lanes::splat(&CURVE_D_LANES));
+        let [x, y, dxy] = [x, y, dxy].map(|lanes| lanes.to_reduced());
+        std::array::from_fn(|lane| Entry([x[lane], y[lane], dxy[lane]]))
+    }
+
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn zero() -> Self {
