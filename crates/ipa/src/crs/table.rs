@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::TableOptions;
 use crate::group::{Element, batch::to_affine_many};
-use crate::kernel::{Entry, Kernel, Pick};
+use crate::kernel::{Entry, Kernel, Pick, zero_entries};
 use crate::scalar::{SignedScalar, last_digit_max, window_count};
 
 /// The table of all basis points.
@@ -42,7 +42,7 @@ impl Table {
             rows.push(Row { first: total, window_bits });
             total += Row::len(window_bits);
         }
-        let mut entries = vec![Entry::ZERO; total];
+        let mut entries = zero_entries(total);
         let mut work = Vec::with_capacity(basis.len());
         let mut rest = entries.as_mut_slice();
         for (point, row) in basis.iter().zip(&rows) {

@@ -3,11 +3,14 @@
 //! A kernel is a set of batch operations. All kernels agree on every result; they differ in speed
 //! and in the form in which [`Entry`] keeps its coordinates.
 
+mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector instructions: loads, stores and calls after detection")]
 mod ifma;
 mod portable;
 mod prefetch;
+
+pub(crate) use huge_pages::zero_entries;
 
 use crate::field::{Fq, Fr};
 use crate::group::{Affine, Element};
