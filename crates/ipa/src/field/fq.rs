@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::element::prime_field;
+use super::montgomery::sub_limbs;
 
 prime_field!(
     /// A coordinate: an element of the base field of Bandersnatch, which is the scalar field of
@@ -49,9 +50,13 @@ impl Fq {
 
     /// Whether this is above (q - 1) / 2, that is, lexicographically larger than its negation.
     pub fn is_largest(&self) -> bool {
-        let limbs = self.to_limbs();
-        let negated = super::montgomery::sub_limbs(&PRIME.prime, &limbs).0;
-        super::montgomery::sub_limbs(&negated, &limbs).1 && !self.is_zero()
+        Self::is_integer_largest(&self.to_limbs())
+    }
+
+    /// Whether a reduced integer is above (q - 1) / 2.
+    pub(crate) fn is_integer_largest(limbs: &[u64; 4]) -> bool {
+        let negated = sub_limbs(&PRIME.prime, limbs).0;
+        sub_limbs(&negated, limbs).1
     }
 
     /// The Legendre symbol: 0 of zero, 1 of a non-zero square, -1 otherwise.

@@ -9,11 +9,7 @@ impl Element {
     ///
     /// Afterwards the encoders cost no inversion, and equal elements have equal coordinates.
     pub fn normalize_many(elements: &mut [Self]) {
-        let mut inverses: Vec<Fq> = elements.iter().map(|element| element.z).collect();
-        Kernel::detect().invert_many(&mut inverses);
-        for (element, inverse) in elements.iter_mut().zip(inverses) {
-            *element = element.to_affine(inverse).normalized().into();
-        }
+        Kernel::detect().normalize(elements);
     }
 
     /// The 32-byte form of each element, for one inversion.
@@ -32,25 +28,13 @@ impl Element {
 
     /// [`Self::map_to_field`] of each element, for one inversion.
     pub fn map_to_field_many(elements: &[Self]) -> Vec<Fr> {
-        let (xs, ys): (Vec<Fq>, Vec<Fq>) = elements.iter().map(|e| (e.x, e.y)).unzip();
-        let ratios = Kernel::detect().ratios(&xs, &ys);
-        ratios.into_iter().map(Fr::from_base_integer).collect()
+        Kernel::detect().ratios(elements).into_iter().map(Fr::from_base_integer).collect()
     }
 
     /// [`Self::normalize_many`] and [`Self::map_to_field_many`] together, for one inversion: what a
     /// tree wants of a level of new commitments, points to store and scalars for the parents.
     pub fn normalize_and_map_many(elements: &mut [Self]) -> Vec<Fr> {
-        let mut inverses: Vec<Fq> = elements.iter().map(|element| element.y * element.z).collect();
-        Kernel::detect().invert_many(&mut inverses);
-        elements
-            .iter_mut()
-            .zip(inverses)
-            .map(|(element, inverse)| {
-                let ratio = element.x * inverse * element.z;
-                *element = element.to_affine(inverse * element.y).normalized().into();
-                Fr::from_base_integer(ratio.to_limbs())
-            })
-            .collect()
+        Kernel::detect().normalize(elements).into_iter().map(Fr::from_base_integer).collect()
     }
 }
 

@@ -72,9 +72,20 @@ pub(super) fn pow_many(elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
     elements.iter().map(|element| element.pow(exponent)).collect()
 }
 
-pub(super) fn ratios(numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
-    let mut inverses = denominators.to_vec();
+pub(super) fn ratios(elements: &[Element]) -> Vec<[u64; 4]> {
+    let mut inverses: Vec<Fq> = elements.iter().map(|element| element.y).collect();
     Fq::invert_many(&mut inverses);
-    let product = |(x, inverse): (&Fq, Fq)| (*x * inverse).to_limbs();
-    numerators.iter().zip(inverses).map(product).collect()
+    let ratio = |(element, inverse): (&Element, Fq)| (element.x * inverse).to_limbs();
+    elements.iter().zip(inverses).map(ratio).collect()
+}
+
+pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {
+    let mut inverses: Vec<Fq> = elements.iter().map(|element| element.y * element.z).collect();
+    Fq::invert_many(&mut inverses);
+    let normalize = |(element, inverse): (&mut Element, Fq)| {
+        let ratio = element.x * inverse * element.z;
+        *element = element.to_affine(inverse * element.y).normalized().into();
+        ratio.to_limbs()
+    };
+    elements.iter_mut().zip(inverses).map(normalize).collect()
 }

@@ -3,6 +3,7 @@
 //! Entries hold Montgomery forms with R = 2^260, reduced and packed into four words. Field elements
 //! come and go in the crate's own form, with R = 2^256.
 
+mod affine;
 mod buckets;
 mod combine;
 mod lanes;
@@ -68,9 +69,14 @@ impl Ifma {
         unsafe { invert(elements) }
     }
 
-    pub(super) fn ratios(self, numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
+    pub(super) fn ratios(self, elements: &[Element]) -> Vec<[u64; 4]> {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
-        unsafe { ratios(numerators, denominators) }
+        unsafe { affine::ratios(elements) }
+    }
+
+    pub(super) fn normalize(self, elements: &mut [Element]) -> Vec<[u64; 4]> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { affine::normalize(elements) }
     }
 }
 
@@ -133,33 +139,36 @@ fn pow(elements: &[Fq; WIDTH], exponent: &[u64; 4]) -> [Fq; WIDTH] {
 
 /// One chain of products in each lane; their ends are inverted together.
 ///
-/// `SCALE` is the power of two that the prefix products carry along and pass on to each result:
-/// `finish` gets `2^SCALE` times the inverses of eight elements, and which eight.
+/// `load` gives eight elements `< 16 q` and not zero. `SCALE` is the power of two that the prefix
+/// products carry along and pass on to each result: `finish` gets `2^SCALE` times the inverses of
+/// eight elements, `< 1.91 q`, and which eight.
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn invert_rows<const SCALE: u32>(elements: &[Fq], mut finish: impl FnMut(usize, &Lanes<Fq>)) {
-    let one = Lanes::splat(&ONE);
-    let rows = elements.len().div_ceil(WIDTH);
+fn invert_rows<const SCALE: u32>(
+    rows: usize,
+    load: impl Fn(usize) -> Lanes<Fq>,
+    mut finish: impl FnMut(usize, &Lanes<Fq>),
+) {
     let mut products = Vec::with_capacity(rows);
     let mut product = Lanes::splat(&const { power_of_two(SCALE) });
-    let load = |row: usize| {
-        let chunk = padded(&elements[row * WIDTH..elements.len().min((row + 1) * WIDTH)]);
-        let zeros = (0..WIDTH).fold(0, |set, lane| set | u8::from(chunk[lane].is_zero()) << lane);
-        (Lanes::load_times_16(words(&chunk)).blend(zeros, &one), zeros)
-    };
     for row in 0..rows {
         products.push(product);
-        product = product.mul(&load(row).0);
+        product = product.mul(&load(row));
     }
-    // Loaded elements are < 16 q, so products are < 1.91 q and what is finished is < 1.91 q;
-    // `inverse` begins < 16 q and stays < 8.3 q.
-    //
+    // Begins < 16 q and stays < 8.3 q.
     let mut inverse = invert_ends::<SCALE>(product);
-    let none = Lanes::splat(&[0; 4]);
     for row in (0..rows).rev() {
-        let (element, zeros) = load(row);
-        finish(row, &inverse.mul(&products[row]).blend(zeros, &none));
-        inverse = inverse.mul(&element);
+        finish(row, &inverse.mul(&products[row]));
+        inverse = inverse.mul(&load(row));
     }
+}
+
+/// Eight elements from `row * 8` on, ones in place of those that are missing or zero, and the set
+/// of the lanes where that is so.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn load_invertible(elements: &[Fq], row: usize) -> (Lanes<Fq>, u8) {
+    let chunk = padded(&elements[row * WIDTH..elements.len().min((row + 1) * WIDTH)]);
+    let zeros = (0..WIDTH).fold(0, |set, lane| set | u8::from(chunk[lane].is_zero()) << lane);
+    (Lanes::load_times_16(words(&chunk)).blend(zeros, &Lanes::splat(&ONE)), zeros)
 }
 
 /// The inverses, in the lanes' form and `< 16 q`, of eight products that carry along `2^SCALE`.
@@ -175,25 +184,13 @@ fn invert_ends<const SCALE: u32>(products: Lanes<Fq>) -> Lanes<Fq> {
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn invert(elements: &mut [Fq]) {
     let mut inverses = vec![Fq::ZERO; elements.len()];
-    invert_rows::<256>(elements, |row, lanes| {
+    let none = Lanes::splat(&[0; 4]);
+    let load = |row: usize| load_invertible(elements, row).0;
+    invert_rows::<256>(elements.len().div_ceil(WIDTH), load, |row, lanes| {
+        let lanes = lanes.blend(load_invertible(elements, row).1, &none);
         for (out, inverse) in inverses[row * WIDTH..].iter_mut().zip(lanes.to_reduced()) {
             *out = Fq::from_montgomery(inverse);
         }
     });
     elements.copy_from_slice(&inverses);
-}
-
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn ratios(numerators: &[Fq], denominators: &[Fq]) -> Vec<[u64; 4]> {
-    let mut ratios = vec![[0; 4]; numerators.len()];
-    // 2^4 times the inverse, times 2^256 times the numerator, over R.
-    invert_rows::<4>(denominators, |row, inverse| {
-        let start = row * WIDTH;
-        let chunk = padded(&numerators[start..numerators.len().min(start + WIDTH)]);
-        let quotients = Lanes::load(words(&chunk)).mul(inverse).to_reduced();
-        for (out, quotient) in ratios[start..].iter_mut().zip(quotients) {
-            *out = quotient;
-        }
-    });
-    ratios
 }
