@@ -24,6 +24,8 @@ fn main() {
         if detected != Kernel::PORTABLE {
             measure(detected);
         }
+        println!("\nbatches, kernel {}", detected.name());
+        batches(&mut Draws(0xba7c4));
     });
 }
 
@@ -40,7 +42,7 @@ fn measure(kernel: Kernel) {
     report("points without a table", bare, 1);
 
     deltas(&crs, &mut draws);
-    maps(&crs, &mut draws);
+    commitments(&crs, &mut draws);
     for count in [1, 1000] {
         proofs(&crs, count, &mut draws);
     }
@@ -87,7 +89,13 @@ fn deltas(crs: &Crs, draws: &mut Draws) {
     }
 }
 
-fn maps(crs: &Crs, draws: &mut Draws) {
+fn commitments(crs: &Crs, draws: &mut Draws) {
+    let full: Vec<Fr> = (0..256).map(|_| draws.scalar()).collect();
+    report("commit to 256 scalars", best(50, || crs.commit(&full)), 1);
+}
+
+fn batches(draws: &mut Draws) {
+    let crs = Crs::new();
     let vectors: Vec<[(u8, Fr); 1]> = (0..4096).map(|i| [(i as u8, draws.scalar())]).collect();
     let vectors: Vec<&[(u8, Fr)]> = vectors.iter().map(|vector| &vector[..]).collect();
     let elements = crs.commit_sparse_many(&vectors);
@@ -102,8 +110,6 @@ fn maps(crs: &Crs, draws: &mut Draws) {
         let time = best(20, || Element::from_compressed_many(&encodings[..count]));
         report(&format!("decode untrusted, batch of {count}"), time, count);
     }
-    let full: Vec<Fr> = (0..256).map(|_| draws.scalar()).collect();
-    report("commit to 256 scalars", best(50, || crs.commit(&full)), 1);
     for count in [17, 256, 1024] {
         let scalars: Vec<Fr> = (0..count).map(|_| draws.scalar()).collect();
         let time = best(30, || multiply_sum(&elements[..count], &scalars));
@@ -143,13 +149,17 @@ fn proofs(crs: &Crs, count: usize, draws: &mut Draws) {
     report(&format!("decode proof and verify {count} openings"), best(50, verify), 1);
 }
 
-/// The shortest of some rounds.
+/// The shortest of some rounds, each long enough for the clock.
 fn best<T>(rounds: usize, mut work: impl FnMut() -> T) -> Duration {
-    let round = || {
+    let mut run = |times: u32| {
         let start = now();
-        std::hint::black_box(work());
-        now() - start
+        for _ in 0..times {
+            std::hint::black_box(work());
+        }
+        (now() - start) / times
     };
+    let times = Duration::from_micros(100).div_duration_f64(run(1).max(Duration::from_nanos(1)));
+    let round = || run((times as u32).max(1));
     std::iter::repeat_with(round).take(rounds).min().unwrap_or_default()
 }
 

@@ -90,7 +90,8 @@ impl Element {
         if self.z == Fq::ONE {
             return Affine { x: self.x, y: self.y }.normalized();
         }
-        let Some(inverse) = self.z.invert() else { unreachable!("Z of a group element is zero") };
+        // Z is never zero; of trusted bytes that were not in the group, say nothing rather than panic.
+        let inverse = self.z.invert().unwrap_or_default();
         self.to_affine(inverse).normalized()
     }
 }

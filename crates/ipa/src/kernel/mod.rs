@@ -148,6 +148,31 @@ impl Kernel {
         }
     }
 
+    /// For every group (index, values), the shares `(values[i] - values[index]) * inverses[i - index]`
+    /// are added to `sums[i]`, and their products with `weights[i]` to the group's result. The place
+    /// of difference 0 in `inverses` is that of the last index.
+    ///
+    /// # Panics
+    /// If the length of `sums` is not a multiple of eight from 8 to 256, other lengths do not follow
+    /// from it, or an index is not below it.
+    pub(crate) fn add_quotients(
+        self,
+        sums: &mut [Fr],
+        groups: &[(u8, &[Fr])],
+        inverses: &[Fr],
+        weights: &[Fr],
+    ) -> Vec<Fr> {
+        let len = sums.len();
+        assert!(len.is_multiple_of(8) && (8..=256).contains(&len), "vectors have whole rows");
+        assert!(weights.len() == len && inverses.len() == 2 * len - 1, "tables fit the vectors");
+        assert!(groups.iter().all(|(_, values)| values.len() == len), "vectors are alike");
+        match self.0 {
+            Kind::Portable => portable::add_quotients(sums, groups, inverses, weights),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.add_quotients(sums, groups, inverses, weights),
+        }
+    }
+
     /// Replaces every element by its inverse, and zero by zero.
     pub(crate) fn invert_many(self, elements: &mut [Fq]) {
         match self.0 {
@@ -274,6 +299,22 @@ mod tests {
             Kernel::detect().sum(&ours, &picks, &ends, &mut sums[0]);
             Kernel::PORTABLE.sum(&theirs, &picks, &ends, &mut sums[1]);
             prop_assert_eq!(&sums[0], &sums[1]);
+        }
+
+        #[test]
+        fn kernels_agree_on_quotients(
+            start in proptest::collection::vec(scalar(), 16),
+            groups in proptest::collection::vec((0u8..16, proptest::collection::vec(scalar(), 16)), 0..150),
+            inverses in proptest::collection::vec(scalar(), 31),
+            weights in proptest::collection::vec(scalar(), 16),
+        ) {
+            let groups: Vec<(u8, &[Fr])> = groups.iter().map(|(i, v)| (*i, &v[..])).collect();
+            let (mut ours, mut theirs) = (start.clone(), start);
+            prop_assert_eq!(
+                Kernel::detect().add_quotients(&mut ours, &groups, &inverses, &weights),
+                portable::add_quotients(&mut theirs, &groups, &inverses, &weights)
+            );
+            prop_assert_eq!(ours, theirs);
         }
 
         #[test]

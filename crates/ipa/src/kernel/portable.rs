@@ -68,6 +68,26 @@ pub(super) fn add_scaled(sums: &mut [Fr], terms: &[(Fr, &[Fr])]) {
     }
 }
 
+pub(super) fn add_quotients(
+    sums: &mut [Fr],
+    groups: &[(u8, &[Fr])],
+    inverses: &[Fr],
+    weights: &[Fr],
+) -> Vec<Fr> {
+    let last = sums.len() - 1;
+    let mut add = |&(index, values): &(u8, &[Fr])| {
+        let index = usize::from(index);
+        let mut dot = Fr::ZERO;
+        for (i, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
+            let share = (*value - values[index]) * inverses[last + i - index];
+            *sum += share;
+            dot += share * weights[i];
+        }
+        dot
+    };
+    groups.iter().map(&mut add).collect()
+}
+
 pub(super) fn pow_many(elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
     elements.iter().map(|element| element.pow(exponent)).collect()
 }

@@ -7,14 +7,15 @@ use std::sync::LazyLock;
 
 use crate::crs::VECTOR_LEN;
 use crate::field::Fr;
+use crate::kernel::Kernel;
 
 /// A polynomial of degree below 256 by its values on the domain.
 pub(super) type Values = [Fr; VECTOR_LEN];
 
 /// What depends on the domain alone.
 pub(super) struct Domain {
-    /// `1 / i`, and 0 at 0.
-    inverses: Values,
+    /// `1 / i` for i from -255 to 255, and 0 at 0.
+    inverses: [Fr; 2 * VECTOR_LEN - 1],
     /// `A'(i)`.
     derivatives: Values,
     /// `1 / A'(i)`.
@@ -29,7 +30,8 @@ impl Domain {
     }
 
     fn new() -> Self {
-        let mut inverses = index_values();
+        let last = Fr::from(VECTOR_LEN as u64 - 1);
+        let mut inverses = std::array::from_fn(|i| Fr::from(i as u64) - last);
         Fr::invert_many(&mut inverses);
         // A'(i) = i! (255 - i)! (-1)^(255 - i)
         let mut factorials = [Fr::ONE; VECTOR_LEN];
@@ -63,20 +65,17 @@ impl Domain {
         weights
     }
 
-    /// Adds `f / (X - index)` to a quotient, f being zero at the index.
-    pub(super) fn add_quotient(&self, quotient: &mut Values, f: &Values, index: u8) {
-        let index = usize::from(index);
-        let mut at_index = Fr::ZERO;
-        for (i, value) in f.iter().enumerate().filter(|(i, _)| *i != index) {
-            let share = if i > index {
-                *value * self.inverses[i - index]
-            } else {
-                -(*value * self.inverses[index - i])
-            };
-            quotient[i] += share;
-            at_index += share * self.inverse_derivatives[i];
+    /// The sum over groups (index, f) of `(f - f(index)) / (X - index)`.
+    pub(super) fn sum_quotients(&self, kernel: Kernel, groups: &[(u8, &[Fr])]) -> Values {
+        let mut sum = [Fr::ZERO; VECTOR_LEN];
+        let shares =
+            kernel.add_quotients(&mut sum, groups, &self.inverses, &self.inverse_derivatives);
+        // At its own index a quotient has the value that makes its degree fit.
+        for ((index, _), share) in groups.iter().zip(shares) {
+            let index = usize::from(*index);
+            sum[index] -= share * self.derivatives[index];
         }
-        quotient[index] -= at_index * self.derivatives[index];
+        sum
     }
 }
 
@@ -110,13 +109,14 @@ mod tests {
 
     #[test]
     fn quotients_divide() {
+        let values = index_values().map(polynomial);
         for index in [0, 1, 100, 255] {
             let root = Fr::from(u64::from(index));
-            let values = index_values().map(|x| polynomial(x) - polynomial(root));
-            let mut quotient = [Fr::ZERO; VECTOR_LEN];
-            Domain::shared().add_quotient(&mut quotient, &values, index);
-            // (f(X) - f(z)) / (X - z) = 3 (X + z) + 5
-            let expected = index_values().map(|x| Fr::from(3) * (x + root) + Fr::from(5));
+            let groups = [(index, values.as_slice()), (index, values.as_slice())];
+            let quotient = Domain::shared().sum_quotients(Kernel::detect(), &groups);
+            // Twice (f(X) - f(z)) / (X - z) = 3 (X + z) + 5.
+            let expected =
+                index_values().map(|x| (Fr::from(3) * (x + root) + Fr::from(5)).double());
             assert_eq!(quotient, expected);
         }
     }

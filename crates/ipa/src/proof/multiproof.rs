@@ -89,7 +89,7 @@ impl Multiproof {
         });
         let (r, _) = begin(transcript, &told.collect::<Vec<_>>())?;
         let groups = combine_by_index(crs.kernel(), openings, r);
-        let quotient_values = sum_quotients(&groups);
+        let quotient_values = sum_quotients(crs.kernel(), &groups);
         let mut quotient = [crs.commit(&quotient_values)];
         Element::normalize_many(&mut quotient);
         transcript.append_element(b"D", &quotient[0]);
@@ -206,15 +206,13 @@ fn combine_by_index(kernel: Kernel, openings: &[ProverOpening<'_>], r: Fr) -> Ve
 }
 
 /// g: the sum of `(f - f(index)) / (X - index)`.
-fn sum_quotients(groups: &[(u8, Values)]) -> Values {
-    let zero = || [Fr::ZERO; VECTOR_LEN];
-    let add = |mut sum: Values, (index, values): &(u8, Values)| {
-        let value = values[usize::from(*index)];
-        Domain::shared().add_quotient(&mut sum, &values.map(|other| other - value), *index);
-        sum
-    };
-    let join = |a: Values, b: Values| std::array::from_fn(|i| a[i] + b[i]);
-    groups.par_iter().with_min_len(16).fold(zero, add).reduce(zero, join)
+fn sum_quotients(kernel: Kernel, groups: &[(u8, Values)]) -> Values {
+    let groups: Vec<(u8, &[Fr])> =
+        groups.iter().map(|(index, values)| (*index, values.as_slice())).collect();
+    groups
+        .par_chunks(32)
+        .map(|groups| Domain::shared().sum_quotients(kernel, groups))
+        .reduce(|| [Fr::ZERO; VECTOR_LEN], |a, b| std::array::from_fn(|i| a[i] + b[i]))
 }
 
 /// h: the sum of `f / (t - index)`.

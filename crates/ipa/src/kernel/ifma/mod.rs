@@ -50,6 +50,17 @@ impl Ifma {
         unsafe { combine::add_scaled(sums, terms) }
     }
 
+    pub(super) fn add_quotients(
+        self,
+        sums: &mut [Fr],
+        groups: &[(u8, &[Fr])],
+        inverses: &[Fr],
+        weights: &[Fr],
+    ) -> Vec<Fr> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { combine::add_quotients(sums, groups, inverses, weights) }
+    }
+
     pub(super) fn pow_many(self, elements: &[Fq], exponent: &[u64; 4]) -> Vec<Fq> {
         let mut powers = Vec::with_capacity(elements.len().next_multiple_of(WIDTH));
         for chunk in elements.chunks(WIDTH) {
