@@ -1,10 +1,17 @@
-//! Sums of products over arbitrary points (Pippenger's bucket method).
+//! Sums of products over arbitrary points: of few points with small multiples of each (Straus), of
+//! many with buckets of equal digits (Pippenger).
 
 use crate::field::Fr;
-use crate::group::{Element, batch::to_affine_many};
+use crate::group::{Affine, Element, batch::to_affine_many};
 use crate::kernel::{Entry, Kernel, Pick};
 use crate::scalar::{SignedScalar, window_count};
 use crate::sums::Sums;
+
+/// Points up to which their multiples cost less than buckets.
+const MULTIPLES_POINTS_MAX: usize = 64;
+
+/// Bits of a digit where multiples are used.
+const MULTIPLES_BITS: usize = 4;
 
 /// The sum of `scalars[i] * points[i]`.
 ///
@@ -18,17 +25,51 @@ pub fn multiply_sum(points: &[Element], scalars: &[Fr]) -> Element {
 
 pub(crate) fn multiply_sum_with(kernel: Kernel, points: &[Element], scalars: &[Fr]) -> Element {
     assert_eq!(points.len(), scalars.len(), "one scalar per point");
-    let entries: Vec<Entry> =
-        to_affine_many(points, kernel).iter().map(|point| kernel.pack(point)).collect();
+    let points = to_affine_many(points, kernel);
     let scalars: Vec<SignedScalar> = scalars.iter().map(|&scalar| scalar.into()).collect();
-    let bits = window_bits(points.len());
-    let buckets = sort_into_buckets(&scalars, bits);
-    let mut sums = vec![Element::IDENTITY; window_count(bits) << (bits - 1)];
-    buckets.add_to(kernel, &entries, &mut sums);
-    let windows = kernel.weighted_sums(&sums, 1 << (bits - 1));
+    let (bits, windows) = if points.len() <= MULTIPLES_POINTS_MAX {
+        (MULTIPLES_BITS, sum_multiples(kernel, &points, &scalars))
+    } else {
+        let bits = window_bits(points.len());
+        (bits, sum_buckets(kernel, &points, &scalars, bits))
+    };
     windows.into_iter().rev().fold(Element::IDENTITY, |total, window| {
         (0..bits).fold(total, |total, _| total.double()) + window
     })
+}
+
+/// The sum of each window, from small multiples of every point.
+fn sum_multiples(kernel: Kernel, points: &[Affine], scalars: &[SignedScalar]) -> Vec<Element> {
+    let multiples = 1 << (MULTIPLES_BITS - 1);
+    let mut entries = vec![Entry::ZERO; points.len() * multiples];
+    kernel.fill_windows(points, multiples, &mut entries);
+    let mut digits = vec![Vec::with_capacity(points.len()); window_count(MULTIPLES_BITS)];
+    for (index, scalar) in scalars.iter().enumerate() {
+        scalar.for_each_digit(MULTIPLES_BITS, |position, digit, negative| {
+            digits[position].push(Pick::new(index * multiples + digit - 1, negative));
+        });
+    }
+    let mut windows = Sums::default();
+    for picks in &digits {
+        windows.picks.extend_from_slice(picks);
+        windows.finish_sum();
+    }
+    let mut sums = vec![Element::IDENTITY; digits.len()];
+    windows.add_to(kernel, &entries, &mut sums);
+    sums
+}
+
+/// The sum of each window, from sums of the points that have the same digit there.
+fn sum_buckets(
+    kernel: Kernel,
+    points: &[Affine],
+    scalars: &[SignedScalar],
+    bits: usize,
+) -> Vec<Element> {
+    let entries: Vec<Entry> = points.iter().map(|point| kernel.pack(point)).collect();
+    let mut sums = vec![Element::IDENTITY; window_count(bits) << (bits - 1)];
+    sort_into_buckets(scalars, bits).add_to(kernel, &entries, &mut sums);
+    kernel.weighted_sums(&sums, 1 << (bits - 1))
 }
 
 /// The window that costs least: every window adds each point once, and each bucket twice with a

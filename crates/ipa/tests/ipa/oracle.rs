@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn sums_of_products(terms in proptest::collection::vec((integer(), integer()), 0..70)) {
+    fn sums_of_products(terms in proptest::collection::vec((integer(), integer()), 0..140)) {
         let (points, factors): (Vec<_>, Vec<_>) =
             terms.iter().map(|&(p, k)| (point(p), scalar(k))).unzip();
         let (ours, theirs): (Vec<_>, Vec<_>) = points.into_iter().unzip();
