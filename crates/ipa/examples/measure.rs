@@ -4,8 +4,9 @@
 //! cargo run --release -p spinney-ipa --example measure [THREADS]
 //! ```
 //!
-//! Every figure is the best of several rounds. THREADS defaults to 1. With one thread it is CPU time
-//! (on Unix), so that other work on the machine disturbs little; with more it is wall-clock time.
+//! Every figure is the best of several rounds. THREADS defaults to 1. With one thread it is CPU
+//! time (on Unix), so that other work on the machine disturbs little; with more it is wall-clock
+//! time.
 
 use std::time::Duration;
 

@@ -113,18 +113,6 @@ macro_rules! prime_field {
                 }
             }
 
-            /// The Montgomery form, R = 2^256: what kernels load.
-            #[inline]
-            pub(crate) const fn montgomery(&self) -> &[u64; 4] {
-                &self.0
-            }
-
-            /// From a reduced Montgomery form, R = 2^256: what kernels store.
-            #[inline]
-            pub(crate) const fn from_montgomery(limbs: [u64; 4]) -> Self {
-                Self(limbs)
-            }
-
             const fn limbs_of(bytes: &[u8; 32]) -> [u64; 4] {
                 let mut limbs = [0; 4];
                 let mut i = 32;
@@ -145,7 +133,8 @@ macro_rules! prime_field {
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let [a, b, c, d] = self.to_limbs();
-                write!(f, concat!(stringify!($name), "(0x{:016x}{:016x}{:016x}{:016x})"), d, c, b, a)
+                f.write_str(stringify!($name))?;
+                write!(f, "(0x{d:016x}{c:016x}{b:016x}{a:016x})")
             }
         }
 

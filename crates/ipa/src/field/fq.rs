@@ -78,6 +78,18 @@ impl Fq {
         self.pow(&ROOT_EXPONENT)
     }
 
+    /// The Montgomery form, R = 2^256: what kernels load.
+    #[inline]
+    pub(crate) const fn montgomery(&self) -> &[u64; 4] {
+        &self.0
+    }
+
+    /// From a reduced Montgomery form, R = 2^256: what kernels store.
+    #[inline]
+    pub(crate) const fn from_montgomery(limbs: [u64; 4]) -> Self {
+        Self(limbs)
+    }
+
     /// `self` to an integer power, limbs least significant first; four bits at a time.
     pub(crate) fn pow(&self, exponent: &[u64; 4]) -> Self {
         let mut powers = [Self::ONE; 16];

@@ -19,3 +19,19 @@ impl Fr {
         Self::from_limbs(limbs)
     }
 }
+
+/// Only vector kernels look inside.
+#[cfg(any(test, target_arch = "x86_64"))]
+impl Fr {
+    /// The Montgomery form, R = 2^256: what kernels load.
+    #[inline]
+    pub(crate) const fn montgomery(&self) -> &[u64; 4] {
+        &self.0
+    }
+
+    /// From a reduced Montgomery form, R = 2^256: what kernels store.
+    #[inline]
+    pub(crate) const fn from_montgomery(limbs: [u64; 4]) -> Self {
+        Self(limbs)
+    }
+}

@@ -4,8 +4,8 @@
 //! A pair (f, g) starts as (prime, a). A division step halves g, first making it even by adding f
 //! or by swapping the two. Which steps are taken depends on the low bits alone, so 62 of them are
 //! gathered into a 2x2 matrix of machine words before it is applied to the long numbers. The pair
-//! (d, e) follows along modulo the prime, with `a * d = f` and `a * e = g`; when g reaches zero f is
-//! the gcd, 1 or -1, and d the inverse up to that sign.
+//! (d, e) follows along modulo the prime, with `a * d = f` and `a * e = g`; when g reaches zero, f
+//! is the gcd, 1 or -1, and d the inverse up to that sign.
 
 /// Bits in a limb of a long number here; the two bits left over hold signs and carries.
 const LIMB_BITS: u32 = 62;

@@ -22,7 +22,7 @@ impl Element {
     /// The scalar a parent commits to in place of this commitment: the integer x/y modulo the order
     /// of the group; 0 of the neutral element (EIP-6800 `group_to_scalar_field`).
     pub fn map_to_field(&self) -> Fr {
-        // y is never zero; of trusted bytes that were not in the group, say nothing rather than panic.
+        // y is not zero in the group. Trusted bytes outside of it must not bring about a panic.
         let inverse = self.y.invert().unwrap_or_default();
         Fr::from_base_integer((self.x * inverse).to_limbs())
     }

@@ -90,7 +90,7 @@ impl Element {
         if self.z == Fq::ONE {
             return Affine { x: self.x, y: self.y }.normalized();
         }
-        // Z is never zero; of trusted bytes that were not in the group, say nothing rather than panic.
+        // Z is not zero in the group. Trusted bytes outside of it must not bring about a panic.
         let inverse = self.z.invert().unwrap_or_default();
         self.to_affine(inverse).normalized()
     }

@@ -1,10 +1,10 @@
 //! Banderwagon: the prime-order group of EIP-6800.
 
 pub(crate) mod batch;
-mod element;
+pub(crate) mod element;
 mod encoding;
 
+pub(crate) use element::Affine;
 pub use element::Element;
-pub(crate) use element::{Affine, CURVE_D};
 pub use encoding::DecodeError;
 pub(crate) use encoding::decompress;

@@ -8,19 +8,17 @@ use spinney_ipa::{Crs, Delta, Element, Fr, Kernel, SignedScalar, TableOptions};
 use crate::vectors::{bytes, drawn_polynomial, hex, list, load, scalar, text};
 
 /// A small table, built once for the whole test program.
-pub(crate) static SMALL: LazyLock<Crs> = LazyLock::new(|| {
-    Crs::with_table(&TableOptions {
-        window_bits: 4,
-        wide_window_bits: 6,
-        wide_points: 3,
-        ..TableOptions::default()
-    })
-});
+pub(crate) static SMALL: LazyLock<Crs> = LazyLock::new(|| small(Kernel::detect()));
 
 /// The ways of computing that all must agree.
-pub(crate) fn all() -> [&'static Crs; 2] {
+pub(crate) fn all() -> [&'static Crs; 3] {
     static BARE: LazyLock<Crs> = LazyLock::new(Crs::new);
-    [&BARE, &SMALL]
+    static PORTABLE: LazyLock<Crs> = LazyLock::new(|| small(Kernel::PORTABLE));
+    [&BARE, &SMALL, &PORTABLE]
+}
+
+fn small(kernel: Kernel) -> Crs {
+    Crs::with_table(&TableOptions { window_bits: 4, wide_window_bits: 6, wide_points: 3, kernel })
 }
 
 #[test]

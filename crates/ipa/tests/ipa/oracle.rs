@@ -66,7 +66,8 @@ proptest! {
         prop_assert!(same_base(a * b, their_a * their_b));
         prop_assert!(same_base(-a, -their_a));
         prop_assert!(same_base(a.square(), their_a.square()));
-        prop_assert_eq!(a.invert().map(|i| i.to_limbs()), their_a.inverse().map(|i| i.into_bigint().0));
+        let their_inverse = their_a.inverse().map(|inverse| inverse.into_bigint().0);
+        prop_assert_eq!(a.invert().map(|inverse| inverse.to_limbs()), their_inverse);
         prop_assert_eq!(a.legendre() == -1, their_a.legendre().is_qnr());
         prop_assert_eq!(a.legendre() == 1, their_a.legendre().is_qr());
         match a.sqrt() {
@@ -86,7 +87,8 @@ proptest! {
         prop_assert!(same_scalar(a - b, their_a - their_b));
         prop_assert!(same_scalar(a * b, their_a * their_b));
         prop_assert!(same_scalar(-a, -their_a));
-        prop_assert_eq!(a.invert().map(|i| i.to_limbs()), their_a.inverse().map(|i| i.into_bigint().0));
+        let their_inverse = their_a.inverse().map(|inverse| inverse.into_bigint().0);
+        prop_assert_eq!(a.invert().map(|inverse| inverse.to_limbs()), their_inverse);
         prop_assert_eq!(Fr::from_le_bytes(&a.to_le_bytes()), Ok(a));
     }
 

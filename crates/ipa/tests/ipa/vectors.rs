@@ -1,5 +1,5 @@
-//! Finds and reads the shared vectors. They lie beside the workspace; a test whose file is not
-//! there prints so and passes.
+//! Finds and reads vectors. Some lie beside the workspace only; a test whose file is not there
+//! prints so and passes.
 
 use std::path::Path;
 
@@ -7,14 +7,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use spinney_ipa::{Element, Fr};
 
-/// The content of a file under `vectors/verkle`, if it is there.
+/// The content of a file of vectors: a copy of this crate, or the shared one if it is there.
 pub(crate) fn load(name: &str) -> Option<Value> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = root.join("../shared/vectors/verkle").join(name);
-    match std::fs::read(&path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let copy = root.join("testdata").join(name);
+    let shared = root.join("../../../shared/vectors/verkle").join(name);
+    match std::fs::read(copy).or_else(|_| std::fs::read(&shared)) {
         Ok(bytes) => Some(serde_json::from_slice(&bytes).expect("vectors are JSON")),
         Err(_) => {
-            eprintln!("skipped: no vectors at {}", path.display());
+            eprintln!("skipped: no vectors at {}", shared.display());
             None
         }
     }

@@ -3,7 +3,8 @@
 use super::lanes::{Columns, Lanes, WIDTH};
 use super::{FROM_LANES, ONE, TO_LANES, words};
 use crate::field::Fq;
-use crate::group::{CURVE_D, Element};
+use crate::group::Element;
+use crate::group::element::CURVE_D;
 use crate::kernel::Entry;
 
 /// Eight points in extended coordinates: x and y are `< 3 q`, z is `< 2 q` and t is `< 6 q`.
