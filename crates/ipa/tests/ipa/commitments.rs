@@ -174,7 +174,7 @@ fn every_kernel_adds_deltas_alike() {
         wide_points: 2,
         kernel: Kernel::PORTABLE,
     };
-    deltas_equal_a_new_commitment_of(&Crs::with_table(&options), 300, 20);
+    deltas_equal_a_new_commitment_of(&Crs::with_table(&options), 300, 7);
     let options = TableOptions { kernel: Kernel::detect(), ..options };
     deltas_equal_a_new_commitment_of(&Crs::with_table(&options), 300, 20);
 }

@@ -1,5 +1,6 @@
 //! Transcripts, inner product proofs and multiproofs, against the vectors and against mutation.
 
+use proptest::prelude::*;
 use serde_json::Value;
 use spinney_ipa::{
     Crs, Element, Fr, InnerProductProof, MULTIPROOF_BYTES, Multiproof, Opening, ProofError,
@@ -257,4 +258,30 @@ fn no_openings_are_no_proof() {
     assert_eq!(verify(&proof, &[]), Err(ProofError::NoOpenings));
     let none = Multiproof::prove(&SMALL, &mut Transcript::new(b"vt"), &[]);
     assert_eq!(none, Err(ProofError::NoOpenings));
+}
+
+proptest! {
+    #[test]
+    fn foreign_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+        let _ = Multiproof::from_bytes(&bytes);
+        let _ = InnerProductProof::from_bytes(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Proofs made of valid points, which decode and must be refused later.
+    #[test]
+    fn proofs_of_other_points_are_refused(factors in proptest::array::uniform18(any::<u64>())) {
+        let (_, told) = made_up(&SMALL, 2);
+        let mut bytes = Vec::new();
+        for factor in &factors[..17] {
+            let point = Element::generator() * Fr::from(*factor);
+            bytes.extend(point.to_compressed());
+        }
+        bytes.extend(Fr::from(factors[17]).to_le_bytes());
+        let proof = Multiproof::from_bytes(&bytes).expect("valid points");
+        prop_assert_eq!(verify(&proof, &told), Err(ProofError::DoesNotHold));
+    }
 }

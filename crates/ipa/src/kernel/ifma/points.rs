@@ -106,13 +106,11 @@ impl Points {
         &self.z
     }
 
-    /// The points as entries, given `1 / z < 17 q`.
+    /// The points as entries, given `1 / z < 2 q`.
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn to_entries(self, inverse_z: &Lanes<Fq>) -> [Entry; WIDTH] {
-        // 3 q times 17 q is < 2.5 q; a product with 1 brings that below 2 q.
-        let one = Lanes::splat(&ONE);
-        let x = self.x.mul(inverse_z).mul(&one);
-        let y = self.y.mul(inverse_z).mul(&one);
+        let x = self.x.mul(inverse_z);
+        let y = self.y.mul(inverse_z);
         let dxy = x.mul(&y).mul(&Lanes::splat(&CURVE_D_LANES));
         let [x, y, dxy] = [x, y, dxy].map(|lanes| lanes.to_reduced());
         std::array::from_fn(|lane| Entry([x[lane], y[lane], dxy[lane]]))
