@@ -9,6 +9,8 @@ mod combine;
 mod lanes;
 mod points;
 mod sum;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 use lanes::{Lanes, WIDTH};
