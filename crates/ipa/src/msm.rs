@@ -2,7 +2,7 @@
 //! many with buckets of equal digits (Pippenger).
 
 use crate::field::Fr;
-use crate::group::{Affine, Element, batch::to_affine_many};
+use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Entry, Kernel, Pick};
 use crate::scalar::{SignedScalar, window_count};
 use crate::sums::Sums;
@@ -25,51 +25,75 @@ pub fn multiply_sum(points: &[Element], scalars: &[Fr]) -> Element {
 
 pub(crate) fn multiply_sum_with(kernel: Kernel, points: &[Element], scalars: &[Fr]) -> Element {
     assert_eq!(points.len(), scalars.len(), "one scalar per point");
-    let points = to_affine_many(points, kernel);
-    let scalars: Vec<SignedScalar> = scalars.iter().map(|&scalar| scalar.into()).collect();
-    let (bits, windows) = if points.len() <= MULTIPLES_POINTS_MAX {
-        (MULTIPLES_BITS, sum_multiples(kernel, &points, &scalars))
-    } else {
-        let bits = window_bits(points.len());
-        (bits, sum_buckets(kernel, &points, &scalars, bits))
-    };
-    windows.into_iter().rev().fold(Element::IDENTITY, |total, window| {
-        (0..bits).fold(total, |total, _| total.double()) + window
+    if points.len() <= MULTIPLES_POINTS_MAX {
+        let multiples = Multiples::new(kernel, points);
+        return multiples.multiply_sums([scalars.iter().copied().enumerate()])[0];
+    }
+    // In parts whose digits are counted in 32 bits.
+    let parts = points.chunks(1 << 24).zip(scalars.chunks(1 << 24));
+    parts.map(|(points, scalars)| multiply_sum_by_buckets(kernel, points, scalars)).sum()
+}
+
+/// The sum over windows k of `2^(k bits) * windows[k]`.
+fn combine(windows: &[Element], bits: usize) -> Element {
+    windows.iter().rev().fold(Element::IDENTITY, |total, window| {
+        (0..bits).fold(total, |total, _| total.double()) + *window
     })
 }
 
-/// The sum of each window, from small multiples of every point.
-fn sum_multiples(kernel: Kernel, points: &[Affine], scalars: &[SignedScalar]) -> Vec<Element> {
-    let multiples = 1 << (MULTIPLES_BITS - 1);
-    let mut entries = vec![Entry::ZERO; points.len() * multiples];
-    kernel.fill_windows(points, multiples, &mut entries);
-    let mut digits = vec![Vec::with_capacity(points.len()); window_count(MULTIPLES_BITS)];
-    for (index, scalar) in scalars.iter().enumerate() {
-        scalar.for_each_digit(MULTIPLES_BITS, |position, digit, negative| {
-            digits[position].push(Pick::new(index * multiples + digit - 1, negative));
-        });
-    }
-    let mut windows = Sums::default();
-    for picks in &digits {
-        windows.picks.extend_from_slice(picks);
-        windows.finish_sum();
-    }
-    let mut sums = vec![Element::IDENTITY; digits.len()];
-    windows.add_to(kernel, &entries, &mut sums);
-    sums
+/// Small multiples of a few points, for several sums of products with them.
+pub(crate) struct Multiples {
+    kernel: Kernel,
+    entries: Vec<Entry>,
 }
 
-/// The sum of each window, from sums of the points that have the same digit there.
-fn sum_buckets(
-    kernel: Kernel,
-    points: &[Affine],
-    scalars: &[SignedScalar],
-    bits: usize,
-) -> Vec<Element> {
+impl Multiples {
+    /// How many multiples a point has: one for each digit.
+    const COUNT: usize = 1 << (MULTIPLES_BITS - 1);
+
+    /// Computes the multiples of each point.
+    pub(crate) fn new(kernel: Kernel, points: &[Element]) -> Self {
+        let mut entries = vec![Entry::ZERO; points.len() * Self::COUNT];
+        kernel.fill_windows(&to_affine_many(points, kernel), Self::COUNT, &mut entries);
+        Self { kernel, entries }
+    }
+
+    /// For each sum, its terms (index of a point, scalar) multiplied out.
+    pub(crate) fn multiply_sums<T>(&self, sums: impl IntoIterator<Item = T>) -> Vec<Element>
+    where
+        T: IntoIterator<Item = (usize, Fr)>,
+    {
+        let count = window_count(MULTIPLES_BITS);
+        let mut windows = Sums::default();
+        for terms in sums {
+            let mut digits = vec![Vec::new(); count];
+            for (index, scalar) in terms {
+                SignedScalar::from(scalar).for_each_digit(
+                    MULTIPLES_BITS,
+                    |position, digit, negative| {
+                        digits[position].push(Pick::new(index * Self::COUNT + digit - 1, negative));
+                    },
+                );
+            }
+            for picks in &digits {
+                windows.picks.extend_from_slice(picks);
+                windows.finish_sum();
+            }
+        }
+        let mut sums = vec![Element::IDENTITY; windows.len()];
+        windows.add_to(self.kernel, &self.entries, &mut sums);
+        sums.chunks_exact(count).map(|windows| combine(windows, MULTIPLES_BITS)).collect()
+    }
+}
+
+fn multiply_sum_by_buckets(kernel: Kernel, points: &[Element], scalars: &[Fr]) -> Element {
+    let points = to_affine_many(points, kernel);
     let entries: Vec<Entry> = points.iter().map(|point| kernel.pack(point)).collect();
+    let scalars: Vec<SignedScalar> = scalars.iter().map(|&scalar| scalar.into()).collect();
+    let bits = window_bits(points.len());
     let mut sums = vec![Element::IDENTITY; window_count(bits) << (bits - 1)];
-    sort_into_buckets(scalars, bits).add_to(kernel, &entries, &mut sums);
-    kernel.weighted_sums(&sums, 1 << (bits - 1))
+    sort_into_buckets(&scalars, bits).add_to(kernel, &entries, &mut sums);
+    combine(&kernel.weighted_sums(&sums, 1 << (bits - 1)), bits)
 }
 
 /// The window that costs least: every window adds each point once, and each bucket twice with a

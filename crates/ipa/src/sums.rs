@@ -24,6 +24,11 @@ impl Sums {
         Self { picks, ends }
     }
 
+    /// How many sums there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Ends the sum that the picks pushed since the last call belong to.
     pub(crate) fn finish_sum(&mut self) {
         self.ends.push(u32::try_from(self.picks.len()).expect("a batch has less than 2^32 picks"));

@@ -19,6 +19,9 @@ pub const VECTOR_LEN: usize = 256;
 /// Where the point of inner products comes in the table, after the vector's points.
 pub(crate) const PRODUCT_BASIS: usize = VECTOR_LEN;
 
+/// Deltas in a batch: their digits, at most 127 each, are counted in 32 bits.
+const DELTAS_MAX: usize = 1 << 25;
+
 /// Accumulators that one thread updates at a time: enough to keep its lanes filled, few enough to
 /// share out.
 const PART_TARGETS: usize = 128;
@@ -147,7 +150,7 @@ impl Crs {
     /// pool.
     ///
     /// # Panics
-    /// If a target is not an index of `accumulators`.
+    /// If a target is not an index of `accumulators`, or there are 2^25 deltas or more.
     pub fn add_deltas(&self, accumulators: &mut [Element], deltas: &[Delta]) {
         let by_target = sort_by_target(deltas, accumulators.len());
         let Some(table) = &self.table else {
@@ -269,7 +272,7 @@ impl<'a> ByTarget<'a> {
 
 /// Counting sort by target.
 fn sort_by_target(deltas: &[Delta], targets: usize) -> ByTarget<'_> {
-    assert!(u32::try_from(deltas.len()).is_ok(), "a batch has less than 2^32 deltas");
+    assert!(deltas.len() < DELTAS_MAX, "a batch has less than 2^25 deltas");
     let mut ends = vec![0u32; targets + 1];
     for delta in deltas {
         ends[delta.target as usize + 1] += 1;

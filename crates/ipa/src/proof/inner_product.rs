@@ -9,18 +9,24 @@
 //! R = <a_L, G_R> + <a_L, b_R> Q'        b = b_L + 1/x b_R,  G = G_L + 1/x G_R
 //! ```
 //!
-//! Neither side folds G. A folded basis point is a sum over points of the reference string, whose
-//! multiples are in the table: `coefficients[i]` is the factor that point i has come to, the
-//! product of the inverse challenges of the rounds in which it was in the right half.
+//! G is not folded round by round. A folded basis point is a sum over points of the reference
+//! string, whose multiples are in the table: `coefficients[i]` is the factor that point i has come
+//! to, the product of the inverse challenges of the rounds in which it was in the right half. Only
+//! once few points are left does the prover compute them, to go on with a small basis.
 
 use super::domain::{Domain, Values, inner_product};
 use super::{ProofError, Transcript};
 use crate::crs::{Crs, PRODUCT_BASIS, VECTOR_LEN};
 use crate::field::Fr;
 use crate::group::Element;
+use crate::msm::Multiples;
 
 /// Rounds that halve a vector to one value.
 const ROUNDS: usize = VECTOR_LEN.ilog2() as usize;
+
+/// How few basis points have to be left for the prover to compute them: by then the table, in which
+/// every round costs the same, is the slower way.
+const FOLDED_LEN: usize = 16;
 
 /// Bytes of an [`InnerProductProof`].
 pub const INNER_PRODUCT_PROOF_BYTES: usize = 32 * (2 * ROUNDS + 1);
@@ -51,16 +57,20 @@ impl InnerProductProof {
         let mut a = *values;
         let result = inner_product(&a, &b);
         let weight = begin(transcript, commitment, point, result);
-        let mut coefficients = [Fr::ONE; VECTOR_LEN];
+        let mut basis = Basis { crs, folded: None, coefficients: vec![Fr::ONE; VECTOR_LEN] };
         let mut proof = Self::default();
         for round in 0..ROUNDS {
             let half = VECTOR_LEN >> (round + 1);
-            let [left, right] = cross_terms(crs, &a, &b, &coefficients, half, weight);
+            let products = [
+                weight * inner_product(&a[half..2 * half], &b[..half]),
+                weight * inner_product(&a[..half], &b[half..2 * half]),
+            ];
+            let [left, right] = basis.cross_terms(&a, half, products);
             let (challenge, inverse) = draw(transcript, &left, &right);
             (proof.left[round], proof.right[round]) = (left, right);
             fold(&mut a, half, challenge);
             fold(&mut b, half, inverse);
-            extend_coefficients(&mut coefficients, half, inverse);
+            basis.halve(half, inverse);
         }
         proof.last = a[0];
         proof
@@ -183,29 +193,50 @@ fn draw(transcript: &mut Transcript, left: &Element, right: &Element) -> (Fr, Fr
     (challenge, challenge.invert().unwrap_or(Fr::ZERO))
 }
 
-/// L and R of a round, normalised.
-fn cross_terms(
-    crs: &Crs,
-    a: &Values,
-    b: &Values,
-    coefficients: &Values,
-    half: usize,
-    weight: Fr,
-) -> [Element; 2] {
-    let products = [
-        inner_product(&a[half..2 * half], &b[..half]),
-        inner_product(&a[..half], &b[half..2 * half]),
-    ];
-    let mut sums =
-        crs.multiply_sums(&mut [0, half].into_iter().zip(products).map(|(side, product)| {
-            // Point i is met with the value that sits across from it in the other half.
-            let across = move |i: &usize| i & half == side;
-            let basis = (0..VECTOR_LEN).filter(across);
-            let value = move |i: usize| a[(i & (2 * half - 1)) ^ half] * coefficients[i];
-            basis.map(move |i| (i, value(i))).chain([(PRODUCT_BASIS, product * weight)])
-        }));
-    Element::normalize_many(&mut sums);
-    [sums[0], sums[1]]
+/// The basis G of a prover: points of the reference string, or what was folded of them, each with
+/// the factor it has come to.
+struct Basis<'a> {
+    crs: &'a Crs,
+    folded: Option<Multiples>,
+    coefficients: Vec<Fr>,
+}
+
+impl Basis<'_> {
+    /// L and R of a round, normalised, given their weighted products of a and b.
+    fn cross_terms(&self, a: &Values, half: usize, products: [Fr; 2]) -> [Element; 2] {
+        // Point i is met with the value that sits across from it in the other half.
+        let terms = |side: usize| {
+            let points = (0..self.coefficients.len()).filter(move |i| i & half == side);
+            points.map(move |i| (i, a[(i & (2 * half - 1)) ^ half] * self.coefficients[i]))
+        };
+        let products = products.map(|product| (PRODUCT_BASIS, product));
+        let mut sums = match &self.folded {
+            None => {
+                let sums = [0, half].into_iter().zip(products);
+                self.crs.multiply_sums(&mut sums.map(|(side, q)| terms(side).chain([q])))
+            }
+            Some(points) => {
+                let products = &mut products.into_iter().map(std::iter::once);
+                let products = self.crs.multiply_sums(products);
+                let sums = points.multiply_sums([0, half].map(terms));
+                sums.into_iter().zip(products).map(|(sum, product)| sum + product).collect()
+            }
+        };
+        Element::normalize_many(&mut sums);
+        [sums[0], sums[1]]
+    }
+
+    /// Goes on to half as many points.
+    fn halve(&mut self, half: usize, inverse: Fr) {
+        extend_coefficients(&mut self.coefficients, half, inverse);
+        if half == FOLDED_LEN {
+            let members = |first: usize| (first..VECTOR_LEN).step_by(FOLDED_LEN);
+            let terms = |first: usize| members(first).map(|i| (i, self.coefficients[i]));
+            let points = self.crs.multiply_sums(&mut (0..FOLDED_LEN).map(terms));
+            self.folded = Some(Multiples::new(self.crs.kernel(), &points));
+            self.coefficients = vec![Fr::ONE; FOLDED_LEN];
+        }
+    }
 }
 
 /// `left + factor * right`, in place of the left half.
@@ -217,7 +248,7 @@ fn fold(values: &mut Values, half: usize, factor: Fr) {
 }
 
 /// Multiplies the factors of all basis points that are in a right half.
-fn extend_coefficients(coefficients: &mut Values, half: usize, inverse: Fr) {
+fn extend_coefficients(coefficients: &mut [Fr], half: usize, inverse: Fr) {
     for (_, coefficient) in coefficients.iter_mut().enumerate().filter(|(i, _)| i & half != 0) {
         *coefficient *= inverse;
     }
