@@ -20,6 +20,7 @@ fn main() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
     println!("threads {threads}");
     pool.install(|| {
+        report("first Crs::new of the process", once(Crs::new), 1);
         let detected = Kernel::detect();
         measure(Kernel::PORTABLE);
         if detected != Kernel::PORTABLE {
@@ -39,9 +40,6 @@ fn measure(kernel: Kernel) {
     report("table build", best(3, || Crs::with_table(&options)), 1);
     let crs = Crs::with_table(&options);
     println!("{:<44}{:>10.1} MiB", "table size", crs.table_bytes() as f64 / f64::from(1 << 20));
-    let bare = best(5, || Crs::with_kernel(kernel));
-    report("points without a table", bare, 1);
-
     deltas(&crs, &mut draws);
     commitments(&crs, &mut draws);
     for count in [1, 1000] {
@@ -143,11 +141,14 @@ fn proofs(crs: &Crs, count: usize, draws: &mut Draws) {
     let prove = || Multiproof::prove(crs, &mut Transcript::new(b"vt"), &known).expect("openings");
     report(&format!("prove {count} openings"), best(30, prove), 1);
     let bytes = prove().to_bytes();
-    let verify = || {
-        let proof = Multiproof::from_bytes(&bytes).expect("a proof");
-        proof.verify(crs, &mut Transcript::new(b"vt"), &told).expect("holds");
-    };
-    report(&format!("decode proof and verify {count} openings"), best(50, verify), 1);
+    let bare = Crs::with_kernel(crs.kernel());
+    for (crs, name) in [(crs, "verify"), (&bare, "verify without a table")] {
+        let verify = || {
+            let proof = Multiproof::from_bytes(&bytes).expect("a proof");
+            proof.verify(crs, &mut Transcript::new(b"vt"), &told).expect("holds");
+        };
+        report(&format!("{name}, {count} openings"), best(50, verify), 1);
+    }
 }
 
 /// The shortest of some rounds, each long enough for the clock.
@@ -162,6 +163,13 @@ fn best<T>(rounds: usize, mut work: impl FnMut() -> T) -> Duration {
     let times = Duration::from_micros(100).div_duration_f64(run(1).max(Duration::from_nanos(1)));
     let round = || run((times as u32).max(1));
     std::iter::repeat_with(round).take(rounds).min().unwrap_or_default()
+}
+
+/// The time of a single run.
+fn once<T>(work: impl FnOnce() -> T) -> Duration {
+    let start = now();
+    std::hint::black_box(work());
+    now() - start
 }
 
 /// CPU time of this thread if it does all the work, else the time of day.

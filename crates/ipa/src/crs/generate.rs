@@ -1,5 +1,7 @@
 //! How the points come about: hashing to x, so that nobody knows a relation between them.
 
+use std::sync::LazyLock;
+
 use sha2::{Digest, Sha256};
 
 use super::VECTOR_LEN;
@@ -8,8 +10,13 @@ use crate::group::{Element, decompress};
 
 const SEED: &[u8] = b"eth_verkle_oct_2021";
 
-/// The points of the vector, all normalised, then that of inner products.
-pub(super) fn points() -> Vec<Element> {
+/// The points of the vector, all normalised, then that of inner products. Found at first use.
+pub(super) fn points() -> &'static [Element] {
+    static POINTS: LazyLock<Vec<Element>> = LazyLock::new(find);
+    &POINTS
+}
+
+fn find() -> Vec<Element> {
     let mut points = Vec::with_capacity(VECTOR_LEN + 1);
     let mut next = 0;
     while points.len() < VECTOR_LEN {

@@ -29,8 +29,9 @@ const PART_TARGETS: usize = 128;
 /// The 256 points that vectors are committed to and the one of inner products (EIP-6800), with or
 /// without a table of their multiples.
 ///
-/// With a table everything here is several times faster; without one a `Crs` is small and ready in
-/// milliseconds, which suits a verifier of few proofs.
+/// With a table everything here is several times faster; without one a `Crs` takes no memory and is
+/// ready at once (the first of a process finds the points, in milliseconds), which suits a verifier
+/// of few proofs.
 ///
 /// ```
 /// use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
@@ -43,7 +44,7 @@ const PART_TARGETS: usize = 128;
 /// assert_eq!(after[0], crs.commit(&[Fr::from(3), Fr::from(1)]));
 /// ```
 pub struct Crs {
-    points: Vec<Element>,
+    points: &'static [Element],
     table: Option<Table>,
     kernel: Kernel,
 }
@@ -102,7 +103,7 @@ impl Crs {
             assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
         }
         let points = generate::points();
-        let table = Table::new(&points, options, options.kernel);
+        let table = Table::new(points, options, options.kernel);
         Self { points, table: Some(table), kernel: options.kernel }
     }
 
@@ -233,7 +234,8 @@ impl Crs {
         multiply_sum_with(self.kernel, &points, &factors)
     }
 
-    pub(crate) const fn kernel(&self) -> Kernel {
+    /// The kernel it computes with.
+    pub const fn kernel(&self) -> Kernel {
         self.kernel
     }
 }
