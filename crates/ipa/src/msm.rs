@@ -96,10 +96,10 @@ fn multiply_sum_by_buckets(kernel: Kernel, points: &[Element], scalars: &[Fr]) -
     combine(&kernel.weighted_sums(&sums, 1 << (bits - 1)), bits)
 }
 
-/// The window that costs least: every window adds each point once, and each bucket twice with a
-/// formula that is a quarter longer.
+/// The window that costs least: every window adds each point once, and each bucket takes two longer
+/// additions and about as much again to set up its sum.
 fn window_bits(points: usize) -> usize {
-    let cost = |bits: &usize| window_count(*bits) * (2 * points + (5 << (bits - 1)));
+    let cost = |bits: &usize| window_count(*bits) * (2 * points + (10 << (bits - 1)));
     (2..=13).min_by_key(cost).unwrap_or(2)
 }
 

@@ -106,10 +106,10 @@ impl Kernel {
     /// Adds to each `sums[i]` the entries that `picks[ends[i - 1]..ends[i]]` name.
     ///
     /// # Panics
-    /// If `ends` and `sums` differ in length, `ends` decreases or leaves `picks`, or a pick leaves
-    /// `entries`.
+    /// If `ends` and `sums` differ in length, `ends` leaves `picks`, or a pick leaves `entries`.
     pub(crate) fn sum(self, entries: &[Entry], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
         assert_eq!(ends.len(), sums.len(), "one end per sum");
+        debug_assert!(ends.is_sorted(), "ends decrease");
         match self.0 {
             Kind::Portable => portable::sum(entries, picks, ends, sums),
             #[cfg(target_arch = "x86_64")]
