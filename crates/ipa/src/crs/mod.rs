@@ -1,0 +1,293 @@
+//! The common reference string: the points that vectors are committed to.
+
+mod generate;
+mod table;
+
+use rayon::prelude::*;
+use table::Table;
+
+use crate::field::Fr;
+use crate::group::Element;
+use crate::kernel::Kernel;
+use crate::msm::multiply_sum_with;
+use crate::scalar::SignedScalar;
+use crate::sums::Sums;
+
+/// Values in a committed vector.
+pub const VECTOR_LEN: usize = 256;
+
+/// Where the point of inner products comes in the table, after the vector's points.
+pub(crate) const PRODUCT_BASIS: usize = VECTOR_LEN;
+
+/// Deltas in a batch: their digits, at most 127 each, are counted in 32 bits.
+const DELTAS_MAX: usize = 1 << 25;
+
+/// Accumulators that one thread updates at a time: enough to keep its lanes filled, few enough to
+/// share out.
+const PART_TARGETS: usize = 128;
+
+/// The 256 points that vectors are committed to and the one of inner products (EIP-6800), with or
+/// without a table of their multiples.
+///
+/// With a table everything here is several times faster; without one a `Crs` takes no memory and is
+/// ready at once (the first of a process finds the points, in milliseconds), which suits a verifier
+/// of few proofs.
+///
+/// ```
+/// use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
+///
+/// let crs = Crs::new();
+/// let before = crs.commit(&[Fr::from(3), Fr::from(4)]);
+/// let mut after = [before];
+/// let amount = SignedScalar::between([4, 0, 0, 0], [1, 0, 0, 0]);
+/// crs.add_deltas(&mut after, &[Delta { target: 0, basis: 1, amount }]);
+/// assert_eq!(after[0], crs.commit(&[Fr::from(3), Fr::from(1)]));
+/// ```
+pub struct Crs {
+    points: &'static [Element],
+    table: Option<Table>,
+    kernel: Kernel,
+}
+
+/// How much memory to spend on multiples of the basis points.
+///
+/// A product with a scalar of n bits is a sum of n / `window_bits` entries of 96 bytes; a point
+/// has about `254 / window_bits * 2^(window_bits - 1)` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Bits of a digit at most points, 2 to 16. Default 8.
+    pub window_bits: u32,
+    /// Bits of a digit at the first points, 2 to 16. Default 12.
+    pub wide_window_bits: u32,
+    /// How many of the first points have wide windows. Default 5: the header of every leaf and the
+    /// hash of every key use these, and no others.
+    pub wide_points: usize,
+    /// Which implementation computes. Default: the fastest the machine has.
+    pub kernel: Kernel,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { window_bits: 8, wide_window_bits: 12, wide_points: 5, kernel: Kernel::detect() }
+    }
+}
+
+/// One term of an update: `amount` times basis point `basis`, to be added to accumulator `target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// Index of the accumulator.
+    pub target: u32,
+    /// Index of the basis point, which is that of the value in its vector.
+    pub basis: u8,
+    /// New value less old value.
+    pub amount: SignedScalar,
+}
+
+impl Crs {
+    /// The points alone.
+    pub fn new() -> Self {
+        Self::with_kernel(Kernel::detect())
+    }
+
+    /// The points alone, computing with a certain kernel.
+    pub fn with_kernel(kernel: Kernel) -> Self {
+        Self { points: generate::points(), table: None, kernel }
+    }
+
+    /// The points with a table of their multiples, built on all threads of the current rayon pool.
+    ///
+    /// # Panics
+    /// If a window is not between 2 and 16 bits.
+    pub fn with_table(options: &TableOptions) -> Self {
+        for bits in [options.window_bits, options.wide_window_bits] {
+            assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
+        }
+        let points = generate::points();
+        let table = Table::new(points, options, options.kernel);
+        Self { points, table: Some(table), kernel: options.kernel }
+    }
+
+    /// The points of the vector, in order.
+    pub fn points(&self) -> &[Element] {
+        &self.points[..VECTOR_LEN]
+    }
+
+    /// The point of inner products.
+    pub fn product_point(&self) -> Element {
+        self.points[PRODUCT_BASIS]
+    }
+
+    /// The memory the table takes.
+    pub const fn table_bytes(&self) -> usize {
+        match &self.table {
+            Some(table) => table.bytes(),
+            None => 0,
+        }
+    }
+
+    /// The commitment to a vector; missing values count as zero.
+    ///
+    /// # Panics
+    /// If there are more than 256 values.
+    pub fn commit(&self, values: &[Fr]) -> Element {
+        assert!(values.len() <= VECTOR_LEN, "a vector has 256 values");
+        let terms = values.iter().enumerate().map(|(basis, &value)| (basis, value));
+        self.multiply_sums(&mut std::iter::once(terms))[0]
+    }
+
+    /// The commitment to each vector, given by its values that are not zero and their indices.
+    pub fn commit_sparse_many(&self, vectors: &[&[(u8, Fr)]]) -> Vec<Element> {
+        self.multiply_sums(
+            &mut vectors
+                .iter()
+                .map(|vector| vector.iter().map(|&(basis, value)| (usize::from(basis), value))),
+        )
+    }
+
+    /// Adds every delta to its accumulator. Deltas may come in any order.
+    ///
+    /// The cost is that of one addition a non-zero digit. Give a whole level of a tree at once:
+    /// independent accumulators fill the lanes of the kernel, and the threads of the current rayon
+    /// pool.
+    ///
+    /// # Panics
+    /// If a target is not an index of `accumulators`, or there are 2^25 deltas or more.
+    pub fn add_deltas(&self, accumulators: &mut [Element], deltas: &[Delta]) {
+        let by_target = sort_by_target(deltas, accumulators.len());
+        let Some(table) = &self.table else {
+            for (target, accumulator) in accumulators.iter_mut().enumerate() {
+                *accumulator += self.sum_without_table(by_target.of(target));
+            }
+            return;
+        };
+        let add = |first: usize, accumulators: &mut [Element]| {
+            let mut sums = Sums::default();
+            for target in first..first + accumulators.len() {
+                for delta in by_target.of(target) {
+                    table.push_picks(usize::from(delta.basis), &delta.amount, &mut sums.picks);
+                }
+                sums.finish_sum();
+            }
+            sums.add_to(self.kernel, table.entries(), accumulators);
+        };
+        if accumulators.len() < 2 * PART_TARGETS {
+            return add(0, accumulators);
+        }
+        // Finding the entries takes a tenth of the time, so that is shared out as well.
+        let parts = accumulators.par_chunks_mut(PART_TARGETS).enumerate();
+        parts.for_each(|(part, accumulators)| add(part * PART_TARGETS, accumulators));
+    }
+
+    fn sum_without_table<'a>(&self, deltas: impl Iterator<Item = &'a Delta>) -> Element {
+        let (points, scalars): (Vec<_>, Vec<_>) = deltas
+            .map(|delta| (self.points[usize::from(delta.basis)], delta.amount.to_field()))
+            .unzip();
+        multiply_sum_with(self.kernel, &points, &scalars)
+    }
+
+    /// For each sum, its terms (basis index up to [`PRODUCT_BASIS`], scalar) multiplied out.
+    pub(crate) fn multiply_sums<T>(&self, terms: &mut dyn Iterator<Item = T>) -> Vec<Element>
+    where
+        T: Iterator<Item = (usize, Fr)>,
+    {
+        let Some(table) = &self.table else {
+            return terms
+                .map(|terms| {
+                    let (points, scalars): (Vec<_>, Vec<_>) = terms
+                        .filter(|(_, scalar)| !scalar.is_zero())
+                        .map(|(basis, scalar)| (self.points[basis], scalar))
+                        .unzip();
+                    multiply_sum_with(self.kernel, &points, &scalars)
+                })
+                .collect();
+        };
+        let mut sums = Sums::default();
+        let mut count = 0;
+        for terms in terms {
+            for (basis, scalar) in terms {
+                table.push_picks(basis, &scalar.into(), &mut sums.picks);
+            }
+            sums.finish_sum();
+            count += 1;
+        }
+        let mut results = vec![Element::IDENTITY; count];
+        sums.add_to(self.kernel, table.entries(), &mut results);
+        results
+    }
+
+    /// The sum of products with basis points and with any other points.
+    pub(crate) fn mixed_sum(
+        &self,
+        fixed: impl Iterator<Item = (usize, Fr)>,
+        points: &[Element],
+        factors: &[Fr],
+    ) -> Element {
+        if self.table.is_some() {
+            let fixed = self.multiply_sums(&mut std::iter::once(fixed));
+            return fixed[0] + multiply_sum_with(self.kernel, points, factors);
+        }
+        let (mut points, mut factors) = (points.to_vec(), factors.to_vec());
+        for (basis, factor) in fixed {
+            points.push(self.points[basis]);
+            factors.push(factor);
+        }
+        multiply_sum_with(self.kernel, &points, &factors)
+    }
+
+    /// The kernel it computes with.
+    pub const fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+}
+
+impl Default for Crs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Crs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crs")
+            .field("kernel", &self.kernel)
+            .field("table_bytes", &self.table_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Deltas grouped by target.
+struct ByTarget<'a> {
+    deltas: &'a [Delta],
+    order: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl<'a> ByTarget<'a> {
+    fn of(&self, target: usize) -> impl Iterator<Item = &'a Delta> + use<'a, '_> {
+        let start = if target == 0 { 0 } else { self.ends[target - 1] };
+        let deltas = self.deltas;
+        self.order[start as usize..self.ends[target] as usize]
+            .iter()
+            .map(move |&index| &deltas[index as usize])
+    }
+}
+
+/// Counting sort by target.
+fn sort_by_target(deltas: &[Delta], targets: usize) -> ByTarget<'_> {
+    assert!(deltas.len() < DELTAS_MAX, "a batch has less than 2^25 deltas");
+    let mut ends = vec![0u32; targets + 1];
+    for delta in deltas {
+        ends[delta.target as usize + 1] += 1;
+    }
+    for i in 0..targets {
+        ends[i + 1] += ends[i];
+    }
+    let mut order = vec![0; deltas.len()];
+    for (index, delta) in deltas.iter().enumerate() {
+        let slot = &mut ends[delta.target as usize];
+        order[*slot as usize] = index as u32;
+        *slot += 1;
+    }
+    ends.truncate(targets);
+    ByTarget { deltas, order, ends }
+}

@@ -1,0 +1,10 @@
+//! Banderwagon: the prime-order group of EIP-6800.
+
+pub(crate) mod batch;
+pub(crate) mod element;
+mod encoding;
+
+pub(crate) use element::Affine;
+pub use element::Element;
+pub use encoding::DecodeError;
+pub(crate) use encoding::decompress;

@@ -1,0 +1,105 @@
+//! Affine coordinates and x/y of many elements.
+//!
+//! Coordinates come in the crate's form, 2^256 times what they stand for. Inverses are kept 2^4
+//! times, so that a product of the two, over R = 2^260, is the plain integer.
+
+use super::lanes::{Lanes, WIDTH};
+use super::{invert_rows, power_of_two};
+use crate::field::Fq;
+use crate::group::Element;
+
+/// Takes an integer to the crate's form, by a product: 2^516 over R is 2^256.
+const INTO_FORM: [u64; 4] = power_of_two(516);
+
+/// Takes an integer to the lanes' form, by a product: 2^520 over R is 2^260.
+const INTO_LANES: [u64; 4] = power_of_two(520);
+
+/// The integers x/y.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn ratios(elements: &[Element]) -> Vec<[u64; 4]> {
+    let mut ratios = vec![[0; 4]; elements.len()];
+    let load_y = |row: usize| {
+        let row = Row::new(elements, row);
+        Lanes::load_times_16(row.coordinate(|element| &element.y))
+    };
+    invert_rows::<4>(elements.len().div_ceil(WIDTH), load_y, |row, inverse_y| {
+        let x = Lanes::load(Row::new(elements, row).coordinate(|element| &element.x));
+        let quotients = x.mul(inverse_y).to_reduced();
+        for (out, quotient) in ratios[row * WIDTH..].iter_mut().zip(quotients) {
+            *out = quotient;
+        }
+    });
+    ratios
+}
+
+/// Makes all elements affine, on the curve point with the larger y; the integers x/y.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {
+    let mut ratios = vec![[0; 4]; elements.len()];
+    let mut normal = vec![Element::IDENTITY; elements.len()];
+    // Loaded, y and z are < 16 q, their product < 8.3 q.
+    let load_yz = |row: usize| {
+        let row = Row::new(elements, row);
+        Lanes::load_times_16(row.coordinate(|element| &element.y))
+            .mul(&Lanes::load_times_16(row.coordinate(|element| &element.z)))
+    };
+    invert_rows::<4>(elements.len().div_ceil(WIDTH), load_yz, |row, inverse| {
+        let start = row * WIDTH;
+        let row = Row::new(elements, row);
+        let inverse_y = inverse.mul(&Lanes::load_times_16(row.coordinate(|element| &element.z)));
+        let inverse_z = inverse.mul(&Lanes::load_times_16(row.coordinate(|element| &element.y)));
+        let numerator = Lanes::load(row.coordinate(|element| &element.x));
+        let x = numerator.mul(&inverse_z);
+        let y = Lanes::load(row.coordinate(|element| &element.y)).mul(&inverse_z);
+        let form = Lanes::splat(&INTO_FORM);
+        let points = Affine {
+            x: x.mul(&form).to_reduced(),
+            y: y.mul(&form).to_reduced(),
+            t: x.mul(&Lanes::splat(&INTO_LANES)).mul(&y.mul(&form)).to_reduced(),
+            y_integer: y.to_reduced(),
+        };
+        let quotients = numerator.mul(&inverse_y).to_reduced();
+        for lane in 0..WIDTH.min(elements.len() - start) {
+            ratios[start + lane] = quotients[lane];
+            normal[start + lane] = points.normalized(lane);
+        }
+    });
+    elements.copy_from_slice(&normal);
+    ratios
+}
+
+/// Up to eight elements, and the neutral one in the lanes left over.
+struct Row<'a>([&'a Element; WIDTH]);
+
+impl<'a> Row<'a> {
+    fn new(elements: &'a [Element], row: usize) -> Self {
+        let element = |lane| elements.get(row * WIDTH + lane).unwrap_or(&Element::IDENTITY);
+        Self(std::array::from_fn(element))
+    }
+
+    fn coordinate(&self, of: impl Fn(&'a Element) -> &'a Fq) -> [&'a [u64; 4]; WIDTH] {
+        self.0.map(|element| of(element).montgomery())
+    }
+}
+
+/// Affine coordinates of eight points, out of their lanes.
+struct Affine {
+    x: [[u64; 4]; WIDTH],
+    y: [[u64; 4]; WIDTH],
+    t: [[u64; 4]; WIDTH],
+    y_integer: [[u64; 4]; WIDTH],
+}
+
+impl Affine {
+    /// See [`crate::group::Affine::normalized`]. The product of both coordinates has no sign.
+    fn normalized(&self, lane: usize) -> Element {
+        let [x, y, t] = [&self.x, &self.y, &self.t].map(|all| Fq::from_montgomery(all[lane]));
+        if x.is_zero() {
+            Element::IDENTITY
+        } else if Fq::is_integer_largest(&self.y_integer[lane]) {
+            Element { x, y, z: Fq::ONE, t }
+        } else {
+            Element { x: -x, y: -y, z: Fq::ONE, t }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Whatever a kernel computes, the portable one computes too.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::group::batch::to_affine_many;
+
+fn element() -> impl Strategy<Value = Fq> {
+    let largest = Fq::ZERO - Fq::ONE;
+    prop_oneof![
+        8 => any::<[u64; 4]>().prop_map(Fq::from_limbs),
+        1 => Just(Fq::ZERO),
+        1 => Just(Fq::ONE),
+        1 => Just(largest),
+        // The Montgomery form of this one is the largest there is.
+        1 => Just(Fq::from_montgomery(largest.to_limbs())),
+    ]
+}
+
+fn scalar() -> impl Strategy<Value = Fr> {
+    let largest = Fr::ZERO - Fr::ONE;
+    prop_oneof![
+        8 => any::<[u64; 4]>().prop_map(Fr::from_limbs),
+        1 => Just(Fr::ZERO),
+        1 => Just(Fr::from_montgomery(largest.to_limbs())),
+    ]
+}
+
+fn point() -> impl Strategy<Value = Element> {
+    let some = any::<[u64; 4]>().prop_map(|k| Element::generator() * Fr::from_limbs(k));
+    prop_oneof![8 => some, 1 => Just(Element::IDENTITY)]
+}
+
+fn coordinates(element: &Element) -> [Fq; 4] {
+    [element.x, element.y, element.z, element.t]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn kernels_agree_on_fields(
+        a in vec(element(), 0..40),
+        exponent in any::<[u64; 4]>(),
+    ) {
+        let kernel = Kernel::detect();
+        prop_assert_eq!(kernel.pow_many(&a, &exponent), portable::pow_many(&a, &exponent));
+        prop_assert_eq!(kernel.pow_many(&a, &[2, 0, 0, 0]), portable::pow_many(&a, &[2, 0, 0, 0]));
+        let (mut ours, mut theirs) = (a.clone(), a);
+        kernel.invert_many(&mut ours);
+        Fq::invert_many(&mut theirs);
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn kernels_agree_on_combinations(
+        start in vec(scalar(), 16),
+        terms in vec((scalar(), vec(scalar(), 16)), 0..150),
+    ) {
+        let terms: Vec<(Fr, &[Fr])> = terms.iter().map(|(f, v)| (*f, &v[..])).collect();
+        let (mut ours, mut theirs) = (start.clone(), start);
+        Kernel::detect().add_scaled(&mut ours, &terms);
+        portable::add_scaled(&mut theirs, &terms);
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn kernels_agree_on_affine_points(points in vec(point(), 0..40)) {
+        let kernel = Kernel::detect();
+        prop_assert_eq!(kernel.ratios(&points), portable::ratios(&points));
+        let (mut ours, mut theirs) = (points.clone(), points);
+        prop_assert_eq!(kernel.normalize(&mut ours), portable::normalize(&mut theirs));
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            prop_assert_eq!(coordinates(ours), coordinates(theirs));
+        }
+    }
+
+    #[test]
+    fn kernels_agree_on_tables(
+        points in vec(point(), 1..20), len in 1usize..300, cut in 0usize..300,
+    ) {
+        let starts = to_affine_many(&points, Kernel::PORTABLE);
+        let total = starts.len() * len - cut % len;
+        let (mut ours, mut theirs) = (vec![Entry::ZERO; total], vec![Entry::ZERO; total]);
+        Kernel::detect().fill_windows(&starts, len, &mut ours);
+        Kernel::PORTABLE.fill_windows(&starts, len, &mut theirs);
+        // Forms differ, so let both kernels add up what they wrote.
+        let picks: Vec<Pick> = (0..total).map(|index| Pick::new(index, false)).collect();
+        let ends: Vec<u32> = (1..=total as u32).collect();
+        let mut sums = [vec![Element::IDENTITY; total], vec![Element::IDENTITY; total]];
+        Kernel::detect().sum(&ours, &picks, &ends, &mut sums[0]);
+        Kernel::PORTABLE.sum(&theirs, &picks, &ends, &mut sums[1]);
+        prop_assert_eq!(&sums[0], &sums[1]);
+    }
+
+    #[test]
+    fn kernels_agree_on_quotients(
+        start in vec(scalar(), 16),
+        groups in vec((0u8..16, vec(scalar(), 16)), 0..150),
+        inverses in vec(scalar(), 31),
+        weights in vec(scalar(), 16),
+    ) {
+        let groups: Vec<(u8, &[Fr])> = groups.iter().map(|(i, v)| (*i, &v[..])).collect();
+        let (mut ours, mut theirs) = (start.clone(), start);
+        prop_assert_eq!(
+            Kernel::detect().add_quotients(&mut ours, &groups, &inverses, &weights),
+            portable::add_quotients(&mut theirs, &groups, &inverses, &weights)
+        );
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn kernels_agree_on_buckets(buckets in vec(point(), 0..60), len in 1usize..9) {
+        let buckets = &buckets[..buckets.len() / len * len];
+        prop_assert_eq!(
+            Kernel::detect().weighted_sums(buckets, len),
+            portable::weighted_sums(buckets, len)
+        );
+    }
+
+    #[test]
+    fn kernels_agree_on_sums(
+        points in vec(point(), 1..6),
+        starts in vec(point(), 0..20),
+        picks in vec(any::<(u16, bool)>(), 0..200),
+        cuts in vec(any::<u16>(), 20),
+    ) {
+        let picks: Vec<Pick> = picks
+            .into_iter()
+            .map(|(index, negated)| Pick::new(usize::from(index) % points.len(), negated))
+            .collect();
+        let mut ends: Vec<u32> = cuts[..starts.len()]
+            .iter()
+            .map(|&cut| u32::from(cut) % (picks.len() as u32 + 1))
+            .collect();
+        ends.sort_unstable();
+        let affine =
+            to_affine_many(&points, Kernel::PORTABLE);
+        let results = [Kernel::PORTABLE, Kernel::detect()].map(|kernel| {
+            let entries: Vec<Entry> = affine.iter().map(|point| kernel.pack(point)).collect();
+            let mut sums = starts.clone();
+            kernel.sum(&entries, &picks, &ends, &mut sums);
+            sums
+        });
+        for (ours, theirs) in results[0].iter().zip(&results[1]) {
+            // The same formulas: the very coordinates agree.
+            prop_assert_eq!(coordinates(ours), coordinates(theirs));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Scalars as signed integers, and their digits.
+
+use crate::field::{Fr, sub_limbs};
+
+/// Bits of the largest magnitude a [`SignedScalar`] holds: those of the group order.
+pub(crate) const SCALAR_BITS: usize = 253;
+
+/// An integer between -2^253 and 2^253, by which a basis point is multiplied.
+///
+/// Work on a scalar is proportional to the length of its magnitude, so the difference of two
+/// 128-bit halves is kept as a 129-bit number with a sign rather than as a 253-bit residue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignedScalar {
+    magnitude: [u64; 4],
+    negative: bool,
+}
+
+impl SignedScalar {
+    /// `new - old`, both integers with limbs least significant first.
+    ///
+    /// # Panics
+    /// If the difference is 2^253 or more in magnitude. Integers below 2^253 and canonical scalars
+    /// ([`Fr::to_limbs`]) never differ by that much.
+    pub fn between(old: [u64; 4], new: [u64; 4]) -> Self {
+        let (difference, negative) = sub_limbs(&new, &old);
+        let magnitude = if negative { sub_limbs(&old, &new).0 } else { difference };
+        assert!(magnitude[3] < 1 << (SCALAR_BITS - 192), "scalar is longer than 253 bits");
+        Self { magnitude, negative }
+    }
+
+    /// Whether this is 0.
+    pub fn is_zero(&self) -> bool {
+        self.magnitude == [0; 4]
+    }
+
+    /// The residue modulo the group order.
+    pub fn to_field(&self) -> Fr {
+        let residue = Fr::from_limbs(self.magnitude);
+        if self.negative { -residue } else { residue }
+    }
+
+    /// Hands out the non-zero digits `(position, digit, negative)` in base `2^bits`, where the
+    /// digit is between 1 and `2^(bits - 1)`.
+    #[inline]
+    pub(crate) fn for_each_digit(&self, bits: usize, mut take: impl FnMut(usize, usize, bool)) {
+        let half = 1usize << (bits - 1);
+        let mut carry = 0;
+        for position in 0..window_count(bits) {
+            let raw = bits_at(&self.magnitude, position * bits, bits) + carry;
+            carry = usize::from(raw > half);
+            let negative = carry == 1;
+            let digit = if negative { 2 * half - raw } else { raw };
+            if digit != 0 {
+                take(position, digit, negative != self.negative);
+            }
+        }
+        debug_assert_eq!(carry, 0);
+    }
+}
+
+impl From<Fr> for SignedScalar {
+    /// The canonical integer, which is not negative.
+    fn from(scalar: Fr) -> Self {
+        Self { magnitude: scalar.to_limbs(), negative: false }
+    }
+}
+
+/// How many digits in base `2^bits` a scalar has. The last one leaves room for a carry.
+pub(crate) const fn window_count(bits: usize) -> usize {
+    (SCALAR_BITS + 1).div_ceil(bits)
+}
+
+/// The largest digit at the last position.
+pub(crate) const fn last_digit_max(bits: usize) -> usize {
+    1 << (SCALAR_BITS - (window_count(bits) - 1) * bits)
+}
+
+/// `bits` bits from bit `start` on; those beyond the last limb are zero.
+#[inline]
+fn bits_at(limbs: &[u64; 4], start: usize, bits: usize) -> usize {
+    let (limb, shift) = (start / 64, start % 64);
+    if limb >= 4 {
+        return 0;
+    }
+    let mut word = limbs[limb] >> shift;
+    if shift + bits > 64 && limb + 1 < 4 {
+        word |= limbs[limb + 1] << (64 - shift);
+    }
+    (word & ((1 << bits) - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn digits_spell_the_scalar(
+            old in any::<[u64; 4]>(), new in any::<[u64; 4]>(), bits in 2usize..=16,
+        ) {
+            let (old, new) = (Fr::from_limbs(old), Fr::from_limbs(new));
+            let scalar = SignedScalar::between(old.to_limbs(), new.to_limbs());
+            prop_assert_eq!(scalar.to_field(), new - old);
+            let mut sum = Fr::ZERO;
+            let mut limit = true;
+            scalar.for_each_digit(bits, |position, digit, negative| {
+                let mut term = Fr::from(digit as u64);
+                for _ in 0..position * bits {
+                    term = term.double();
+                }
+                sum += if negative { -term } else { term };
+                limit &= digit <= 1 << (bits - 1);
+                limit &= position + 1 < window_count(bits) || digit <= last_digit_max(bits);
+            });
+            prop_assert!(limit);
+            prop_assert_eq!(sum, new - old);
+        }
+    }
+
+    #[test]
+    fn a_half_with_marker_takes_17_bytes() {
+        let scalar = SignedScalar::between([u64::MAX, u64::MAX, 1, 0], [0; 4]);
+        let mut positions = Vec::new();
+        scalar.for_each_digit(8, |position, _, _| positions.push(position));
+        assert_eq!(positions, [0, 16]);
+    }
+}
