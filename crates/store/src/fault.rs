@@ -1,8 +1,8 @@
 //! A disk that fails on demand: for the tests of whatever writes to a store.
 //!
-//! A [`FaultDisk`] is a file in memory which knows what would be left of it after a power cut. It counts
-//! the operations that change it, writes, changes of length and syncs, and can be told to [stop](Stop) at
-//! one of them. Tests loop over all:
+//! A [`FaultDisk`] is a file in memory which knows what would be left of it after a power cut. It
+//! counts the operations that change it, writes, changes of length and syncs, and can be told to
+//! [stop](Stop) at one of them. Tests loop over all:
 //!
 //! ```
 //! use spinney_store::fault::{FaultDisk, Stop, Survivors};

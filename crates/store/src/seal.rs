@@ -7,7 +7,8 @@
 //! stored row = value | xxh3-64 of value, seeded with xxh3-64 of the key, seeded with the table (8, LE)
 //! ```
 //!
-//! What it cannot show is a row that damage made unfindable: see [`RedbStore::check`](crate::RedbStore::check).
+//! What it cannot show is a row that damage made unfindable:
+//! [`RedbStore::check`](crate::RedbStore::check) does.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

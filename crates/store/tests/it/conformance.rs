@@ -24,6 +24,7 @@ macro_rules! suite {
                 read_many_answers_in_order
                 scans_keep_to_their_bounds
                 scans_stop_early
+                a_panic_of_a_visitor_is_its_own
                 an_empty_set_changes_nothing
                 tables_are_apart
                 large_values_come_back
@@ -193,6 +194,18 @@ fn scans_stop_early(store: &impl PageStore) {
     };
     snapshot.scan(Table::Pages, b"", None, &mut visit).unwrap();
     assert_eq!(seen, [b"a", b"b"]);
+}
+
+fn a_panic_of_a_visitor_is_its_own(store: &impl PageStore) {
+    store.commit(&puts(Table::Pages, [("a", "1")])).unwrap();
+    let scan = || {
+        let snapshot = store.snapshot().unwrap();
+        snapshot.scan(Table::Pages, b"", None, &mut |_, _| std::panic::panic_any("mine"))
+    };
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(scan)).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"mine"));
+    store.commit(&puts(Table::Pages, [("a", "2")])).unwrap();
+    assert_eq!(read(store, Table::Pages, b"a").unwrap(), b"2");
 }
 
 fn an_empty_set_changes_nothing(store: &impl PageStore) {
