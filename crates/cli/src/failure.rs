@@ -125,7 +125,13 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+        let kind = match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
+            (Some(error), _) => Some(error.kind()),
+            // JSON that is streamed wraps what the stream says.
+            (None, Some(error)) => serde_json::Error::io_error_kind(error),
+            (None, None) => None,
+        };
+        kind == Some(ErrorKind::BrokenPipe)
     })
 }
 
