@@ -1,63 +1,45 @@
-//! Digests of many inputs in one call.
+//! Digests of many inputs in one call: Keccak-256, SHA-256 and BLAKE3.
 //!
 //! A level of a tree offers thousands of independent inputs; hashing them together lets a core fill
-//! all of its lanes. Callers lay the inputs end to end in one buffer and hand it over as [`Inputs`].
+//! all of its lanes. Callers lay the inputs end to end in one buffer: of one length for the
+//! `_equal` functions, of any lengths, as [`Inputs`], for the `_many` functions. Nothing here
+//! allocates, starts a thread, or reads the environment.
 //!
 //! ```
-//! use spinney_hash::{Inputs, keccak256, keccak256_many};
+//! use spinney_hash::{Inputs, keccak256, keccak256_many, sha256, sha256_equal};
 //!
 //! let mut digests = [[0; 32]; 2];
 //! keccak256_many(Inputs::new(b"doedog", &[3, 6]), &mut digests);
 //! assert_eq!(digests, [keccak256(b"doe"), keccak256(b"dog")]);
+//!
+//! let children = [digests[0], digests[1], digests[1], digests[0]];
+//! sha256_equal(children.as_flattened(), 64, &mut digests);
+//! assert_eq!(digests[1], sha256(children[2..].as_flattened()));
 //! ```
-#![forbid(unsafe_code)]
+//!
+//! Which kernels run is found out once, at run time ([`Backend::detect`]), and can be said by
+//! [`set_backend`]; digests do not depend on it.
+//!
+//! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a
+//! folder with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file
+//! for each backend; `sha256/climb.rs` has the chains of the Merkle-sum tree.
+#![deny(unsafe_code)]
 
-mod keccak256;
+mod backend;
+mod blake3;
+mod function;
+mod inputs;
+mod keccak;
+mod lanes;
+mod sha256;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-pub use keccak256::{keccak256, keccak256_many};
-
-/// A 32-byte digest.
-pub type Digest = [u8; 32];
-
-/// Many inputs laid end to end: input `i` is `bytes[ends[i - 1]..ends[i]]`, the first one starts at 0.
-#[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
-    bytes: &'a [u8],
-    ends: &'a [u32],
-}
-
-impl<'a> Inputs<'a> {
-    /// Wraps a buffer and the end offset of each input.
-    ///
-    /// # Panics
-    /// If `ends` decreases, or if its last entry is not the length of `bytes`.
-    pub fn new(bytes: &'a [u8], ends: &'a [u32]) -> Self {
-        assert!(ends.is_sorted(), "input ends decrease");
-        assert_eq!(
-            ends.last().map_or(0, |&end| end as usize),
-            bytes.len(),
-            "inputs do not fill the buffer"
-        );
-        Self { bytes, ends }
-    }
-
-    /// The number of inputs.
-    pub const fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Whether there is no input at all.
-    pub const fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Each input in turn.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (bytes, mut start) = (self.bytes, 0);
-        self.ends.iter().map(move |&end| {
-            let input = &bytes[start..end as usize];
-            start = end as usize;
-            input
-        })
-    }
-}
+pub use backend::{Backend, BackendError, Backends, backend, backends, set_backend};
+pub use blake3::{blake3, blake3_equal, blake3_many};
+pub use function::HashFunction;
+pub use inputs::{Digest, Inputs};
+pub use keccak::{keccak256, keccak256_equal, keccak256_many};
+pub use sha256::{SumClimb, sha256, sha256_equal, sha256_many, sha256_sum_climb};

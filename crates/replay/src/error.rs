@@ -44,22 +44,22 @@ pub enum SourceError {
         got: u64,
     },
     /// The bytes are a list, but no block.
-    #[error("block at byte {offset}{}: {error}", Named(*.number))]
+    #[error("block at byte {offset}{}: {error}", Named(*.block))]
     Malformed {
         /// Where the block starts.
         offset: u64,
-        /// Its number, where the header could be read.
-        number: Option<u64>,
+        /// Its number and hash, where the header could be read.
+        block: Option<(u64, B256)>,
         /// What the decoder met.
         error: alloy_rlp::Error,
     },
 }
 
-struct Named(Option<u64>);
+struct Named(Option<(u64, B256)>);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |number| write!(f, " (number {number})"))
+        self.0.map_or(Ok(()), |(number, hash)| write!(f, " (number {number}, {hash})"))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
     config::{ChainConfig, Fork},
     dao,
     error::Check,
-    evm::{BlockEvm, BlockHashes, ReadError, SystemCall, block_evm, tx_env},
+    evm::{BlockDb, BlockEvm, BlockHashes, ReadError, SystemCall, block_evm, tx_env},
     requests::Requests,
     rules::Failure,
     source::{ChainBlock, Transaction},
@@ -112,7 +112,7 @@ struct Execution<'a, S: WorldState> {
     apply: Duration,
 }
 
-impl<S: WorldState> Execution<'_, S> {
+impl<'a, S: WorldState> Execution<'a, S> {
     /// What happens before the first transaction.
     fn before(&mut self, config: &ChainConfig) -> Result<(), Stop<S::Error>> {
         if config.dao_fork_block == Some(self.header.number) {
@@ -136,7 +136,7 @@ impl<S: WorldState> Execution<'_, S> {
     }
 
     fn dao_fork(&mut self) -> Result<(), Stop<S::Error>> {
-        let db = &mut self.evm.ctx.journaled_state.database;
+        let db = self.db();
         let mut total = U256::ZERO;
         for address in dao::DRAINED {
             let balance = db.overlay.drain(&*db.state, address).map_err(Stop::State)?;
@@ -167,7 +167,7 @@ impl<S: WorldState> Execution<'_, S> {
             .transact(tx_env(transaction, sender))
             .map_err(|error| Stop::from_evm(error, what))?;
         let has_root = self.fork < Fork::Byzantium;
-        let db = &mut self.evm.ctx.journaled_state.database;
+        let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, has_root).map_err(Stop::State)?;
         let status = if has_root {
             Eip658Value::PostState(self.apply(&changes)?)
@@ -199,7 +199,7 @@ impl<S: WorldState> Execution<'_, S> {
     }
 
     fn system_call(&mut self, call: &SystemCall) -> Result<Bytes, Stop<S::Error>> {
-        let db = &mut self.evm.ctx.journaled_state.database;
+        let db = self.db();
         let account = db.overlay.account(&*db.state, call.contract).map_err(Stop::State)?;
         let has_code = account.is_some_and(|account| account.code_hash != EMPTY_CODE_HASH);
         if !has_code {
@@ -221,7 +221,7 @@ impl<S: WorldState> Execution<'_, S> {
             }
             _ => Bytes::new(),
         };
-        let db = &mut self.evm.ctx.journaled_state.database;
+        let db = self.db();
         db.overlay.commit(&*db.state, done.state, false).map_err(Stop::State)?;
         Ok(output)
     }
@@ -232,8 +232,8 @@ impl<S: WorldState> Execution<'_, S> {
         rewards: BTreeMap<Address, U256>,
         requests_hash: Option<B256>,
     ) -> Result<Outcome, Stop<S::Error>> {
-        let db = &mut self.evm.ctx.journaled_state.database;
         let removes_empty = self.fork >= Fork::Eip158;
+        let db = self.db();
         let mut paid = Changes::default();
         for (address, amount) in rewards {
             let change = db
@@ -257,10 +257,13 @@ impl<S: WorldState> Execution<'_, S> {
         })
     }
 
+    fn db(&mut self) -> &mut BlockDb<'a, S> {
+        &mut self.evm.ctx.journaled_state.database
+    }
+
     fn apply(&mut self, changes: &Changes) -> Result<B256, Stop<S::Error>> {
         let started = Instant::now();
-        let state = &mut self.evm.ctx.journaled_state.database.state;
-        let root = state.apply(changes).map_err(Stop::State);
+        let root = self.db().state.apply(changes).map_err(Stop::State);
         self.apply += started.elapsed();
         root
     }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Executes blocks, one after another, on a state, and checks all that a header says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replay<S> {
     config: ChainConfig,
     state: S,
@@ -65,8 +65,8 @@ pub struct BlockReport {
     pub len: u64,
     /// The root of the state afterwards.
     pub state_root: B256,
-    /// State roots that were checked: before Byzantium one a transaction, by way of the receipts.
-    pub root_count: usize,
+    /// State roots after transactions that were checked by way of the receipts, before Byzantium.
+    pub receipt_root_count: usize,
     /// What it did to the state.
     pub changes: Changes,
     /// Where the time went.
@@ -135,8 +135,10 @@ pub struct Summary {
     pub transaction_count: u64,
     /// Their gas.
     pub gas_used: u64,
-    /// State roots checked.
+    /// State roots of blocks checked.
     pub root_count: u64,
+    /// State roots of transactions checked, by way of receipts from before Byzantium.
+    pub receipt_root_count: u64,
     /// Where the time went, over all blocks.
     pub times: BlockTimes,
     /// Time in the state's `commit`.
@@ -357,7 +359,7 @@ impl<S: WorldState> Replay<S> {
             gas_used: outcome.gas_used,
             len: block.len,
             state_root: outcome.state_root,
-            root_count: 1 + by_transaction,
+            receipt_root_count: by_transaction,
             changes: outcome.changes,
             times: BlockTimes { recover, execute, apply: outcome.apply },
         })
@@ -410,9 +412,6 @@ impl Run<'_> {
         for recovered in blocks {
             let Recovered { block, senders, time } = recovered?;
             let number = block.block.header.number;
-            if self.options.last.is_some_and(|last| number > last) {
-                break;
-            }
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 self.summary.stopped = true;
                 return Ok(());
@@ -421,6 +420,9 @@ impl Run<'_> {
                 replay.follow(&block)?;
                 on_event(Event::Followed { number });
                 continue;
+            }
+            if self.options.last.is_some_and(|last| number > last) {
+                break;
             }
             let report = replay.execute(&block, senders, time)?;
             self.count(&report);
@@ -460,7 +462,8 @@ impl Run<'_> {
         summary.block_count += 1;
         summary.transaction_count += report.transaction_count as u64;
         summary.gas_used = summary.gas_used.saturating_add(report.gas_used);
-        summary.root_count += report.root_count as u64;
+        summary.root_count += 1;
+        summary.receipt_root_count += report.receipt_root_count as u64;
         summary.times.recover += report.times.recover;
         summary.times.execute += report.times.execute;
         summary.times.apply += report.times.apply;

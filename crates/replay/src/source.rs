@@ -7,7 +7,6 @@ use std::{
 
 use alloy_consensus::{Block, EthereumTxEnvelope, Header, TxEip4844};
 use alloy_primitives::{B256, Sealed};
-use alloy_rlp::Decodable;
 
 use crate::error::SourceError;
 
@@ -98,7 +97,7 @@ impl<'r> ChainReader<'r> {
         let Some(raw) = self.read_list()? else { return Ok(None) };
         let mut rest = raw.as_slice();
         let sealed: Sealed<Block<Transaction>> = Block::decode_sealed(&mut rest)
-            .map_err(|error| SourceError::Malformed { offset, number: number_of(&raw), error })?;
+            .map_err(|error| SourceError::Malformed { offset, block: name(&raw), error })?;
         let (block, hash) = sealed.into_parts();
         Ok(Some(ChainBlock { block, hash, offset, len: raw.len() as u64 }))
     }
@@ -161,8 +160,9 @@ impl Iterator for ChainReader<'_> {
     }
 }
 
-/// The number of a block of which perhaps only the header can be read.
-fn number_of(raw: &[u8]) -> Option<u64> {
+/// Number and hash of a block of which perhaps only the header can be read.
+fn name(raw: &[u8]) -> Option<(u64, B256)> {
     let mut payload = alloy_rlp::Header::decode_bytes(&mut &*raw, true).ok()?;
-    Header::decode(&mut payload).ok().map(|header| header.number)
+    let header = Header::decode_sealed(&mut payload).ok()?;
+    Some((header.number, header.hash()))
 }

@@ -507,9 +507,8 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 self.out.push(self.old[old.start]);
                 old.start += 1;
             }
-            let same = |op: &Op| width.digit(&self.open.seg.bytes[op.key.range()], fork) == digit;
             let share = frame.ops.start
-                ..frame.ops.start + self.ops[frame.ops.clone()].partition_point(same);
+                ..share_end::<S>(&self.open.seg.bytes, self.ops, &frame.ops, (fork, digit));
             frame.ops.start = share.end;
             // A child in a group, and a new one that belongs into a group, need all of its children.
             while let Some((digit, bits)) =
@@ -799,6 +798,23 @@ enum Reach {
     Covers,
     Misses,
     Below,
+}
+
+/// Where the operations end that have `digit` at the fork. Shares are small as a rule, so the search
+/// gallops from the front.
+fn share_end<S: Scheme>(
+    bytes: &[u8],
+    all: &[Op],
+    ops: &Range<usize>,
+    (fork, digit): (usize, u8),
+) -> usize {
+    let same = |op: &Op| Opener::<S>::WIDTH.digit(&bytes[op.key.range()], fork) == digit;
+    let (mut low, mut step) = (ops.start + 1, 1);
+    while low + step <= ops.end && same(&all[low + step - 1]) {
+        low += step;
+        step *= 2;
+    }
+    low + all[low..ops.end.min(low + step)].partition_point(same)
 }
 
 /// The group, not opened yet, that a digit belongs to: one of its children, and its bits. Children of a

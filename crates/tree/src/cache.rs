@@ -1,7 +1,8 @@
 //! Pages that stay in memory.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+
+use foldhash::HashMap;
 
 use crate::page_key::PageKey;
 

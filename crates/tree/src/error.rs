@@ -74,6 +74,16 @@ pub enum TreeError {
         /// What is wrong with it.
         what: String,
     },
+    /// A snapshot is not of the tree's last commit: it is older, or another writer has moved on.
+    #[error("the snapshot shows commit {found} of {tree}, which is at commit {head}")]
+    OtherSnapshot {
+        /// The tree.
+        tree: TreeId,
+        /// The commit that the snapshot shows.
+        found: u64,
+        /// The commit that the tree is at.
+        head: u64,
+    },
     /// The store holds another kind of tree under this id.
     #[error("{tree} of the store is {found}, not {expected}")]
     OtherScheme {

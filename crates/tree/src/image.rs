@@ -84,15 +84,14 @@ pub(crate) fn overflow_checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// Puts checksum and kind in front of a page's bytes.
-pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8]) -> Vec<u8> {
-    let mut row = Vec::with_capacity(SUM_BYTES + 1 + bytes.len());
+/// Makes `row` a row: checksum, kind, and a page's bytes.
+pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8], row: &mut Vec<u8>) {
+    row.clear();
     row.extend_from_slice(&[0; SUM_BYTES]);
     row.push(kind as u8);
     row.extend_from_slice(bytes);
     let sum = checksum(key, &row[SUM_BYTES..]);
     row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
-    row
 }
 
 /// Checks a row's checksum; its bytes start at `SUM_BYTES + 1`.

@@ -1,10 +1,13 @@
 //! Committing to the nodes that a batch made, level by level, lowest first.
 //!
 //! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one call, so
-//! that hashing fills its lanes. Beside the new nodes, level 0 holds the untouched sibling terminals
+//! that hashing fills its lanes. Large levels are split over the cores; a handful of nodes wakes no
+//! thread. Beside the new nodes, level 0 holds the untouched sibling terminals
 //! whose commitment pages do not keep.
 
 use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -16,6 +19,8 @@ use crate::scheme::{BranchJob, Scheme, TerminalJob};
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
 /// bytes stay in the cache.
 const CHUNK: usize = 1_024;
+/// A level of fewer nodes is committed to on the caller's thread.
+const PARALLEL_NODES_MIN: usize = 4 * CHUNK;
 
 /// Buffers kept from one batch to the next.
 #[derive(Debug)]
@@ -56,9 +61,8 @@ impl<S: Scheme> Levels<S> {
         let mut from = 0;
         while from < self.nodes.len() {
             let height = self.nodes[from].0;
-            let window = &self.nodes[from..self.nodes.len().min(from + CHUNK)];
-            let to = from + window.partition_point(|node| node.0 == height);
-            self.commit_level(codec, older, seg, from, to);
+            let to = from + self.nodes[from..].partition_point(|node| node.0 == height);
+            self.commit_level(codec, older, seg, from, to)?;
             from = to;
         }
         if let Link::Made { segment, node } = root.link
@@ -112,21 +116,30 @@ impl<S: Scheme> Levels<S> {
             return Ok(());
         }
         let chain = Chain { older, last: Some(seg) };
-        let mut failed = None;
-        self.out.clear();
-        let jobs = self.siblings.iter().map_while(|&(child, start)| {
-            match sibling_job(codec, chain, &chain_child(chain, older, child), start as usize) {
-                Ok(job) => Some(job),
-                Err(error) => {
-                    failed = Some(error);
-                    None
-                }
-            }
-        });
-        codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.out);
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        in_chunks::<S, _>(
+            &self.siblings,
+            &mut self.scratch,
+            &mut self.out,
+            |part, scratch, out| {
+                let mut failed = None;
+                let jobs = part.iter().map_while(|&(child, start)| {
+                    match sibling_job(
+                        codec,
+                        chain,
+                        &chain_child(chain, older, child),
+                        start as usize,
+                    ) {
+                        Ok(job) => Some(job),
+                        Err(error) => {
+                            failed = Some(error);
+                            None
+                        }
+                    }
+                });
+                codec.scheme.commit_terminals(jobs, scratch, out);
+                failed.map_or(Ok(()), Err)
+            },
+        )?;
         for (&(child, _), commit) in self.siblings.iter().zip(&self.out) {
             seg.children[child as usize].commit = Some(*commit);
         }
@@ -140,24 +153,27 @@ impl<S: Scheme> Levels<S> {
         seg: &mut Segment<S::Commit>,
         from: usize,
         to: usize,
-    ) {
+    ) -> Result<(), TreeError> {
         let here = older.len() as u32;
         self.adopt(here, seg, from, to);
         let chain = Chain { older, last: Some(seg) };
         let nodes = &self.nodes[from..to];
-        self.out.clear();
         let is_terminal = nodes[0].0.is_multiple_of(2);
-        if is_terminal {
-            let jobs = nodes.iter().map(|&(_, node)| terminal_job::<S>(chain, here, node));
-            codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.out);
-        } else {
-            let jobs = nodes.iter().map(|&(_, node)| branch_job::<S>(chain, here, node));
-            codec.scheme.commit_branches(jobs, &mut self.scratch, &mut self.out);
-        }
+        in_chunks::<S, _>(nodes, &mut self.scratch, &mut self.out, |part, scratch, out| {
+            if is_terminal {
+                let jobs = part.iter().map(|&(_, node)| terminal_job::<S>(chain, here, node));
+                codec.scheme.commit_terminals(jobs, scratch, out);
+            } else {
+                let jobs = part.iter().map(|&(_, node)| branch_job::<S>(chain, here, node));
+                codec.scheme.commit_branches(jobs, scratch, out);
+            }
+            Ok(())
+        })?;
         assert_eq!(self.out.len(), nodes.len(), "a scheme commits to every job");
         for (&(_, node), commit) in nodes.iter().zip(&self.out) {
             seg.nodes[node as usize].commit = Some(*commit);
         }
+        Ok(())
     }
 
     /// Copies the commitments of the level's new children to where the jobs read them.
@@ -186,6 +202,29 @@ impl<S: Scheme> Levels<S> {
             }
         }
     }
+}
+
+/// Commits to a level a chunk at a time, large levels on all cores. The answers are in order.
+fn in_chunks<S: Scheme, T: Sync>(
+    level: &[T],
+    scratch: &mut S::Scratch,
+    out: &mut Vec<S::Commit>,
+    commit: impl Fn(&[T], &mut S::Scratch, &mut Vec<S::Commit>) -> Result<(), TreeError> + Sync,
+) -> Result<(), TreeError> {
+    out.clear();
+    if level.len() < PARALLEL_NODES_MIN {
+        return level.chunks(CHUNK).try_for_each(|part| commit(part, scratch, out));
+    }
+    let parts: Result<Vec<_>, TreeError> = level
+        .par_chunks(CHUNK)
+        .map_init(S::Scratch::default, |scratch, part| {
+            let mut out = Vec::with_capacity(part.len());
+            commit(part, scratch, &mut out)?;
+            Ok(out)
+        })
+        .collect();
+    out.extend(parts?.into_iter().flatten());
+    Ok(())
 }
 
 fn chain_child<C: Copy>(chain: Chain<'_, C>, older: &[Arc<Segment<C>>], child: u32) -> Child<C> {

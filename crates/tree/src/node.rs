@@ -24,6 +24,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    pub(crate) const EMPTY: Self = Self { at: 0, len: 0 };
+
     pub(crate) fn new(at: usize, len: usize) -> Self {
         let fit = |n| u32::try_from(n).expect("a batch's bytes are bounded below 4 GiB");
         Self { at: fit(at), len: fit(len) }

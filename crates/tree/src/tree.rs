@@ -147,6 +147,8 @@ pub struct Staged<S: Scheme> {
     rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
     emitted: Arc<Vec<PageKey>>,
     block: Option<BlockId>,
+    /// Whether there is a new root record: it counts the commits.
+    recorded: bool,
     stats: CommitStats,
 }
 
@@ -336,7 +338,7 @@ impl<S: Scheme> Tree<S> {
         ops: &[Op],
     ) -> Result<Option<Child<S::Commit>>, TreeError> {
         let given = segment.bytes.len();
-        let mut loaded = std::collections::HashMap::new();
+        let mut loaded = foldhash::HashMap::default();
         loop {
             let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
             let open = Opener {
@@ -360,12 +362,27 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
+    /// Whether a snapshot shows the last commit: pages of another one must not be taken for its own.
+    fn current<N: Snapshot>(&self, snapshot: &N) -> Result<(), TreeError> {
+        let row = snapshot.read(Table::Roots, &RootRecord::key(self.id))?;
+        let found = match row {
+            Some(row) => RootRecord::decode(self.id, &row)?.commit,
+            None => 0,
+        };
+        if found == self.head.commit {
+            Ok(())
+        } else {
+            Err(TreeError::OtherSnapshot { tree: self.id, found, head: self.head.commit })
+        }
+    }
+
     /// Reads pages that have to be there, and keeps them.
     fn read_rows<N: Snapshot>(
         &self,
         snapshot: &N,
         keys: &[PageKey],
     ) -> Result<Vec<Arc<[u8]>>, TreeError> {
+        self.current(snapshot)?;
         let bytes: Vec<&[u8]> = keys.iter().map(PageKey::as_bytes).collect();
         let rows = snapshot.read_many(Table::Pages, &bytes)?;
         let mut shared = Vec::with_capacity(keys.len());
@@ -422,7 +439,8 @@ impl<S: Scheme> Tree<S> {
             changes.push((key, Some(row)));
         }
         let changed = pending.root != self.head.root || stats != CommitStats::default();
-        if changed || block != self.head.block {
+        let recorded = changed || block != self.head.block;
+        if recorded {
             set.put(
                 Table::Roots,
                 &RootRecord::key(self.id),
@@ -430,7 +448,7 @@ impl<S: Scheme> Tree<S> {
             );
         }
         let emitted = Arc::new(rows.emitted);
-        Ok(Staged { pending: pending.clone(), rows: changes, emitted, block, stats })
+        Ok(Staged { pending: pending.clone(), rows: changes, emitted, block, recorded, stats })
     }
 
     fn record(&self, pending: &Pending<S>, block: Option<BlockId>) -> RootRecord {
@@ -446,9 +464,9 @@ impl<S: Scheme> Tree<S> {
 
     /// Takes up a commit once the store has it.
     pub fn adopt(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, emitted, block, .. } = staged;
+        let Staged { pending, rows, emitted, block, recorded, .. } = staged;
         let root_key = PageKey::page(self.space, &[], 0);
-        let commit = self.head.commit + 1;
+        let commit = self.head.commit + u64::from(recorded);
         let root_row = rows.iter().find(|(key, _)| *key == root_key);
         if let Some((_, row)) = root_row {
             self.head = self.head_of(row.clone()).expect("a root page that was just written");

@@ -8,9 +8,10 @@
 //! Nodes are written children first, in the order of their segments; each leaves the bytes of its item,
 //! which its parent copies. An untouched item is copied from the page it was read from.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -19,7 +20,7 @@ use crate::image::{
     OWNED_BYTES_MAX, Overflowed, PAGE_BYTES_MAX, PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX,
     seal, set_digit,
 };
-use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Terminal, overflow_of};
+use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Span, Terminal, overflow_of};
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
@@ -42,9 +43,12 @@ struct Writer<'a, S: Scheme> {
     space: Space,
     chain: Chain<'a, S::Commit>,
     /// The item bytes of every node written so far, by segment and node.
-    items: Vec<HashMap<u32, Range<usize>>>,
+    items: Vec<Vec<Span>>,
     bytes: Vec<u8>,
-    emitted: Vec<(PageKey, Vec<u8>)>,
+    emitted: Vec<(PageKey, Arc<[u8]>)>,
+    /// A row being sealed, and the body of the branch being written.
+    row: Vec<u8>,
+    body: Vec<u8>,
     /// The items of the branch being written.
     parts: Vec<Part>,
 }
@@ -72,9 +76,11 @@ pub(crate) fn rows<S: Scheme>(
         codec,
         space,
         chain,
-        items: vec![HashMap::new(); segments.len()],
+        items: segments.iter().map(|s| vec![Span::EMPTY; s.nodes.len()]).collect(),
         bytes: Vec::new(),
         emitted: Vec::new(),
+        row: Vec::new(),
+        body: Vec::new(),
         parts: Vec::new(),
     };
     if let Some(root) = root
@@ -91,7 +97,7 @@ fn difference<C: Copy>(
     segments: &[Arc<Segment<C>>],
     settled: &[Option<Arc<Vec<PageKey>>>],
     root: Option<&Child<C>>,
-    emitted: Vec<(PageKey, Vec<u8>)>,
+    emitted: Vec<(PageKey, Arc<[u8]>)>,
     stored: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
 ) -> Rows {
     let mut rows = Rows::default();
@@ -124,7 +130,7 @@ fn difference<C: Copy>(
         let same = !cleared && matches!(stale.get(&key), Some(Some(old)) if **old == *row);
         kept.insert(key.clone());
         if !same {
-            rows.puts.push((key, row.into()));
+            rows.puts.push((key, row));
         }
     }
     rows.deletes.extend(stale.into_keys().filter(|key| !kept.contains(*key)).cloned());
@@ -140,23 +146,25 @@ impl<S: Scheme> Writer<'_, S> {
                 self.node(index as u32, node, top)?;
             }
         }
-        let item = self.items[segment as usize][&node].clone();
+        let item = self.items[segment as usize][node as usize].range();
         let key = PageKey::page(self.space, &[], 0);
-        let row = seal(key.as_bytes(), PageKind::Root, &self.bytes[item]);
-        self.emitted.push((key, row));
+        let bytes = std::mem::take(&mut self.bytes);
+        self.emit(key, PageKind::Root, &bytes[item]);
+        self.bytes = bytes;
         Ok(())
     }
 
     /// The nodes of each segment that the root reaches, children before their parents.
     fn reachable(&self, segment: u32, node: u32) -> Vec<Vec<u32>> {
-        let mut seen = vec![HashSet::new(); self.items.len()];
+        let mut seen: Vec<Vec<bool>> =
+            self.items.iter().map(|nodes| vec![false; nodes.len()]).collect();
         let mut todo = vec![(segment, node)];
-        seen[segment as usize].insert(node);
+        seen[segment as usize][node as usize] = true;
         while let Some((segment, node)) = todo.pop() {
             let home = self.chain.segment(segment);
             let mut reach = |child: &Child<S::Commit>| {
                 if let Link::Made { segment, node } = child.link
-                    && seen[segment as usize].insert(node)
+                    && !std::mem::replace(&mut seen[segment as usize][node as usize], true)
                 {
                     todo.push((segment, node));
                 }
@@ -166,12 +174,9 @@ impl<S: Scheme> Writer<'_, S> {
                 Body::Branch(branch) => home.children(branch.children).iter().for_each(&mut reach),
             }
         }
-        let sorted = |set: HashSet<u32>| {
-            let mut nodes: Vec<u32> = set.into_iter().collect();
-            nodes.sort_unstable();
-            nodes
-        };
-        seen.into_iter().map(sorted).collect()
+        let numbers =
+            |seen: Vec<bool>| (0..).zip(seen).filter_map(|(node, seen)| seen.then_some(node));
+        seen.into_iter().map(|seen| numbers(seen).collect()).collect()
     }
 
     fn node(&mut self, segment: u32, index: u32, top: bool) -> Result<(), TreeError> {
@@ -182,7 +187,7 @@ impl<S: Scheme> Writer<'_, S> {
             Body::Terminal(terminal) => self.terminal(segment, terminal, commit, top)?,
             Body::Branch(branch) => self.branch(segment, branch, commit, top)?,
         }
-        self.items[segment as usize].insert(index, from..self.bytes.len());
+        self.items[segment as usize][index as usize] = Span::new(from, self.bytes.len() - from);
         Ok(())
     }
 
@@ -230,8 +235,7 @@ impl<S: Scheme> Writer<'_, S> {
         for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
             let index = u16::try_from(index).expect("values are bounded");
             let key = PageKey::overflow(self.space, path, bits, index);
-            let row = seal(key.as_bytes(), PageKind::Overflow, part);
-            self.emitted.push((key, row));
+            self.emit(key, PageKind::Overflow, part);
         }
         Some(over)
     }
@@ -242,7 +246,7 @@ impl<S: Scheme> Writer<'_, S> {
             Link::Made { segment, node } => {
                 let made = self.chain.node(segment, node);
                 let Body::Terminal(terminal) = &made.body else {
-                    let item = self.items[segment as usize][&node].clone();
+                    let item = self.items[segment as usize][node as usize].range();
                     return Ok(self.bytes[item].to_vec());
                 };
                 let commit = made.commit.expect("nodes commit before they are written");
@@ -280,7 +284,8 @@ impl<S: Scheme> Writer<'_, S> {
         let home = self.chain.segment(segment);
         let path = &home.bytes[branch.path.range()];
         let from = self.bytes.len();
-        let body = self.body(segment, branch, path)?;
+        let mut body = std::mem::take(&mut self.body);
+        self.put_body(segment, branch, path, &mut body)?;
         let owned = S::OWNER.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
@@ -296,23 +301,30 @@ impl<S: Scheme> Writer<'_, S> {
         let put =
             PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
         self.codec.put_branch(&mut self.bytes, &put);
+        self.body = body;
         Ok(())
     }
 
-    /// The bytes of a branch's body, its large groups cut off.
-    fn body(&mut self, segment: u32, branch: &Branch, path: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let mut body = Vec::new();
+    /// Writes a branch's body, its large groups cut off, over whatever `body` holds.
+    fn put_body(
+        &mut self,
+        segment: u32,
+        branch: &Branch,
+        path: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<(), TreeError> {
+        body.clear();
         if let Some(value) = branch.value {
-            self.fork_value(branch, path, value, &mut body);
+            self.fork_value(branch, path, value, body);
         }
         let children = self.chain.segment(segment).children(branch.children);
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         self.gather(children, branch, &mut parts)?;
         let mut cutter = Cutter { writer: self, children, fork: branch.fork, path };
-        cutter.cut(&parts, 0, &mut body);
+        cutter.cut(&parts, 0, body);
         self.parts = parts;
-        Ok(body)
+        Ok(())
     }
 
     fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place, body: &mut Vec<u8>) {
@@ -346,7 +358,7 @@ impl<S: Scheme> Writer<'_, S> {
             index += 1;
             match child.link {
                 Link::Made { segment, node } => {
-                    let item = self.items[segment as usize][&node].clone();
+                    let item = self.items[segment as usize][node as usize].range();
                     self.bytes.extend_from_within(item);
                     set_digit(&mut self.bytes[from..], child.digit);
                 }
@@ -374,9 +386,9 @@ impl<S: Scheme> Writer<'_, S> {
     }
 
     fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
-        let row = seal(key.as_bytes(), kind, bytes);
-        assert!(row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", row.len());
-        self.emitted.push((key, row));
+        seal(key.as_bytes(), kind, bytes, &mut self.row);
+        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
+        self.emitted.push((key, Arc::from(&self.row[..])));
     }
 }
 

@@ -186,6 +186,7 @@ impl Run<'_> {
             transactions: summary.transaction_count,
             gas_used: summary.gas_used,
             roots_checked: summary.root_count,
+            receipt_roots_checked: summary.receipt_root_count,
             head: head.map(|head| head.number),
             head_hash: head.map(|head| head.hash.into()).filter(|hash| *hash != [0; 32]),
             root: state.root(),

@@ -21,6 +21,8 @@ pub(super) struct RunReport {
     pub(super) transactions: u64,
     pub(super) gas_used: u64,
     pub(super) roots_checked: u64,
+    /// After transactions, by way of receipts from before Byzantium.
+    pub(super) receipt_roots_checked: u64,
     pub(super) head: Option<u64>,
     pub(super) head_hash: Option<B256>,
     pub(super) root: B256,
@@ -124,6 +126,9 @@ impl RunReport {
         row("blocks", self.blocks.to_string());
         row("transactions", self.transactions.to_string());
         row("roots checked", self.roots_checked.to_string());
+        if self.receipt_roots_checked > 0 {
+            row("roots in receipts", self.receipt_roots_checked.to_string());
+        }
         if let Some(head) = self.head {
             let hash = self.head_hash.map(|hash| format!(" {hash}")).unwrap_or_default();
             row("head", format!("{head}{hash}"));

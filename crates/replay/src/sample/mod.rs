@@ -73,7 +73,8 @@ impl Default for SampleOptions {
 ///
 /// Transfers among accounts of which few are busy, a token, a contract whose storage grows and has
 /// holes, contracts made by CREATE2, some of them destroyed in the transaction that makes them and
-/// made again later, refused calls, blobs, delegations, withdrawals. All rules of Osaka hold from the genesis on.
+/// made again later, refused calls, blobs, delegations, withdrawals. All rules of Osaka hold from
+/// the genesis on.
 #[derive(Debug)]
 pub struct SampleChain<S> {
     genesis: Genesis,

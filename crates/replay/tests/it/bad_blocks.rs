@@ -1,13 +1,17 @@
 //! Blocks that are wrong: a typed error, and a state as if they had never been.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
-use alloy_consensus::Header;
+use alloy_consensus::{Header, proofs::calculate_transaction_root};
 use alloy_primitives::{B256, Bloom, U256};
+use alloy_rlp::Decodable;
 use proptest::prelude::*;
 use spinney_replay::{
     BLOCK_LEN_MAX, BadBlock, ChainBlock, ChainReader, Check, Event, Replay, ReplayError,
-    RunOptions, SourceError, TextbookState, WorldState,
+    RunOptions, SourceError, TextbookState, Transaction, WorldState,
 };
 
 use crate::shared::{self, ALL_FORKS, Chain};
@@ -113,8 +117,7 @@ fn a_changed_transaction_is_found() {
     // Sent twice: the nonce of the second one is used up.
     let twice = blocks[19].block.body.transactions[0].clone();
     blocks[19].block.body.transactions.push(twice);
-    let root =
-        alloy_consensus::proofs::calculate_transaction_root(&blocks[19].block.body.transactions);
+    let root = calculate_transaction_root(&blocks[19].block.body.transactions);
     blocks[19].block.header.transactions_root = root;
     let (outcome, replay) = replay(&chain, &encode(&blocks), 2);
     let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
@@ -196,10 +199,10 @@ fn trailing_and_malformed_bytes_are_refused() {
     block[1..3].copy_from_slice(&len.to_be_bytes());
     block.push(0);
     let (outcome, replay) = replay(&chain, &[blocks[0].to_rlp(), block].concat(), 0);
-    let Err(ReplayError::Source(SourceError::Malformed { offset, number, .. })) = outcome else {
+    let Err(ReplayError::Source(SourceError::Malformed { offset, block, .. })) = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!((offset, number), (blocks[1].offset, Some(2)));
+    assert_eq!((offset, block), (blocks[1].offset, Some((2, blocks[1].hash))));
     assert_eq!(replay.state().root(), blocks[0].block.header.state_root);
 }
 
@@ -246,6 +249,65 @@ fn a_compressed_chain_is_read_alike() {
         matches!(last, Err(SourceError::Io { .. } | SourceError::Truncated { .. })),
         "{last:?}"
     );
+}
+
+/// A replay, and the block that comes next.
+struct Before {
+    replay: Replay<TextbookState>,
+    block: ChainBlock,
+}
+
+/// Replays that stand before blocks of all ages.
+fn before_blocks() -> Option<&'static [Before]> {
+    static BEFORE: OnceLock<Option<Vec<Before>>> = OnceLock::new();
+    let before = BEFORE.get_or_init(|| {
+        let chain = shared::chain(ALL_FORKS)?;
+        let mut replay = Replay::start(&chain.genesis, TextbookState::new()).unwrap();
+        let mut before = Vec::new();
+        for block in chain.blocks() {
+            let number = block.block.header.number;
+            let wanted = number % 6 == 1 && !block.block.body.transactions.is_empty();
+            if wanted {
+                before.push(Before { replay: replay.clone(), block: block.clone() });
+            }
+            replay.block(&block).unwrap();
+        }
+        Some(before)
+    });
+    before.as_deref()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Changed transactions under a root that covers them, so that they are executed.
+    #[test]
+    fn mutated_transactions_never_panic(
+        which in any::<prop::sample::Index>(),
+        transaction in any::<prop::sample::Index>(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
+    ) {
+        let Some(before) = before_blocks() else { return Ok(()) };
+        let Before { replay, block } = &before[which.index(before.len())];
+        let mut replay = replay.clone();
+        let mut block = block.block.clone();
+        let transactions = &mut block.body.transactions;
+        let index = transaction.index(transactions.len());
+        let mut rlp = alloy_rlp::encode(&transactions[index]);
+        for (at, value) in edits {
+            let at = at.index(rlp.len());
+            rlp[at] ^= value;
+        }
+        let Ok(changed) = Transaction::decode(&mut rlp.as_slice()) else { return Ok(()) };
+        transactions[index] = changed;
+        block.header.transactions_root = calculate_transaction_root(transactions);
+        let (state, head) = (replay.state().clone(), replay.head().clone());
+        if let Err(error) = replay.block(&ChainBlock::new(block)) {
+            prop_assert!(matches!(error, ReplayError::BadBlock(_)), "{}", error);
+            prop_assert!(*replay.state() == state);
+            prop_assert_eq!(replay.head(), &head);
+        }
+    }
 }
 
 proptest! {

@@ -4,6 +4,7 @@ mod bad_blocks;
 mod chains;
 mod dao;
 mod differences;
+mod engine;
 mod genesis;
 mod samples;
 mod shared;

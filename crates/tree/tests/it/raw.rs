@@ -171,6 +171,20 @@ fn a_state_on_an_older_commit_is_stale() {
 }
 
 #[test]
+fn an_older_snapshot_is_refused_before_it_can_do_harm() {
+    let mut bench = Bench::new(Mpt, 1);
+    let key = |i: u32| spinney_hash::keccak256(&i.to_be_bytes()).to_vec();
+    let ops: Vec<_> = (0..500).map(|i| Op::Put(key(i), vec![7; 78])).collect();
+    let old = bench.snapshot();
+    let pending = bench.prepare(None, &ops);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    let batch = crate::model::batch(&[Op::Put(key(3), vec![8; 78])]);
+    let refused = bench.tree.prepare(&old, None, batch).unwrap_err();
+    assert!(matches!(refused, TreeError::OtherSnapshot { found: 0, head: 1, .. }), "{refused}");
+    assert!(bench.tree.get(&old, None, &key(9)).is_err());
+}
+
+#[test]
 fn chains_of_prefixes_need_no_deep_stack() {
     let check = || {
         let mut bench = Bench::new(Mpt, 1 << 30);

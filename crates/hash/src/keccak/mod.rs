@@ -1,0 +1,170 @@
+//! Keccak-256 as Ethereum uses it: rate 136, padding 0x01 .. 0x80 (FIPS 202 with the padding that
+//! the Keccak team submitted, before the standard's domain bits).
+
+mod portable;
+mod rounds;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use crate::{
+    Backend, Digest, HashFunction, Inputs, backend,
+    lanes::{self, Kernel},
+};
+
+/// The bytes of a block.
+const RATE: usize = 136;
+
+/// The Keccak-256 digest of one input.
+///
+/// ```
+/// let empty_code = spinney_hash::keccak256(b"");
+/// assert_eq!(empty_code[..4], [0xc5, 0xd2, 0x46, 0x01]);
+/// ```
+pub fn keccak256(input: &[u8]) -> Digest {
+    Keccak256::in_use().hash1(input)
+}
+
+/// The Keccak-256 digest of each input, in order.
+///
+/// Inputs of like length are hashed side by side, wherever they stand.
+///
+/// ```
+/// use spinney_hash::{Inputs, keccak256, keccak256_many};
+///
+/// let mut digests = [[0; 32]; 2];
+/// keccak256_many(Inputs::new(b"doedog", &[3, 6]), &mut digests);
+/// assert_eq!(digests, [keccak256(b"doe"), keccak256(b"dog")]);
+/// ```
+///
+/// # Panics
+/// If `out` is not exactly as long as `inputs`.
+pub fn keccak256_many(inputs: Inputs<'_>, out: &mut [Digest]) {
+    lanes::hash_many(&Keccak256::in_use(), inputs, out);
+}
+
+/// The Keccak-256 digest of each `len` bytes of `bytes`, in order.
+///
+/// ```
+/// use spinney_hash::{keccak256, keccak256_equal};
+///
+/// let mut digests = [[0; 32]; 2];
+/// keccak256_equal(b"doedog", 3, &mut digests);
+/// assert_eq!(digests, [keccak256(b"doe"), keccak256(b"dog")]);
+/// ```
+///
+/// # Panics
+/// If `bytes` is not exactly `len` bytes for each of `out`.
+pub fn keccak256_equal(bytes: &[u8], len: usize, out: &mut [Digest]) {
+    lanes::hash_equal(&Keccak256::in_use(), bytes, len, out);
+}
+
+/// The kernels of one backend, which the CPU has.
+pub(crate) struct Keccak256(Backend);
+
+impl Keccak256 {
+    fn in_use() -> Self {
+        Self(backend(HashFunction::Keccak256))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn on(backend: Backend) -> Self {
+        assert!(backend.is_available());
+        Self(backend)
+    }
+}
+
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "kernels run once their instructions are detected")
+)]
+impl Kernel for Keccak256 {
+    fn hash1(&self, input: &[u8]) -> Digest {
+        match self.0 {
+            // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => unsafe { avx512::hash1(input) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => unsafe { avx2::hash1(input) },
+            _ => portable::hash(input),
+        }
+    }
+
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels ask for the length")
+    )]
+    #[inline]
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+        match (self.0, inputs.len()) {
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 5..) => {
+                // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, len, out) });
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 2..) => {
+                // SAFETY: as above.
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, len, out) });
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx2, 2..) => {
+                // SAFETY: as above.
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, len, out) });
+            }
+            _ => {
+                for (digest, input) in out.iter_mut().zip(inputs) {
+                    *digest = self.hash1(input);
+                }
+            }
+        }
+    }
+
+    fn lanes(&self) -> usize {
+        match self.0 {
+            Backend::Avx512 => 8,
+            Backend::Avx2 => 4,
+            _ => 1,
+        }
+    }
+
+    fn lanes_narrow(&self) -> usize {
+        self.lanes().min(4)
+    }
+
+    fn blocks(&self, len: usize) -> usize {
+        blocks(len)
+    }
+}
+
+/// The number of blocks that `len` bytes and the padding take.
+fn blocks(len: usize) -> usize {
+    len / RATE + 1
+}
+
+/// Block `block` of `input`, padded in `padded` where it is the last; zeros after that.
+#[cfg(target_arch = "x86_64")]
+fn block_of<'a>(input: &'a [u8], block: usize, padded: &'a mut [u8; RATE]) -> &'a [u8; RATE] {
+    match input.get(RATE * block..) {
+        None => padded,
+        Some(rest) => match rest.first_chunk() {
+            Some(whole) => whole,
+            None => {
+                *padded = last_block(rest);
+                padded
+            }
+        },
+    }
+}
+
+/// The rest of an input, less than a block, with its padding.
+fn last_block(rest: &[u8]) -> [u8; RATE] {
+    let mut block = [0; RATE];
+    block[..rest.len()].copy_from_slice(rest);
+    block[rest.len()] = 0x01;
+    block[RATE - 1] ^= 0x80;
+    block
+}

@@ -1,0 +1,268 @@
+//! Fills lanes with inputs, for kernels that hash a few inputs side by side.
+//!
+//! Invariants:
+//! - A kernel costs its longest input, so inputs share a pass only with inputs of about as many
+//!   blocks: each waits in the queue of its class, and a full queue is a pass.
+//! - What the queues hold at the end is at most a few passes, planned longest first.
+//! - Queues are arrays of indices on the stack; nothing here allocates.
+
+use crate::{Digest, Inputs};
+
+/// Most lanes of any kernel.
+pub(crate) const LANES_MAX: usize = 16;
+
+/// The kernels of one hash function on one backend.
+pub(crate) trait Kernel {
+    /// The digest of one input.
+    fn hash1(&self, input: &[u8]) -> Digest;
+
+    /// The digests of at most [`Kernel::lanes`] inputs, by the best kernel for that many; `out` is
+    /// as long as `inputs`. `len` is the length of every input, if one is known.
+    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]);
+
+    /// The lanes of the widest kernel, at most [`LANES_MAX`].
+    fn lanes(&self) -> usize;
+
+    /// The lanes of the narrowest kernel with more than one lane, at most [`Kernel::lanes`].
+    fn lanes_narrow(&self) -> usize;
+
+    /// The number of blocks that an input of `len` bytes takes, at least 1.
+    fn blocks(&self, len: usize) -> usize;
+}
+
+/// Hashes each `len` bytes of `bytes`.
+pub(crate) fn hash_equal(kernel: &impl Kernel, bytes: &[u8], len: usize, out: &mut [Digest]) {
+    assert_eq!(Some(bytes.len()), len.checked_mul(out.len()), "one digest per {len} bytes");
+    let mut inputs = [&[][..]; LANES_MAX];
+    let mut rest = bytes;
+    for out in out.chunks_mut(kernel.lanes()) {
+        let inputs = &mut inputs[..out.len()];
+        for input in &mut *inputs {
+            (*input, rest) = rest.split_at(len);
+        }
+        match out {
+            [digest] => *digest = kernel.hash1(inputs[0]),
+            _ => kernel.hash(inputs, Some(len), out),
+        }
+    }
+}
+
+/// Finds out what a kernel wants to know of its inputs; `len` is the length of all, if it is known.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn shape<const N: usize>(
+    inputs: &[&[u8]; N],
+    len: Option<usize>,
+    blocks: fn(usize) -> usize,
+) -> Shape<N> {
+    match len {
+        Some(len) => Shape { blocks: [0; N], longest: blocks(len), len: Some(len) },
+        None => shape_of_any(inputs, blocks),
+    }
+}
+
+/// Not inlined into kernels: where AVX-512 is enabled, the compiler turns such loops into gathers,
+/// which cost more than the loops.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn shape_of_any<const N: usize>(inputs: &[&[u8]; N], blocks: fn(usize) -> usize) -> Shape<N> {
+    let first = inputs[0].len();
+    if inputs.iter().all(|input| input.len() == first) {
+        return Shape { blocks: [0; N], longest: blocks(first), len: Some(first) };
+    }
+    let blocks = inputs.map(|input| blocks(input.len()));
+    let longest = blocks.iter().fold(0, |longest, &count| longest.max(count));
+    Shape { blocks, longest, len: None }
+}
+
+/// What a kernel wants to know of its inputs.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct Shape<const N: usize> {
+    /// The blocks of each input, unless all are of one length.
+    blocks: [usize; N],
+    /// The most blocks of any input.
+    pub(crate) longest: usize,
+    /// The length of all inputs, if there is one.
+    pub(crate) len: Option<usize>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<const N: usize> Shape<N> {
+    /// Takes the digests of the inputs that end with block `block`; `squeeze` makes all digests.
+    #[inline(always)]
+    pub(crate) fn take_ended(
+        &self,
+        block: usize,
+        digests: &mut [Digest; N],
+        squeeze: impl FnOnce() -> [Digest; N],
+    ) {
+        if self.len.is_some() {
+            if block + 1 == self.longest {
+                *digests = squeeze();
+            }
+        } else if self.ends(block) {
+            self.copy_ended(block, &squeeze(), digests);
+        }
+    }
+
+    #[inline(never)]
+    fn ends(&self, block: usize) -> bool {
+        self.blocks.contains(&(block + 1))
+    }
+
+    #[inline(never)]
+    fn copy_ended(&self, block: usize, from: &[Digest; N], to: &mut [Digest; N]) {
+        for lane in 0..N {
+            if self.blocks[lane] == block + 1 {
+                to[lane] = from[lane];
+            }
+        }
+    }
+}
+
+/// Runs a kernel of `N` lanes over at most `N` inputs, straight into `out` if there are `N` of
+/// them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn run<const N: usize>(
+    inputs: &[&[u8]],
+    out: &mut [Digest],
+    kernel: impl Fn(&[&[u8]; N], &mut [Digest; N]),
+) {
+    if let (Ok(inputs), Some(out)) = (inputs.try_into(), out.first_chunk_mut()) {
+        return kernel(inputs, out);
+    }
+    // Lanes to spare repeat the first input, so that inputs of one length stay so.
+    let mut lanes = [inputs[0]; N];
+    lanes[..inputs.len()].copy_from_slice(inputs);
+    let mut digests = [[0; 32]; N];
+    kernel(&lanes, &mut digests);
+    for (out, digest) in out.iter_mut().zip(digests) {
+        *out = digest;
+    }
+}
+
+/// Hashes inputs of any lengths.
+pub(crate) fn hash_many(kernel: &impl Kernel, inputs: Inputs<'_>, out: &mut [Digest]) {
+    assert_eq!(inputs.len(), out.len(), "one digest per input");
+    if kernel.lanes() == 1 || inputs.len() == 1 {
+        for (input, out) in inputs.iter().zip(out) {
+            *out = kernel.hash1(input);
+        }
+        return;
+    }
+    let mut queues = Queues::new(kernel.lanes());
+    for (index, input) in inputs.iter().enumerate() {
+        if let Some(pass) = queues.push(class(kernel.blocks(input.len())), index as u32) {
+            hash_pass(kernel, inputs, pass, out);
+        }
+    }
+    let mut pass = [0; LANES_MAX];
+    loop {
+        match queues.take(kernel.lanes_narrow(), &mut pass) {
+            0 => return,
+            taken => hash_pass(kernel, inputs, &pass[..taken], out),
+        }
+    }
+}
+
+fn hash_pass(kernel: &impl Kernel, inputs: Inputs<'_>, pass: &[u32], out: &mut [Digest]) {
+    if let [index] = *pass {
+        out[index as usize] = kernel.hash1(inputs.at(index as usize));
+        return;
+    }
+    let mut lanes = [&[][..]; LANES_MAX];
+    for (lane, &index) in lanes.iter_mut().zip(pass) {
+        *lane = inputs.at(index as usize);
+    }
+    let mut digests = [[0; 32]; LANES_MAX];
+    kernel.hash(&lanes[..pass.len()], None, &mut digests[..pass.len()]);
+    for (digest, &index) in digests.iter().zip(pass) {
+        out[index as usize] = *digest;
+    }
+}
+
+/// One to eight blocks have a class each; above that there are two for each doubling, so that no
+/// lane of a full pass idles for more than a third of it, up to 8,192 blocks.
+const CLASSES: usize = 8 + 2 * 10;
+
+fn class(blocks: usize) -> usize {
+    if blocks <= 8 {
+        return blocks - 1;
+    }
+    let doublings = blocks.ilog2() as usize;
+    let half = (blocks >> (doublings - 1)) & 1;
+    (8 + 2 * (doublings - 3) + half).min(CLASSES - 1)
+}
+
+/// The indices of inputs that wait for a pass, by class.
+struct Queues {
+    lanes: usize,
+    waiting: [[u32; LANES_MAX]; CLASSES],
+    counts: [u8; CLASSES],
+}
+
+impl Queues {
+    fn new(lanes: usize) -> Self {
+        Self { lanes, waiting: [[0; LANES_MAX]; CLASSES], counts: [0; CLASSES] }
+    }
+
+    /// Adds an input, and takes the pass that it completes.
+    fn push(&mut self, class: usize, index: u32) -> Option<&[u32]> {
+        let count = &mut self.counts[class];
+        self.waiting[class][usize::from(*count)] = index;
+        *count += 1;
+        if usize::from(*count) < self.lanes {
+            return None;
+        }
+        *count = 0;
+        Some(&self.waiting[class][..self.lanes])
+    }
+
+    /// Takes the inputs of the next pass, those with the most blocks first; returns their number.
+    ///
+    /// A pass is wide if inputs of at least half the blocks of its longest one overfill a narrow
+    /// one.
+    fn take(&mut self, lanes_narrow: usize, pass: &mut [u32; LANES_MAX]) -> usize {
+        let Some(longest) = self.counts.iter().rposition(|&count| count > 0) else { return 0 };
+        let near = if longest < 8 { longest / 2 } else { longest - 2 };
+        let filled: u8 = self.counts[near..=longest].iter().sum();
+        let width = if usize::from(filled) > lanes_narrow { self.lanes } else { lanes_narrow };
+        let mut taken = 0;
+        for class in (0..=longest).rev() {
+            while self.counts[class] > 0 && taken < width {
+                self.counts[class] -= 1;
+                pass[taken] = self.waiting[class][usize::from(self.counts[class])];
+                taken += 1;
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_grow_with_blocks() {
+        let classes: Vec<_> = (1..20_000).map(class).collect();
+        assert!(classes.is_sorted());
+        assert_eq!(classes[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!((class(8), class(9), class(11), class(12), class(16)), (7, 8, 8, 9, 10));
+        assert_eq!(classes[19_998], CLASSES - 1);
+    }
+
+    #[test]
+    fn a_pass_takes_the_longest_and_stays_narrow_when_the_others_are_short() {
+        let mut queues = Queues::new(8);
+        let mut pass = [0; LANES_MAX];
+        for (index, blocks) in [1, 1, 1, 1, 90, 2, 1].into_iter().enumerate() {
+            assert_eq!(queues.push(class(blocks), index as u32), None);
+        }
+        assert_eq!(queues.take(4, &mut pass), 4);
+        assert_eq!(pass[..2], [4, 5]);
+        assert_eq!(queues.take(4, &mut pass), 3);
+        assert_eq!(queues.take(4, &mut pass), 0);
+    }
+}
