@@ -234,7 +234,9 @@ fn diff_hint(error: &Diffing) -> Option<&'static str> {
             "all blocks before it are good, and nothing of it is in the store; do the differences \
              start at this genesis?"
         }
-        DiffReplayError::Diff(_) => "one JSON object a line: the README shows one",
+        DiffReplayError::Diff(_) => {
+            r#"a line is like {"number": 7, "accounts": {"0xaddress": {"balance": "0x5"}}}"#
+        }
         DiffReplayError::Misfit { .. } => "give the account's nonce or balance along, or `fresh`",
         DiffReplayError::State { error, .. } => return state_hint(error),
         _ => return None,

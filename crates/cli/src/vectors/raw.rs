@@ -160,7 +160,7 @@ fn update(n: u64, round: u64, value: Draw) -> Batch {
         let number = round * 100_000 + j;
         let drawn = drawn("u", number);
         let (start, _) = drawn.split_first_chunk().expect("a digest has eight bytes");
-        let kept = drawn[31] % 3 != 0;
+        let kept = !drawn[31].is_multiple_of(3);
         last.insert(u64::from_be_bytes(*start) % n, kept.then(|| value(number + 1_000_000)));
     }
     let mut batch = Batch::new();

@@ -1,6 +1,6 @@
 //! The smaller verbs, and what all have in common.
 
-use crate::support::{Folder, command, shared, spinney, spinney_fed};
+use crate::support::{Folder, Ran, command, shared, spinney, spinney_fed};
 
 #[test]
 fn the_roots_of_public_genesis_allocations() {
@@ -101,4 +101,11 @@ fn the_environment_stands_in_for_options() {
     let output = output.unwrap();
     assert!(output.status.success());
     assert!(output.stdout.starts_with(b"id,tree,keys,"));
+    // What is said on the command line counts.
+    let mut replay = command(&["replay", "--json", "--store", "memory", "--blocks-count", "1"]);
+    let replay =
+        replay.envs([("SPINNEY_DB", &*db), ("SPINNEY_FORMAT", "csv"), ("SPINNEY_QUIET", "1")]);
+    let ran = Ran::from(replay.output().unwrap()).exits(0);
+    assert_eq!(ran.run()["store"], "memory");
+    assert_eq!(ran.err, "");
 }
