@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::output::Format;
@@ -18,7 +19,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
     /// Print nothing on standard error but errors and warnings.
-    #[arg(short, long, global = true, env = "SPINNEY_QUIET")]
+    #[arg(short, long, global = true, env = "SPINNEY_QUIET", value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
     /// Colours in errors; `auto` also heeds NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", env = "SPINNEY_COLOR")]
@@ -68,10 +69,10 @@ impl Cli {
     pub(crate) fn format(&self) -> Option<Format> {
         match &self.verb {
             Verb::Replay(args) if args.events => Some(Format::Json),
-            Verb::Replay(args) => args.format.get(),
-            Verb::StateRoot(args) => args.format.get(),
+            Verb::Replay(args) => args.format.asked(),
+            Verb::StateRoot(args) => args.format.asked(),
             Verb::Db(args) => args.verb.format(),
-            Verb::Vectors(args) => args.format.get(),
+            Verb::Vectors(args) => args.format.asked(),
             Verb::Root(_) | Verb::Completions { .. } => None,
         }
     }
@@ -84,17 +85,13 @@ pub(crate) struct FormatArgs {
     #[arg(long, value_name = "FORMAT", env = "SPINNEY_FORMAT")]
     format: Option<Format>,
     /// Short for `--format json`.
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long)]
     json: bool,
 }
 
 impl FormatArgs {
-    fn get(self) -> Option<Format> {
-        if self.json { Some(Format::Json) } else { self.format }
-    }
-
     pub(crate) fn asked(self) -> Option<Format> {
-        self.get()
+        if self.json { Some(Format::Json) } else { self.format }
     }
 }
 

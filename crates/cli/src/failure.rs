@@ -125,7 +125,13 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+        let kind = match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
+            (Some(error), _) => Some(error.kind()),
+            // JSON that is streamed wraps what the stream says.
+            (None, Some(error)) => serde_json::Error::io_error_kind(error),
+            (None, None) => None,
+        };
+        kind == Some(ErrorKind::BrokenPipe)
     })
 }
 
@@ -228,7 +234,9 @@ fn diff_hint(error: &Diffing) -> Option<&'static str> {
             "all blocks before it are good, and nothing of it is in the store; do the differences \
              start at this genesis?"
         }
-        DiffReplayError::Diff(_) => "one JSON object a line: the README shows one",
+        DiffReplayError::Diff(_) => {
+            r#"a line is like {"number": 7, "accounts": {"0xaddress": {"balance": "0x5"}}}"#
+        }
         DiffReplayError::Misfit { .. } => "give the account's nonce or balance along, or `fresh`",
         DiffReplayError::State { error, .. } => return state_hint(error),
         _ => return None,

@@ -81,16 +81,21 @@ impl Output {
     /// Tells people something that is no error; the envelope repeats it.
     pub(crate) fn warn(&self, text: impl Into<String>) {
         let text = text.into();
-        // Where nobody listens there is nobody to tell.
-        let _ = writeln!(io::stderr(), "warning: {text}");
+        self.tell(&format!("warning: {text}"));
         self.warnings.borrow_mut().push(text);
     }
 
     /// Tells people something, unless they asked for quiet.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(io::stderr(), "{text}");
+            self.tell(text);
         }
+    }
+
+    /// Tells people something that they need.
+    pub(crate) fn tell(&self, text: &str) {
+        // Where nobody listens there is nobody to tell.
+        let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Writes the envelope around a verb's data.

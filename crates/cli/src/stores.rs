@@ -1,5 +1,6 @@
 //! Where rows are kept: from arguments to an open store.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -64,12 +65,16 @@ impl Place {
                     .hint("this version has: memory, redb"));
             }
         };
-        match (kind, &args.db) {
+        // What the environment says is for those who say nothing else.
+        let from_environment =
+            |db: &&PathBuf| env::var_os("SPINNEY_DB").is_some_and(|v| v == db.as_os_str());
+        let db = args.db.as_ref().filter(|db| kind == Kind::Redb || !from_environment(db));
+        match (kind, db) {
             (Kind::Memory, Some(_)) => Err(Failure::new("a store in memory has no place (--db)")
                 .hint("leave out --db, or take --store redb")),
             (Kind::Redb, None) => Err(Failure::new("a redb store needs a directory (--db)")
                 .hint("--db DIR; it is made if it is not there")),
-            (_, path) => Ok(Self { kind, path: path.clone(), cache: args.cache.0 }),
+            (_, path) => Ok(Self { kind, path: path.cloned(), cache: args.cache.0 }),
         }
     }
 

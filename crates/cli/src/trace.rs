@@ -117,6 +117,10 @@ impl<'de> Deserialize<'de> for Puts {
 impl TraceLine {
     /// Reads a line, in which every key is named once.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        // Read as the fields in their order, a list would do as well.
+        if line.trim_ascii_start().first() == Some(&b'[') {
+            return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
+        }
         let line: Self = serde_json::from_slice(line)?;
         match line.repeated() {
             Some(what) => Err(serde_json::Error::custom(what)),

@@ -101,10 +101,11 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
     }
 }
 
+/// A root record, or what is wrong with it.
+type Record = (TreeId, Result<RootRecord, TreeError>);
+
 /// The root records of a store, in order of their trees. One that is damaged is an error in its place.
-fn records(
-    snapshot: &impl Snapshot,
-) -> Result<Vec<(TreeId, Result<RootRecord, TreeError>)>, StoreError> {
+fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::new();
     snapshot.scan(Table::Roots, &[], None, &mut |key, row| {
         let tree = key.try_into().map(u32::from_be_bytes).map(TreeId);

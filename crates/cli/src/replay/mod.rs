@@ -37,7 +37,7 @@ use self::watch::Watch;
     spinney replay --seed 7 --blocks-count 500")]
 pub(crate) struct ReplayArgs {
     /// The chain's genesis.json, as geth writes it.
-    #[arg(long, value_name = "FILE", env = "SPINNEY_GENESIS")]
+    #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
     /// Blocks as `geth export` writes them, plain or zstd; - is standard input.
     #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
@@ -64,7 +64,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     no_preimages: bool,
     /// Print progress as NDJSON events on standard output; the envelope is the last line.
-    #[arg(long, conflicts_with_all = ["format", "json"])]
+    #[arg(long)]
     pub(crate) events: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -100,11 +100,11 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
         output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
     }
     report.print(output)?;
-    if report.stopped { interrupted(&place) } else { Ok(Exit::Ok) }
+    if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
 }
 
 /// Says how to go on; in memory there is nothing to go on from.
-fn interrupted(place: &Place) -> anyhow::Result<Exit> {
+fn interrupted(place: &Place, output: &Output) -> anyhow::Result<Exit> {
     if place.kind == Kind::Memory {
         return Err(Failure::new(
             "interrupted, and a store in memory keeps nothing (--store memory)",
@@ -112,7 +112,7 @@ fn interrupted(place: &Place) -> anyhow::Result<Exit> {
         .hint("with --db DIR an interrupted replay continues where it stopped")
         .into());
     }
-    eprintln!("continue with: {}", this_command());
+    output.tell(&format!("continue with: {}", this_command()));
     Ok(Exit::Interrupted)
 }
 

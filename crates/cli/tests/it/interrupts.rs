@@ -1,0 +1,55 @@
+//! Ctrl-C and readers that go away.
+#![cfg(unix)]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::support::{Folder, Ran, all_forks, assert_sound, command, spinney};
+
+#[test]
+fn ctrl_c_commits_and_the_same_command_continues() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let db = folder.path("db");
+    let input = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--db", &db];
+    let args = [&input[..], &["--commit-every", "1", "--events"]].concat();
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().expect("there is an event").unwrap();
+    assert!(first.contains(r#""event":"committed""#), "{first}");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    let mut ran = Ran::from(child.wait_with_output().unwrap());
+    ran.out = rest.join("\n");
+    let ran = ran.exits(3).says("continue with: spinney replay --genesis ");
+    let run = ran.run();
+    assert_eq!(run["stopped"], true);
+    let done = run["head"].as_u64().unwrap();
+    assert!((1..213).contains(&done), "{run}");
+    assert_sound(&db);
+    let run = spinney(&args).exits(0).run();
+    assert_eq!((&run["head"], &run["root"]), (&213.into(), &chain.root().into()));
+    assert_eq!(run["blocks"], 213 - done);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = Folder::new();
+    let db = folder.path("db");
+    spinney(&["replay", "-q", "--blocks-count", "2", "--db", &db]).exits(0);
+    let replay = ["replay", "-q", "--blocks-count", "2", "--events", "--commit-every", "1"];
+    for args in [
+        &["db", "dump", "--db", &db][..],
+        &["db", "info", "--db", &db],
+        &["completions", "bash"],
+        &["vectors"],
+        &replay,
+    ] {
+        let mut child =
+            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ran = Ran::from(child.wait_with_output().unwrap()).exits(0);
+        assert_eq!(ran.err, "", "{args:?}");
+    }
+}

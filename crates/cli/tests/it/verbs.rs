@@ -1,0 +1,111 @@
+//! The smaller verbs, and what all have in common.
+
+use crate::support::{Folder, Ran, command, shared, spinney, spinney_fed};
+
+#[test]
+fn the_roots_of_public_genesis_allocations() {
+    for (name, root) in [
+        ("mainnet", "0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544"),
+        ("sepolia", "0x5eb6e371a698b8d68f665192350ffcecbbbf322916f4b51bd79bb6887da3f494"),
+    ] {
+        let Some(file) = shared(&format!("data/genesis/{name}.json")) else { return };
+        let ran = spinney(&["state-root", &file]).exits(0);
+        assert_eq!((ran.out, ran.err), (format!("{root}\n"), String::new()));
+        assert_eq!(spinney(&["state-root", "--json", &file]).exits(0).data()["root"], root);
+    }
+}
+
+#[test]
+fn an_allocation_is_read_strictly() {
+    let empty = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421\n";
+    assert_eq!(spinney_fed(&["state-root", "-"], r#"{"alloc": {}}"#).exits(0).out, empty);
+    let twice = r#"{"alloc": {"0x00000000000000000000000000000000000000aa": {"balance": "1"},
+                    "00000000000000000000000000000000000000AA": {"balance": "2"}}}"#;
+    spinney_fed(&["state-root", "-"], twice).exits(2).refuses("given twice");
+    spinney_fed(&["state-root", "-"], "[]").exits(2).refuses("(-)");
+    spinney(&["state-root", "/no/such/file"]).exits(2).refuses("cannot open /no/such/file");
+    spinney(&["state-root", "/"]).exits(2).refuses("cannot open /");
+    spinney(&["state-root", "--tree", "verkle", "-"])
+        .exits(2)
+        .refuses("verkle is not in this version");
+}
+
+#[test]
+fn vectors_that_come_along_and_those_of_a_directory() {
+    let ran = spinney(&["vectors"]).exits(0);
+    assert_eq!(ran.out.lines().count(), 3, "{ran:?}");
+    assert!(ran.out.lines().all(|line| line.contains(" 0 failed")), "{ran:?}");
+    spinney(&["vectors", "--dir", "/no/such/dir"]).exits(2).refuses("cannot read /no/such/dir");
+    let Some(dir) = shared("vectors/mpt") else { return };
+    let data = spinney(&["vectors", "--dir", &dir, "--quick", "--json"]).exits(0).data();
+    let files = data["files"].as_array().expect("a list");
+    assert_eq!(files.len(), 10, "{data}");
+    for file in files {
+        assert_eq!(file["failed"], 0, "{file}");
+        assert!(file["checks"].as_u64() > Some(2), "{file}");
+    }
+}
+
+#[test]
+fn a_wrong_vector_is_found() {
+    let folder = Folder::new();
+    let doctored = spinney_cli::vectors::EMBEDDED[1].1.replace("deriveSha\":[{\"item\"", "\
+        deriveSha\":[{\"n\":0,\"root\":\"0x1111111111111111111111111111111111111111111111111111111111111111\"},\
+        {\"item\"");
+    folder.write("state.json", doctored);
+    folder.write("other.json", "{}");
+    let dir = folder.path("");
+    let ran = spinney(&["vectors", "--dir", &dir]).exits(1).says("other.json: no vectors known");
+    assert!(ran.out.contains("1 failed") && ran.out.contains("expected 0x1111"), "{ran:?}");
+}
+
+#[test]
+fn help_and_version() {
+    let version = spinney(&["--version"]).exits(0).out;
+    assert_eq!(version, format!("spinney {}\n", env!("CARGO_PKG_VERSION")));
+    for verb in [
+        &["replay"][..],
+        &["root"],
+        &["state-root"],
+        &["db", "info"],
+        &["db", "stats"],
+        &["db", "check"],
+        &["db", "dump"],
+        &["vectors"],
+        &["completions"],
+    ] {
+        let ran = spinney(&[verb, &["--help"]].concat()).exits(0);
+        assert!(ran.out.contains("Example") && ran.out.contains("spinney "), "{verb:?}: {ran:?}");
+    }
+    assert!(spinney(&["completions", "bash"]).exits(0).out.contains("_spinney"));
+}
+
+#[test]
+fn colours_only_where_they_are_wanted() {
+    let args = ["state-root", "/no/such/file"];
+    assert!(!spinney(&args).err.contains('\x1b'));
+    let always = [&args[..], &["--color", "always"]].concat();
+    assert!(spinney(&always).err.contains('\x1b'));
+    let mut quiet = command(&args);
+    let err = quiet.env("NO_COLOR", "1").output().unwrap().stderr;
+    assert!(!err.contains(&0x1b));
+}
+
+#[test]
+fn the_environment_stands_in_for_options() {
+    let folder = Folder::new();
+    let db = folder.path("db");
+    spinney(&["replay", "-q", "--blocks-count", "1", "--db", &db]).exits(0);
+    let output =
+        command(&["db", "info"]).env("SPINNEY_DB", &db).env("SPINNEY_FORMAT", "csv").output();
+    let output = output.unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(b"id,tree,keys,"));
+    // What is said on the command line counts.
+    let mut replay = command(&["replay", "--json", "--store", "memory", "--blocks-count", "1"]);
+    let replay =
+        replay.envs([("SPINNEY_DB", &*db), ("SPINNEY_FORMAT", "csv"), ("SPINNEY_QUIET", "1")]);
+    let ran = Ran::from(replay.output().unwrap()).exits(0);
+    assert_eq!(ran.run()["store"], "memory");
+    assert_eq!(ran.err, "");
+}
