@@ -10,7 +10,9 @@ use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use spinney_state::{AccountChange, Change, Changes, StateRead};
 
-use crate::json::{HexAddress, HexBytes, HexHash, HexWord, Quantity, Quantity64, UniqueMap};
+use crate::json::{
+    HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap,
+};
 
 /// The most bytes that a line may have: room for a genesis allocation of mainnet many times over.
 pub const DIFF_LINE_LEN_MAX: u64 = 256 << 20;
@@ -132,7 +134,7 @@ impl<R: BufRead> Iterator for DiffReader<R> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Line {
     number: Quantity64,
-    accounts: UniqueMap<HexAddress, Option<Fields>>,
+    accounts: UniqueMap<HexAddress, Option<Object<Fields>>>,
     state_root: Option<HexHash>,
     #[serde(default)]
     roots: BTreeMap<String, HexHash>,
@@ -174,12 +176,12 @@ impl BlockDiff {
     ///
     /// It is no JSON object of a difference: unknown, repeated and null fields are errors too.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        let line: Line = serde_json::from_slice(line)?;
+        let Object(line): Object<Line> = serde_json::from_slice(line)?;
         let mut changes = Changes::default();
         for (address, fields) in line.accounts.0 {
             let change = match fields {
                 None => Change::Deleted,
-                Some(fields) => Change::Written(fields.change(address.0)?),
+                Some(Object(fields)) => Change::Written(fields.change(address.0)?),
             };
             changes.accounts.insert(address.0, change);
         }

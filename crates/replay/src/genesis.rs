@@ -17,7 +17,7 @@ use spinney_state::{AccountChange, Change, Changes};
 
 use crate::{
     config::{ChainConfig, Fork},
-    json::{HexAddress, HexBytes, HexHash, HexWord, Quantity, Quantity64, UniqueMap},
+    json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
     textbook::TextbookState,
     world::WorldState,
 };
@@ -88,12 +88,12 @@ struct GenesisFile<'a> {
     base_fee_per_gas: Option<Quantity64>,
     excess_blob_gas: Option<Quantity64>,
     blob_gas_used: Option<Quantity64>,
-    alloc: UniqueMap<HexAddress, AllocAccount>,
+    alloc: UniqueMap<HexAddress, Object<AllocAccount>>,
 }
 
 #[derive(Deserialize)]
 struct AllocFile {
-    alloc: UniqueMap<HexAddress, AllocAccount>,
+    alloc: UniqueMap<HexAddress, Object<AllocAccount>>,
 }
 
 #[derive(Deserialize)]
@@ -111,7 +111,7 @@ impl Genesis {
     ///
     /// Names what is wrong, and where; also a fork after Osaka that the file schedules.
     pub fn parse(json: &[u8]) -> Result<Self, GenesisError> {
-        let file: GenesisFile<'_> = serde_json::from_slice(json)?;
+        let Object(file): Object<GenesisFile<'_>> = serde_json::from_slice(json)?;
         let config = ConfigReader(&file.config).config()?;
         let alloc = changes(&file.alloc);
         Ok(Self::new(config, header(&file)?, alloc))
@@ -149,12 +149,12 @@ impl Genesis {
 ///
 /// The JSON is malformed, or an address or a slot is there twice.
 pub fn parse_alloc(json: &[u8]) -> Result<Changes, GenesisError> {
-    let file: AllocFile = serde_json::from_slice(json)?;
+    let Object(file): Object<AllocFile> = serde_json::from_slice(json)?;
     Ok(changes(&file.alloc))
 }
 
-fn changes(alloc: &UniqueMap<HexAddress, AllocAccount>) -> Changes {
-    let accounts = alloc.0.iter().map(|(address, account)| {
+fn changes(alloc: &UniqueMap<HexAddress, Object<AllocAccount>>) -> Changes {
+    let accounts = alloc.0.iter().map(|(address, Object(account))| {
         let code = account.code.as_ref().filter(|code| !code.0.is_empty());
         let storage = account.storage.iter().flat_map(|storage| &storage.0);
         let change = AccountChange {

@@ -5,8 +5,30 @@ use std::{borrow::Cow, fmt};
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
+
+/// A struct that is written as an object: serde would take an array of its fields as well.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Objects<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Objects<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Objects(std::marker::PhantomData))
+    }
+}
 
 /// A number, or a string in decimal or `0x` hex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,10 +175,7 @@ where
                 f.write_str("an object")
             }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<UniqueMap<K, V>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap<K, V>, A::Error> {
                 let mut entries = UniqueMap::default();
                 while let Some((key, value)) = map.next_entry::<K, V>()? {
                     if entries.0.insert(key, value).is_some() {

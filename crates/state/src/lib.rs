@@ -6,6 +6,7 @@
 
 mod account;
 mod change;
+mod lazy;
 mod mpt_state;
 
 pub use account::{Account, EMPTY_CODE_HASH};

@@ -6,7 +6,7 @@
 //!   root record, code and preimages;
 //! - every layer of what was applied can be taken back, and leaves no trace.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use spinney_tree::{
     Tree, TreeError, TreeId, WriteSet,
 };
 
+use crate::lazy::LazySnapshot;
 use crate::{Account, Change, Changes, StateRead};
 
 /// The id of the Merkle Patricia trie in a store of Ethereum state.
@@ -27,16 +28,13 @@ pub const MPT: TreeId = TreeId(1);
 /// How many hashed keys are remembered as having their preimage stored.
 const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
 
+/// How many contracts' code stays in memory.
+const RECENT_CODES_MAX: usize = 1_024;
+
 /// Why the state refused or failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Storage was written of an account that does not exist.
-    #[error("storage of account {address}, which does not exist")]
-    NoAccount {
-        /// The account.
-        address: Address,
-    },
     /// Code was given that is not behind its hash.
     #[error("account {address}: code of hash {found} where {expected} is named")]
     CodeHash {
@@ -121,6 +119,8 @@ pub struct State<P> {
     sealed: Option<(usize, BlockId)>,
     codes: Vec<(B256, Bytes)>,
     code_index: HashMap<B256, usize>,
+    /// Code read from the store: it never changes under its hash.
+    recent_codes: RefCell<HashMap<B256, Bytes>>,
     preimages: Vec<(B256, Vec<u8>)>,
     known: HashSet<B256>,
     keep_preimages: bool,
@@ -143,6 +143,7 @@ impl<P: PageStore> State<P> {
             sealed: None,
             codes: Vec::new(),
             code_index: HashMap::new(),
+            recent_codes: RefCell::default(),
             preimages: Vec::new(),
             known: HashSet::new(),
             keep_preimages: true,
@@ -232,7 +233,7 @@ impl<P: PageStore> State<P> {
         if self.keep_preimages {
             self.note_preimages(changes, &keys)?;
         }
-        let snapshot = self.store.snapshot()?;
+        let snapshot = LazySnapshot::new(&self.store);
         let prepare = || self.tree.prepare(&snapshot, self.top(), batch);
         Ok(self.timed(|t| &mut t.tree, prepare)?)
     }
@@ -310,7 +311,7 @@ impl<P: PageStore> State<P> {
         }
         fresh.sort_unstable();
         fresh.dedup();
-        let snapshot = self.store.snapshot()?;
+        let snapshot = LazySnapshot::new(&self.store);
         let names: Vec<&[u8]> = fresh.iter().map(|(hash, _)| hash.as_slice()).collect();
         let stored: Vec<bool> =
             snapshot.read_many(Table::Preimages, &names)?.iter().map(Option::is_some).collect();
@@ -391,7 +392,7 @@ impl<P: PageStore> State<P> {
     }
 
     fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
-        let snapshot = self.store.snapshot()?;
+        let snapshot = LazySnapshot::new(&self.store);
         let Some(value) = self.tree.get(&snapshot, self.top(), key.as_slice())? else {
             return Ok(None);
         };
@@ -450,14 +451,25 @@ impl<P: PageStore> StateRead for State<P> {
         if let Some(&index) = self.code_index.get(&hash) {
             return Ok(Some(self.codes[index].1.clone()));
         }
-        self.timed(
+        if let Some(code) = self.recent_codes.borrow().get(&hash) {
+            return Ok(Some(code.clone()));
+        }
+        let code = self.timed(
             |t| &mut t.read,
             || {
                 let snapshot = self.store.snapshot()?;
                 let code = snapshot.read(Table::Codes, hash.as_slice())?;
-                Ok(code.map(|code| Bytes::copy_from_slice(&code)))
+                Ok::<_, StateError>(code.map(|code| Bytes::copy_from_slice(&code)))
             },
-        )
+        )?;
+        if let Some(code) = &code {
+            let mut recent = self.recent_codes.borrow_mut();
+            if recent.len() == RECENT_CODES_MAX {
+                recent.clear();
+            }
+            recent.insert(hash, code.clone());
+        }
+        Ok(code)
     }
 }
 
@@ -501,8 +513,8 @@ pub struct DumpedAccount {
     pub account: Account,
     /// The root of its storage.
     pub storage_root: B256,
-    /// Its code.
-    pub code: Bytes,
+    /// Its code; `None` where only the hash was ever given.
+    pub code: Option<Bytes>,
     /// Its slots that are not zero, in order of their hashes.
     pub storage: Vec<(B256, U256)>,
 }
@@ -523,14 +535,10 @@ impl<P: PageStore> Dump<'_, P> {
     fn begin(&self, entry: &spinney_tree::Entry<NodeRef>) -> Result<DumpedAccount, StateError> {
         let account = decode_account(&entry.value)?;
         let code = match account.code_hash {
-            KECCAK256_EMPTY => Bytes::new(),
+            KECCAK256_EMPTY => Some(Bytes::new()),
             hash => {
                 let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
-                let row = row.ok_or_else(|| StateError::Malformed {
-                    what: format!("the code {hash}"),
-                    bytes: String::new(),
-                })?;
-                Bytes::copy_from_slice(&row)
+                row.map(|row| Bytes::copy_from_slice(&row))
             }
         };
         let empty = spinney_tree::mpt::EMPTY_ROOT;

@@ -2,10 +2,10 @@
 
 use std::io::{self, BufWriter, Write};
 
-use alloy_primitives::{Address, B256, Bytes, U256, hex};
+use alloy_primitives::{Address, B256, U256, hex};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
-use spinney_state::{DumpedAccount, EMPTY_CODE_HASH, MPT, State};
+use spinney_state::{DumpedAccount, MPT, State};
 use spinney_store::AnyStore;
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{PageStore as _, Tree};
@@ -67,13 +67,12 @@ impl Serialize for Dumped<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let DumpedAccount { key, address, account, storage_root, code, storage, .. } = self.0;
         let (key, address, root): (&B256, &Address, &B256) = (key, address, storage_root);
-        let code: &Bytes = code;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("balance", &account.balance.to_string())?;
         map.serialize_entry("nonce", &account.nonce)?;
         map.serialize_entry("root", root)?;
         map.serialize_entry("codeHash", &account.code_hash)?;
-        if account.code_hash != EMPTY_CODE_HASH {
+        if let Some(code) = code.as_ref().filter(|code| !code.is_empty()) {
             map.serialize_entry("code", code)?;
         }
         if !storage.is_empty() {

@@ -185,3 +185,14 @@ fn allocations_of_public_chains_have_their_roots() {
         assert_eq!(got.to_string(), root, "{name}");
     }
 }
+
+#[test]
+fn arrays_are_no_objects() {
+    for line in [
+        r#"[7, {}]"#,
+        r#"{"number": 7, "accounts": {"0x0000000000000000000000000000000000000001": [true]}}"#,
+    ] {
+        assert!(BlockDiff::parse(line.as_bytes()).is_err(), "{line}");
+    }
+    assert!(parse_alloc(br#"[{}]"#).is_err());
+}
