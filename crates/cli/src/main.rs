@@ -18,19 +18,42 @@ mod trees;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Verb};
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
 fn main() -> ExitCode {
     failure::quieten_panics();
-    let cli = Cli::parse();
+    // Before anything is hashed, and before `--version` names the choice.
+    let chosen = choose_kernels();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let output = Output::new(cli.format(), cli.quiet, cli.color);
     let verb = cli.verb.name();
-    let outcome = run(cli.verb, &output);
+    let outcome = chosen.and_then(|()| run(cli.verb, &output));
     failure::finish(outcome, verb, &output).into()
+}
+
+/// The command, whose long version names the hash kernels in use.
+fn command() -> clap::Command {
+    let version = env!("CARGO_PKG_VERSION");
+    Cli::command().long_version(format!("{version}\nhash kernels: {}", spinney_hash::backends()))
+}
+
+/// Heeds `SPINNEY_SIMD`, which is there for tests and bug reports: no digest depends on it.
+fn choose_kernels() -> anyhow::Result<()> {
+    let name = std::env::var("SPINNEY_SIMD").unwrap_or_default();
+    if name.is_empty() {
+        return Ok(());
+    }
+    let choose = || spinney_hash::set_backend(Some(name.parse()?));
+    choose().map_err(|error| {
+        Failure::new(format!("SPINNEY_SIMD={name}"))
+            .because(error)
+            .hint("unset it, or say avx512, avx2, sha-ni or portable")
+            .into()
+    })
 }
 
 fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
@@ -42,7 +65,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "spinney", &mut script);
+            clap_complete::generate(shell, &mut command(), "spinney", &mut script);
             output.bytes(&script)?;
             Ok(Exit::Ok)
         }

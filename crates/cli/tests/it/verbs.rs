@@ -109,3 +109,27 @@ fn the_environment_stands_in_for_options() {
     assert_eq!(ran.run()["store"], "memory");
     assert_eq!(ran.err, "");
 }
+
+#[test]
+fn hash_kernels_are_named_and_change_no_root() {
+    let version = |simd: &str| -> Ran {
+        command(&["--version"]).env("SPINNEY_SIMD", simd).output().expect("the binary runs").into()
+    };
+    assert!(version("").exits(0).out.contains("hash kernels: keccak256="));
+    assert!(version("portable").exits(0).out.contains("keccak256=portable"));
+    let replay = |simd: &str| -> Ran {
+        let mut sample = command(&["replay", "--json", "--blocks-count", "20"]);
+        sample.env("SPINNEY_SIMD", simd).output().expect("the binary runs").into()
+    };
+    replay("mmx").exits(2).refuses("SPINNEY_SIMD=mmx");
+    let expected = replay("portable").exits(0).run()["root"].clone();
+    for simd in ["avx512", "avx2", "sha-ni"] {
+        let ran = replay(simd);
+        if ran.code == Some(2) {
+            ran.refuses("SPINNEY_SIMD");
+            println!("skipped: this processor has no {simd}");
+        } else {
+            assert_eq!(ran.exits(0).run()["root"], expected, "{simd}");
+        }
+    }
+}
