@@ -116,7 +116,8 @@ pub struct State<P> {
     store: P,
     tree: Tree<MptState>,
     layers: Vec<Layer>,
-    sealed: Option<(usize, BlockId)>,
+    /// Blocks that end at so many layers.
+    sealed: Vec<(usize, BlockId)>,
     codes: Vec<(B256, Bytes)>,
     code_index: HashMap<B256, usize>,
     /// Code read from the store: it never changes under its hash.
@@ -140,7 +141,7 @@ impl<P: PageStore> State<P> {
             store,
             tree,
             layers: Vec::new(),
-            sealed: None,
+            sealed: Vec::new(),
             codes: Vec::new(),
             code_index: HashMap::new(),
             recent_codes: RefCell::default(),
@@ -334,7 +335,7 @@ impl<P: PageStore> State<P> {
         let Some(first) = self.layers.get(layer_count) else { return };
         let (codes, preimages) = (first.codes, first.preimages);
         self.layers.truncate(layer_count);
-        self.sealed = self.sealed.filter(|(layers, _)| *layers <= layer_count);
+        self.sealed.retain(|(layers, _)| *layers <= layer_count);
         self.forget(codes, preimages);
     }
 
@@ -350,7 +351,7 @@ impl<P: PageStore> State<P> {
 
     /// Says that what was applied so far is the state of `block`: the next commit records it.
     pub fn seal(&mut self, block: BlockId) {
-        self.sealed = Some((self.layers.len(), block));
+        self.sealed.push((self.layers.len(), block));
     }
 
     /// Makes all that was applied durable in one commit of the store, as the state of the block that
@@ -359,17 +360,22 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
     pub fn commit(&mut self) -> Result<CommitStats, StateError> {
-        if let Some((layers, _)) = self.sealed {
+        let last = self.sealed.last().copied();
+        if let Some((layers, _)) = last {
             self.undo_to(layers);
         }
-        let block = self.sealed.map(|(_, block)| block).or_else(|| self.tree.block());
+        // What was applied without a block is no state of the block before it.
+        let unsealed = !self.layers.is_empty() && last.is_none();
+        let before = if unsealed { None } else { self.tree.block() };
+        let block = last.map(|(_, block)| block).or(before);
         let mut set = WriteSet::new();
         let pending = match self.top() {
             Some(pending) => pending.clone(),
             None => self.tree.prepare(&self.store.snapshot()?, None, Batch::new())?,
         };
-        let staged =
-            self.timed(|t| &mut t.encode, || self.tree.stage(&pending, block, &mut set))?;
+        let snapshot = self.store.snapshot()?;
+        let staged = self
+            .timed(|t| &mut t.encode, || self.tree.stage(&snapshot, &pending, block, &mut set))?;
         for (hash, code) in &self.codes {
             set.put(Table::Codes, hash.as_slice(), code.to_vec());
         }
@@ -384,7 +390,7 @@ impl<P: PageStore> State<P> {
         }
         self.written += stats;
         self.layers.clear();
-        self.sealed = None;
+        self.sealed.clear();
         self.codes.clear();
         self.code_index.clear();
         self.preimages.clear();

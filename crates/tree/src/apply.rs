@@ -33,6 +33,8 @@ struct Frame<C> {
     kind: FrameKind<C>,
     digit: u8,
     depth: usize,
+    /// Whether it lies below an owner.
+    owned: bool,
     ops: Range<usize>,
     /// The pages opened to look into the node.
     pages: Range<usize>,
@@ -87,7 +89,8 @@ impl<'a, S: Scheme> Apply<'a, S> {
         mut self,
         root: Option<Child<S::Commit>>,
     ) -> Result<(Option<Child<S::Commit>>, Vec<crate::page_key::PageKey>), TreeError> {
-        let mut outcome = self.visit(root, 0, 0, 0..self.ops.len())?;
+        let mut outcome =
+            self.visit(root, Spot { depth: 0, digit: 0, owned: false }, 0..self.ops.len())?;
         while let Some(frame) = self.frames.pop() {
             outcome = self.resume(frame, outcome)?;
         }
@@ -109,21 +112,28 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// How many digits from `depth` on the first and the last of `ops` share, within their zone.
-    fn shared(&self, ops: &Range<usize>, depth: usize) -> usize {
+    fn shared(&self, ops: &Range<usize>, spot: Spot) -> usize {
         let (first, last) = (ops.start, ops.end - 1);
+        let depth = spot.depth;
         let mut limit = self.digits(first).min(self.digits(last));
-        if depth < self.owner_digits {
+        if self.among_owners(spot) {
             limit = limit.min(self.owner_digits);
         }
         let width = Opener::<S>::WIDTH;
         width.common(self.key(first), self.key(last), depth, limit - depth)
     }
 
+    /// Whether terminals here are owners. Depth alone does not tell: owners that differ in their last
+    /// digit hang where what they own begins.
+    const fn among_owners(&self, spot: Spot) -> bool {
+        S::OWNER.is_some() && !spot.owned
+    }
+
     /// Whether all of `ops` concern one terminal.
-    fn lone(&self, ops: &Range<usize>, depth: usize) -> bool {
-        if depth < self.owner_digits {
+    fn lone(&self, ops: &Range<usize>, spot: Spot) -> bool {
+        if self.among_owners(spot) {
             self.digits(ops.start) >= self.owner_digits
-                && self.shared(ops, depth) == self.owner_digits - depth
+                && self.shared(ops, spot) == self.owner_digits - spot.depth
         } else {
             ops.len() == 1 && self.ops[ops.start].kind != OpKind::Clear
         }
@@ -134,11 +144,10 @@ impl<'a, S: Scheme> Apply<'a, S> {
     fn visit(
         &mut self,
         old: Option<Child<S::Commit>>,
-        depth: usize,
-        digit: u8,
+        spot: Spot,
         ops: Range<usize>,
     ) -> Result<Option<Outcome<S::Commit>>, TreeError> {
-        match self.try_visit(old, depth, digit, ops) {
+        match self.try_visit(old, spot, ops) {
             Ok(outcome) => Ok(outcome),
             // The page is on the list; what comes of this pass is thrown away.
             Err(Halt::Missing) => Ok(Some(Outcome::Same)),
@@ -149,10 +158,10 @@ impl<'a, S: Scheme> Apply<'a, S> {
     fn try_visit(
         &mut self,
         old: Option<Child<S::Commit>>,
-        depth: usize,
-        digit: u8,
+        spot: Spot,
         mut ops: Range<usize>,
     ) -> Result<Option<Outcome<S::Commit>>, Halt> {
+        let depth = spot.depth;
         let existed = old.is_some();
         let first_page = self.open.seg.pages.len();
         let mut looked = None;
@@ -162,7 +171,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
         while !ops.is_empty() && self.ops[ops.start].kind == OpKind::Clear {
             if let Some((child, node)) = looked {
-                match self.reach(&node, ops.start, depth) {
+                match self.reach(&node, ops.start, spot) {
                     Reach::Covers => {
                         self.drop_child(&child, depth, ops.start)?;
                         self.retire(first_page..self.open.seg.pages.len());
@@ -180,7 +189,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
         let pages = first_page..self.open.seg.pages.len();
         let cleared = existed && looked.is_none();
-        let at = At { depth, digit, ops, pages, existed, cleared };
+        let at = At { spot, ops, pages, existed, cleared };
         match looked {
             None => self.build(at),
             Some((child, Looked::Terminal { suffix, payload, owned })) => {
@@ -214,17 +223,17 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// What a prefix deletion does to a node.
-    fn reach(&self, node: &Looked<S::Commit>, op: usize, depth: usize) -> Reach {
+    fn reach(&self, node: &Looked<S::Commit>, op: usize, spot: Spot) -> Reach {
         let (piece, branch) = match node {
             Looked::Terminal { suffix, .. } => (suffix, false),
             Looked::Branch { skip, .. } => (skip, true),
         };
         let same = self.open.run(piece).common(self.key(op));
-        if depth + same >= self.digits(op) {
+        if spot.depth + same >= self.digits(op) {
             Reach::Covers
         } else if same < piece.digits {
             Reach::Misses
-        } else if branch || depth + same == self.owner_digits {
+        } else if branch || self.among_owners(spot) {
             Reach::Below
         } else {
             Reach::Misses
@@ -234,16 +243,22 @@ impl<'a, S: Scheme> Apply<'a, S> {
     /// Nothing is here yet.
     fn build(&mut self, at: At) -> Result<Option<Outcome<S::Commit>>, Halt> {
         let nothing = if at.existed { Outcome::Gone } else { Outcome::Same };
-        if self.lone(&at.ops, at.depth) {
-            if at.depth < self.owner_digits {
+        if self.lone(&at.ops, at.spot) {
+            if self.among_owners(at.spot) {
                 return self.visit_owner(None, at);
             }
             let op = self.ops[at.ops.start];
             let OpKind::Put(value) = op.kind else { return Ok(Some(nothing)) };
             let payload = Place::in_segment(self.open.here(), value);
-            return Ok(Some(self.make_terminal(op.key, at.depth, at.digit, payload, None)));
+            return Ok(Some(self.make_terminal(
+                op.key,
+                at.spot.depth,
+                at.spot.digit,
+                payload,
+                None,
+            )));
         }
-        let fork = at.depth + self.shared(&at.ops, at.depth);
+        let fork = at.spot.depth + self.shared(&at.ops, at.spot);
         let path = self.ops[at.ops.start].key;
         let old = self.old.len()..self.old.len();
         self.push_fork(at, path, fork, old, None)
@@ -257,11 +272,11 @@ impl<'a, S: Scheme> Apply<'a, S> {
         payload: Place,
         owned: Option<Child<S::Commit>>,
     ) -> Result<Option<Outcome<S::Commit>>, Halt> {
-        let end = at.depth + suffix.digits;
-        let zoned = at.depth < self.owner_digits;
+        let end = at.spot.depth + suffix.digits;
+        let zoned = self.among_owners(at.spot);
         let run = self.open.run(&suffix);
         let same = run.common(self.key(at.ops.start)).min(run.common(self.key(at.ops.end - 1)));
-        if self.lone(&at.ops, at.depth) && same == suffix.digits {
+        if self.lone(&at.ops, at.spot) && same == suffix.digits {
             if zoned {
                 return self.visit_owner(Some((payload, owned)), at);
             }
@@ -270,16 +285,16 @@ impl<'a, S: Scheme> Apply<'a, S> {
             }
         }
         // The terminal moves below a new fork.
-        let fork = at.depth + same.min(self.shared(&at.ops, at.depth));
+        let fork = at.spot.depth + same.min(self.shared(&at.ops, at.spot));
         let path = self.ops[at.ops.start].key;
         let from = self.old.len();
         let mut value = None;
         if end == fork {
             value = Some(payload);
         } else {
-            self.set_path_with(at.ops.start, at.depth, &suffix);
+            self.set_path_with(at.ops.start, at.spot.depth, &suffix);
             let key = self.push_path();
-            let below = suffix_digit(&self.open, &suffix, fork - at.depth);
+            let below = suffix_digit(&self.open, &suffix, fork - at.spot.depth);
             let Outcome::Now(carried) = self.make_terminal(key, fork + 1, below, payload, owned)
             else {
                 unreachable!("a terminal is made")
@@ -297,9 +312,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
     ) -> Result<Option<Outcome<S::Commit>>, Halt> {
         let run = self.open.run(&skip);
         let same = run.common(self.key(at.ops.start)).min(run.common(self.key(at.ops.end - 1)));
-        let end = at.depth + skip.digits;
+        let end = at.spot.depth + skip.digits;
         // All of the branch's children are needed: to commit to it anew, or to hand on.
-        self.set_path_with(at.ops.start, at.depth, &skip);
+        self.set_path_with(at.ops.start, at.spot.depth, &skip);
         let from = self.old.len();
         let mut children = std::mem::take(&mut self.old);
         let value = self.open.children(body, end, &mut children);
@@ -311,9 +326,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
             return self.push_fork(at, path, end, from..self.old.len(), value);
         }
         // The branch moves below a new fork in its skip.
-        let fork = at.depth + same;
+        let fork = at.spot.depth + same;
         let below = suffix_digit(&self.open, &skip, same);
-        self.set_path_with(at.ops.start, at.depth, &skip);
+        self.set_path_with(at.ops.start, at.spot.depth, &skip);
         let lower_path = self.push_path();
         let lower = self.make_branch(lower_path, fork + 1, end, from, value, below);
         self.old.push(lower);
@@ -338,7 +353,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 if chain.bytes(value) == chain.bytes(payload) {
                     return Outcome::Same;
                 }
-                self.make_terminal(op.key, at.depth, at.digit, value, None)
+                self.make_terminal(op.key, at.spot.depth, at.spot.digit, value, None)
             }
             OpKind::Delete => Outcome::Gone,
             OpKind::Clear => unreachable!("prefix deletions come first"),
@@ -389,8 +404,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
         let ops = at.ops.clone();
         let frame = Frame {
             kind: FrameKind::Owner { key, payload, owned },
-            digit: at.digit,
-            depth: at.depth,
+            digit: at.spot.digit,
+            depth: at.spot.depth,
+            owned: at.spot.owned,
             ops: at.ops,
             pages: at.pages,
             groups: Vec::new(),
@@ -400,9 +416,10 @@ impl<'a, S: Scheme> Apply<'a, S> {
         if ops.is_empty() {
             return Ok(Some(self.finish_owner(frame, Outcome::Same)));
         }
+        let below = Spot { depth: self.owner_digits, digit: 0, owned: true };
         // Owners do not nest, so neither does this call.
         self.frames.push(frame);
-        let Some(outcome) = self.visit(owned, self.owner_digits, 0, ops)? else { return Ok(None) };
+        let Some(outcome) = self.visit(owned, below, ops)? else { return Ok(None) };
         let frame = self.frames.pop().expect("the owner's frame was just pushed");
         Ok(Some(self.finish_owner(frame, outcome)))
     }
@@ -437,8 +454,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
         let (base, out) = (old.start, self.out.len());
         self.frames.push(Frame {
             kind: FrameKind::Fork { path, fork, base, old, out, value },
-            digit: at.digit,
-            depth: at.depth,
+            digit: at.spot.digit,
+            depth: at.spot.depth,
+            owned: at.spot.owned,
             ops,
             pages: at.pages,
             groups: Vec::new(),
@@ -522,9 +540,10 @@ impl<'a, S: Scheme> Apply<'a, S> {
             }
             let next = self.old[old.clone()].first().copied();
             let child = next.filter(|child| child.digit == digit);
+            let spot = Spot { depth: fork + 1, digit, owned: frame.owned };
             // The frame waits on the stack while its child is visited.
             self.frames.push(frame);
-            let Some(outcome) = self.visit(child, fork + 1, digit, share)? else {
+            let Some(outcome) = self.visit(child, spot, share)? else {
                 return Ok(None);
             };
             frame = self.frames.pop().expect("the frame just pushed");
@@ -780,11 +799,20 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 }
 
+/// Where a node hangs.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    depth: usize,
+    /// Its digit in its parent.
+    digit: u8,
+    /// Whether it lies below an owner.
+    owned: bool,
+}
+
 /// What a visit is about.
 #[derive(Debug)]
 struct At {
-    depth: usize,
-    digit: u8,
+    spot: Spot,
     ops: Range<usize>,
     pages: Range<usize>,
     /// Whether there was anything here before.

@@ -49,6 +49,23 @@ impl Cache {
         }
     }
 
+    /// Forgets the pages within some ranges: bounds exclusive.
+    pub(crate) fn drop_ranges(&self, ranges: &[(Vec<u8>, Vec<u8>)]) {
+        if ranges.is_empty() {
+            return;
+        }
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let within =
+            |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
+        let mut freed = 0;
+        pages.rows.retain(|key, row| {
+            let gone = within(key.as_bytes());
+            freed += if gone { key.as_bytes().len() + row.len() } else { 0 };
+            !gone
+        });
+        pages.bytes -= freed;
+    }
+
     /// Bytes of keys and pages in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).bytes

@@ -68,7 +68,8 @@ pub struct Tree<S: Scheme> {
 /// The last commit.
 #[derive(Debug)]
 struct Head<S: Scheme> {
-    /// The pending state it was, or 0.
+    /// Names the state: the last batch committed, or this opening of the tree. No other tree of the
+    /// process has it, so a pending state can be told from another tree's, and from an older one.
     layer: u64,
     commit: u64,
     block: Option<BlockId>,
@@ -86,6 +87,7 @@ pub struct Pending<S: Scheme> {
     segments: Vec<Arc<Segment<S::Commit>>>,
     /// One a batch.
     layers: Vec<Arc<Layer>>,
+    /// The layer and the number of the commit it was prepared on.
     base: (u64, u64),
     top: Option<Child<S::Commit>>,
     root: S::Root,
@@ -114,6 +116,11 @@ impl<S: Scheme> Pending<S> {
     /// The root of the state.
     pub const fn root(&self) -> S::Root {
         self.root
+    }
+
+    /// Names the state as a head is named.
+    fn position(&self) -> u64 {
+        self.layers.last().map_or(self.base.0, |layer| layer.id)
     }
 }
 
@@ -145,6 +152,7 @@ impl std::ops::AddAssign for CommitStats {
 pub struct Staged<S: Scheme> {
     pending: Pending<S>,
     rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
+    drops: Vec<(Vec<u8>, Vec<u8>)>,
     emitted: Arc<Vec<PageKey>>,
     block: Option<BlockId>,
     /// Whether there is a new root record: it counts the commits.
@@ -184,7 +192,8 @@ impl<S: Scheme> Tree<S> {
         let levels = Mutex::default();
         let empty = scheme.root(None);
         let segment = Arc::new(Segment::new());
-        let head = Head { layer: 0, commit: 0, block: None, segment, top: None, root: empty };
+        let layer = next_layer();
+        let head = Head { layer, commit: 0, block: None, segment, top: None, root: empty };
         let mut tree = Self { scheme, id, space, head, cache, levels };
         if let Some(record) = record {
             tree.load(snapshot, &record)?;
@@ -230,7 +239,7 @@ impl<S: Scheme> Tree<S> {
         }
         let root = self.scheme.root(top.as_ref().and_then(|top| top.commit.as_ref()));
         let segment = Arc::new(segment);
-        Ok(Head { layer: 0, commit: 0, block: None, segment, top, root })
+        Ok(Head { layer: self.head.layer, commit: 0, block: None, segment, top, root })
     }
 
     const fn codec(&self) -> Codec<'_, S> {
@@ -306,7 +315,10 @@ impl<S: Scheme> Tree<S> {
     fn fork(&self, parent: Option<&Pending<S>>) -> Result<Pending<S>, TreeError> {
         if let Some(parent) = parent {
             self.standing(parent)?;
-            return Ok(parent.clone());
+            // What is committed is read from its pages: its segments need not be carried along.
+            if parent.position() != self.head.layer {
+                return Ok(parent.clone());
+            }
         }
         Ok(Pending {
             segments: vec![Arc::clone(&self.head.segment)],
@@ -319,13 +331,11 @@ impl<S: Scheme> Tree<S> {
 
     /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
     fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
-        let (layer, commit) = pending.base;
-        let head = &self.head;
-        let on_head = (layer, commit) == (head.layer, head.commit);
-        if on_head || pending.layers.iter().any(|layer| layer.id == head.layer) {
+        let head = self.head.layer;
+        if pending.base.0 == head || pending.layers.iter().rev().any(|layer| layer.id == head) {
             Ok(())
         } else {
-            Err(TreeError::Stale { base: commit, head: head.commit })
+            Err(TreeError::Stale { base: pending.base.1, head: self.head.commit })
         }
     }
 
@@ -399,23 +409,38 @@ impl<S: Scheme> Tree<S> {
     /// Puts what a pending state would write, and the root record, into a write set that may serve
     /// several trees. The tree stays as it is until it adopts the answer.
     ///
+    /// `snapshot` is a view of the last commit.
+    ///
     /// # Errors
-    /// If `pending` stands on an older commit, or a page is damaged.
-    pub fn stage(
+    /// If `pending` stands on an older commit or belongs to another tree, if another writer has
+    /// committed to the tree, or if a page is damaged.
+    pub fn stage<N: Snapshot>(
         &self,
+        snapshot: &N,
         pending: &Pending<S>,
         block: Option<BlockId>,
         set: &mut WriteSet,
     ) -> Result<Staged<S>, TreeError> {
         self.standing(pending)?;
+        self.current(snapshot)?;
         let settled = |layer: &Arc<Layer>| layer.settled.get().cloned();
         let settled: Vec<_> = std::iter::once(Some(Arc::default()))
             .chain(pending.layers.iter().map(settled))
             .collect();
-        let stored = |key: &PageKey| self.cache.get(key);
+        let stored = |key: &PageKey| {
+            self.cache.get(key).or_else(|| {
+                // A row that cannot be read counts as different, and is written.
+                let row = snapshot.read(Table::Pages, key.as_bytes()).ok()??;
+                Some(Arc::from(&*row))
+            })
+        };
         let top = pending.top.as_ref();
         let codec = self.codec();
-        let mut rows = write::rows(codec, self.space, &pending.segments, top, &settled, &stored)?;
+        let mut rows = if pending.position() == self.head.layer {
+            write::Rows::default()
+        } else {
+            write::rows(codec, self.space, &pending.segments, top, &settled, &stored)?
+        };
         if pending.top.is_none() && self.head.top.is_some() {
             rows.deletes.push(PageKey::page(self.space, &[], 0));
         }
@@ -426,8 +451,8 @@ impl<S: Scheme> Tree<S> {
             bytes: 0,
         };
         let mut changes = Vec::with_capacity(rows.puts.len() + rows.deletes.len());
-        for (low, high) in rows.drops {
-            set.drop_range(Table::Pages, low, high);
+        for (low, high) in &rows.drops {
+            set.drop_range(Table::Pages, low.clone(), high.clone());
         }
         for key in rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
@@ -448,7 +473,16 @@ impl<S: Scheme> Tree<S> {
             );
         }
         let emitted = Arc::new(rows.emitted);
-        Ok(Staged { pending: pending.clone(), rows: changes, emitted, block, recorded, stats })
+        let drops = rows.drops;
+        Ok(Staged {
+            pending: pending.clone(),
+            rows: changes,
+            drops,
+            emitted,
+            block,
+            recorded,
+            stats,
+        })
     }
 
     fn record(&self, pending: &Pending<S>, block: Option<BlockId>) -> RootRecord {
@@ -463,14 +497,22 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Takes up a commit once the store has it.
+    ///
+    /// # Panics
+    /// If it was staged by another tree, or before the last commit.
     pub fn adopt(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, emitted, block, recorded, .. } = staged;
+        let Staged { pending, rows, drops, emitted, block, recorded, .. } = staged;
+        assert!(
+            self.standing(&pending).is_ok(),
+            "staged by another tree, or before its last commit"
+        );
         let root_key = PageKey::page(self.space, &[], 0);
         let commit = self.head.commit + u64::from(recorded);
         let root_row = rows.iter().find(|(key, _)| *key == root_key);
         if let Some((_, row)) = root_row {
             self.head = self.head_of(row.clone()).expect("a root page that was just written");
         }
+        self.cache.drop_ranges(&drops);
         self.cache.put(rows);
         self.head.commit = commit;
         self.head.block = block;
@@ -494,7 +536,7 @@ impl<S: Scheme> Tree<S> {
         block: Option<BlockId>,
     ) -> Result<CommitStats, TreeError> {
         let mut set = WriteSet::new();
-        let staged = self.stage(pending, block, &mut set)?;
+        let staged = self.stage(&store.snapshot()?, pending, block, &mut set)?;
         let stats = staged.stats();
         if !set.is_empty() {
             set.sort();
@@ -507,13 +549,16 @@ impl<S: Scheme> Tree<S> {
     /// The value of a key in `state`, or in the last commit.
     ///
     /// # Errors
-    /// If a page is damaged or cannot be read.
+    /// If `state` stands on an older commit, or a page is damaged or cannot be read.
     pub fn get<N: Snapshot>(
         &self,
         snapshot: &N,
         state: Option<&Pending<S>>,
         key: &[u8],
     ) -> Result<Option<Value>, TreeError> {
+        if let Some(state) = state {
+            self.standing(state)?;
+        }
         let fetch = |key: &PageKey| self.fetch(snapshot, key);
         let (segments, top) = self.state(state);
         let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
@@ -593,7 +638,8 @@ impl<S: Scheme> Tree<S> {
         let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
         let walk = Walk::new(&reader, top, start);
         let end = end.map(<[u8]>::to_vec);
-        Entries { tree: self, snapshot, segments, walk, end, done: false }
+        let refused = state.and_then(|state| self.standing(state).err());
+        Entries { tree: self, snapshot, segments, walk, end, refused, done: false }
     }
 
     /// An empty tree of the same kind, for a store of its own.
@@ -624,6 +670,8 @@ pub struct Entries<'a, S: Scheme, N> {
     segments: &'a [Arc<Segment<S::Commit>>],
     walk: Walk<S::Commit>,
     end: Option<Vec<u8>>,
+    /// The state does not stand on the last commit: this is told first.
+    refused: Option<TreeError>,
     done: bool,
 }
 
@@ -631,6 +679,10 @@ impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
     type Item = Result<Entry<S::Commit>, TreeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.refused.take() {
+            self.done = true;
+            return Some(Err(refused));
+        }
         if self.done {
             return None;
         }

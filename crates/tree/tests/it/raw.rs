@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use spinney_tree::mpt::{Mpt, reference};
-use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeError, TreeId, WriteSet};
+use spinney_tree::{
+    Batch, BlockId, CommitStats, MemoryStore, PageStore, Tree, TreeError, TreeId, WriteSet,
+};
 
 use crate::model::{Bench, Entries, Op, apply};
 
@@ -163,6 +165,10 @@ fn a_state_on_an_older_commit_is_stale() {
     let b = bench.prepare(None, &[Op::Put(vec![2], vec![2])]);
     let above = bench.prepare(Some(&a), &[Op::Put(vec![3], vec![3])]);
     bench.tree.commit(&bench.store, &a, None).unwrap();
+    // Neither is it read: its pages are another state's by now.
+    let snapshot = bench.snapshot();
+    assert!(matches!(bench.tree.get(&snapshot, Some(&b), &[2]), Err(TreeError::Stale { .. })));
+    assert!(bench.tree.entries(&snapshot, Some(&b), b"").next().unwrap().is_err());
     let refused = bench.tree.commit(&bench.store, &b, None).unwrap_err();
     assert!(matches!(refused, TreeError::Stale { base: 0, head: 1 }), "{refused}");
     bench.tree.commit(&bench.store, &above, None).unwrap();
@@ -196,7 +202,7 @@ fn trees_share_a_store_and_a_commit() {
             (0..count).map(|i| Op::Put(i.to_le_bytes().to_vec(), vec![count as u8; 40])).collect();
         let batch = crate::model::batch(&ops);
         let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
-        staged.push(tree.stage(&pending, None, &mut set).unwrap());
+        staged.push(tree.stage(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap());
     }
     set.sort();
     store.commit(&set).unwrap();
@@ -217,6 +223,47 @@ fn trees_share_a_store_and_a_commit() {
     assert_eq!(crate::model::pages(&trees[0], &snapshot), Entries::new());
     assert_eq!(trees[2].check(&snapshot, |_| {}).unwrap(), []);
     assert_eq!(trees[2].entries(&snapshot, None, b"").count(), 4_000);
+}
+
+#[test]
+fn states_of_another_tree_and_heads_of_another_writer_are_refused() {
+    let mut bench = Bench::new(Mpt, 1 << 20);
+    let pending = bench.prepare(None, &[Op::Put(vec![1], vec![1])]);
+    let snapshot = bench.snapshot();
+    let mut other = Tree::open(Mpt, TreeId(9), &snapshot, 1 << 20).unwrap();
+    let refused = other.commit(&bench.store, &pending, None).unwrap_err();
+    assert!(matches!(refused, TreeError::Stale { .. }), "{refused}");
+    let mut twin = Tree::open(Mpt, bench.tree.id(), &snapshot, 1 << 20).unwrap();
+    let batch = crate::model::batch(&[Op::Put(vec![2], vec![2])]);
+    let later = twin.prepare(&snapshot, None, batch).unwrap();
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    let refused = twin.commit(&bench.store, &later, None).unwrap_err();
+    assert!(matches!(refused, TreeError::OtherSnapshot { found: 1, head: 0, .. }), "{refused}");
+}
+
+#[test]
+fn a_commit_of_nothing_new_changes_no_state() {
+    let mut bench = Bench::new(Mpt, 1);
+    let block = |number| Some(BlockId { number, hash: [7; 32] });
+    let a = bench
+        .prepare(None, &[Op::Put(vec![1; 40], vec![1; 600]), Op::Put(vec![2; 40], vec![2; 600])]);
+    bench.tree.commit(&bench.store, &a, block(1)).unwrap();
+    let again = bench.tree.commit(&bench.store, &a, block(1)).unwrap();
+    assert_eq!((again, bench.tree.commit_number()), (CommitStats::default(), 1));
+    // An empty block: the state is what it was, and what stands on it stays good.
+    let empty = bench.prepare(None, &[]);
+    let beside = bench.prepare(None, &[Op::Put(vec![3], vec![3])]);
+    let above = bench.prepare(Some(&empty), &[Op::Put(vec![4], vec![4])]);
+    bench.tree.commit(&bench.store, &empty, block(2)).unwrap();
+    assert_eq!(bench.tree.block(), block(2));
+    bench.prepare(Some(&beside), &[]);
+    bench.tree.commit(&bench.store, &above, block(3)).unwrap();
+    bench.entries = Entries::from([
+        (vec![1; 40], vec![1; 600]),
+        (vec![2; 40], vec![2; 600]),
+        (vec![4], vec![4]),
+    ]);
+    bench.check(&reference::root(&bench.entries));
 }
 
 #[test]

@@ -19,7 +19,8 @@ enum Act {
 fn account_key(account: u8) -> Vec<u8> {
     // Few accounts, some of whose paths share many nibbles.
     let mut key = vec![0x5a; 32];
-    (key[0], key[15], key[31]) = (account & 0x30, account & 3, account & 0xc0);
+    (key[0], key[15], key[31]) =
+        (account & 0x30, account & 3, (account & 0xc4) | (account >> 3 & 1));
     key
 }
 
