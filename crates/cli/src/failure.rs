@@ -116,7 +116,10 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
     text += &format!("{cyan}hint:{plain} {}\n", report.hint);
     // Where nobody listens there is nobody to tell.
     let _ = io::stderr().write_all(text.as_bytes());
-    if output.asked() == Some(Format::Json) {
+    // Verbs that report do so in an envelope also when they fail; bare documents have none.
+    let reports = matches!(verb, "replay" | "db info" | "db stats" | "db check");
+    let fitting = if reports { Some(output.format()) } else { None };
+    if output.asked().or(fitting) == Some(Format::Json) {
         let error = json!({ "message": report.what, "causes": report.causes, "hint": report.hint });
         let _ = output.envelope(&serde_json::Value::Null, &[error]);
     }

@@ -100,8 +100,14 @@ impl<'de> Deserialize<'de> for HexBytes {
 }
 
 /// An address of exactly 20 bytes in hex, `0x` or not; also as a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HexAddress(pub(crate) Address);
+
+impl fmt::Debug for HexAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
 
 impl<'de> Deserialize<'de> for HexAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -122,8 +128,14 @@ impl<'de> Deserialize<'de> for HexHash {
 }
 
 /// A slot or its value: up to 32 bytes in hex, padded on the left, as geth reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HexWord(pub(crate) B256);
+
+impl fmt::Debug for HexWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
 
 impl<'de> Deserialize<'de> for HexWord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
