@@ -28,6 +28,9 @@ pub(crate) struct VectorsArgs {
     /// Skip cases of more than 200,000 keys.
     #[arg(long)]
     quick: bool,
+    /// Run over redb, closed and opened again after every step; it takes a while.
+    #[arg(long)]
+    redb: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -50,6 +53,7 @@ impl FileReport {
 
 pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut options = Options::default();
+    options.redb = args.redb;
     if args.quick {
         options.keys_max = QUICK_KEYS_MAX;
     }

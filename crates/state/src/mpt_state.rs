@@ -163,6 +163,11 @@ impl<P: PageStore> State<P> {
         &self.store
     }
 
+    /// Gives the store back; what was applied and not committed is gone.
+    pub fn into_store(self) -> P {
+        self.store
+    }
+
     /// The state root, of all that was applied.
     pub fn root(&self) -> B256 {
         self.top().map_or_else(|| self.tree.root(), Pending::root).into()

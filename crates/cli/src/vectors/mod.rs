@@ -22,7 +22,7 @@ mod trietests;
 mod workload;
 
 use spinney_state::StateError;
-use spinney_tree::TreeError;
+use spinney_tree::{StoreError, TreeError};
 
 /// Vectors that every build carries along.
 pub const EMBEDDED: [(&str, &str); 3] = [
@@ -37,11 +37,13 @@ pub const EMBEDDED: [(&str, &str); 3] = [
 pub struct Options {
     /// Cases with more keys are skipped.
     pub keys_max: u64,
+    /// Over redb, in a temporary folder, closed and opened again after every step; else in memory.
+    pub redb: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys_max: u64::MAX }
+        Self { keys_max: u64::MAX, redb: false }
     }
 }
 
@@ -83,6 +85,15 @@ pub enum VectorError {
     /// It is no JSON, or not of such vectors.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
+    /// Pages are not those of a rebuild.
+    #[error("after a step the pages are not those of a rebuild: {0}")]
+    Unsound(String),
+    /// There is no temporary folder.
+    #[error("no temporary folder: {0}")]
+    Folder(#[from] std::io::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The tree refused an input, or failed.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -97,14 +108,14 @@ pub enum VectorError {
 /// If the file is malformed, or an input is refused.
 pub fn run(name: &str, json: &[u8], options: &Options) -> Result<Option<Outcome>, VectorError> {
     Ok(Some(match name {
-        "raw.json" => raw::run(json)?,
-        "state.json" => state::run(json)?,
-        "steps.json" | "small_and_growing.json" => state::run_steps(json)?,
-        "published.json" => published::run(json)?,
+        "raw.json" => raw::run(json, options)?,
+        "state.json" => state::run(json, options)?,
+        "steps.json" | "small_and_growing.json" => state::run_steps(json, options)?,
+        "published.json" => published::run(json, options)?,
         "bench_roots.json" => workload::run(json, options)?,
-        "trietest.json" | "trieanyorder.json" => trietests::run(json, false)?,
-        "trietest_secureTrie.json" => trietests::run(json, true)?,
-        "trietestnextprev.json" => trietests::run_neighbours(json)?,
+        "trietest.json" | "trieanyorder.json" => trietests::run(json, false, options)?,
+        "trietest_secureTrie.json" => trietests::run(json, true, options)?,
+        "trietestnextprev.json" => trietests::run_neighbours(json, options)?,
         _ => return Ok(None),
     }))
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::hex::{Bytes, Hash};
 use super::subject::Raw;
-use super::{Outcome, VectorError};
+use super::{Options, Outcome, VectorError};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,12 +32,12 @@ struct Test {
     root: Hash,
 }
 
-pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
+pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     let file: File = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
-    outcome.root(|| "the empty tree".to_owned(), Raw::new()?.tree.root(), &file.empty_root);
+    outcome.root(|| "the empty tree".to_owned(), Raw::new(options)?.tree.root(), &file.empty_root);
     for (group, insertions) in file.stack_trie_groups.iter().enumerate() {
-        let mut raw = Raw::new()?;
+        let mut raw = Raw::new(options)?;
         for (step, insertion) in insertions.iter().enumerate() {
             let value = insertion.value_ascii.as_bytes();
             let root = raw.one(&insertion.key_hex.0, Some(value))?;
@@ -46,7 +46,7 @@ pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
         }
     }
     for test in &file.trie_test {
-        let mut raw = Raw::new()?;
+        let mut raw = Raw::new(options)?;
         for (key, value) in &test.ops {
             // An empty value is a deletion, here as in the tree.
             raw.one(key.as_bytes(), Some(value.as_bytes()))?;

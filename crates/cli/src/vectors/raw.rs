@@ -8,7 +8,7 @@ use spinney_tree::Batch;
 
 use super::hex::{Bytes, Hash};
 use super::subject::{Raw, drawn};
-use super::{Outcome, VectorError};
+use super::{Options, Outcome, VectorError};
 
 /// What is done to the hundred keys of `commit`, in the words of the file.
 const INCREMENTAL: &str = "update(k3,v1003) update(k100,v100) delete(k7) delete(k50)";
@@ -55,28 +55,28 @@ struct Sequence {
     root_after_each_op: Vec<Hash>,
 }
 
-pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
+pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     let file: File = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for case in &file.cases {
-        run_case(case, &mut outcome)?;
+        run_case(case, options, &mut outcome)?;
         outcome.skipped += case.proofs.len() as u64;
     }
     if let Some(commit) = &file.commit {
-        run_commit(commit, &mut outcome)?;
+        run_commit(commit, options, &mut outcome)?;
     }
     for (index, sequence) in file.variable_length_keys.iter().enumerate() {
-        run_sequence(index, sequence, &mut outcome)?;
+        run_sequence(index, sequence, options, &mut outcome)?;
     }
     Ok(outcome)
 }
 
-fn run_case(case: &Case, outcome: &mut Outcome) -> Result<(), VectorError> {
+fn run_case(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<(), VectorError> {
     let Some(value) = value_mode(&case.value_mode) else {
         outcome.skipped += 1 + case.update_roots.len() as u64;
         return Ok(());
     };
-    let mut raw = Raw::new()?;
+    let mut raw = Raw::new(options)?;
     let root = raw.commit(all(case.n, value))?;
     outcome.root(|| case.name.clone(), root, &case.root);
     for (round, expected) in case.update_roots.iter().enumerate() {
@@ -86,8 +86,12 @@ fn run_case(case: &Case, outcome: &mut Outcome) -> Result<(), VectorError> {
     Ok(())
 }
 
-fn run_commit(commit: &Commit, outcome: &mut Outcome) -> Result<(), VectorError> {
-    let mut raw = Raw::new()?;
+fn run_commit(
+    commit: &Commit,
+    options: &Options,
+    outcome: &mut Outcome,
+) -> Result<(), VectorError> {
+    let mut raw = Raw::new(options)?;
     let root = raw.commit(all(100, value_32))?;
     outcome.root(|| "commit".to_owned(), root, &commit.root);
     if commit.incremental.ops != INCREMENTAL {
@@ -107,9 +111,10 @@ fn run_commit(commit: &Commit, outcome: &mut Outcome) -> Result<(), VectorError>
 fn run_sequence(
     index: usize,
     sequence: &Sequence,
+    options: &Options,
     outcome: &mut Outcome,
 ) -> Result<(), VectorError> {
-    let mut raw = Raw::new()?;
+    let mut raw = Raw::new(options)?;
     for (step, ((key, value), expected)) in
         sequence.ops.iter().zip(&sequence.root_after_each_op).enumerate()
     {

@@ -7,8 +7,8 @@ use spinney_state::{AccountChange, Change, Changes};
 use spinney_tree::Batch;
 
 use super::hex::{Bytes, Hash};
-use super::subject::{Raw, drawn, state};
-use super::{Outcome, VectorError};
+use super::subject::{Accounts, Raw, drawn};
+use super::{Options, Outcome, VectorError};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,7 +46,7 @@ struct Derived {
     root: Hash,
 }
 
-pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
+pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     let file: StateFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for case in &file.cases {
@@ -54,8 +54,8 @@ pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
         for account in &case.accounts {
             changes.accounts.insert(address(&account.addr), account.change());
         }
-        let root = state()?.apply(&changes)?;
-        outcome.root(|| case.name.clone(), root.0, &case.state_root);
+        let root = Accounts::new(options, true)?.commit(&changes)?;
+        outcome.root(|| case.name.clone(), root, &case.state_root);
         outcome.skipped += case.proofs.len() as u64;
     }
     for list in &file.derive_sha {
@@ -63,7 +63,7 @@ pub(super) fn run(json: &[u8]) -> Result<Outcome, VectorError> {
         for index in 0..list.n {
             batch.put(&alloy_rlp::encode(index), &item(index));
         }
-        let root = Raw::new()?.commit(batch)?;
+        let root = Raw::new(options)?.commit(batch)?;
         outcome.root(|| format!("deriveSha of {}", list.n), root, &list.root);
     }
     outcome.skipped += u64::from(file.range_proof.is_some());
@@ -120,15 +120,14 @@ struct StepOp {
     delete: bool,
 }
 
-pub(super) fn run_steps(json: &[u8]) -> Result<Outcome, VectorError> {
+pub(super) fn run_steps(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     let file: StepsFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for case in &file.cases {
-        let mut state = state()?;
+        let mut state = Accounts::new(options, true)?;
         for (index, step) in case.steps.iter().enumerate() {
-            state.apply(&changes(step.ops.as_deref().unwrap_or_default())?)?;
-            state.commit()?;
-            outcome.root(|| format!("{}, step {index}", case.name), state.root().0, &step.root);
+            let root = state.commit(&changes(step.ops.as_deref().unwrap_or_default())?)?;
+            outcome.root(|| format!("{}, step {index}", case.name), root, &step.root);
         }
         outcome.skipped += case.proofs.len() as u64;
     }

@@ -8,7 +8,7 @@ use spinney_tree::Batch;
 
 use super::hex::Hash;
 use super::subject::Raw;
-use super::{Outcome, VectorError};
+use super::{Options, Outcome, VectorError};
 
 #[derive(Deserialize)]
 struct Test {
@@ -25,7 +25,7 @@ enum Input {
     Map(BTreeMap<String, Option<String>>),
 }
 
-pub(super) fn run(json: &[u8], hash_keys: bool) -> Result<Outcome, VectorError> {
+pub(super) fn run(json: &[u8], hash_keys: bool, options: &Options) -> Result<Outcome, VectorError> {
     let tests: BTreeMap<String, Test> = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for (name, test) in &tests {
@@ -41,11 +41,11 @@ pub(super) fn run(json: &[u8], hash_keys: bool) -> Result<Outcome, VectorError> 
                 (map.iter().map(|(k, v)| (key(k), v.as_deref().map(bytes))).collect(), true)
             }
         };
-        outcome.root(|| name.clone(), one_by_one(ops.iter())?, &test.root);
+        outcome.root(|| name.clone(), one_by_one(options, ops.iter())?, &test.root);
         if any_order {
-            let backwards = one_by_one(ops.iter().rev())?;
+            let backwards = one_by_one(options, ops.iter().rev())?;
             outcome.root(|| format!("{name}, backwards"), backwards, &test.root);
-            outcome.root(|| format!("{name}, at once"), at_once(&ops)?, &test.root);
+            outcome.root(|| format!("{name}, at once"), at_once(options, &ops)?, &test.root);
         }
     }
     Ok(outcome)
@@ -53,15 +53,18 @@ pub(super) fn run(json: &[u8], hash_keys: bool) -> Result<Outcome, VectorError> 
 
 type Op = (Vec<u8>, Option<Vec<u8>>);
 
-fn one_by_one<'a>(ops: impl Iterator<Item = &'a Op>) -> Result<[u8; 32], VectorError> {
-    let mut raw = Raw::new()?;
+fn one_by_one<'a>(
+    options: &Options,
+    ops: impl Iterator<Item = &'a Op>,
+) -> Result<[u8; 32], VectorError> {
+    let mut raw = Raw::new(options)?;
     for (key, value) in ops {
         raw.one(key, value.as_deref())?;
     }
     Ok(raw.tree.root())
 }
 
-fn at_once(ops: &[Op]) -> Result<[u8; 32], VectorError> {
+fn at_once(options: &Options, ops: &[Op]) -> Result<[u8; 32], VectorError> {
     let mut batch = Batch::new();
     for (key, value) in ops {
         match value {
@@ -69,7 +72,7 @@ fn at_once(ops: &[Op]) -> Result<[u8; 32], VectorError> {
             None => batch.delete(key),
         }
     }
-    Raw::new()?.commit(batch)
+    Raw::new(options)?.commit(batch)
 }
 
 /// Hex after `0x`, else the text itself.
@@ -86,13 +89,13 @@ struct Neighbours {
     tests: Vec<(String, String, String)>,
 }
 
-pub(super) fn run_neighbours(json: &[u8]) -> Result<Outcome, VectorError> {
+pub(super) fn run_neighbours(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     let tests: BTreeMap<String, Neighbours> = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for (name, test) in &tests {
         let mut batch = Batch::new();
         test.keys.iter().for_each(|key| batch.put(key.as_bytes(), b"x"));
-        let mut raw = Raw::new()?;
+        let mut raw = Raw::new(options)?;
         raw.commit(batch)?;
         for (text, before, after) in &test.tests {
             let (below, above) = neighbours(&raw, text)?;
@@ -106,7 +109,7 @@ pub(super) fn run_neighbours(json: &[u8]) -> Result<Outcome, VectorError> {
 /// The last key before `text` and the first one after it; empty where there is none.
 fn neighbours(raw: &Raw, text: &str) -> Result<(String, String), VectorError> {
     use spinney_tree::{PageStore as _, TreeError};
-    let snapshot = raw.store.snapshot().map_err(TreeError::from)?;
+    let snapshot = raw.store().snapshot().map_err(TreeError::from)?;
     let mut below = String::new();
     for entry in raw.tree.entries(&snapshot, None, b"") {
         let key = entry?.key;

@@ -136,3 +136,9 @@ fn hash_kernels_are_named_and_change_no_root() {
         }
     }
 }
+
+#[test]
+fn vectors_hold_over_redb_opened_again_after_every_step() {
+    let ran = spinney(&["vectors", "--redb"]).exits(0);
+    assert!(ran.out.lines().all(|line| line.contains(" 0 failed")), "{ran:?}");
+}
