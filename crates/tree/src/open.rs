@@ -13,6 +13,9 @@ use crate::page_key::{PageKey, Space, describe};
 use crate::read::NESTED;
 use crate::scheme::Scheme;
 
+/// How many overflow rows are asked for before any was found.
+const OVERFLOW_ROWS_AHEAD: usize = 16;
+
 /// A digit run in a segment or a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
@@ -120,11 +123,19 @@ impl<'a, S: Scheme> Opener<'a, S> {
         };
         let first = self.seg.pages.len();
         let mut missing = false;
+        // A forged length names rows that are not there: no more are asked for than twice those found.
+        let mut credit = OVERFLOW_ROWS_AHEAD;
         for index in 0..rows {
             let key = key(self.space, &self.path, index)?;
             match self.row(key, PageKind::Overflow) {
-                Ok(_) => {}
-                Err(Halt::Missing) => missing = true,
+                Ok(_) => credit += 2,
+                Err(Halt::Missing) => {
+                    missing = true;
+                    credit -= 1;
+                    if credit == 0 {
+                        break;
+                    }
+                }
                 Err(failed) => return Err(failed),
             }
         }

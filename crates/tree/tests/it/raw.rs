@@ -267,6 +267,24 @@ fn a_commit_of_nothing_new_changes_no_state() {
 }
 
 #[test]
+fn a_large_value_is_read_back_and_moves_with_its_key() {
+    let mut bench = Bench::new(Mpt, 1);
+    let value: Vec<u8> = (0..2_000_000u32).map(|i| (i * 31) as u8).collect();
+    let rounds = [
+        vec![Op::Put(vec![0x12; 32], value)],
+        vec![Op::Put(vec![0x12, 0x13], vec![1])],
+        vec![Op::Delete(vec![0x12, 0x13])],
+    ];
+    for ops in rounds {
+        let pending = bench.prepare(None, &ops);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        apply(&ops, &mut bench.entries);
+        bench.reopen(1);
+        bench.check(&reference::root(&bench.entries));
+    }
+}
+
+#[test]
 fn chains_of_prefixes_need_no_deep_stack() {
     let check = || {
         let mut bench = Bench::new(Mpt, 1 << 30);
