@@ -82,7 +82,7 @@ fn one_commit_moves_several_trees() {
         .map(|at| {
             let tree: &Tree<Mpt> = &trees[at];
             let pending = tree.prepare(&snapshot, None, batch(at as u32)).unwrap();
-            tree.stage(&pending, None, &mut set).unwrap()
+            tree.stage(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap()
         })
         .collect();
     drop(snapshot);
