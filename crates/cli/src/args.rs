@@ -6,13 +6,16 @@ use std::str::FromStr;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use spinney_state::KeepHistory;
 
+use crate::failure::Failure;
 use crate::output::Format;
+use crate::stores::Place;
 
 /// Authenticated state: one engine for every Ethereum state tree.
 ///
 /// Data goes to standard output, all else to standard error. Exit codes: 0 ok; 1 the answer is no (a bad
-/// block, damage found, roots that differ); 2 usage or run-time error; 3 interrupted, and resumable.
+/// block, damage found, roots that differ, a proof that does not hold); 2 usage or run-time error; 3 interrupted, and resumable.
 #[derive(Debug, Parser)]
 #[command(name = "spinney", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -38,7 +41,12 @@ pub(crate) enum Verb {
     Replay(crate::replay::ReplayArgs),
     Root(crate::root::RootArgs),
     StateRoot(crate::state_root::StateRootArgs),
+    Prove(crate::proof::ProveArgs),
+    Verify(crate::proof::VerifyArgs),
+    Witness(crate::witness::WitnessArgs),
     Db(crate::db::DbArgs),
+    Stage(crate::stage::StageArgs),
+    Import(crate::import::ImportArgs),
     Vectors(crate::self_test::VectorsArgs),
     /// Print a shell's completion script.
     #[command(
@@ -57,7 +65,12 @@ impl Verb {
             Self::Replay(_) => "replay",
             Self::Root(_) => "root",
             Self::StateRoot(_) => "state-root",
+            Self::Prove(_) => "prove",
+            Self::Verify(_) => "verify",
+            Self::Witness(_) => "witness",
             Self::Db(args) => args.verb.name(),
+            Self::Stage(args) => args.verb.name(),
+            Self::Import(args) => args.verb.name(),
             Self::Vectors(_) => "vectors",
             Self::Completions { .. } => "completions",
         }
@@ -72,8 +85,14 @@ impl Cli {
             Verb::Replay(args) => args.format.asked(),
             Verb::StateRoot(args) => args.format.asked(),
             Verb::Db(args) => args.verb.format(),
+            Verb::Stage(args) => args.verb.format(),
+            Verb::Import(args) => args.verb.format(),
             Verb::Vectors(args) => args.format.asked(),
-            Verb::Root(_) | Verb::Completions { .. } => None,
+            Verb::Root(_)
+            | Verb::Prove(_)
+            | Verb::Verify(_)
+            | Verb::Witness(_)
+            | Verb::Completions { .. } => None,
         }
     }
 }
@@ -98,18 +117,40 @@ impl FormatArgs {
 /// Which tree, in which store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The tree: `mpt` in this version.
+    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, or verkle; for
+    /// root also sum and sum:bound. For replay several with commas between them, mpt among them.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     pub(crate) tree: String,
-    /// The store: memory or redb. Without it, redb where --db is given, else memory.
+    /// The store: memory, redb, sqlite or postgres. Without it, what --db names: a postgres:// URL, a
+    /// SQLite file, else a directory for redb; memory without --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     pub(crate) store: Option<String>,
-    /// Where the store is: a directory for redb.
-    #[arg(long, value_name = "DIR", env = "SPINNEY_DB")]
+    /// Where the store is: a directory for redb, a file for sqlite, a URL for postgres.
+    #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: Option<PathBuf>,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
     pub(crate) cache: Size,
+}
+
+/// A store that is there already.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AtArgs {
+    /// Where the store is: a directory for redb, a file for sqlite, a URL for postgres.
+    #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
+    pub(crate) db: PathBuf,
+    /// The store: redb, sqlite or postgres. Without it, what --db names.
+    #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
+    store: Option<String>,
+    /// Memory for pages, the store's included.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
+    cache: Size,
+}
+
+impl AtArgs {
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        Place::existing(&self.db, self.store.as_deref(), self.cache.0)
+    }
 }
 
 /// A number of bytes, as people write it.
@@ -165,6 +206,28 @@ impl FromStr for CommitEvery {
 impl fmt::Display for CommitEvery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == u64::MAX { f.write_str("all") } else { self.0.fmt(f) }
+    }
+}
+
+/// How many blocks can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepUndo(pub(crate) KeepHistory);
+
+impl FromStr for KeepUndo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(blocks) => Ok(Self(KeepHistory::Blocks(blocks))),
+            Err(_) if text == "all" => Ok(Self(KeepHistory::All)),
+            Err(_) => Err("expected a number of blocks, or all".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for KeepUndo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -7,8 +7,9 @@ use std::panic;
 use std::process::ExitCode;
 
 use serde_json::json;
-use spinney_replay::{DiffReplayError, ReplayError, SourceError};
+use spinney_replay::{DiffReplayError, ReplayError, SourceError, WitnessError};
 use spinney_state::StateError;
+use spinney_state::embed::EmbedError;
 use spinney_tree::{StoreError, TreeError};
 
 use crate::output::{Format, Output};
@@ -17,7 +18,7 @@ use crate::output::{Format, Output};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Ok = 0,
-    /// The answer is no: a bad block, damage found, roots that differ.
+    /// The answer is no: a bad block, damage found, roots that differ, a proof that does not hold.
     No = 1,
     /// Usage, or something failed at run time.
     Error = 2,
@@ -117,7 +118,20 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
     // Where nobody listens there is nobody to tell.
     let _ = io::stderr().write_all(text.as_bytes());
     // Verbs that report do so in an envelope also when they fail; bare documents have none.
-    let reports = matches!(verb, "replay" | "db info" | "db stats" | "db check");
+    let reports = matches!(
+        verb,
+        "replay"
+            | "db info"
+            | "db stats"
+            | "db check"
+            | "db load"
+            | "db compact"
+            | "stage run"
+            | "stage dump"
+            | "stage unwind"
+            | "stage status"
+            | "import state"
+    );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {
         let error = json!({ "message": report.what, "causes": report.causes, "hint": report.hint });
@@ -145,10 +159,30 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return Some(failure.exit);
     }
-    match (cause.downcast_ref::<Replaying>(), cause.downcast_ref::<Diffing>()) {
-        (Some(ReplayError::BadBlock(_) | ReplayError::Genesis { .. }), _)
-        | (_, Some(DiffReplayError::StateRoot { .. })) => Some(Exit::No),
+    if let Some(WitnessError::Check(_) | WitnessError::Header { .. }) = cause.downcast_ref() {
+        return Some(Exit::No);
+    }
+    match (replaying(cause), cause.downcast_ref::<Diffing>()) {
+        (
+            Some(
+                ReplayError::BadBlock(_)
+                | ReplayError::Genesis { .. }
+                | ReplayError::StateRoot { .. },
+            ),
+            _,
+        )
+        | (_, Some(DiffReplayError::StateRoot { .. } | DiffReplayError::TreeRoot { .. })) => {
+            Some(Exit::No)
+        }
         _ => None,
+    }
+}
+
+/// A replay's error, also where a witness was being made of the block.
+fn replaying<'e>(cause: &'e (dyn StdError + 'static)) -> Option<&'e Replaying> {
+    match cause.downcast_ref() {
+        Some(WitnessError::Replay(error)) => Some(error),
+        _ => cause.downcast_ref(),
     }
 }
 
@@ -156,12 +190,19 @@ fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return failure.hint.clone();
     }
+    if let Some(StateError::NotKept { block, kept: Some((_, newest)) }) = cause.downcast_ref()
+        && block > newest
+    {
+        return Some(format!("the store ends at block {newest}; a replay takes it further"));
+    }
     let hint = cause
         .downcast_ref()
         .map(store_hint)
+        .or_else(|| cause.downcast_ref().and_then(witness_hint))
         .or_else(|| cause.downcast_ref().and_then(tree_hint))
         .or_else(|| cause.downcast_ref().and_then(state_hint))
-        .or_else(|| cause.downcast_ref().and_then(replay_hint))
+        .or_else(|| cause.downcast_ref().and_then(embed_hint))
+        .or_else(|| replaying(cause).and_then(replay_hint))
         .or_else(|| cause.downcast_ref().and_then(diff_hint))
         .or_else(|| cause.downcast_ref().and_then(io_hint));
     hint.map(str::to_owned)
@@ -174,7 +215,7 @@ fn store_hint(error: &StoreError) -> &'static str {
             "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
              directory"
         }
-        StoreError::Foreign { .. } => "--db names the directory of a store that spinney made",
+        StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         _ => "look at the disk: space, permissions, cables",
     }
@@ -195,6 +236,9 @@ fn tree_hint(error: &TreeError) -> Option<&'static str> {
         TreeError::KeyTooLong { .. } | TreeError::ValueTooLong { .. } => {
             "--hash-keys makes keys of any length fit; values have no such way"
         }
+        TreeError::Overweight { .. } => {
+            "nothing was changed: a sum tree adds up to 2^64 - 1 at most, and so does a batch by itself"
+        }
         _ => return None,
     })
 }
@@ -206,8 +250,48 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
             "the store was filled with --no-preimages, or by another tool: addresses and slots behind \
              hashes are not in it"
         }
+        StateError::Beside { source, .. } => return embed_hint(source),
+        StateError::LeftBehind { .. } | StateError::OtherBlock { .. } => {
+            "name the trees that spinney db info shows with --tree, or begin anew in a new --db"
+        }
+        StateError::NotKept { .. } => {
+            "earlier states come from a replay into a new --db; with --keep-undo N or all a replay \
+             keeps more of them"
+        }
+        StateError::History { .. } | StateError::UndoneRoot { .. } => {
+            "nothing was changed. spinney db check looks at the rest; earlier states come from a replay \
+             into a new --db"
+        }
         _ => return None,
     })
+}
+
+fn embed_hint(error: &EmbedError) -> Option<&'static str> {
+    Some(match error {
+        EmbedError::Tree(error) => return tree_hint(error),
+        EmbedError::Balance { .. } | EmbedError::CodeSize { .. } => {
+            "leave the tree out of --tree, or end before that block with --to: the tree has no place \
+             for it"
+        }
+        EmbedError::CodeUnknown { .. } => {
+            "give the code itself along with its hash, or leave the tree out of --tree"
+        }
+        EmbedError::Malformed { .. } => {
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
+             directory"
+        }
+        _ => return None,
+    })
+}
+
+/// Where making a witness differs from a replay: there is no store that anything could be in.
+fn witness_hint(error: &WitnessError) -> Option<&'static str> {
+    match error {
+        WitnessError::Replay(error) if matches!(**error, ReplayError::BadBlock(_)) => {
+            Some("all blocks before it are good; is the genesis that of this chain?")
+        }
+        _ => None,
+    }
 }
 
 fn replay_hint(error: &Replaying) -> Option<&'static str> {
@@ -218,8 +302,13 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
         }
         ReplayError::Genesis { .. } => "the allocation was changed after its root was computed",
         ReplayError::Resume { .. } => {
-            "these are the blocks of another chain, or too few of them: give those that the store was \
-             filled from, or a new --db"
+            "these are the blocks of another chain, or not those that are wanted: they may begin with \
+             the block that the store stands at, and not later. Where chains part, spinney stage unwind \
+             --db DIR --to N goes back; spinney stage status shows how far"
+        }
+        ReplayError::StateRoot { .. } => {
+            "what was imported is not the state of that block, and no block was executed: import it \
+             again into a new --db, and give --root, the state root of the header, along"
         }
         ReplayError::Source(SourceError::Truncated { .. }) => {
             "the blocks before it are in; export the chain again to get the rest"
@@ -233,12 +322,15 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
 
 fn diff_hint(error: &Diffing) -> Option<&'static str> {
     Some(match error {
-        DiffReplayError::StateRoot { .. } => {
+        DiffReplayError::StateRoot { .. } | DiffReplayError::TreeRoot { .. } => {
             "all blocks before it are good, and nothing of it is in the store; do the differences \
              start at this genesis?"
         }
         DiffReplayError::Diff(_) => {
             r#"a line is like {"number": 7, "accounts": {"0xaddress": {"balance": "0x5"}}}"#
+        }
+        DiffReplayError::Gap { .. } => {
+            "all blocks before it are in; give the differences of every block"
         }
         DiffReplayError::Misfit { .. } => "give the account's nonce or balance along, or `fresh`",
         DiffReplayError::State { error, .. } => return state_hint(error),

@@ -5,16 +5,21 @@ mod args;
 mod clock;
 mod db;
 mod failure;
+mod import;
 mod interrupt;
+mod out_file;
 mod output;
 mod progress;
+mod proof;
 mod replay;
 mod root;
 mod self_test;
+mod stage;
 mod state_root;
 mod stores;
-mod trace;
+mod sums;
 mod trees;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -60,8 +65,13 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
     match verb {
         Verb::Replay(args) => replay::run(&args, output),
         Verb::Root(args) => root::run(&args, output),
+        Verb::Prove(args) => proof::prove(&args, output),
+        Verb::Verify(args) => proof::verify(&args, output),
+        Verb::Witness(args) => witness::run(&args, output),
         Verb::StateRoot(args) => state_root::run(&args, output),
         Verb::Db(args) => db::run(&args, output),
+        Verb::Stage(args) => stage::run(&args, output),
+        Verb::Import(args) => import::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

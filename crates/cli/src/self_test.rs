@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use spinney_cli::vectors::{self, EMBEDDED, Options, Outcome};
+use spinney_cli::vectors::{self, EMBEDDED, Options, Outcome, Over};
 
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
@@ -31,8 +31,36 @@ pub(crate) struct VectorsArgs {
     /// Run over redb, closed and opened again after every step; it takes a while.
     #[arg(long)]
     redb: bool,
+    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are opened again
+    /// after every step.
+    #[arg(long, value_name = "STORE", default_value = "memory", conflicts_with = "redb")]
+    store: String,
+    /// The URL of an empty schema for --store postgres; it is empty again at the end.
+    #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
+    db: Option<String>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+}
+
+fn over(args: &VectorsArgs) -> Result<Over, Failure> {
+    if args.redb {
+        return Ok(Over::Redb);
+    }
+    let over = match (&args.store[..], &args.db) {
+        ("memory", None) => Over::Memory,
+        ("redb", None) => Over::Redb,
+        ("sqlite", None) => Over::Sqlite,
+        ("postgres", Some(url)) => Over::Postgres(url.clone()),
+        ("memory" | "redb" | "sqlite", Some(_)) => {
+            let what = format!("vectors over {} have a place of their own (--db)", args.store);
+            return Err(Failure::new(what).hint("leave out --db"));
+        }
+        _ => {
+            return Err(Failure::new(format!("there is no store {} (--store)", args.store))
+                .hint("memory, redb, sqlite, or postgres with --db"));
+        }
+    };
+    Ok(over)
 }
 
 #[derive(Debug, Serialize)]
@@ -53,7 +81,7 @@ impl FileReport {
 
 pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut options = Options::default();
-    options.redb = args.redb;
+    options.over = over(args)?;
     if args.quick {
         options.keys_max = QUICK_KEYS_MAX;
     }

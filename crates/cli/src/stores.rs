@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use spinney_store::{AnyStore, RedbStore};
+use anyhow::Context as _;
+use spinney_store::{AnyStore, Location, OpenFor};
 use spinney_tree::StoreError;
 
 use crate::args::StoreArgs;
@@ -19,14 +20,68 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 pub(crate) enum Kind {
     Memory,
     Redb,
+    Sqlite,
+    Postgres,
 }
+
+const KINDS: [Kind; 4] = [Kind::Memory, Kind::Redb, Kind::Sqlite, Kind::Postgres];
+
+/// What a SQLite file begins with.
+const SQLITE: &[u8] = b"SQLite format 3\0";
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Redb => "redb",
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
         }
+    }
+
+    fn named(name: &str) -> Result<Self, Failure> {
+        let known = KINDS.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| {
+            let names = KINDS.map(Self::name).join(", ");
+            Failure::new(format!("there is no store {name} (--store)"))
+                .hint(format!("this version has: {names}"))
+        })
+    }
+
+    /// The kind of what --db names, where nobody says which: a URL, a SQLite file, else a directory.
+    fn of(db: &Path) -> Self {
+        let text = db.to_str().unwrap_or_default();
+        if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
+            return Self::Postgres;
+        }
+        let mut start = Vec::new();
+        let read = File::open(db).and_then(|file| file.take(16).read_to_end(&mut start));
+        if read.is_ok() && start == SQLITE { Self::Sqlite } else { Self::Redb }
+    }
+
+    /// What --db is to be.
+    fn needs(self) -> &'static str {
+        match self {
+            Self::Memory => "nothing",
+            Self::Redb => "a directory",
+            Self::Sqlite => "a file",
+            Self::Postgres => "a URL",
+        }
+    }
+
+    fn at(self, db: PathBuf) -> Result<Option<Location>, Failure> {
+        Ok(match self {
+            Self::Memory => None,
+            Self::Redb => Some(Location::Redb(db)),
+            Self::Sqlite => Some(Location::Sqlite(db)),
+            Self::Postgres => match db.into_os_string().into_string() {
+                Ok(url) => Some(Location::Postgres(url)),
+                Err(_) => {
+                    return Err(Failure::new("the URL of a store is not text (--db)")
+                        .hint("--db postgres://user@host/database"));
+                }
+            },
+        })
     }
 }
 
@@ -35,9 +90,11 @@ impl Kind {
 pub(crate) enum Mode {
     /// To fill it; it is made if there is none.
     Fill,
+    /// To change what is there.
+    Change,
     /// To look at it, also while another process fills it.
     Look,
-    /// To look at it as its only user, if there is no other.
+    /// To look at it as its only user, if there is no other and it can be written.
     Inspect,
 }
 
@@ -45,92 +102,156 @@ pub(crate) enum Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    pub(crate) path: Option<PathBuf>,
+    /// None in memory.
+    pub(crate) location: Option<Location>,
     cache: usize,
 }
 
 impl Place {
     pub(crate) fn of(args: &StoreArgs) -> Result<Self, Failure> {
-        let given = args.store.as_deref();
-        let kind = match given {
-            None if args.db.is_some() => Kind::Redb,
-            None | Some("memory") => Kind::Memory,
-            Some("redb") => Kind::Redb,
-            Some(name @ ("sqlite" | "postgres")) => {
-                return Err(Failure::new(format!("store {name} is not in this version (--store)"))
-                    .hint("this version has: memory, redb"));
-            }
-            Some(name) => {
-                return Err(Failure::new(format!("there is no store {name} (--store)"))
-                    .hint("this version has: memory, redb"));
-            }
+        let kind = match (args.store.as_deref(), &args.db) {
+            (Some(name), _) => Kind::named(name)?,
+            (None, Some(db)) => Kind::of(db),
+            (None, None) => Kind::Memory,
         };
         // What the environment says is for those who say nothing else.
         let from_environment =
             |db: &&PathBuf| env::var_os("SPINNEY_DB").is_some_and(|v| v == db.as_os_str());
-        let db = args.db.as_ref().filter(|db| kind == Kind::Redb || !from_environment(db));
-        match (kind, db) {
-            (Kind::Memory, Some(_)) => Err(Failure::new("a store in memory has no place (--db)")
-                .hint("leave out --db, or take --store redb")),
-            (Kind::Redb, None) => Err(Failure::new("a redb store needs a directory (--db)")
-                .hint("--db DIR; it is made if it is not there")),
-            (_, path) => Ok(Self { kind, path: path.cloned(), cache: args.cache.0 }),
-        }
+        let db = args.db.as_ref().filter(|db| kind != Kind::Memory || !from_environment(db));
+        let location = match (kind, db) {
+            (Kind::Memory, Some(_)) => {
+                return Err(Failure::new("a store in memory has no place (--db)")
+                    .hint("leave out --db, or take --store redb"));
+            }
+            (Kind::Memory, None) => None,
+            (kind, None) => {
+                let (name, needs) = (kind.name(), kind.needs());
+                let hint = match kind {
+                    Kind::Postgres => "--db postgres://user@host/database",
+                    Kind::Sqlite => "--db FILE; it is made if it is not there",
+                    _ => "--db DIR; it is made if it is not there",
+                };
+                return Err(Failure::new(format!("a {name} store needs {needs} (--db)")).hint(hint));
+            }
+            (kind, Some(db)) => kind.at(db.clone())?,
+        };
+        Ok(Self { kind, location, cache: args.cache.0 })
     }
 
-    /// A store that is there already.
-    pub(crate) fn existing(path: &Path, cache: usize) -> Self {
-        Self { kind: Kind::Redb, path: Some(path.to_owned()), cache }
+    /// A store that is there already, or is to be made from a file.
+    pub(crate) fn existing(db: &Path, store: Option<&str>, cache: usize) -> Result<Self, Failure> {
+        let kind = match store.map(Kind::named).transpose()? {
+            // What the environment says of other commands is nothing that could be looked into.
+            None | Some(Kind::Memory) => Kind::of(db),
+            Some(kind) => kind,
+        };
+        Ok(Self { kind, location: kind.at(db.to_owned())?, cache })
     }
 
     /// Half of the memory is for pages of trees, half for the store's own.
     pub(crate) fn tree_cache(&self) -> usize {
         match self.kind {
-            Kind::Memory => self.cache,
-            Kind::Redb => self.cache / 2,
+            Kind::Memory | Kind::Postgres => self.cache,
+            Kind::Redb | Kind::Sqlite => self.cache / 2,
         }
     }
 
     /// Opens the store.
     pub(crate) fn open(&self, mode: Mode) -> Result<AnyStore, StoreError> {
-        let Some(path) = &self.path else { return Ok(AnyStore::memory()) };
+        let Some(location) = &self.location else { return Ok(AnyStore::memory()) };
         let cache = self.cache / 2;
-        let store = match mode {
-            Mode::Fill => RedbStore::open_or_create(path, cache)?,
-            Mode::Look => open_to_look(path, cache)?,
-            Mode::Inspect => match RedbStore::open(path, cache) {
-                Err(StoreError::Busy { .. }) => RedbStore::open_read_only(path, cache)?,
-                opened => opened?,
+        match mode {
+            Mode::Fill => location.open(OpenFor::Filling, cache),
+            Mode::Change => location.open(OpenFor::Writing, cache),
+            Mode::Look => open_to_look(location, cache),
+            Mode::Inspect => match location.open(OpenFor::Writing, cache) {
+                Err(error) if is_closed_to_us(&error) => location.open(OpenFor::Reading, cache),
+                opened => opened,
             },
-        };
-        Ok(store.into())
-    }
-
-    /// Bytes of the rows of a store in memory.
-    pub(crate) fn row_bytes(store: &AnyStore) -> Result<u64, StoreError> {
-        Ok(store.stats()?.tables.iter().map(|table| table.stored_bytes).sum())
-    }
-
-    /// Bytes of a store's files.
-    pub(crate) fn file_bytes(&self) -> Result<u64, StoreError> {
-        let Some(path) = &self.path else { return Ok(0) };
-        let backend = |source| StoreError::Backend {
-            place: path.display().to_string(),
-            source: Box::new(source),
-        };
-        let mut bytes = 0;
-        for file in fs::read_dir(path).map_err(backend)? {
-            bytes += file.and_then(|file| file.metadata()).map_err(backend)?.len();
         }
+    }
+
+    /// Whether there is a store, sound or not.
+    pub(crate) fn exists(&self) -> Result<bool, StoreError> {
+        match self.location.as_ref().map(|location| location.open(OpenFor::Reading, 0)) {
+            None | Some(Err(StoreError::Missing { .. })) => Ok(false),
+            // A server that does not answer says nothing of what it has.
+            Some(Err(error @ StoreError::Backend { .. })) if self.kind == Kind::Postgres => {
+                Err(error)
+            }
+            Some(Err(error @ StoreError::Foreign { .. })) => Err(error),
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// The place, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.location.as_ref().map_or_else(|| "memory".into(), ToString::to_string)
+    }
+
+    /// Makes a store that `fill` puts rows into. Nobody sees it before it is whole.
+    pub(crate) fn create(
+        &self,
+        fill: impl FnOnce(&AnyStore) -> anyhow::Result<()>,
+    ) -> anyhow::Result<AnyStore> {
+        let location = self.location.as_ref();
+        let location = location.context("a store in memory is not made from a file")?;
+        location.create_filled(self.cache / 2, fill)
+    }
+
+    /// Closes a store, and answers what it takes: bytes of its rows in memory, of its files, or of its
+    /// tables on a server.
+    pub(crate) fn close(&self, store: AnyStore) -> Result<u64, StoreError> {
+        let bytes = match &self.location {
+            None => store.stats()?.tables.iter().map(|table| table.stored_bytes).sum(),
+            Some(Location::Redb(folder)) => {
+                store.close()?;
+                return files_of(folder);
+            }
+            Some(Location::Sqlite(file)) => {
+                store.close()?;
+                let length = fs::metadata(file).map(|found| found.len());
+                return length.map_err(|error| unreadable(file, error));
+            }
+            Some(_) => store.stats()?.file_bytes,
+        };
+        store.close()?;
         Ok(bytes)
     }
 }
 
-/// A writer that was cut off leaves a store that only a writer can open: then that is what we are.
-fn open_to_look(path: &Path, cache: usize) -> Result<RedbStore, StoreError> {
-    match RedbStore::open_read_only(path, cache) {
-        Err(error @ StoreError::Backend { .. }) => RedbStore::open(path, cache).map_err(|_| error),
-        opened => opened,
+fn files_of(folder: &Path) -> Result<u64, StoreError> {
+    let mut bytes = 0;
+    for file in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
+        let found = file.and_then(|file| file.metadata());
+        bytes += found.map_err(|error| unreadable(folder, error))?.len();
+    }
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, error: io::Error) -> StoreError {
+    StoreError::Backend { place: path.display().to_string(), source: Box::new(error) }
+}
+
+/// Whether a store cannot be opened for writing, and perhaps can be for reading.
+fn is_closed_to_us(error: &StoreError) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        StoreError::Busy { .. } => true,
+        StoreError::Backend { source, .. } => source
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)),
+        _ => false,
+    }
+}
+
+/// A redb writer that was cut off leaves a store that only a writer can open: then that is what we are.
+fn open_to_look(location: &Location, cache: usize) -> Result<AnyStore, StoreError> {
+    match (location, location.open(OpenFor::Reading, cache)) {
+        (Location::Redb(_), Err(error @ StoreError::Backend { .. })) => {
+            location.open(OpenFor::Writing, cache).map_err(|_| error)
+        }
+        (_, opened) => opened,
     }
 }
 

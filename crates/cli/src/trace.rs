@@ -9,28 +9,32 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use spinney_tree::Batch;
 
 /// The most bytes that a line may have: as state differences.
-pub(crate) const LINE_BYTES_MAX: u64 = spinney_replay::DIFF_LINE_LEN_MAX;
+pub const LINE_BYTES_MAX: u64 = spinney_replay::DIFF_LINE_LEN_MAX;
 
 /// Reads lines with memory for one. Blank lines are passed over.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     input: R,
     number: u64,
     line: Vec<u8>,
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(crate) fn new(input: R) -> Self {
+    /// Reads from the start of `input`.
+    pub const fn new(input: R) -> Self {
         Self { input, number: 0, line: Vec::new() }
     }
 
     /// The number of the line that was read last, from 1.
-    pub(crate) fn number(&self) -> u64 {
+    pub const fn number(&self) -> u64 {
         self.number
     }
 
     /// The next line that is not blank.
-    pub(crate) fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
+    ///
+    /// # Errors
+    /// If the input cannot be read, or the line has more than [`LINE_BYTES_MAX`] bytes.
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
             self.line.clear();
             // Counted before it is read: an error then names it.
@@ -51,10 +55,16 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// One line of a trace.
+/// One line of a trace: puts and deletions.
+///
+/// ```
+/// let line = spinney_cli::trace::TraceLine::parse(br#"{"put": {"0x64": "0x01"}, "del": ["0x65"]}"#)?;
+/// assert_eq!(line.batch(false).len(), 2);
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TraceLine {
+pub struct TraceLine {
     #[serde(default)]
     put: Puts,
     #[serde(default)]
@@ -63,7 +73,7 @@ pub(crate) struct TraceLine {
 
 /// Bytes in hex, with `0x`.
 #[derive(Debug)]
-struct Hex(Vec<u8>);
+pub struct Hex(pub Vec<u8>);
 
 /// Keys and values as they come. A map would keep the last of two values of one key.
 #[derive(Debug, Default)]
@@ -116,7 +126,10 @@ impl<'de> Deserialize<'de> for Puts {
 
 impl TraceLine {
     /// Reads a line, in which every key is named once.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+    ///
+    /// # Errors
+    /// If it is no such object, or names a key twice.
+    pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         // Read as the fields in their order, a list would do as well.
         if line.trim_ascii_start().first() == Some(&b'[') {
             return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
@@ -143,7 +156,7 @@ impl TraceLine {
     }
 
     /// The operations, on the keys or on their Keccak-256 digests.
-    pub(crate) fn batch(&self, hash_keys: bool) -> Batch {
+    pub fn batch(&self, hash_keys: bool) -> Batch {
         let mut batch = Batch::new();
         for (key, value) in &self.put.0 {
             match hash_keys {

@@ -1,43 +1,236 @@
-//! The names of trees.
+//! The names of trees, and those that a store keeps together.
 
-use spinney_tree::SchemeId;
+use std::fmt;
 
+use alloy_primitives::B256;
+use spinney_state::embed::{PBT, UBT, VERKLE};
+use spinney_state::{MPT, State, StateError};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::sum::{Profile, Sum};
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme as _, SchemeId, Snapshot, TreeId};
+
+use crate::db;
 use crate::failure::Failure;
+use crate::sums;
 
-/// All names there are going to be; this version has the first.
-const NAMES: [&str; 10] = [
-    "mpt",
-    "ubt:sha256",
-    "ubt:blake3",
-    "ubt:keccak",
-    "pbt:blake3",
-    "pbt:sha256",
-    "pbt:keccak",
-    "sum",
-    "sum:bound",
-    "verkle",
-];
+/// The tree that every verb takes.
 const HAVE: &str = "mpt";
 
-/// Refuses a tree that this version does not have.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
-    if name == HAVE {
+/// A tree of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Mpt,
+    Ubt(HashFunction),
+    Pbt(HashFunction),
+    Verkle,
+    Sum(Profile),
+}
+
+impl Name {
+    const ALL: [Self; 10] = {
+        use HashFunction::{Blake3, Keccak256, Sha256};
+        [
+            Self::Mpt,
+            Self::Ubt(Sha256),
+            Self::Ubt(Blake3),
+            Self::Ubt(Keccak256),
+            Self::Pbt(Blake3),
+            Self::Pbt(Sha256),
+            Self::Pbt(Keccak256),
+            Self::Verkle,
+            Self::Sum(Profile::Compatible),
+            Self::Sum(Profile::Bound),
+        ]
+    };
+
+    /// Its id in a store that holds a state; sum trees have names of their own.
+    pub(crate) const fn id(self) -> Option<TreeId> {
+        match self {
+            Self::Mpt => Some(MPT),
+            Self::Ubt(_) => Some(UBT),
+            Self::Pbt(_) => Some(PBT),
+            Self::Verkle => Some(VERKLE),
+            Self::Sum(_) => None,
+        }
+    }
+
+    /// Refuses a tree that cannot hold a state.
+    pub(crate) fn check_holds_accounts(self) -> Result<(), Failure> {
+        match self {
+            Self::Sum(_) => {
+                let what = format!("a tree {self} holds leaves, and no accounts (--tree)");
+                Err(Failure::new(what).hint("spinney root takes leaves"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the name of a tree, for a verb that takes all that there are.
+    pub(crate) fn parse(name: &str) -> Result<Self, Failure> {
+        let all = Self::ALL.map(|name| name.to_string());
+        let index = all.iter().position(|known| known == name);
+        index.map(|index| Self::ALL[index]).ok_or_else(|| {
+            Failure::new(format!("there is no tree {name} (--tree)"))
+                .hint(format!("this version has: {}", all.join(", ")))
+        })
+    }
+
+    /// The root by its other name, where the tree has two: the field element of a Verkle tree's.
+    pub(crate) fn other_root(self, root: &B256) -> Option<B256> {
+        match self {
+            Self::Verkle => Verkle::root_hash(root).map(B256::from),
+            _ => None,
+        }
+    }
+
+    /// The tree of a scheme that a store holds.
+    pub(crate) fn of(scheme: SchemeId) -> Option<Self> {
+        let profiles = [Profile::Compatible, Profile::Bound];
+        let sum = |profile: &Profile| Sum { profile: *profile }.id() == scheme;
+        if let Some(profile) = profiles.into_iter().find(sum) {
+            return Some(Self::Sum(profile));
+        }
+        let hash = match scheme.hash {
+            0 if scheme.tree == 6 => return Some(Self::Verkle),
+            0 => return matches!(scheme.tree, 1 | 2).then_some(Self::Mpt),
+            1 => HashFunction::Keccak256,
+            2 => HashFunction::Sha256,
+            3 => HashFunction::Blake3,
+            _ => return None,
+        };
+        match scheme.tree {
+            3 => Some(Self::Ubt(hash)),
+            4 => Some(Self::Pbt(hash)),
+            _ => None,
+        }
+    }
+}
+
+/// The trees of one state in one store: the Merkle Patricia trie, and those beside it, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Together(Vec<Name>);
+
+impl Together {
+    /// Reads names with commas between them. Blocks are executed on the first tree, so it has to be there.
+    pub(crate) fn parse(names: &str) -> Result<Self, Failure> {
+        let mut trees = names.split(',').map(Name::parse).collect::<Result<Vec<_>, _>>()?;
+        trees.iter().try_for_each(|name| name.check_holds_accounts())?;
+        trees.sort_by_key(|name| name.id());
+        if let Some(pair) = trees.windows(2).find(|pair| pair[0].id() == pair[1].id()) {
+            let what = format!("{} and {} in one store (--tree)", pair[0], pair[1]);
+            return Err(Failure::new(what).hint("a store has one tree of a kind"));
+        }
+        match trees.split_first() {
+            Some((Name::Mpt, beside)) => Ok(Self(beside.to_vec())),
+            _ => Err(Failure::new(format!("{names} without mpt (--tree)")).hint(format!(
+                "blocks are executed on mpt, whose roots their headers give: --tree mpt,{names}"
+            ))),
+        }
+    }
+
+    /// Those that a store holds.
+    pub(crate) fn of(snapshot: &impl Snapshot) -> anyhow::Result<Self> {
+        let beside = of_states(snapshot)?.into_iter().filter(|(id, _)| *id != MPT);
+        let name = |(_, record): (TreeId, RootRecord)| Name::of(record.scheme).ok_or(record.scheme);
+        let names: Result<_, SchemeId> = beside.map(name).collect();
+        let newer = "use the spinney that wrote it, or a newer one";
+        Ok(Self(names.map_err(|scheme| {
+            Failure::new(format!("the store holds a tree of {scheme}")).hint(newer)
+        })?))
+    }
+
+    /// Opens a store's state with all of its trees, which share the memory for pages.
+    pub(crate) fn open<P: PageStore>(
+        &self,
+        store: P,
+        cache_bytes: usize,
+    ) -> Result<State<P>, StateError> {
+        let cache_bytes = cache_bytes / (self.0.len() + 1);
+        let mut state = State::open(store, cache_bytes)?;
+        for name in &self.0 {
+            match *name {
+                Name::Mpt => unreachable!("it is the first one, and not beside itself"),
+                Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
+                Name::Verkle => state.add_tree(Verkle::shared(), cache_bytes)?,
+                Name::Ubt(hash) => state.add_tree(Ubt { hash }, cache_bytes)?,
+                Name::Pbt(hash) => state.add_tree(Pbt { hash }, cache_bytes)?,
+            }
+        }
+        Ok(state)
+    }
+
+    /// Opens a store's state with the trees that it holds.
+    pub(crate) fn open_all<P: PageStore>(store: P, cache_bytes: usize) -> anyhow::Result<State<P>> {
+        let trees = Self::of(&store.snapshot()?)?;
+        Ok(trees.open(store, cache_bytes)?)
+    }
+}
+
+impl fmt::Display for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("mpt")?;
+        self.0.iter().try_for_each(|name| write!(f, ",{name}"))
+    }
+}
+
+/// The trees of a store that hold states, or raw keys under the same ids.
+pub(crate) fn of_states(snapshot: &impl Snapshot) -> anyhow::Result<Vec<(TreeId, RootRecord)>> {
+    let mut found = Vec::new();
+    for (id, record) in db::records(snapshot)? {
+        if [MPT, UBT, PBT, VERKLE].contains(&id) {
+            found.push((id, record?));
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses to change one tree of a store that keeps several together.
+pub(crate) fn check_alone(snapshot: &impl Snapshot, id: TreeId) -> anyhow::Result<()> {
+    let others = of_states(snapshot)?.into_iter().filter(|(other, _)| *other != id);
+    let names: Vec<_> = others.map(|(_, record)| name_of(record.scheme)).collect();
+    if names.is_empty() {
         return Ok(());
     }
-    let what = if NAMES.contains(&name) {
-        format!("tree {name} is not in this version (--tree)")
-    } else {
-        format!("there is no tree {name} (--tree)")
-    };
-    Err(Failure::new(what).hint(format!("this version has: {HAVE}")))
+    let what = format!("the store holds {}, which would stay behind (--db)", names.join(", "));
+    Err(Failure::new(what)
+        .hint("give a new --db; spinney replay --diffs takes state differences into several trees")
+        .into())
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tree, hash) = match self {
+            Self::Mpt => return f.write_str("mpt"),
+            Self::Ubt(hash) => ("ubt", hash),
+            Self::Pbt(hash) => ("pbt", hash),
+            Self::Verkle => return f.write_str("verkle"),
+            Self::Sum(profile) => return f.write_str(sums::name(*profile)),
+        };
+        let hash = match hash {
+            HashFunction::Keccak256 => "keccak",
+            HashFunction::Sha256 => "sha256",
+            HashFunction::Blake3 => "blake3",
+        };
+        write!(f, "{tree}:{hash}")
+    }
+}
+
+/// Refuses a tree that a verb does not take, which takes only the first.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    match Name::parse(name)? {
+        Name::Mpt => Ok(()),
+        _ => {
+            let what = format!("tree {name} is not in this version of this verb (--tree)");
+            Err(Failure::new(what).hint(format!("this verb has: {HAVE}")))
+        }
+    }
 }
 
 /// The name of a scheme that a store holds.
-pub(crate) fn name_of(scheme: SchemeId) -> &'static str {
-    match (scheme.tree, scheme.hash) {
-        (1 | 2, 0) => "mpt",
-        _ => "unknown",
-    }
+pub(crate) fn name_of(scheme: SchemeId) -> String {
+    Name::of(scheme).map_or_else(|| "unknown".to_owned(), |name| name.to_string())
 }
 
 /// What keys a scheme's tree has.
@@ -45,6 +238,9 @@ pub(crate) fn keys_of(scheme: SchemeId) -> &'static str {
     match (scheme.tree, scheme.hash) {
         (1, 0) => "raw",
         (2, 0) => "state",
+        // The keys of a state are keys like any others.
+        (3 | 4 | 6, _) => "raw or state",
+        (5, _) => "leaves",
         _ => "unknown",
     }
 }

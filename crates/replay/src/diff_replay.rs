@@ -35,6 +35,14 @@ pub enum DiffReplayError<E: std::error::Error + 'static> {
         /// The block that came.
         got: u64,
     },
+    /// Blocks are to come without gaps: what is missing cannot be made good later.
+    #[error("expected block {expected}, got block {got}: the blocks between are missing")]
+    Gap {
+        /// The block after the one before.
+        expected: u64,
+        /// The block that came.
+        got: u64,
+    },
     /// The state failed.
     #[error("state, at block {number}: {error}")]
     State {
@@ -43,6 +51,18 @@ pub enum DiffReplayError<E: std::error::Error + 'static> {
         /// What the state says.
         #[source]
         error: E,
+    },
+    /// The root of another tree is not what the line says; nothing of the block stays in the state.
+    #[error("block {number}: root of {tree}: expected {expected}, got {got}")]
+    TreeRoot {
+        /// The block.
+        number: u64,
+        /// The tree.
+        tree: String,
+        /// The root of the line.
+        expected: B256,
+        /// The root of the tree.
+        got: B256,
     },
     /// The root is not what the line says; nothing of the block stays in the state.
     #[error("block {number}: state root: expected {expected}, got {got}")]
@@ -78,14 +98,15 @@ pub enum DiffEvent<'a> {
     },
 }
 
-/// Applies state differences, one block a line, and checks each `stateRoot` that is given.
+/// Applies state differences, one block a line, and checks each `stateRoot` that is given, and each of
+/// the `roots` of trees that the state keeps beside ([`WorldState::tree_root`]).
 ///
-/// `head` is the block that the state stands at, if any: differences up to it are passed over.
-/// Reads nothing ahead. The roots of other trees are for the caller to check.
+/// `head` is the block that the state stands at, if any: differences up to it are passed over, and
+/// the next one has to be that of the block after it. Reads nothing ahead.
 ///
 /// # Errors
 ///
-/// A difference is malformed, does not fit or has the wrong root, or the state fails. All blocks
+/// A difference is malformed, missing, does not fit or has the wrong root, or the state fails. All blocks
 /// before it are committed.
 pub fn replay_diffs<S: WorldState>(
     state: &mut S,
@@ -118,11 +139,7 @@ impl<S: WorldState> DiffRun<'_, S> {
         let mut before = None;
         for diff in diffs {
             let diff = diff?;
-            if let Some(after) = before
-                && diff.number <= after
-            {
-                return Err(DiffReplayError::Order { after, got: diff.number });
-            }
+            self.check_order(before, diff.number)?;
             before = Some(diff.number);
             if self.options.last.is_some_and(|last| diff.number > last) {
                 break;
@@ -143,6 +160,19 @@ impl<S: WorldState> DiffRun<'_, S> {
         Ok(())
     }
 
+    /// A block comes after the one before it in the source, and after the last one in the state.
+    fn check_order(&self, before: Option<u64>, got: u64) -> Result<(), DiffReplayError<S::Error>> {
+        if let Some(after) = before
+            && got <= after
+        {
+            return Err(DiffReplayError::Order { after, got });
+        }
+        match before.max(self.last).and_then(|last| last.checked_add(1)) {
+            Some(expected) if got > expected => Err(DiffReplayError::Gap { expected, got }),
+            _ => Ok(()),
+        }
+    }
+
     fn one(&mut self, diff: &BlockDiff) -> Result<(B256, Duration), DiffReplayError<S::Error>> {
         let number = diff.number;
         let failed = |error| DiffReplayError::State { number, error };
@@ -159,6 +189,14 @@ impl<S: WorldState> DiffRun<'_, S> {
             return Err(DiffReplayError::StateRoot { number, expected, got });
         }
         self.state.seal(&SealedBlock::new(number, None, got, &diff.changes)).map_err(failed)?;
+        let differs = |(tree, expected): (&String, &B256)| {
+            let got = self.state.tree_root(tree).filter(|got| got != expected)?;
+            Some(DiffReplayError::TreeRoot { number, tree: tree.clone(), expected: *expected, got })
+        };
+        if let Some(error) = diff.roots.iter().find_map(differs) {
+            self.state.undo_to(layer_count).map_err(failed)?;
+            return Err(error);
+        }
         self.last = Some(number);
         self.summary.block_count += 1;
         self.summary.root_count += u64::from(diff.state_root.is_some());

@@ -23,8 +23,12 @@ impl<P: PageStore> WorldState for State<P> {
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
         // A state difference names no hash; zeros stand for it.
         let hash = block.hash.unwrap_or_default().0;
-        Self::seal(self, BlockId { number: block.number, hash });
-        Ok(())
+        Self::seal(self, BlockId { number: block.number, hash })
+    }
+
+    fn tree_root(&self, tree: &str) -> Option<B256> {
+        let mut beside = self.trees().into_iter().skip(1);
+        Some(beside.find(|beside| beside.scheme.to_string() == tree)?.root)
     }
 
     fn commit(&mut self) -> Result<(), StateError> {

@@ -188,6 +188,20 @@ pub enum ReplayError<E: std::error::Error + 'static> {
         /// What the source has at that number.
         got: Option<B256>,
     },
+    /// The state that the blocks go on from is not that of the block it stands at. No block has been
+    /// executed.
+    #[error(
+        "the state at block {number} is not that of the block's header: state root: expected {expected}, \
+         got {got}"
+    )]
+    StateRoot {
+        /// The block that the state stands at.
+        number: u64,
+        /// The root in its header.
+        expected: B256,
+        /// The root of the state.
+        got: B256,
+    },
     /// The blocks could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -1,6 +1,10 @@
 //! The EVM over an overlay over a state.
 
-use std::{collections::VecDeque, fmt};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::eip7840::BlobParams;
@@ -28,24 +32,52 @@ use crate::{
 };
 
 /// How far back a contract can ask for the hash of a block.
-const BLOCK_HASH_COUNT: usize = 256;
+pub(crate) const BLOCK_HASH_COUNT: usize = 256;
 
 /// The hashes of the newest blocks, by number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BlockHashes(VecDeque<(u64, B256)>);
+pub(crate) struct BlockHashes {
+    newest: VecDeque<(u64, B256)>,
+    /// The oldest block whose hash a contract was told since somebody looked.
+    oldest_told: Oldest,
+}
+
+/// The smallest number of those noted; `u64::MAX` for none. Noted by readers, hence atomic.
+#[derive(Debug)]
+struct Oldest(AtomicU64);
+
+impl Default for Oldest {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Clone for Oldest {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
 
 impl BlockHashes {
     pub(crate) fn push(&mut self, number: u64, hash: B256) {
-        if self.0.len() == BLOCK_HASH_COUNT {
-            self.0.pop_front();
+        if self.newest.len() == BLOCK_HASH_COUNT {
+            self.newest.pop_front();
         }
-        self.0.push_back((number, hash));
+        self.newest.push_back((number, hash));
     }
 
     fn hash(&self, number: u64) -> Option<B256> {
-        let (first, _) = self.0.front()?;
+        let (first, _) = self.newest.front()?;
         let index = usize::try_from(number.checked_sub(*first)?).ok()?;
-        self.0.get(index).map(|(_, hash)| *hash)
+        let (_, hash) = self.newest.get(index)?;
+        self.oldest_told.0.fetch_min(number, Ordering::Relaxed);
+        Some(*hash)
+    }
+
+    /// The oldest block whose hash a contract was told since the last call.
+    pub(crate) fn take_oldest_told(&self) -> Option<u64> {
+        let oldest = self.oldest_told.0.swap(u64::MAX, Ordering::Relaxed);
+        (oldest != u64::MAX).then_some(oldest)
     }
 }
 

@@ -10,7 +10,9 @@
 //! | read geth's `genesis.json`, or its accounts alone | [`Genesis`], [`parse_alloc`] |
 //! | execute and check blocks | [`Replay`] |
 //! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
+//! | read a dump of a state, or an allocation, account by account | [`read_state_file`] |
 //! | make a chain to try things on | [`SampleChain`] |
+//! | make and check execution witnesses | [`WitnessMaker`], [`Witness`] |
 //!
 //! ```
 //! use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
@@ -46,7 +48,9 @@ mod rules;
 mod sample;
 mod senders;
 mod source;
+mod state_file;
 mod textbook;
+mod witness;
 mod world;
 
 pub use config::{ChainConfig, Fork};
@@ -58,5 +62,7 @@ pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Summary};
 pub use rules::Head;
 pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
+pub use state_file::{StateFile, StateFileError, read_state_file};
 pub use textbook::TextbookState;
+pub use witness::{Witness, WitnessError, WitnessMaker, WitnessStateError};
 pub use world::{SealedBlock, WorldState};

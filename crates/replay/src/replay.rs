@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use alloy_primitives::{Address, B256};
+use alloy_primitives::{Address, B256, U256};
 use spinney_state::Changes;
 
 use crate::{
@@ -31,6 +31,8 @@ pub struct Replay<S> {
     hashes: BlockHashes,
     /// Blocks up to this one are in the state already: they are only followed.
     resume: Option<(u64, B256)>,
+    /// The blocks did not begin with the first one, so that their total difficulty is not known.
+    anchored: bool,
 }
 
 /// What executing a block took.
@@ -176,15 +178,19 @@ impl<S: WorldState> Replay<S> {
         Ok(Self::at_genesis(genesis, state, None))
     }
 
-    /// Goes on with a state that already stands at block `number`. The blocks are to be given from
-    /// block 1 on all the same: those up to `number` are followed by their hashes, not executed.
+    /// Goes on with a state that already stands at block `number`. The blocks up to it are followed by
+    /// their hashes, not executed: from block 1 on, or from a later one that is not above `number`.
+    /// Then it is the hash that says that they are of this chain; contracts that ask for hashes of blocks
+    /// before the first one fail the replay; and a block belongs to proof of stake where its difficulty is
+    /// zero. The state's root has to be that in the header of block `number`; the header is compared as
+    /// soon as it is known.
     ///
     /// # Errors
     ///
-    /// `number` is 0 and `hash` is not that of the genesis.
+    /// `number` is 0, and `hash` is not that of the genesis or the state's root is not; or the state fails.
     pub fn resume(
         genesis: &Genesis,
-        state: S,
+        mut state: S,
         number: u64,
         hash: B256,
     ) -> Result<Self, ReplayError<S::Error>> {
@@ -195,6 +201,7 @@ impl<S: WorldState> Replay<S> {
             let got = Some(genesis.hash);
             return Err(ReplayError::Resume { number, expected: hash, got });
         }
+        check_root(&mut state, number, genesis.header.state_root)?;
         Ok(Self::at_genesis(genesis, state, None))
     }
 
@@ -203,7 +210,17 @@ impl<S: WorldState> Replay<S> {
         hashes.push(0, genesis.hash);
         let total_difficulty = genesis.header.difficulty;
         let head = Head::new(genesis.header.clone(), genesis.hash, total_difficulty);
-        Self { config: genesis.config.clone(), state, head, hashes, resume }
+        Self { config: genesis.config.clone(), state, head, hashes, resume, anchored: false }
+    }
+
+    /// Stands right after a block, of which and of whose ancestors only hashes are known.
+    pub(crate) fn after(config: ChainConfig, state: S, head: Head, hashes: BlockHashes) -> Self {
+        Self { config, state, head, hashes, resume: None, anchored: false }
+    }
+
+    /// The hashes that contracts may ask for.
+    pub(crate) const fn hashes(&self) -> &BlockHashes {
+        &self.hashes
     }
 
     /// The block that the next one must follow.
@@ -309,7 +326,15 @@ impl<S: WorldState> Replay<S> {
         if self.is_genesis(block) {
             return Ok(());
         }
-        check_link(&self.head, block).map_err(|failure| bad(block, failure))?;
+        if let Some((number, expected)) = self.resume
+            && self.head.header.number == 0
+            && number < block.block.header.number
+        {
+            return Err(ReplayError::Resume { number, expected, got: None });
+        }
+        if !self.begins_later(block) {
+            check_link(&self.head, block).map_err(|failure| bad(block, failure))?;
+        }
         self.advance(block);
         if let Some((number, expected)) = self.resume
             && number == block.block.header.number
@@ -317,9 +342,33 @@ impl<S: WorldState> Replay<S> {
             if expected != block.hash {
                 return Err(ReplayError::Resume { number, expected, got: Some(block.hash) });
             }
+            // Else the next block would be blamed for a state that is wrong already.
+            check_root(&mut self.state, number, block.block.header.state_root)?;
             self.resume = None;
         }
         Ok(())
+    }
+
+    /// Whether the source begins with this block, and not with the first one. Its ancestors are not known
+    /// then, and need not be: the hash of the block that the state stands at covers all of them.
+    fn begins_later(&mut self, block: &ChainBlock) -> bool {
+        let later = self.resume.is_some_and(|(last, _)| {
+            self.head.header.number == 0 && (2..=last).contains(&block.block.header.number)
+        });
+        if later {
+            self.anchored = true;
+            self.hashes = BlockHashes::default();
+        }
+        later
+    }
+
+    /// The total difficulty before a block, as far as the rules want to know.
+    fn total_difficulty(&self, block: &ChainBlock) -> U256 {
+        match (self.anchored, block.block.header.difficulty.is_zero()) {
+            (false, _) => self.head.total_difficulty,
+            (true, true) => U256::MAX,
+            (true, false) => U256::ZERO,
+        }
     }
 
     fn execute(
@@ -331,7 +380,8 @@ impl<S: WorldState> Replay<S> {
         let started = Instant::now();
         let header = &block.block.header;
         let layer_count = self.state.layer_count();
-        let fork = self.config.fork(header.number, header.timestamp, self.head.total_difficulty);
+        let total_difficulty = self.total_difficulty(block);
+        let fork = self.config.fork(header.number, header.timestamp, total_difficulty);
         let outcome = match self.try_execute(fork, block, senders) {
             Ok(outcome) => outcome,
             Err(stop) => {
@@ -468,6 +518,20 @@ impl Run<'_> {
         summary.times.execute += report.times.execute;
         summary.times.apply += report.times.apply;
     }
+}
+
+/// Refuses a state whose root is not the one in the header of the block it stands at.
+fn check_root<S: WorldState>(
+    state: &mut S,
+    number: u64,
+    expected: B256,
+) -> Result<(), ReplayError<S::Error>> {
+    let failed = |error| ReplayError::State { number, error };
+    let layer_count = state.layer_count();
+    // A layer without changes has the root of the state below it.
+    let got = state.apply(&Changes::default()).map_err(failed)?;
+    state.undo_to(layer_count).map_err(failed)?;
+    if got == expected { Ok(()) } else { Err(ReplayError::StateRoot { number, expected, got }) }
 }
 
 pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {

@@ -99,7 +99,13 @@ impl<'r> ChainReader<'r> {
         let sealed: Sealed<Block<Transaction>> = Block::decode_sealed(&mut rest)
             .map_err(|error| SourceError::Malformed { offset, block: name(&raw), error })?;
         let (block, hash) = sealed.into_parts();
-        Ok(Some(ChainBlock { block, hash, offset, len: raw.len() as u64 }))
+        let block = ChainBlock { block, hash, offset, len: raw.len() as u64 };
+        if block.to_rlp() != raw {
+            // The decoder passes over the length of the string around a typed transaction.
+            let error = alloy_rlp::Error::Custom("it is not the one encoding of its content");
+            return Err(SourceError::Malformed { offset, block: name(&raw), error });
+        }
+        Ok(Some(block))
     }
 
     /// Reads one RLP list whole, its header included.

@@ -19,12 +19,20 @@ pub trait WorldState: StateRead {
     /// How many layers lie above the last commit.
     fn layer_count(&self) -> usize;
 
-    /// Takes back the newest layers until `layer_count` are left.
+    /// Takes back the newest layers until `layer_count` are left, also those of a block that was just
+    /// sealed.
     fn undo_to(&mut self, layer_count: usize) -> Result<(), Self::Error>;
 
     /// Ends a block: all layers since the last sealed block are its layers, and it has been
     /// checked. They may be merged into one.
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), Self::Error>;
+
+    /// The root of another tree that the state keeps, by its name, as of the last sealed block. A state
+    /// that keeps none has no such root.
+    fn tree_root(&self, tree: &str) -> Option<B256> {
+        let _ = tree;
+        None
+    }
 
     /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards.
     fn commit(&mut self) -> Result<(), Self::Error>;

@@ -42,6 +42,11 @@ impl<'a, P: PageStore> Snapshot for LazySnapshot<'a, P> {
         if keys.is_empty() { Ok(Vec::new()) } else { self.open()?.read_many(table, keys) }
     }
 
+    /// A snapshot that nobody asked for yet is worth asking for at once.
+    fn is_far(&self) -> bool {
+        self.open().is_ok_and(Snapshot::is_far)
+    }
+
     fn scan(
         &self,
         table: Table,

@@ -1,14 +1,32 @@
 //! Ethereum state: accounts, code and storage over the tree engine.
 //!
 //! [`State`] keeps the state in a store; [`Changes`] say what a block does to it; [`StateRead`] is how an
-//! executor reads it.
+//! executor reads it. With the state goes a history of its last blocks: it can be [taken
+//! back](State::unwind_to) to one of them, or [looked at](State::at) as it was then. [`embed`] has the
+//! state in the binary trees and the Verkle tree, alone, or [beside](State::add_tree) the Merkle Patricia
+//! trie; [`sum`] has Merkle-sum trees by name.
 #![forbid(unsafe_code)]
 
 mod account;
+mod beside;
 mod change;
+mod dump;
+pub mod embed;
+mod history;
+mod history_row;
 mod lazy;
+mod leaf_undo;
+mod leaves;
 mod mpt_state;
+mod prove;
+pub mod sum;
+mod undo;
 
 pub use account::{Account, EMPTY_CODE_HASH};
+pub use beside::TreeReport;
 pub use change::{AccountChange, Change, Changes, StateRead};
-pub use mpt_state::{Dump, DumpedAccount, MPT, State, StateError, StateTimes};
+pub use dump::{Dump, DumpedAccount};
+pub use history::{KeepHistory, Kept, KeptState};
+pub use leaves::leaves_of;
+pub use mpt_state::{MPT, State, StateError, StateTimes};
+pub use prove::Mark;

@@ -12,18 +12,25 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::mpt::{
-    MptState, NodeRef, account_value, decode_account_value, decode_slot_value, slot_value,
+    MptState, account_value, decode_account_value, decode_slot_value, slot_value,
 };
 use spinney_tree::{
-    Batch, BlockId, CommitStats, Entries, Finding, PageStore, Pending, Snapshot, StoreError, Table,
-    Tree, TreeError, TreeId, WriteSet,
+    Batch, BlockId, CommitStats, Finding, PageStore, Pending, SchemeId, Snapshot, StoreError,
+    Table, Tree, TreeError, TreeId, WriteSet,
 };
 
+use crate::beside::{Members, stands};
+use crate::embed::EmbedError;
+use crate::history::KeepHistory;
 use crate::lazy::LazySnapshot;
-use crate::{Account, Change, Changes, StateRead};
+use crate::undo::Undo;
+use crate::{Account, AccountChange, Change, Changes, StateRead};
 
 /// The id of the Merkle Patricia trie in a store of Ethereum state.
 pub const MPT: TreeId = TreeId(1);
+
+/// Where the store keeps the hash of the genesis.
+const GENESIS_KEY: &[u8] = b"genesis";
 
 /// How many hashed keys are remembered as having their preimage stored.
 const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
@@ -35,6 +42,14 @@ const RECENT_CODES_MAX: usize = 1_024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
+    /// A tree beside the Merkle Patricia trie refused or failed.
+    #[error("{tree}: {source}")]
+    Beside {
+        /// The tree.
+        tree: SchemeId,
+        /// What it says.
+        source: Box<EmbedError>,
+    },
     /// Code was given that is not behind its hash.
     #[error("account {address}: code of hash {found} where {expected} is named")]
     CodeHash {
@@ -44,6 +59,20 @@ pub enum StateError {
         expected: B256,
         /// The hash of the bytes.
         found: B256,
+    },
+    /// What the history says of a block makes no sense.
+    #[error("the history of block {block} is damaged: {what}")]
+    History {
+        /// The block.
+        block: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The store holds trees that were not added: they would stay behind.
+    #[error("the store also holds {}, which would stay behind", trees.join(", "))]
+    LeftBehind {
+        /// The trees.
+        trees: Vec<String>,
     },
     /// What a tree holds under a key is no account or no slot.
     #[error("the tree holds 0x{bytes} where {what} belongs: the store is damaged")]
@@ -59,9 +88,47 @@ pub enum StateError {
         /// The hashed key.
         hash: B256,
     },
+    /// The state of a block is not kept: see [`State::kept`].
+    #[error("the store keeps no state of block {block}: {}", range(*.kept))]
+    NotKept {
+        /// The block that was asked for.
+        block: u64,
+        /// The oldest and the newest block whose state is kept, if any is.
+        kept: Option<(u64, u64)>,
+    },
+    /// A tree is not where the others are. `None` is an empty tree, then a state of no block.
+    #[error("{tree} {}, and mpt {}: trees of one store go together from its first block on", stands(*.found), stands(*.expected))]
+    OtherBlock {
+        /// The tree.
+        tree: SchemeId,
+        /// The block whose state it holds.
+        found: Option<Option<u64>>,
+        /// The block of the Merkle Patricia trie.
+        expected: Option<Option<u64>>,
+    },
+    /// Taken back to a block, the state does not have the root that it had then.
+    #[error("taken back to block {block}, the state has root {found}, and it had {expected} then")]
+    UndoneRoot {
+        /// The block.
+        block: u64,
+        /// The root that the history recorded.
+        expected: B256,
+        /// The root that came out.
+        found: B256,
+    },
     /// A tree refused or failed.
     #[error(transparent)]
     Tree(#[from] TreeError),
+}
+
+fn range(kept: Option<(u64, u64)>) -> String {
+    match kept {
+        None => "it knows of no blocks".into(),
+        Some((oldest, newest)) if oldest == newest => {
+            format!("it has that of block {newest} alone")
+        }
+        Some((oldest, newest)) => format!("it has those of blocks {oldest} to {newest}"),
+    }
 }
 
 impl From<StoreError> for StateError {
@@ -84,14 +151,20 @@ pub struct StateTimes {
     pub store: Duration,
     /// Reads of accounts, slots and code.
     pub read: Duration,
+    /// Reading old values for the history, and packing its rows.
+    pub history: Duration,
 }
 
 /// What was applied at once, and what was noted before it.
 #[derive(Debug)]
-struct Layer {
-    pending: Pending<MptState>,
+pub(crate) struct Layer {
+    pub(crate) pending: Pending<MptState>,
     codes: usize,
     preimages: usize,
+    /// What takes it back, where a history is kept.
+    pub(crate) undo: Option<Undo>,
+    /// What it did, where other trees have to be told.
+    pub(crate) changes: Option<Changes>,
 }
 
 /// Ethereum's state: the last commit of a store, and what was applied on top of it.
@@ -112,21 +185,27 @@ struct Layer {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct State<P> {
-    store: P,
-    tree: Tree<MptState>,
-    layers: Vec<Layer>,
+pub struct State<P: PageStore> {
+    pub(crate) store: P,
+    pub(crate) tree: Tree<MptState>,
+    pub(crate) layers: Vec<Layer>,
+    /// Other trees of the same state.
+    pub(crate) beside: Members<P>,
     /// Blocks that end at so many layers.
-    sealed: Vec<(usize, BlockId)>,
+    pub(crate) sealed: Vec<(usize, BlockId)>,
+    pub(crate) keep: KeepHistory,
+    /// The genesis to note with the next commit.
+    pub(crate) genesis: Option<B256>,
     codes: Vec<(B256, Bytes)>,
     code_index: HashMap<B256, usize>,
     /// Code read from the store: it never changes under its hash.
     recent_codes: RefCell<HashMap<B256, Bytes>>,
-    preimages: Vec<(B256, Vec<u8>)>,
+    pub(crate) preimages: Vec<(B256, Vec<u8>)>,
+    pub(crate) preimage_index: HashMap<B256, usize>,
     known: HashSet<B256>,
     keep_preimages: bool,
     times: Cell<StateTimes>,
-    written: CommitStats,
+    pub(crate) written: CommitStats,
 }
 
 impl<P: PageStore> State<P> {
@@ -136,16 +215,23 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// If the store holds something else, or is damaged.
     pub fn open(store: P, cache_bytes: usize) -> Result<Self, StateError> {
-        let tree = Tree::open(MptState, MPT, &store.snapshot()?, cache_bytes)?;
+        let snapshot = store.snapshot()?;
+        let tree = Tree::open(MptState, MPT, &snapshot, cache_bytes)?;
+        let beside = Members::none_of(&snapshot)?;
+        drop(snapshot);
         Ok(Self {
             store,
             tree,
             layers: Vec::new(),
+            beside,
             sealed: Vec::new(),
+            keep: KeepHistory::default(),
+            genesis: None,
             codes: Vec::new(),
             code_index: HashMap::new(),
             recent_codes: RefCell::default(),
             preimages: Vec::new(),
+            preimage_index: HashMap::new(),
             known: HashSet::new(),
             keep_preimages: true,
             times: Cell::default(),
@@ -193,7 +279,7 @@ impl<P: PageStore> State<P> {
         self.times.get()
     }
 
-    fn timed<T>(
+    pub(crate) fn timed<T>(
         &self,
         part: impl FnOnce(&mut StateTimes) -> &mut Duration,
         f: impl FnOnce() -> T,
@@ -206,8 +292,13 @@ impl<P: PageStore> State<P> {
         answer
     }
 
-    fn top(&self) -> Option<&Pending<MptState>> {
+    pub(crate) fn top(&self) -> Option<&Pending<MptState>> {
         self.layers.last().map(|layer| &layer.pending)
+    }
+
+    /// What reads of the state need.
+    pub(crate) fn parts(&self) -> (&P, &Tree<MptState>, Option<&Pending<MptState>>) {
+        (&self.store, &self.tree, self.top())
     }
 
     /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is
@@ -218,9 +309,10 @@ impl<P: PageStore> State<P> {
     pub fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
         let (codes, preimages) = (self.codes.len(), self.preimages.len());
         match self.prepare(changes) {
-            Ok(pending) => {
+            Ok((pending, undo)) => {
                 let root = pending.root();
-                self.layers.push(Layer { pending, codes, preimages });
+                let changes = (!self.beside.are_none()).then(|| changes.clone());
+                self.layers.push(Layer { pending, codes, preimages, undo, changes });
                 Ok(root.into())
             }
             Err(error) => {
@@ -230,73 +322,55 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    fn prepare(&mut self, changes: &Changes) -> Result<Pending<MptState>, StateError> {
+    fn prepare(
+        &mut self,
+        changes: &Changes,
+    ) -> Result<(Pending<MptState>, Option<Undo>), StateError> {
         let keys = self.timed(|t| &mut t.key_hashing, || Keys::of(changes));
-        let mut batch = Batch::new();
-        for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
-            self.add_change(&mut batch, *address, change, keys)?;
-        }
+        self.note_codes(changes)?;
         if self.keep_preimages {
             self.note_preimages(changes, &keys)?;
         }
+        let kept = self.keeps_history();
         let snapshot = LazySnapshot::new(&self.store);
-        let prepare = || self.tree.prepare(&snapshot, self.top(), batch);
-        Ok(self.timed(|t| &mut t.tree, prepare)?)
+        let parent = self.top();
+        let old = self.old_accounts(&snapshot, parent, changes, &keys, kept)?;
+        let batch = batch_of(changes, &keys, &old);
+        let prepare = || self.tree.prepare(&snapshot, parent, batch);
+        let pending = self.timed(|t| &mut t.tree, prepare)?;
+        // After the batch, which has read the pages of these slots level by level.
+        let undo = || self.undo_of(&snapshot, changes, &keys, &old);
+        let undo = if kept { Some(self.timed(|t| &mut t.history, undo)?) } else { None };
+        Ok((pending, undo))
     }
 
-    fn add_change(
-        &mut self,
-        batch: &mut Batch,
-        address: Address,
-        change: &Change,
-        keys: &AccountKeys,
-    ) -> Result<(), StateError> {
-        let Change::Written(change) = change else {
-            batch.delete_prefix(keys.account.as_slice());
-            return Ok(());
+    /// The accounts before the changes, in their order; those of accounts that are replaced only if
+    /// `all` are wanted.
+    pub(crate) fn old_accounts<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        parent: Option<&Pending<MptState>>,
+        changes: &Changes,
+        keys: &Keys,
+        all: bool,
+    ) -> Result<Vec<Option<Account>>, StateError> {
+        let old = |(change, keys): (&Change, &AccountKeys)| match change {
+            Change::Written(AccountChange { fresh: false, .. }) => {
+                self.account_in(snapshot, parent, keys.account)
+            }
+            _ if all => self.account_in(snapshot, parent, keys.account),
+            _ => Ok(None),
         };
-        let old = if change.fresh { None } else { self.account_at(keys.account)? };
-        if change.fresh {
-            batch.delete_prefix(keys.account.as_slice());
-        }
-        let empty = Account::EMPTY;
-        let base = old.unwrap_or(empty);
-        if let (Some(code), Some(expected)) = (&change.code, change.code_hash) {
-            self.add_code(address, expected, code)?;
-        }
-        let account = Account {
-            nonce: change.nonce.unwrap_or(base.nonce),
-            balance: change.balance.unwrap_or(base.balance),
-            code_hash: change.code_hash.unwrap_or(base.code_hash),
-        };
-        if old != Some(account) {
-            let value =
-                account_value(account.nonce, &account.balance.to_be_bytes(), &account.code_hash.0);
-            batch.put(keys.account.as_slice(), &value);
-        }
-        let mut key = [0; 64];
-        key[..32].copy_from_slice(keys.account.as_slice());
-        for (slot, value) in keys.slots.iter().zip(change.storage.values()) {
-            key[32..].copy_from_slice(slot.as_slice());
-            // Zero is the empty value, which deletes.
-            batch.put(&key, &slot_value(&value.to_be_bytes()));
-        }
-        Ok(())
+        changes.accounts.values().zip(&keys.0).map(old).collect()
     }
 
-    fn add_code(
-        &mut self,
-        address: Address,
-        expected: B256,
-        code: &Bytes,
-    ) -> Result<(), StateError> {
-        let found = keccak256(code);
-        if found != expected {
-            return Err(StateError::CodeHash { address, expected, found });
-        }
-        if found != KECCAK256_EMPTY && !self.code_index.contains_key(&found) {
-            self.code_index.insert(found, self.codes.len());
-            self.codes.push((found, code.clone()));
+    /// Notes the code that is written and not noted yet.
+    fn note_codes(&mut self, changes: &Changes) -> Result<(), StateError> {
+        for (hash, code) in codes_of(changes)? {
+            if !self.code_index.contains_key(&hash) {
+                self.code_index.insert(hash, self.codes.len());
+                self.codes.push((hash, code.clone()));
+            }
         }
         Ok(())
     }
@@ -325,8 +399,13 @@ impl<P: PageStore> State<P> {
             self.known.clear();
         }
         self.known.extend(fresh.iter().map(|(hash, _)| *hash));
-        let new = fresh.into_iter().zip(stored).filter(|(_, stored)| !stored);
-        self.preimages.extend(new.map(|(preimage, _)| preimage));
+        for (preimage, _) in fresh.into_iter().zip(stored).filter(|(_, stored)| !stored) {
+            // Noted already, where the known ones were forgotten since.
+            if !self.preimage_index.contains_key(&preimage.0) {
+                self.preimage_index.insert(preimage.0, self.preimages.len());
+                self.preimages.push(preimage);
+            }
+        }
         Ok(())
     }
 
@@ -341,6 +420,7 @@ impl<P: PageStore> State<P> {
         let (codes, preimages) = (first.codes, first.preimages);
         self.layers.truncate(layer_count);
         self.sealed.retain(|(layers, _)| *layers <= layer_count);
+        self.beside.undo_to(self.sealed.len());
         self.forget(codes, preimages);
     }
 
@@ -351,26 +431,50 @@ impl<P: PageStore> State<P> {
         }
         for (hash, _) in self.preimages.drain(preimages..) {
             self.known.remove(&hash);
+            self.preimage_index.remove(&hash);
         }
     }
 
-    /// Says that what was applied so far is the state of `block`: the next commit records it.
-    pub fn seal(&mut self, block: BlockId) {
+    /// Says that what was applied so far is the state of `block`: the next commit records it. The trees
+    /// that were added get what the block did.
+    ///
+    /// # Errors
+    /// If another tree refuses it; then it is not sealed.
+    pub fn seal(&mut self, block: BlockId) -> Result<(), StateError> {
+        let first = self.sealed.last().map_or(0, |(layers, _)| *layers);
+        self.feed(first, self.keeps_history())?;
+        self.layers[first..].iter_mut().for_each(|layer| layer.changes = None);
         self.sealed.push((self.layers.len(), block));
+        self.forget_undo();
+        Ok(())
     }
 
     /// Makes all that was applied durable in one commit of the store, as the state of the block that
     /// was sealed last. Layers above that block are taken back first.
     ///
     /// # Errors
-    /// If the store fails. Then nothing is committed, and what was applied still is.
+    /// If the store fails, or holds trees that were not added. Then nothing is committed, and what was
+    /// applied still is.
     pub fn commit(&mut self) -> Result<CommitStats, StateError> {
+        self.beside.are_all()?;
         let last = self.sealed.last().copied();
         if let Some((layers, _)) = last {
             self.undo_to(layers);
         }
         // What was applied without a block is no state of the block before it.
         let unsealed = !self.layers.is_empty() && last.is_none();
+        if unsealed {
+            self.feed(0, false)?;
+        }
+        let outcome = self.write(unsealed);
+        if outcome.is_err() {
+            self.beside.undo_to(self.sealed.len());
+        }
+        outcome
+    }
+
+    fn write(&mut self, unsealed: bool) -> Result<CommitStats, StateError> {
+        let last = self.sealed.last().copied();
         let before = if unsealed { None } else { self.tree.block() };
         let block = last.map(|(_, block)| block).or(before);
         let mut set = WriteSet::new();
@@ -387,32 +491,85 @@ impl<P: PageStore> State<P> {
         for (hash, preimage) in &self.preimages {
             set.put(Table::Preimages, hash.as_slice(), preimage.clone());
         }
+        drop(snapshot);
+        self.beside.stage(&self.store, block, &mut set)?;
+        self.timed(|t| &mut t.history, || self.stage_history(unsealed, &mut set));
+        if let Some(genesis) = self.genesis {
+            set.put(Table::Meta, GENESIS_KEY, genesis.to_vec());
+        }
         let stats = staged.stats();
         if !set.is_empty() {
             set.sort();
             self.timed(|t| &mut t.store, || self.store.commit(&set))?;
             self.tree.adopt(staged);
+            self.beside.adopt();
         }
         self.written += stats;
-        self.layers.clear();
-        self.sealed.clear();
-        self.codes.clear();
-        self.code_index.clear();
-        self.preimages.clear();
+        self.genesis = None;
+        self.discard();
         Ok(stats)
     }
 
-    fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
-        let snapshot = LazySnapshot::new(&self.store);
-        let Some(value) = self.tree.get(&snapshot, self.top(), key.as_slice())? else {
-            return Ok(None);
-        };
-        decode_account(&value).map(Some)
+    /// Forgets all that was applied since the last commit.
+    pub(crate) fn discard(&mut self) {
+        self.layers.clear();
+        self.sealed.clear();
+        self.beside.undo_to(0);
+        self.codes.clear();
+        self.code_index.clear();
+        self.preimages.clear();
+        self.preimage_index.clear();
     }
 
-    /// The accounts of the last commit with their storage, in order of their hashed addresses.
-    pub fn dump(&self) -> Result<Dump<'_, P>, StateError> {
-        Ok(Dump { state: self, snapshot: self.store.snapshot()? })
+    /// The hash of the genesis that the state goes back to, if it was told.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or what it holds is no hash.
+    pub fn genesis(&self) -> Result<Option<B256>, StateError> {
+        let snapshot = self.store.snapshot()?;
+        let Some(row) = snapshot.read(Table::Meta, GENESIS_KEY)? else { return Ok(None) };
+        let hash = B256::try_from(&*row).map_err(|_| malformed("the hash of a genesis", &row))?;
+        Ok(Some(hash))
+    }
+
+    /// Says which genesis the state goes back to: the next commit records it.
+    pub const fn set_genesis(&mut self, hash: B256) {
+        self.genesis = Some(hash);
+    }
+
+    fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
+        self.account_in(&LazySnapshot::new(&self.store), self.top(), key)
+    }
+
+    pub(crate) fn stored_code<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        hash: B256,
+    ) -> Result<Option<Bytes>, StateError> {
+        let code = snapshot.read(Table::Codes, hash.as_slice())?;
+        Ok(code.map(|code| Bytes::copy_from_slice(&code)))
+    }
+
+    /// The account under a hashed address in a state.
+    pub(crate) fn account_in<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<MptState>>,
+        key: B256,
+    ) -> Result<Option<Account>, StateError> {
+        let value = self.tree.get(snapshot, state, key.as_slice())?;
+        value.map(|value| decode_account(&value)).transpose()
+    }
+
+    /// The value of a slot in a state; `None` where it is absent. The key is that of the tree.
+    pub(crate) fn slot_in<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<MptState>>,
+        key: &[u8; 64],
+    ) -> Result<Option<U256>, StateError> {
+        let value = self.tree.get(snapshot, state, key)?;
+        value.map(|value| decode_slot(&value)).transpose()
     }
 
     /// Checks the last commit, key by key and row by row: see [`Tree::check`]. `progress` is told the
@@ -434,25 +591,10 @@ impl<P: PageStore> StateRead for State<P> {
     }
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
-        let key = self.timed(
-            |t| &mut t.key_hashing,
-            || {
-                let mut key = [0; 64];
-                key[..32].copy_from_slice(keccak256(address).as_slice());
-                key[32..].copy_from_slice(keccak256(slot).as_slice());
-                key
-            },
-        );
-        self.timed(
-            |t| &mut t.read,
-            || {
-                let snapshot = self.store.snapshot()?;
-                match self.tree.get(&snapshot, self.top(), &key)? {
-                    Some(value) => decode_slot(&value),
-                    None => Ok(U256::ZERO),
-                }
-            },
-        )
+        let key =
+            self.timed(|t| &mut t.key_hashing, || slot_key(keccak256(address), keccak256(slot)));
+        let read = || self.slot_in(&LazySnapshot::new(&self.store), self.top(), &key);
+        Ok(self.timed(|t| &mut t.read, read)?.unwrap_or_default())
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
@@ -465,14 +607,8 @@ impl<P: PageStore> StateRead for State<P> {
         if let Some(code) = self.recent_codes.borrow().get(&hash) {
             return Ok(Some(code.clone()));
         }
-        let code = self.timed(
-            |t| &mut t.read,
-            || {
-                let snapshot = self.store.snapshot()?;
-                let code = snapshot.read(Table::Codes, hash.as_slice())?;
-                Ok::<_, StateError>(code.map(|code| Bytes::copy_from_slice(&code)))
-            },
-        )?;
+        let read = || self.stored_code(&self.store.snapshot()?, hash);
+        let code = self.timed(|t| &mut t.read, read)?;
         if let Some(code) = &code {
             let mut recent = self.recent_codes.borrow_mut();
             if recent.len() == RECENT_CODES_MAX {
@@ -485,15 +621,15 @@ impl<P: PageStore> StateRead for State<P> {
 }
 
 /// The hashed keys of a set of changes, account by account.
-struct Keys(Vec<AccountKeys>);
+pub(crate) struct Keys(pub(crate) Vec<AccountKeys>);
 
-struct AccountKeys {
-    account: B256,
-    slots: Vec<B256>,
+pub(crate) struct AccountKeys {
+    pub(crate) account: B256,
+    pub(crate) slots: Vec<B256>,
 }
 
 impl Keys {
-    fn of(changes: &Changes) -> Self {
+    pub(crate) fn of(changes: &Changes) -> Self {
         let keys = |(address, change): (&Address, &Change)| AccountKeys {
             account: keccak256(address),
             slots: match change {
@@ -505,113 +641,74 @@ impl Keys {
     }
 }
 
-/// The content of a state: see [`State::dump`].
-#[derive(Debug)]
-pub struct Dump<'a, P: PageStore> {
-    state: &'a State<P>,
-    snapshot: P::Snapshot<'a>,
+/// The key of a slot in the tree.
+pub(crate) fn slot_key(account: B256, slot: B256) -> [u8; 64] {
+    let mut key = [0; 64];
+    key[..32].copy_from_slice(account.as_slice());
+    key[32..].copy_from_slice(slot.as_slice());
+    key
 }
 
-/// An account of a dump.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DumpedAccount {
-    /// The Keccak-256 digest of its address.
-    pub key: B256,
-    /// Its address.
-    pub address: Address,
-    /// Nonce, balance and code hash.
-    pub account: Account,
-    /// The root of its storage.
-    pub storage_root: B256,
-    /// Its code; `None` where only the hash was ever given.
-    pub code: Option<Bytes>,
-    /// Its slots that are not zero, in order of their hashes.
-    pub storage: Vec<(B256, U256)>,
-}
-
-impl<P: PageStore> Dump<'_, P> {
-    /// The accounts, in order of their hashed addresses. An account's storage is held in memory.
-    pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
-        let entries = self.state.tree.entries(&self.snapshot, None, b"");
-        Accounts { dump: self, entries, next: None, failed: false }
-    }
-
-    fn preimage<const N: usize>(&self, hash: &[u8]) -> Result<[u8; N], StateError> {
-        let row = self.snapshot.read(Table::Preimages, hash)?;
-        let missing = || StateError::NoPreimage { hash: B256::from_slice(hash) };
-        row.as_deref().and_then(|row| row.try_into().ok()).ok_or_else(missing)
-    }
-
-    fn begin(&self, entry: &spinney_tree::Entry<NodeRef>) -> Result<DumpedAccount, StateError> {
-        let account = decode_account(&entry.value)?;
-        let code = match account.code_hash {
-            KECCAK256_EMPTY => Some(Bytes::new()),
-            hash => {
-                let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
-                row.map(|row| Bytes::copy_from_slice(&row))
-            }
+/// The code that changes write, with its hashes.
+pub(crate) fn codes_of(changes: &Changes) -> Result<Vec<(B256, &Bytes)>, StateError> {
+    let mut codes = Vec::new();
+    for (address, change) in &changes.accounts {
+        let Change::Written(AccountChange { code: Some(code), code_hash: Some(hash), .. }) = change
+        else {
+            continue;
         };
-        let empty = spinney_tree::mpt::EMPTY_ROOT;
-        Ok(DumpedAccount {
-            key: B256::from_slice(&entry.key),
-            address: self.preimage::<20>(&entry.key)?.into(),
-            account,
-            storage_root: entry.owned.map_or(empty, |top| top.digest()).into(),
-            code,
-            storage: Vec::new(),
-        })
-    }
-}
-
-struct Accounts<'d, 'a, P: PageStore> {
-    dump: &'d Dump<'a, P>,
-    entries: Entries<'d, MptState, P::Snapshot<'a>>,
-    next: Option<DumpedAccount>,
-    failed: bool,
-}
-
-impl<P: PageStore> Accounts<'_, '_, P> {
-    fn advance(&mut self) -> Result<Option<DumpedAccount>, StateError> {
-        for entry in self.entries.by_ref() {
-            let entry = entry?;
-            if entry.key.len() == 32 {
-                let begun = self.dump.begin(&entry)?;
-                if let Some(done) = self.next.replace(begun) {
-                    return Ok(Some(done));
-                }
-                continue;
-            }
-            let slot = self.dump.preimage::<32>(&entry.key[32..])?.into();
-            let value = decode_slot(&entry.value)?;
-            if let Some(account) = &mut self.next {
-                account.storage.push((slot, value));
-            }
+        let (found, expected) = (keccak256(code), *hash);
+        if found != expected {
+            return Err(StateError::CodeHash { address: *address, expected, found });
         }
-        Ok(self.next.take())
-    }
-}
-
-impl<P: PageStore> Iterator for Accounts<'_, '_, P> {
-    type Item = Result<DumpedAccount, StateError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
+        if found != KECCAK256_EMPTY {
+            codes.push((found, code));
         }
-        let next = self.advance();
-        self.failed = next.is_err();
-        next.transpose()
     }
+    Ok(codes)
 }
 
-fn decode_account(value: &[u8]) -> Result<Account, StateError> {
+/// What changes do to the tree, given the accounts before.
+pub(crate) fn batch_of(changes: &Changes, keys: &Keys, old: &[Option<Account>]) -> Batch {
+    let mut batch = Batch::new();
+    for ((change, keys), old) in changes.accounts.values().zip(&keys.0).zip(old) {
+        let Change::Written(change) = change else {
+            batch.delete_prefix(keys.account.as_slice());
+            continue;
+        };
+        if change.fresh {
+            batch.delete_prefix(keys.account.as_slice());
+        }
+        let old = old.filter(|_| !change.fresh);
+        let base = old.unwrap_or_default();
+        let account = Account {
+            nonce: change.nonce.unwrap_or(base.nonce),
+            balance: change.balance.unwrap_or(base.balance),
+            code_hash: change.code_hash.unwrap_or(base.code_hash),
+        };
+        if old != Some(account) {
+            put_account(&mut batch, keys.account, &account);
+        }
+        for (slot, value) in keys.slots.iter().zip(change.storage.values()) {
+            // Zero is the empty value, which deletes.
+            batch.put(&slot_key(keys.account, *slot), &slot_value(&value.to_be_bytes()));
+        }
+    }
+    batch
+}
+
+pub(crate) fn put_account(batch: &mut Batch, key: B256, account: &Account) {
+    let Account { nonce, balance, code_hash } = account;
+    batch.put(key.as_slice(), &account_value(*nonce, &balance.to_be_bytes(), &code_hash.0));
+}
+
+pub(crate) fn decode_account(value: &[u8]) -> Result<Account, StateError> {
     let (nonce, balance, code_hash) =
         decode_account_value(value).ok_or_else(|| malformed("an account", value))?;
     Ok(Account { nonce, balance: U256::from_be_bytes(balance), code_hash: code_hash.into() })
 }
 
-fn decode_slot(value: &[u8]) -> Result<U256, StateError> {
+pub(crate) fn decode_slot(value: &[u8]) -> Result<U256, StateError> {
     let word = decode_slot_value(value).ok_or_else(|| malformed("a slot", value))?;
     Ok(U256::from_be_bytes(word))
 }

@@ -1,11 +1,16 @@
 //! One type for all stores.
 
+use std::fmt;
 use std::ops::Deref;
+use std::path::PathBuf;
 
 use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::postgres::{self, PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
+use crate::sql::SqlRow;
+use crate::sqlite::{SqliteSnapshot, SqliteStore};
 use crate::stats::{IoCounts, StoreStats, TableStats};
 
 /// A store of a kind that is chosen at run time.
@@ -27,6 +32,113 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// In a directory.
     Redb(RedbStore),
+    /// In a SQLite file.
+    Sqlite(SqliteStore),
+    /// In a PostgreSQL database.
+    Postgres(PostgresStore),
+}
+
+/// Where a store is, or is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Location {
+    /// The directory of a redb store.
+    Redb(PathBuf),
+    /// The file of a SQLite store.
+    Sqlite(PathBuf),
+    /// The URL of a PostgreSQL store.
+    Postgres(String),
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenFor {
+    /// To write it; made if there is none.
+    Filling,
+    /// To write it.
+    Writing,
+    /// To read it, also while another process writes it.
+    Reading,
+}
+
+/// As messages name the place: a URL without its password.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redb(path) | Self::Sqlite(path) => path.display().fmt(f),
+            Self::Postgres(url) => postgres::shown(url).fmt(f),
+        }
+    }
+}
+
+impl Location {
+    /// Opens the store there. The memory for pages of the file is `cache_bytes`.
+    ///
+    /// # Errors
+    /// As those of its kind: [`RedbStore::open`], [`SqliteStore::open`], [`PostgresStore::open`].
+    pub fn open(&self, what_for: OpenFor, cache_bytes: usize) -> Result<AnyStore, StoreError> {
+        use OpenFor::{Filling, Reading, Writing};
+        Ok(match (self, what_for) {
+            (Self::Redb(at), Filling) => RedbStore::open_or_create(at, cache_bytes)?.into(),
+            (Self::Redb(at), Writing) => RedbStore::open(at, cache_bytes)?.into(),
+            (Self::Redb(at), Reading) => RedbStore::open_read_only(at, cache_bytes)?.into(),
+            (Self::Sqlite(at), Filling) => SqliteStore::open_or_create(at, cache_bytes)?.into(),
+            (Self::Sqlite(at), Writing) => SqliteStore::open(at, cache_bytes)?.into(),
+            (Self::Sqlite(at), Reading) => SqliteStore::open_read_only(at, cache_bytes)?.into(),
+            (Self::Postgres(at), Filling) => PostgresStore::open_or_create(at)?.into(),
+            (Self::Postgres(at), Writing) => PostgresStore::open(at)?.into(),
+            (Self::Postgres(at), Reading) => PostgresStore::open_read_only(at)?.into(),
+        })
+    }
+
+    /// Creates a store that `fill` puts rows into. Nobody sees it before `fill` is done: refused or cut
+    /// off, there is no store.
+    ///
+    /// ```
+    /// # use spinney_store::Location;
+    /// # use spinney_tree::{PageStore, StoreError, Table, WriteSet};
+    /// # let folder = tempfile::tempdir()?;
+    /// let location = Location::Sqlite(folder.path().join("state.sqlite"));
+    /// let store = location.create_filled(1 << 20, |store| {
+    ///     let mut set = WriteSet::new();
+    ///     set.put(Table::Meta, b"head", *b"12");
+    ///     store.commit(&set)
+    /// })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is a store already, none can be made, or `fill` fails.
+    pub fn create_filled<E: From<StoreError>>(
+        &self,
+        cache_bytes: usize,
+        fill: impl FnOnce(&AnyStore) -> Result<(), E>,
+    ) -> Result<AnyStore, E> {
+        Ok(match self {
+            Self::Redb(at) => RedbStore::create_by(at, cache_bytes, |store| {
+                let store = AnyStore::from(store);
+                fill(&store)?;
+                Ok::<_, E>(store.close()?)
+            })?
+            .into(),
+            Self::Sqlite(at) => SqliteStore::create_by(at, cache_bytes, |store| {
+                let store = AnyStore::from(store);
+                fill(&store)?;
+                Ok::<_, E>(store.close()?)
+            })?
+            .into(),
+            Self::Postgres(at) => {
+                let store = PostgresStore::begin(at)?;
+                let store = AnyStore::from(store);
+                fill(&store)?;
+                if let AnyStore::Postgres(store) = &store {
+                    store.finish()?;
+                }
+                store
+            }
+        })
+    }
 }
 
 impl AnyStore {
@@ -35,11 +147,13 @@ impl AnyStore {
         Self::Memory(MemoryStore::new())
     }
 
-    /// Bytes and calls that passed between the store and its file; none in memory.
+    /// Bytes and calls that passed between the store and its file or server; none in memory.
     pub fn io(&self) -> IoCounts {
         match self {
             Self::Memory(_) => IoCounts::default(),
             Self::Redb(store) => store.io(),
+            Self::Sqlite(store) => store.io(),
+            Self::Postgres(store) => store.io(),
         }
     }
 
@@ -51,17 +165,57 @@ impl AnyStore {
         match self {
             Self::Memory(store) => memory_stats(&store.snapshot()?),
             Self::Redb(store) => store.stats(),
+            Self::Sqlite(store) => store.stats(),
+            Self::Postgres(store) => store.stats(),
+        }
+    }
+
+    /// The kind of store.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Redb(_) => "redb",
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// Reads everything and verifies what the store itself has to verify it by; nothing in memory.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] at the first damage found.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redb(store) => store.check(),
+            Self::Sqlite(store) => store.check(),
+            Self::Postgres(store) => store.check(),
+        }
+    }
+
+    /// Gives space that no row uses back to the file system.
+    ///
+    /// # Errors
+    /// If others read the store, or it cannot be written or is damaged.
+    pub fn compact(&mut self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redb(store) => store.compact().map(drop),
+            Self::Sqlite(store) => store.compact(),
+            Self::Postgres(store) => store.compact(),
         }
     }
 
     /// Closes the store and says whether that went well.
     ///
     /// # Errors
-    /// As [`RedbStore::close`].
+    /// As those of its kind.
     pub fn close(self) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.close(),
+            Self::Sqlite(store) => store.close(),
+            Self::Postgres(store) => store.close(),
         }
     }
 }
@@ -92,6 +246,18 @@ impl From<RedbStore> for AnyStore {
     }
 }
 
+impl From<SqliteStore> for AnyStore {
+    fn from(store: SqliteStore) -> Self {
+        Self::Sqlite(store)
+    }
+}
+
+impl From<PostgresStore> for AnyStore {
+    fn from(store: PostgresStore) -> Self {
+        Self::Postgres(store)
+    }
+}
+
 impl PageStore for AnyStore {
     type Snapshot<'a> = AnySnapshot<'a>;
 
@@ -99,6 +265,8 @@ impl PageStore for AnyStore {
         Ok(match self {
             Self::Memory(store) => AnySnapshot::Memory(store.snapshot()?),
             Self::Redb(store) => AnySnapshot::Redb(store.snapshot()?),
+            Self::Sqlite(store) => AnySnapshot::Sqlite(store.snapshot()?),
+            Self::Postgres(store) => AnySnapshot::Postgres(store.snapshot()?),
         })
     }
 
@@ -106,6 +274,8 @@ impl PageStore for AnyStore {
         match self {
             Self::Memory(store) => store.commit(set),
             Self::Redb(store) => store.commit(set),
+            Self::Sqlite(store) => store.commit(set),
+            Self::Postgres(store) => store.commit(set),
         }
     }
 }
@@ -118,6 +288,10 @@ pub enum AnySnapshot<'a> {
     Memory(MemorySnapshot),
     /// Of a store in a directory.
     Redb(RedbSnapshot<'a>),
+    /// Of a store in a SQLite file.
+    Sqlite(SqliteSnapshot<'a>),
+    /// Of a store in a PostgreSQL database.
+    Postgres(PostgresSnapshot<'a>),
 }
 
 impl Snapshot for AnySnapshot<'_> {
@@ -130,7 +304,30 @@ impl Snapshot for AnySnapshot<'_> {
         Ok(match self {
             Self::Memory(snapshot) => snapshot.read(table, key)?.map(AnyRow::Memory),
             Self::Redb(snapshot) => snapshot.read(table, key)?.map(AnyRow::Redb),
+            Self::Sqlite(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
+            Self::Postgres(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
         })
+    }
+
+    fn read_many<'s>(
+        &'s self,
+        table: Table,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<AnyRow<'s>>>, StoreError> {
+        let sql = |rows: Vec<Option<SqlRow<'s>>>| {
+            rows.into_iter().map(|row| row.map(AnyRow::Sql)).collect()
+        };
+        match self {
+            Self::Sqlite(snapshot) => snapshot.read_many(table, keys).map(sql),
+            Self::Postgres(snapshot) => snapshot.read_many(table, keys).map(sql),
+            Self::Memory(_) | Self::Redb(_) => {
+                keys.iter().map(|key| self.read(table, key)).collect()
+            }
+        }
+    }
+
+    fn is_far(&self) -> bool {
+        matches!(self, Self::Postgres(_))
     }
 
     fn scan(
@@ -143,6 +340,8 @@ impl Snapshot for AnySnapshot<'_> {
         match self {
             Self::Memory(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Redb(snapshot) => snapshot.scan(table, low, high, visit),
+            Self::Sqlite(snapshot) => snapshot.scan(table, low, high, visit),
+            Self::Postgres(snapshot) => snapshot.scan(table, low, high, visit),
         }
     }
 }
@@ -155,6 +354,8 @@ pub enum AnyRow<'s> {
     Memory(&'s [u8]),
     /// Of a store in a directory.
     Redb(RedbRow<'s>),
+    /// Of a store over SQL.
+    Sql(SqlRow<'s>),
 }
 
 impl Deref for AnyRow<'_> {
@@ -164,6 +365,7 @@ impl Deref for AnyRow<'_> {
         match self {
             Self::Memory(row) => row,
             Self::Redb(row) => row,
+            Self::Sql(row) => row,
         }
     }
 }

@@ -2,25 +2,20 @@
 //!
 //! ```text
 //! DIR/spinney.redb        the rows
-//! DIR/spinney.redb.new    a store that is being created, or whose creation was cut off
-//! DIR/spinney.lock        locked while a store is being created; empty
+//! DIR/spinney.redb.new    a store that is being created: see the module `creation`
+//! DIR/spinney.lock        locked meanwhile
 //! ```
-//!
-//! Invariants:
-//! - `spinney.redb` is a whole store from the moment it has that name: it is made under the other name,
-//!   synced and renamed;
-//! - what `spinney.redb.new` holds is of no use to anyone, and the next creation removes it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
+use crate::creation::{Site, blank};
 use crate::guard::{backend, corrupt, foreign};
 
 const FILE: &str = "spinney.redb";
-const UNFINISHED: &str = "spinney.redb.new";
 const LOCK: &str = "spinney.lock";
 
 /// What a redb file begins with.
@@ -96,74 +91,16 @@ impl Folder {
     /// Creates a store: `fill` makes one in the file it is given, and closes it.
     ///
     /// Cut off at any point, there is either no store or a whole one.
-    pub(crate) fn create(
+    pub(crate) fn create<E: From<StoreError>>(
         &self,
-        fill: impl FnOnce(&dyn Fn() -> Result<File, StoreError>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        fill: impl FnOnce(&dyn Fn() -> Result<File, StoreError>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.path.is_file() {
-            return Err(self.not_a_directory());
+            return Err(self.not_a_directory().into());
         }
-        fs::create_dir_all(&self.path).map_err(|error| backend(self.path.display(), error))?;
-        let lock = self.lock()?;
-        if self.exists()? {
-            let there = io::Error::new(ErrorKind::AlreadyExists, "there is a store already");
-            return Err(backend(self.path.display(), there));
-        }
-        let unfinished = self.path.join(UNFINISHED);
-        let made = fill(&|| blank(&unfinished))
-            .and_then(|()| self.publish(&unfinished).map_err(|e| backend(self.path.display(), e)));
-        if made.is_err() {
-            // The error to report is the one that is there already.
-            let _ = fs::remove_file(&unfinished);
-        }
-        drop(lock);
-        made
+        let lock = self.path.join(LOCK);
+        let site = Site { place: &self.path, file: self.file(), lock };
+        site.create(|unfinished| fill(&|| blank(unfinished)))?;
+        Ok(())
     }
-
-    /// Two creations at a time would fill one file.
-    fn lock(&self) -> Result<File, StoreError> {
-        let path = self.path.join(LOCK);
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| backend(path.display(), error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => {
-                Err(StoreError::Busy { place: self.path.display().to_string() })
-            }
-            // Without locks, as on some network file systems, it is for the user not to create twice.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(lock),
-            Err(TryLockError::Error(error)) => Err(backend(path.display(), error)),
-        }
-    }
-
-    fn publish(&self, unfinished: &Path) -> io::Result<()> {
-        fs::rename(unfinished, self.file())?;
-        sync_folder(&self.path)?;
-        match self.path.parent() {
-            Some(parent) if parent != Path::new("") => sync_folder(parent),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A new file in place of whatever was left there.
-fn blank(path: &Path) -> Result<File, StoreError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(backend(path.display(), error));
-        }
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    options.open(path).map_err(|error| backend(path.display(), error))
-}
-
-/// Makes the names in a folder durable, where the system has a way to.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }

@@ -4,9 +4,13 @@
 //! |---|---|---|
 //! | [`MemoryStore`](spinney_tree::MemoryStore) | memory | tests, roots that nobody keeps |
 //! | [`RedbStore`] | a directory with one redb file | the default: embedded, crash safe, pure Rust |
-//! | [`AnyStore`] | either of these | programs that choose at run time |
+//! | [`SqliteStore`] | a SQLite file | programs that keep other data in SQLite already |
+//! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that processes and machines share |
+//! | [`AnyStore`] | any of these | programs that choose at run time |
+//! | [`Frozen`] | a snapshot of any of these | readers in several steps beside a writer |
 //!
-//! All implement [`PageStore`](spinney_tree::PageStore), and all pass one conformance suite.
+//! All implement [`PageStore`](spinney_tree::PageStore), and all that can be written pass one conformance
+//! suite.
 //!
 //! ```
 //! use spinney_store::RedbStore;
@@ -29,17 +33,26 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod creation;
 pub mod fault;
 mod folder;
+mod frozen;
 mod guard;
 mod metered;
+mod postgres;
 mod redb_store;
 mod seal;
 mod snapshot;
+mod sql;
+mod sqlite;
 mod stats;
 
-pub use any::{AnyRow, AnySnapshot, AnyStore};
+pub use any::{AnyRow, AnySnapshot, AnyStore, Location, OpenFor};
+pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;
+pub use postgres::{PostgresSnapshot, PostgresStore};
 pub use redb_store::RedbStore;
 pub use snapshot::{RedbRow, RedbSnapshot};
+pub use sql::SqlRow;
+pub use sqlite::{SqliteSnapshot, SqliteStore};
 pub use stats::{IoCounts, StoreStats, TableStats};

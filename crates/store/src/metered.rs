@@ -17,6 +17,7 @@ pub(crate) struct Meter {
     bytes_written: AtomicU64,
     writes: AtomicU64,
     syncs: AtomicU64,
+    round_trips: AtomicU64,
     file_bytes: AtomicU64,
 }
 
@@ -29,7 +30,26 @@ impl Meter {
             bytes_written: count(&self.bytes_written),
             writes: count(&self.writes),
             syncs: count(&self.syncs),
+            round_trips: count(&self.round_trips),
         }
+    }
+
+    pub(crate) fn read(&self, calls: u64, bytes: u64) {
+        self.reads.fetch_add(calls, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wrote(&self, calls: u64, bytes: u64) {
+        self.writes.fetch_add(calls, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn synced(&self, times: u64) {
+        self.syncs.fetch_add(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn round_trip(&self) {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The file's length, as far as redb was told.
@@ -59,8 +79,7 @@ impl<B: StorageBackend> StorageBackend for Metered<B> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.meter.reads.fetch_add(1, Ordering::Relaxed);
-        self.meter.bytes_read.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.meter.read(1, out.len() as u64);
         self.inner.read(offset, out)
     }
 
@@ -71,13 +90,12 @@ impl<B: StorageBackend> StorageBackend for Metered<B> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.meter.syncs.fetch_add(1, Ordering::Relaxed);
+        self.meter.synced(1);
         self.inner.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.meter.writes.fetch_add(1, Ordering::Relaxed);
-        self.meter.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.meter.wrote(1, data.len() as u64);
         self.inner.write(offset, data)
     }
 

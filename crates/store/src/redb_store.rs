@@ -6,6 +6,14 @@
 //! pages ..     row key    row, sealed                             one redb table a [`Table`]
 //! ```
 //!
+//! | format | what is new |
+//! |---|---|
+//! | 1 | the tables pages, roots, codes, preimages and meta |
+//! | 2 | the table history |
+//!
+//! An older format is brought up to date when the store is opened for writing, in one transaction; opened
+//! read-only it is read as it is, and its missing tables are empty. A newer one is refused.
+//!
 //! Invariants:
 //! - a store that opens has the format row and all tables: both are made before it gets its name;
 //! - every commit is durable when it returns, and leaves what a reopen needs beside the rows
@@ -19,7 +27,7 @@ use std::sync::Arc;
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, ConcurrencyMode, Database, DatabaseError, Durability, ReadOnlyDatabase,
+    Builder, ConcurrencyMode, Database, DatabaseError, Durability, ReadOnlyDatabase, ReadOnlyTable,
     ReadTransaction, ReadableDatabase, ReadableTableMetadata, StorageBackend, StorageError,
     TableDefinition, WriteTransaction,
 };
@@ -34,12 +42,20 @@ use crate::stats::{IoCounts, StoreStats, TableStats};
 
 type Bytes = &'static [u8];
 
-/// The version of what is described above.
-const FORMAT: u32 = 1;
+/// The newest format described above.
+const FORMAT: u32 = 2;
 const HEADER: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("spinney");
 const FORMAT_KEY: &[u8] = b"format";
 /// What the header's seals are seeded with, in place of a table.
 const HEADER_SEED: u64 = u64::MAX;
+
+/// The first format that has a table.
+const fn since(table: Table) -> u32 {
+    match table {
+        Table::History => 2,
+        _ => 1,
+    }
+}
 
 pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, Bytes> {
     TableDefinition::new(table.name())
@@ -73,7 +89,7 @@ pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, 
 /// commits holds, and flipped, in a store that was not closed, it undoes the last commit.
 ///
 /// redb takes its record of free space on trust. Where that is damaged, a commit or a close may fail,
-/// or overwrite rows (whose checksums then show it), or, for three of 46,000 flipped bits tried, make
+/// or overwrite rows (whose checksums then show it), or, for seven of 47,768 flipped bits tried, make
 /// redb panic twice at once, which ends the process. So what may be damaged is opened read-only, or
 /// checked as soon as it is open.
 ///
@@ -98,6 +114,8 @@ pub struct RedbStore {
     place: String,
     file: Option<PathBuf>,
     meter: Arc<Meter>,
+    /// What the file said when it was opened.
+    format: u32,
 }
 
 enum Handle {
@@ -133,13 +151,53 @@ impl RedbStore {
     /// # Errors
     /// If there is a store already, or the directory cannot be written.
     pub fn create(directory: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
-        let folder = Folder::new(directory.as_ref());
+        Self::create_filled(directory, cache_bytes, |_| Ok(()))
+    }
+
+    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
+    /// `fill` is done: refused or cut off, there is no store, and nothing is left of it but a file that
+    /// the next creation removes.
+    ///
+    /// ```
+    /// # use spinney_store::RedbStore;
+    /// # use spinney_tree::{PageStore, StoreError, Table, WriteSet};
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = RedbStore::create_filled(folder.path(), 1 << 20, |store| {
+    ///     assert!(matches!(RedbStore::open(&folder, 1 << 20), Err(StoreError::Missing { .. })));
+    ///     let mut set = WriteSet::new();
+    ///     set.put(Table::Meta, b"head", *b"12");
+    ///     store.commit(&set)
+    /// })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RedbStore::create`], or if `fill` fails.
+    pub fn create_filled<E: From<StoreError>>(
+        directory: impl AsRef<Path>,
+        cache_bytes: usize,
+        fill: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::create_by(directory.as_ref(), cache_bytes, |store| {
+            fill(&store)?;
+            Ok(store.close()?)
+        })
+    }
+
+    /// As [`RedbStore::create_filled`], where `fill` also closes the store.
+    pub(crate) fn create_by<E: From<StoreError>>(
+        directory: &Path,
+        cache_bytes: usize,
+        fill: impl FnOnce(Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let folder = Folder::new(directory);
         folder.create(|blank| {
             let place = folder.file().display().to_string();
             let open = || file_backend(blank()?);
-            Self::assemble(open, place, None, cache_bytes, Access::Create)?.close()
+            let store = Self::assemble(open, place, None, cache_bytes, Access::Create)?;
+            fill(store)
         })?;
-        Self::open(directory, cache_bytes)
+        Ok(Self::open(directory, cache_bytes)?)
     }
 
     /// Opens a store for reading and writing.
@@ -205,40 +263,48 @@ impl RedbStore {
             opened = attempt(ConcurrencyMode::ExclusiveWriter)?;
         }
         let handle = guarded(&place, || Ok(opened?))?;
-        let store = Self { handle, place, file, meter };
+        let mut store = Self { handle, place, file, meter, format: FORMAT };
         if access == Access::Create {
-            store.initialise()?;
+            store.update(0)?;
         }
-        store.inspect()?;
+        store.inspect(access)?;
         Ok(store)
     }
 
-    /// Makes an empty redb file a store.
-    fn initialise(&self) -> Result<(), StoreError> {
+    /// Makes a file of an older format a store of this one; an empty redb file has format 0.
+    fn update(&self, from: u32) -> Result<(), StoreError> {
         self.write(|transaction| {
             let mut row = [0; size_of::<u32>() + SEAL_BYTES];
             seal::write(HEADER_SEED, FORMAT_KEY, &FORMAT.to_le_bytes(), &mut row);
             transaction.open_table(HEADER)?.insert(FORMAT_KEY, &row[..])?;
-            for table in Table::ALL {
+            for table in Table::ALL.into_iter().filter(|table| since(*table) > from) {
                 transaction.open_table(definition(table))?;
             }
             Ok(())
         })
     }
 
-    /// Refuses what is no store of ours, or one whose trees would seem to be empty.
-    fn inspect(&self) -> Result<(), StoreError> {
+    /// Refuses what is no store of ours, or one whose trees would seem to be empty; brings an older
+    /// format up to date where it may.
+    fn inspect(&mut self, access: Access) -> Result<(), StoreError> {
         match self.format()? {
             None => Err(foreign(&self.place, "it is a redb database of another program")),
-            Some(FORMAT) => self.inspect_roots(),
+            Some(0) => Err(foreign(&self.place, "there is no store format 0")),
             Some(newer) if newer > FORMAT => Err(foreign(
                 &self.place,
                 format!(
                     "its store format is {newer}, and this program knows formats up to {FORMAT}"
                 ),
             )),
-            // Here an older format will be brought up to date. There is none yet.
-            Some(older) => Err(foreign(&self.place, format!("there is no store format {older}"))),
+            Some(format) => {
+                self.format = format;
+                self.inspect_roots()?;
+                if format < FORMAT && access != Access::ReadOnly {
+                    self.update(format)?;
+                    self.format = FORMAT;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -302,9 +368,11 @@ impl RedbStore {
         let mut tables = Vec::with_capacity(Table::ALL.len());
         for table in Table::ALL {
             tables.push(guarded(&self.place, || {
-                let opened = self.begin()?.open_table(definition(table))?;
-                let stats = opened.stats()?;
                 let mut found = TableStats::new(table);
+                let Some(opened) = self.open_table(&self.begin()?, table)? else {
+                    return Ok(found);
+                };
+                let stats = opened.stats()?;
                 found.rows = opened.len()?;
                 found.stored_bytes = stats.stored_bytes();
                 found.metadata_bytes = stats.metadata_bytes();
@@ -403,6 +471,19 @@ impl RedbStore {
         }
     }
 
+    /// Opens a table; `None` where the store's format has no such table. One that should be there and is
+    /// not is an error: its rows would seem to be absent.
+    fn open_table(
+        &self,
+        transaction: &ReadTransaction,
+        table: Table,
+    ) -> Result<Option<ReadOnlyTable<Bytes, Bytes>>, redb::TableError> {
+        match transaction.open_table(definition(table)) {
+            Err(redb::TableError::TableDoesNotExist(_)) if since(table) > self.format => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Runs `work` in one durable transaction.
     fn write(
         &self,
@@ -438,7 +519,7 @@ impl PageStore for RedbStore {
     fn snapshot(&self) -> Result<RedbSnapshot<'_>, StoreError> {
         let tables = guarded(&self.place, || {
             let transaction = self.begin()?;
-            let open = |table| transaction.open_table(definition(table));
+            let open = |table| self.open_table(&transaction, table);
             Ok(Table::ALL.into_iter().map(open).collect::<Result<Vec<_>, _>>()?)
         })?;
         Ok(RedbSnapshot::new(tables, &self.place))
@@ -517,10 +598,11 @@ fn connect<B: StorageBackend>(
 
 #[cfg(test)]
 mod tests {
-    use spinney_tree::{PageStore, StoreError};
+    use redb::WriteTransaction;
+    use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
-    use super::{FORMAT_KEY, HEADER, HEADER_SEED, RedbSnapshot, RedbStore};
-    use crate::fault::FaultDisk;
+    use super::{FORMAT_KEY, HEADER, HEADER_SEED, RedbSnapshot, RedbStore, definition};
+    use crate::fault::{FaultDisk, Stop, Survivors};
     use crate::seal::{self, SEAL_BYTES};
     use crate::snapshot::RedbRow;
     use crate::{AnySnapshot, AnyStore};
@@ -544,18 +626,101 @@ mod tests {
 
     #[test]
     fn this_format_opens() {
-        with_format(&1_u32.to_le_bytes()).unwrap().snapshot().unwrap();
+        with_format(&2_u32.to_le_bytes()).unwrap().snapshot().unwrap();
     }
 
     #[test]
     fn a_newer_format_is_refused_and_named() {
-        let error = with_format(&2_u32.to_le_bytes()).unwrap_err();
+        let error = with_format(&3_u32.to_le_bytes()).unwrap_err();
         assert!(matches!(error, StoreError::Foreign { .. }));
         assert_eq!(
             error.to_string(),
-            "the test disk is not a spinney store: its store format is 2, and this program knows \
-             formats up to 1"
+            "the test disk is not a spinney store: its store format is 3, and this program knows \
+             formats up to 2"
         );
+    }
+
+    /// A store as format 1 has it: without the table that came later.
+    fn of_format_1() -> FaultDisk {
+        let disk = FaultDisk::new();
+        let store = disk.create_store().unwrap();
+        let mut set = WriteSet::new();
+        set.put(Table::Meta, b"key", *b"value");
+        store.commit(&set).unwrap();
+        let mut row = [0; size_of::<u32>() + SEAL_BYTES];
+        seal::write(HEADER_SEED, FORMAT_KEY, &1_u32.to_le_bytes(), &mut row);
+        let downgrade = |transaction: &WriteTransaction| {
+            transaction.open_table(HEADER)?.insert(FORMAT_KEY, &row[..])?;
+            transaction.delete_table(definition(Table::History))?;
+            Ok(())
+        };
+        store.write(downgrade).unwrap();
+        store.close().unwrap();
+        disk
+    }
+
+    fn row(store: &RedbStore, table: Table) -> Option<Vec<u8>> {
+        let snapshot = store.snapshot().unwrap();
+        let row = snapshot.read(table, b"key").unwrap();
+        row.map(|row| row.to_vec())
+    }
+
+    #[test]
+    fn an_older_format_is_read_as_it_is_and_brought_up_to_date_by_a_writer() {
+        let disk = of_format_1();
+        let before = disk.image();
+        let reader = disk.open_store_read_only().unwrap();
+        assert_eq!(reader.format().unwrap(), Some(1));
+        assert_eq!(row(&reader, Table::Meta).unwrap(), b"value");
+        assert_eq!(row(&reader, Table::History), None);
+        assert_eq!(reader.stats().unwrap().tables[Table::History as usize].rows, 0);
+        drop(reader);
+        assert!(disk.image() == before, "a reader writes nothing");
+
+        let mut store = disk.open_store().unwrap();
+        assert_eq!(store.format().unwrap(), Some(2));
+        assert_eq!(row(&store, Table::Meta).unwrap(), b"value");
+        let mut set = WriteSet::new();
+        set.put(Table::History, b"key", *b"undo");
+        store.commit(&set).unwrap();
+        store.check().unwrap();
+        drop(store);
+        assert_eq!(row(&disk.open_store_read_only().unwrap(), Table::History).unwrap(), b"undo");
+    }
+
+    /// Each write and sync of the opening that updates a store fails in turn.
+    #[test]
+    fn an_update_of_the_format_that_is_cut_off_is_made_good() {
+        let old = of_format_1().image();
+        for operation in 0.. {
+            let disk = FaultDisk::with_image(old.clone());
+            disk.stop_at(operation, Stop::Fail);
+            let opened = disk.open_store().is_ok();
+            let finished = disk.operations() <= operation;
+            let store = disk.after_power_cut(Survivors::Some(operation)).open_store().unwrap();
+            assert_eq!(store.format().unwrap(), Some(2));
+            assert_eq!(row(&store, Table::Meta).unwrap(), b"value");
+            assert_eq!(row(&store, Table::History), None);
+            if finished {
+                assert!(opened && operation > 3, "{operation} operations are too few to be all");
+                break;
+            }
+        }
+    }
+
+    /// A table that should be there and is not is damage, not an empty table.
+    #[test]
+    fn a_missing_table_of_this_format_is_damage() {
+        let disk = FaultDisk::new();
+        let store = disk.create_store().unwrap();
+        let drop_it = |transaction: &WriteTransaction| {
+            transaction.delete_table(definition(Table::History))?;
+            Ok(())
+        };
+        store.write(drop_it).unwrap();
+        drop(store);
+        let error = disk.open_store().unwrap_err();
+        assert_eq!(error.to_string(), "the test disk is damaged: its table history is missing");
     }
 
     #[test]

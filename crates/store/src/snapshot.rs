@@ -40,14 +40,15 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 /// snapshot.read(Table::Meta, b"head").unwrap();
 /// ```
 pub struct RedbSnapshot<'a> {
-    /// In the order of [`Table::ALL`]. Empty only while it is dropped.
-    tables: Vec<Rows>,
+    /// In the order of [`Table::ALL`]; `None` where the store's format has no such table. Empty only
+    /// while it is dropped.
+    tables: Vec<Option<Rows>>,
     place: &'a str,
     store: PhantomData<&'a RedbStore>,
 }
 
 /// Names a row in an error.
-struct At<'a>(&'a str, Table, &'a [u8]);
+pub(crate) struct At<'a>(pub(crate) &'a str, pub(crate) Table, pub(crate) &'a [u8]);
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,13 +64,14 @@ impl fmt::Debug for RedbSnapshot<'_> {
 }
 
 impl<'a> RedbSnapshot<'a> {
-    pub(crate) const fn new(tables: Vec<Rows>, place: &'a str) -> Self {
+    pub(crate) const fn new(tables: Vec<Option<Rows>>, place: &'a str) -> Self {
         Self { tables, place, store: PhantomData }
     }
 
     /// How many rows redb says a table has.
     pub(crate) fn rows(&self, table: Table) -> Result<u64, StoreError> {
-        guarded(self.place, || Ok(self.tables[table as usize].len()?))
+        let Some(rows) = &self.tables[table as usize] else { return Ok(0) };
+        guarded(self.place, || Ok(rows.len()?))
     }
 }
 
@@ -91,9 +93,10 @@ impl Snapshot for RedbSnapshot<'_> {
         Self: 's;
 
     fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<RedbRow<'s>>, StoreError> {
+        let Some(rows) = &self.tables[table as usize] else { return Ok(None) };
         let at = At(self.place, table, key);
         let found = guarded(&at, || {
-            let row = ReadableTable::get(&self.tables[table as usize], key)?;
+            let row = ReadableTable::get(rows, key)?;
             Ok(row.map(|row| (seal::read(table as u64, key, row.value()).is_some(), row)))
         })?;
         match found {
@@ -110,14 +113,13 @@ impl Snapshot for RedbSnapshot<'_> {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
+        let Some(rows) = &self.tables[table as usize] else { return Ok(()) };
         if high.is_some_and(|high| high <= low) {
             return Ok(());
         }
         let bounds = (Bound::Included(low), high.map_or(Bound::Unbounded, Bound::Excluded));
         let start = At(self.place, table, low);
-        let mut rows = guarded(&start, || {
-            Ok(ReadableTable::range::<&[u8]>(&self.tables[table as usize], bounds)?)
-        })?;
+        let mut rows = guarded(&start, || Ok(ReadableTable::range::<&[u8]>(rows, bounds)?))?;
         while let Some((key, row)) = guarded(&start, || next(&mut rows))? {
             // The visitor's own panics are none of ours: it runs outside the guard.
             let (key, stored) = (key.value(), row.value());
@@ -146,7 +148,7 @@ fn next<'a>(
     Ok(Some((key, row)))
 }
 
-fn broken(at: At<'_>) -> StoreError {
+pub(crate) fn broken(at: At<'_>) -> StoreError {
     corrupt(at, "it does not match its checksum")
 }
 

@@ -32,6 +32,8 @@ pub struct IoCounts {
     pub writes: u64,
     /// Waits for the disk.
     pub syncs: u64,
+    /// Questions to a server, each answered before the next; none where there is no server.
+    pub round_trips: u64,
 }
 
 impl Sub for IoCounts {
@@ -45,6 +47,7 @@ impl Sub for IoCounts {
             bytes_written: self.bytes_written - earlier.bytes_written,
             writes: self.writes - earlier.writes,
             syncs: self.syncs - earlier.syncs,
+            round_trips: self.round_trips - earlier.round_trips,
         }
     }
 }
@@ -57,6 +60,16 @@ pub struct StoreStats {
     pub tables: Vec<TableStats>,
     /// The length of the file, free space included. 0 in memory.
     pub file_bytes: u64,
+}
+
+impl StoreStats {
+    /// Bytes of the file that no table takes: free space, which later commits use and
+    /// [compaction](crate::RedbStore::compact) gives back, and the backend's own records. 0 in memory.
+    pub fn unused_bytes(&self) -> u64 {
+        let taken =
+            |table: &TableStats| table.stored_bytes + table.metadata_bytes + table.fragmented_bytes;
+        self.file_bytes.saturating_sub(self.tables.iter().map(taken).sum())
+    }
 }
 
 /// What a table holds.

@@ -1,15 +1,16 @@
-//! Pages, time and bytes of a Merkle Patricia trie of random keys, in memory.
+//! Pages, time and bytes of a tree of random keys, in memory.
 //!
-//! `cargo run --release -p spinney-tree --example pages -- [KEYS]...` prints a line for each number of
-//! keys: what its pages are like, what building it costs, and what batches of updates cost then.
+//! `cargo run --release -p spinney-tree --example pages -- [mpt|ubt|pbt] [KEYS]...` prints a line for each
+//! number of keys: what its pages are like, what building it costs, and what batches of updates cost then.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spinney_tree::mpt::Mpt;
-use spinney_tree::{Batch, CommitStats, MemoryStore, PageStore, Snapshot, Table, Tree, TreeId};
-
-/// Bytes of a value.
-const VALUE_BYTES: usize = 78;
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::{
+    Batch, CommitStats, HashFunction, MemoryStore, PageStore, Scheme, Snapshot, Table, Tree, TreeId,
+};
 
 /// Splitmix64 (Steele, Lea and Flood 2014).
 struct Random(u64);
@@ -37,43 +38,55 @@ fn cpu() -> Duration {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let counts: Vec<usize> =
-        std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
+    let mut args = std::env::args().skip(1).peekable();
+    let name = args.next_if(|arg| arg.parse::<usize>().is_err()).unwrap_or_else(|| "mpt".into());
+    let counts: Vec<usize> = args.map(|arg| arg.parse()).collect::<Result<_, _>>()?;
     let counts = if counts.is_empty() { vec![300_000] } else { counts };
-    println!(
-        "keys of 32 bytes, values of {VALUE_BYTES} bytes, store in memory; CPU time of all threads"
-    );
     for count in counts {
-        measure(count)?;
+        match &name[..] {
+            "mpt" => measure::<_, 78>(Mpt, count)?,
+            "ubt" => measure::<_, 32>(Ubt { hash: HashFunction::Sha256 }, count)?,
+            "pbt" => measure::<_, 32>(Pbt { hash: HashFunction::Blake3 }, count)?,
+            _ => return Err(format!("no tree {name}: mpt, ubt or pbt").into()),
+        }
     }
     Ok(())
 }
 
-fn measure(count: usize) -> Result<(), Box<dyn std::error::Error>> {
+/// Over values of `VALUE` bytes.
+fn measure<S: Scheme, const VALUE: usize>(
+    scheme: S,
+    count: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
+    println!(
+        "{}: keys of 32 bytes, values of {VALUE} bytes, store in memory; CPU time of all threads",
+        scheme.id()
+    );
     let mut random = Random(42);
     let store = MemoryStore::new();
-    let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 8 << 30)?;
+    let mut tree = Tree::open(scheme, TreeId(1), &store.snapshot()?, 8 << 30)?;
     let mut keys: Vec<[u8; 32]> = Vec::with_capacity(count);
     let start = cpu();
     while keys.len() < count {
         let mut batch = Batch::new();
         for _ in 0..100_000.min(count - keys.len()) {
             keys.push(random.fill());
-            batch.put(&keys[keys.len() - 1], &random.fill::<VALUE_BYTES>());
+            batch.put(&keys[keys.len() - 1], &random.fill::<VALUE>());
         }
         let pending = tree.prepare(&store.snapshot()?, None, batch)?;
         tree.commit(&store, &pending, None)?;
     }
     let build = cpu() - start;
     print_pages(&tree, &store, count, build)?;
+    print_single::<S, VALUE>(&tree, &store, &keys, &mut random)?;
     for size in [1, 1_000, 10_000] {
-        print_batches(&mut tree, &store, &mut keys, &mut random, size)?;
+        print_batches::<S, VALUE>(&mut tree, &store, &mut keys, &mut random, size)?;
     }
     Ok(())
 }
 
-fn print_pages(
-    tree: &Tree<Mpt>,
+fn print_pages<S: Scheme>(
+    tree: &Tree<S>,
     store: &MemoryStore,
     count: usize,
     build: Duration,
@@ -100,9 +113,31 @@ fn print_pages(
     Ok(())
 }
 
+/// Roots of single updates over pages that are all at hand, each dropped.
+fn print_single<S: Scheme, const VALUE: usize>(
+    tree: &Tree<S>,
+    store: &MemoryStore,
+    keys: &[[u8; 32]],
+    random: &mut Random,
+) -> Result<(), Box<dyn std::error::Error>> {
+    const ROUNDS: usize = 20_000;
+    let snapshot = store.snapshot()?;
+    let mut batch = Batch::new();
+    let mut took = Duration::ZERO;
+    for round in 0..2 * ROUNDS {
+        batch.put(&keys[random.next() as usize % keys.len()], &random.fill::<VALUE>());
+        let start = Instant::now();
+        let pending = tree.prepare(&snapshot, None, &mut batch)?;
+        took += if round < ROUNDS { Duration::ZERO } else { start.elapsed() };
+        std::hint::black_box(pending.root());
+    }
+    println!("  one update, root alone: {:.2} us", took.as_secs_f64() * 1e6 / ROUNDS as f64);
+    Ok(())
+}
+
 /// Batches of four updates to one insertion.
-fn print_batches(
-    tree: &mut Tree<Mpt>,
+fn print_batches<S: Scheme, const VALUE: usize>(
+    tree: &mut Tree<S>,
     store: &MemoryStore,
     keys: &mut Vec<[u8; 32]>,
     random: &mut Random,
@@ -122,7 +157,7 @@ fn print_batches(
             }
         }
         for key in &chosen {
-            batch.put(key, &random.fill::<VALUE_BYTES>());
+            batch.put(key, &random.fill::<VALUE>());
         }
         let start = cpu();
         let pending = tree.prepare(&store.snapshot()?, None, batch)?;

@@ -11,26 +11,34 @@
 //!   caller reads the whole list in one call and starts over. So pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
+mod lone;
+mod settle;
+
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::batch::{Op, OpKind};
+use crate::directory::is_indexed;
 use crate::error::TreeError;
-use crate::node::{Body, Branch, Child, Link, Node, Place, Span, Terminal};
+use crate::node::{Change, Child, Link, Place, Span, Was};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, implicit_owners};
+use crate::split::Tasks;
+use lone::Step;
 
 /// What became of a child.
 #[derive(Clone, Copy, Debug)]
-enum Outcome<C> {
+pub(crate) enum Outcome {
     Same,
     Gone,
-    Now(Child<C>),
+    Now(Child),
 }
 
 /// A branch, or an owner, whose children are being visited.
 #[derive(Debug)]
-struct Frame<C> {
-    kind: FrameKind<C>,
+struct Frame {
+    kind: FrameKind,
     digit: u8,
     depth: usize,
     /// Whether it lies below an owner.
@@ -39,16 +47,20 @@ struct Frame<C> {
     /// The pages opened to look into the node.
     pages: Range<usize>,
     /// The groups opened since.
-    groups: Vec<usize>,
+    groups: SmallVec<[u32; 4]>,
     /// Whether there was anything here before.
     existed: bool,
     changed: bool,
+    /// What was here, where the scheme follows differences.
+    was: Was,
+    /// Where the frame's changes start.
+    changes: usize,
 }
 
 #[derive(Debug)]
-enum FrameKind<C> {
+enum FrameKind {
     Fork {
-        /// Bytes whose first `fork` digits are the path of the fork.
+        /// The key of an operation, whose first `fork` digits are the path of the fork.
         path: Span,
         fork: usize,
         /// Where this frame's old children start.
@@ -60,55 +72,151 @@ enum FrameKind<C> {
         value: Option<Place>,
     },
     Owner {
-        key: Span,
+        key: Place,
         payload: Place,
-        owned: Option<Child<C>>,
+        owned: Option<Child>,
     },
+    /// Branches that a single put passed.
+    Steps {
+        from: usize,
+        op: usize,
+    },
+}
+
+impl Frame {
+    /// Nothing opened, nothing changed.
+    fn bare(kind: FrameKind, spot: Spot, ops: Range<usize>) -> Self {
+        let Spot { depth, digit, owned } = spot;
+        let groups = SmallVec::new();
+        Self {
+            kind,
+            digit,
+            depth,
+            owned,
+            ops,
+            pages: 0..0,
+            groups,
+            existed: true,
+            changed: false,
+            was: Was::NOTHING,
+            changes: 0,
+        }
+    }
+}
+
+/// The operations of a batch, sorted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ops<'a> {
+    pub(crate) list: &'a [Op],
+    /// Their keys and values, and the segment that holds them.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) home: u32,
+}
+
+impl Ops<'_> {
+    fn place(&self, span: Span) -> Place {
+        Place::in_segment(self.home, span)
+    }
+}
+
+/// The stacks of a descent, kept from one to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    frames: Vec<Frame>,
+    old: Vec<Child>,
+    out: Vec<Child>,
+    /// The children of a group.
+    opened: Vec<Child>,
+    changes: Vec<Change>,
+    steps: Vec<Step>,
+    path: Vec<u8>,
+}
+
+impl Stacks {
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.old.clear();
+        self.out.clear();
+        self.opened.clear();
+        self.changes.clear();
+        self.steps.clear();
+        self.path.clear();
+    }
 }
 
 /// Applies operations to a tree.
 pub(crate) struct Apply<'a, S: Scheme> {
     pub(crate) open: Opener<'a, S>,
-    pub(crate) ops: &'a [Op],
-    frames: Vec<Frame<S::Commit>>,
-    old: Vec<Child<S::Commit>>,
-    out: Vec<Child<S::Commit>>,
+    pub(crate) ops: Ops<'a>,
+    /// Ranges of operations that others apply.
+    pub(crate) tasks: &'a mut Tasks,
+    frames: Vec<Frame>,
+    old: Vec<Child>,
+    out: Vec<Child>,
+    opened: Vec<Child>,
+    changes: Vec<Change>,
+    steps: Vec<Step>,
     owner_digits: usize,
 }
 
+/// Where a descent starts, and which operations it applies.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) old: Option<Child>,
+    pub(crate) spot: Spot,
+    pub(crate) ops: Range<usize>,
+}
+
 impl<'a, S: Scheme> Apply<'a, S> {
-    pub(crate) fn new(open: Opener<'a, S>, ops: &'a [Op]) -> Self {
+    /// Applies the operations of `start`. Answers what became of the child that was there; the keys of
+    /// pages that are missing are left in `missing`: if there are any, the answer is of no use and the
+    /// segment is to be cleared.
+    pub(crate) fn run(
+        mut open: Opener<'a, S>,
+        ops: Ops<'a>,
+        start: Start,
+        (tasks, stacks): (&'a mut Tasks, &mut Stacks),
+        missing: &mut Vec<crate::page_key::PageKey>,
+    ) -> Result<Outcome, TreeError> {
+        stacks.clear();
+        let Stacks { frames, old, out, opened, changes, steps, path } = std::mem::take(stacks);
+        open.path = path;
+        open.missing = std::mem::take(missing);
         let owner_digits = S::OWNER.map_or(0, |o| o.bytes * Opener::<S>::WIDTH.per_byte());
-        Self { open, ops, frames: Vec::new(), old: Vec::new(), out: Vec::new(), owner_digits }
+        let mut apply =
+            Self { open, ops, tasks, frames, old, out, opened, changes, steps, owner_digits };
+        let outcome = apply.descend(start);
+        *missing = std::mem::take(&mut apply.open.missing);
+        let Self { open: Opener { path, .. }, frames, old, out, opened, changes, steps, .. } =
+            apply;
+        *stacks = Stacks { frames, old, out, opened, changes, steps, path };
+        outcome
     }
 
-    /// Applies all operations below `root`. Answers the new root, and the keys of pages that are
-    /// missing: if there are any, the answer is of no use and the segment is to be reset.
-    #[expect(clippy::type_complexity, reason = "the two halves of one answer")]
-    pub(crate) fn run(
-        mut self,
-        root: Option<Child<S::Commit>>,
-    ) -> Result<(Option<Child<S::Commit>>, Vec<crate::page_key::PageKey>), TreeError> {
-        let mut outcome =
-            self.visit(root, Spot { depth: 0, digit: 0, owned: false }, 0..self.ops.len())?;
+    fn descend(&mut self, start: Start) -> Result<Outcome, TreeError> {
+        if let Some(Child { link: Link::Stored { segment, page, .. }, .. }) = start.old
+            && start.spot.depth == 0
+        {
+            self.open.root(segment, page);
+        }
+        let mut outcome = self.visit(start.old, start.spot, start.ops)?;
         while let Some(frame) = self.frames.pop() {
             outcome = self.resume(frame, outcome)?;
         }
         debug_assert!(self.out.is_empty());
-        let root = match outcome.expect("the last frame has an outcome") {
-            Outcome::Same => root,
-            Outcome::Gone => None,
-            Outcome::Now(child) => Some(child),
-        };
-        Ok((root, self.open.missing))
+        Ok(outcome.expect("the last frame has an outcome"))
     }
 
-    fn key(&self, op: usize) -> &[u8] {
-        &self.open.seg.bytes[self.ops[op].key.range()]
+    fn op(&self, op: usize) -> Op {
+        self.ops.list[op]
+    }
+
+    pub(crate) fn key(&self, op: usize) -> &'a [u8] {
+        &self.ops.bytes[self.ops.list[op].key.range()]
     }
 
     fn digits(&self, op: usize) -> usize {
-        self.ops[op].key.len as usize * Opener::<S>::WIDTH.per_byte()
+        self.op(op).key.len as usize * Opener::<S>::WIDTH.per_byte()
     }
 
     /// How many digits from `depth` on the first and the last of `ops` share, within their zone.
@@ -135,7 +243,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
             self.digits(ops.start) >= self.owner_digits
                 && self.shared(ops, spot) == self.owner_digits - spot.depth
         } else {
-            ops.len() == 1 && self.ops[ops.start].kind != OpKind::Clear
+            ops.len() == 1 && self.op(ops.start).kind != OpKind::Clear
         }
     }
 
@@ -143,11 +251,20 @@ impl<'a, S: Scheme> Apply<'a, S> {
     /// frame whose outcome is to come.
     fn visit(
         &mut self,
-        old: Option<Child<S::Commit>>,
+        old: Option<Child>,
         spot: Spot,
         ops: Range<usize>,
-    ) -> Result<Option<Outcome<S::Commit>>, TreeError> {
-        match self.try_visit(old, spot, ops) {
+    ) -> Result<Option<Outcome>, TreeError> {
+        if let Some(outcome) = self.tasks.meet(&old, spot, &ops) {
+            return Ok(Some(outcome));
+        }
+        let answer = match old {
+            Some(child) if is_indexed::<S>() && !child.terminal && self.is_put(&ops) => {
+                self.visit_alone(child, spot, ops)
+            }
+            _ => self.try_visit(old, spot, ops),
+        };
+        match answer {
             Ok(outcome) => Ok(outcome),
             // The page is on the list; what comes of this pass is thrown away.
             Err(Halt::Missing) => Ok(Some(Outcome::Same)),
@@ -157,10 +274,10 @@ impl<'a, S: Scheme> Apply<'a, S> {
 
     fn try_visit(
         &mut self,
-        old: Option<Child<S::Commit>>,
+        old: Option<Child>,
         spot: Spot,
         mut ops: Range<usize>,
-    ) -> Result<Option<Outcome<S::Commit>>, Halt> {
+    ) -> Result<Option<Outcome>, Halt> {
         let depth = spot.depth;
         let existed = old.is_some();
         let first_page = self.open.seg.pages.len();
@@ -169,7 +286,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
             self.set_path(ops.start, depth);
             looked = Some((child, self.open.look(&child, depth)?));
         }
-        while !ops.is_empty() && self.ops[ops.start].kind == OpKind::Clear {
+        while !ops.is_empty() && self.op(ops.start).kind == OpKind::Clear {
             if let Some((child, node)) = looked {
                 match self.reach(&node, ops.start, spot) {
                     Reach::Covers => {
@@ -189,11 +306,13 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
         let pages = first_page..self.open.seg.pages.len();
         let cleared = existed && looked.is_none();
-        let at = At { spot, ops, pages, existed, cleared };
+        let was =
+            looked.map_or(Was::NOTHING, |(child, node)| self.open.was(&child, &node, spot.depth));
+        let at = At { spot, ops, pages, existed, cleared, was };
         match looked {
             None => self.build(at),
-            Some((child, Looked::Terminal { suffix, payload, owned })) => {
-                self.visit_terminal(&child, at, suffix, payload, owned)
+            Some((_, Looked::Terminal { suffix, payload, owned })) => {
+                self.visit_terminal(at, suffix, payload, owned)
             }
             Some((_, Looked::Branch { skip, body })) => self.visit_branch(at, skip, body),
         }
@@ -202,10 +321,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
     /// Makes the path of an operation, up to `depth`, the current one.
     pub(crate) fn set_path(&mut self, op: usize, depth: usize) {
         let whole = depth.div_ceil(Opener::<S>::WIDTH.per_byte());
-        let key = self.ops[op].key.range();
+        let key = &self.key(op)[..whole];
         self.open.path.clear();
-        let (path, bytes) = (&mut self.open.path, &self.open.seg.bytes);
-        path.extend_from_slice(&bytes[key][..whole]);
+        self.open.path.extend_from_slice(key);
     }
 
     /// Makes the path of an operation, up to `depth`, and a piece that follows it the current one.
@@ -223,7 +341,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// What a prefix deletion does to a node.
-    fn reach(&self, node: &Looked<S::Commit>, op: usize, spot: Spot) -> Reach {
+    fn reach(&self, node: &Looked, op: usize, spot: Spot) -> Reach {
         let (piece, branch) = match node {
             Looked::Terminal { suffix, .. } => (suffix, false),
             Looked::Branch { skip, .. } => (skip, true),
@@ -241,37 +359,36 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// Nothing is here yet.
-    fn build(&mut self, at: At) -> Result<Option<Outcome<S::Commit>>, Halt> {
+    fn build(&mut self, at: At) -> Result<Option<Outcome>, Halt> {
         let nothing = if at.existed { Outcome::Gone } else { Outcome::Same };
         if self.lone(&at.ops, at.spot) {
             if self.among_owners(at.spot) {
                 return self.visit_owner(None, at);
             }
-            let op = self.ops[at.ops.start];
+            let op = self.op(at.ops.start);
             let OpKind::Put(value) = op.kind else { return Ok(Some(nothing)) };
-            let payload = Place::in_segment(self.open.here(), value);
+            let payload = self.ops.place(value);
             return Ok(Some(self.make_terminal(
-                op.key,
+                self.ops.place(op.key),
                 at.spot.depth,
                 at.spot.digit,
                 payload,
-                None,
+                (None, Was::NOTHING),
             )));
         }
         let fork = at.spot.depth + self.shared(&at.ops, at.spot);
-        let path = self.ops[at.ops.start].key;
+        let path = self.op(at.ops.start).key;
         let old = self.old.len()..self.old.len();
         self.push_fork(at, path, fork, old, None)
     }
 
     fn visit_terminal(
         &mut self,
-        child: &Child<S::Commit>,
-        at: At,
+        mut at: At,
         suffix: Piece,
         payload: Place,
-        owned: Option<Child<S::Commit>>,
-    ) -> Result<Option<Outcome<S::Commit>>, Halt> {
+        owned: Option<Child>,
+    ) -> Result<Option<Outcome>, Halt> {
         let end = at.spot.depth + suffix.digits;
         let zoned = self.among_owners(at.spot);
         let run = self.open.run(&suffix);
@@ -284,9 +401,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 return Ok(Some(self.replace(&at, payload)));
             }
         }
+        if same < suffix.digits && self.lone_delete(&at.ops) {
+            return Ok(Some(Outcome::Same));
+        }
         // The terminal moves below a new fork.
         let fork = at.spot.depth + same.min(self.shared(&at.ops, at.spot));
-        let path = self.ops[at.ops.start].key;
+        let path = self.op(at.ops.start).key;
         let from = self.old.len();
         let mut value = None;
         if end == fork {
@@ -295,11 +415,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
             self.set_path_with(at.ops.start, at.spot.depth, &suffix);
             let key = self.push_path();
             let below = suffix_digit(&self.open, &suffix, fork - at.spot.depth);
+            let owned = (owned, std::mem::replace(&mut at.was, Was::NOTHING));
             let Outcome::Now(carried) = self.make_terminal(key, fork + 1, below, payload, owned)
             else {
                 unreachable!("a terminal is made")
             };
-            self.old.push(Child { commit: None, terminal: child.terminal, ..carried });
+            self.old.push(carried);
         }
         self.push_fork(at, path, fork, from..self.old.len(), value)
     }
@@ -309,10 +430,13 @@ impl<'a, S: Scheme> Apply<'a, S> {
         mut at: At,
         skip: Piece,
         body: Children,
-    ) -> Result<Option<Outcome<S::Commit>>, Halt> {
+    ) -> Result<Option<Outcome>, Halt> {
         let run = self.open.run(&skip);
         let same = run.common(self.key(at.ops.start)).min(run.common(self.key(at.ops.end - 1)));
         let end = at.spot.depth + skip.digits;
+        if same < skip.digits && self.lone_delete(&at.ops) {
+            return Ok(Some(Outcome::Same));
+        }
         // All of the branch's children are needed: to commit to it anew, or to hand on.
         self.set_path_with(at.ops.start, at.spot.depth, &skip);
         let from = self.old.len();
@@ -321,7 +445,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         self.old = children;
         let value = value?;
         at.pages.end = self.open.seg.pages.len();
-        let path = self.ops[at.ops.start].key;
+        let path = self.op(at.ops.start).key;
         if same == skip.digits {
             return self.push_fork(at, path, end, from..self.old.len(), value);
         }
@@ -330,30 +454,33 @@ impl<'a, S: Scheme> Apply<'a, S> {
         let below = suffix_digit(&self.open, &skip, same);
         self.set_path_with(at.ops.start, at.spot.depth, &skip);
         let lower_path = self.push_path();
-        let lower = self.make_branch(lower_path, fork + 1, end, from, value, below);
+        let was = std::mem::replace(&mut at.was, Was::NOTHING);
+        let lower = self.make_branch((lower_path, fork + 1, end), from, value, below, was);
         self.old.push(lower);
         self.push_fork(at, path, fork, from..self.old.len(), None)
     }
 
+    /// Whether there is nothing but the deletion of one key.
+    fn lone_delete(&self, ops: &Range<usize>) -> bool {
+        ops.len() == 1 && self.op(ops.start).kind == OpKind::Delete
+    }
+
     /// The current path as bytes of the segment.
-    fn push_path(&mut self) -> Span {
-        let path = std::mem::take(&mut self.open.path);
-        let span = self.open.seg.push_bytes(&path);
-        self.open.path = path;
-        span
+    fn push_path(&mut self) -> Place {
+        let span = self.open.seg.push_bytes(&self.open.path);
+        Place::in_segment(self.open.here, span)
     }
 
     /// The one key of a terminal that owns nothing.
-    fn replace(&mut self, at: &At, payload: Place) -> Outcome<S::Commit> {
-        let op = self.ops[at.ops.start];
+    fn replace(&mut self, at: &At, payload: Place) -> Outcome {
+        let op = self.op(at.ops.start);
         let outcome = match op.kind {
             OpKind::Put(value) => {
-                let value = Place::in_segment(self.open.here(), value);
-                let chain = self.open.chain();
-                if chain.bytes(value) == chain.bytes(payload) {
+                if self.ops.bytes[value.range()] == *self.open.chain().bytes(payload) {
                     return Outcome::Same;
                 }
-                self.make_terminal(op.key, at.spot.depth, at.spot.digit, value, None)
+                let (key, value) = (self.ops.place(op.key), self.ops.place(value));
+                self.make_terminal(key, at.spot.depth, at.spot.digit, value, (None, Was::NOTHING))
             }
             OpKind::Delete => Outcome::Gone,
             OpKind::Clear => unreachable!("prefix deletions come first"),
@@ -365,29 +492,34 @@ impl<'a, S: Scheme> Apply<'a, S> {
     /// An owner, and what it owns.
     fn visit_owner(
         &mut self,
-        old: Option<(Place, Option<Child<S::Commit>>)>,
+        old: Option<(Place, Option<Child>)>,
         mut at: At,
-    ) -> Result<Option<Outcome<S::Commit>>, Halt> {
-        let first = self.ops[at.ops.start];
+    ) -> Result<Option<Outcome>, Halt> {
+        let owner_op = at.ops.start;
+        let first = self.op(owner_op);
         let owner_bytes = self.owner_digits / Opener::<S>::WIDTH.per_byte();
-        let key = Span { at: first.key.at, len: owner_bytes as u32 };
+        let key = self.ops.place(first.key).first(owner_bytes);
         let mut payload = old.map(|old| old.0);
+        if implicit_owners::<S>() {
+            let put = |op: usize| matches!(self.op(op).kind, OpKind::Put(_));
+            if old.is_none() && at.ops.clone().any(put) {
+                payload = Some(self.ops.place(Span::EMPTY));
+            }
+        }
         let mut changed = false;
-        if first.key.len == key.len && first.kind != OpKind::Clear {
+        if first.key.len as usize == owner_bytes && first.kind != OpKind::Clear {
             at.ops.start += 1;
-            let chain = self.open.chain();
             match first.kind {
                 OpKind::Put(value) => {
-                    let value = Place::in_segment(self.open.here(), value);
-                    changed = payload.is_none_or(|old| chain.bytes(old) != chain.bytes(value));
-                    payload = if changed { Some(value) } else { payload };
+                    changed = self.differs(payload, value);
+                    payload = if changed { Some(self.ops.place(value)) } else { payload };
                 }
                 _ => payload = None,
             }
         }
         let Some(payload) = payload else {
-            if let Some(op) = at.ops.clone().find(|&op| matches!(self.ops[op].kind, OpKind::Put(_)))
-            {
+            let put = |op: &usize| matches!(self.op(*op).kind, OpKind::Put(_));
+            if let Some(op) = at.ops.clone().find(put) {
                 let key = self.key(op).to_vec();
                 return Err(TreeError::Ownerless { key, owner_bytes }.into());
             }
@@ -395,7 +527,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 self.retire(at.pages);
                 if owned.is_some() {
                     // Owners' keys are short enough for a range.
-                    self.drop_below(key, owner_bytes * 8);
+                    self.drop_below(owner_op, owner_bytes * 8);
                 }
             }
             return Ok(Some(if at.existed { Outcome::Gone } else { Outcome::Same }));
@@ -409,9 +541,11 @@ impl<'a, S: Scheme> Apply<'a, S> {
             owned: at.spot.owned,
             ops: at.ops,
             pages: at.pages,
-            groups: Vec::new(),
+            groups: SmallVec::new(),
             existed: at.existed,
             changed: changed || old.is_none(),
+            was: at.was,
+            changes: self.changes.len(),
         };
         if ops.is_empty() {
             return Ok(Some(self.finish_owner(frame, Outcome::Same)));
@@ -424,6 +558,11 @@ impl<'a, S: Scheme> Apply<'a, S> {
         Ok(Some(self.finish_owner(frame, outcome)))
     }
 
+    /// Whether a value that is put is not what is there.
+    fn differs(&self, old: Option<Place>, new: Span) -> bool {
+        old.is_none_or(|old| *self.open.chain().bytes(old) != self.ops.bytes[new.range()])
+    }
+
     fn push_fork(
         &mut self,
         at: At,
@@ -431,19 +570,17 @@ impl<'a, S: Scheme> Apply<'a, S> {
         fork: usize,
         old: Range<usize>,
         mut value: Option<Place>,
-    ) -> Result<Option<Outcome<S::Commit>>, Halt> {
+    ) -> Result<Option<Outcome>, Halt> {
         let mut ops = at.ops;
         let mut changed = at.cleared;
         if self.digits(ops.start) == fork {
-            let op = self.ops[ops.start];
+            let op = self.op(ops.start);
             ops.start += 1;
-            let chain = self.open.chain();
             match op.kind {
                 OpKind::Put(new) => {
-                    let new = Place::in_segment(self.open.here(), new);
-                    let differs = value.is_none_or(|old| chain.bytes(old) != chain.bytes(new));
+                    let differs = self.differs(value, new);
                     changed |= differs;
-                    value = if differs { Some(new) } else { value };
+                    value = if differs { Some(self.ops.place(new)) } else { value };
                 }
                 _ => {
                     changed |= value.is_some();
@@ -459,9 +596,11 @@ impl<'a, S: Scheme> Apply<'a, S> {
             owned: at.spot.owned,
             ops,
             pages: at.pages,
-            groups: Vec::new(),
+            groups: SmallVec::new(),
             existed: at.existed,
             changed,
+            was: at.was,
+            changes: self.changes.len(),
         });
         Ok(None)
     }
@@ -470,12 +609,14 @@ impl<'a, S: Scheme> Apply<'a, S> {
     /// outcome, or nothing if the frame is back on the stack below one that is to be resumed first.
     fn resume(
         &mut self,
-        mut frame: Frame<S::Commit>,
-        outcome: Option<Outcome<S::Commit>>,
-    ) -> Result<Option<Outcome<S::Commit>>, TreeError> {
+        mut frame: Frame,
+        outcome: Option<Outcome>,
+    ) -> Result<Option<Outcome>, TreeError> {
         if let Some(outcome) = outcome {
-            if matches!(frame.kind, FrameKind::Owner { .. }) {
-                return Ok(Some(self.finish_owner(frame, outcome)));
+            match frame.kind {
+                FrameKind::Owner { .. } => return Ok(Some(self.finish_owner(frame, outcome))),
+                FrameKind::Steps { from, op } => return self.come_up(from, op, outcome).map(Some),
+                FrameKind::Fork { .. } => {}
             }
             self.take(&mut frame, outcome);
         }
@@ -484,16 +625,19 @@ impl<'a, S: Scheme> Apply<'a, S> {
 
     /// Puts a visited child among the new ones. The visited child is the next old one, if its digit is
     /// that of the operations just done.
-    fn take(&mut self, frame: &mut Frame<S::Commit>, outcome: Outcome<S::Commit>) {
+    fn take(&mut self, frame: &mut Frame, outcome: Outcome) {
         let FrameKind::Fork { fork, old, .. } = &mut frame.kind else {
             unreachable!("only forks have digits")
         };
-        let digit = Opener::<S>::WIDTH
-            .digit(&self.open.seg.bytes[self.ops[frame.ops.start - 1].key.range()], *fork);
+        let digit = Opener::<S>::WIDTH.digit(self.key(frame.ops.start - 1), *fork);
         let was =
             self.old.get(old.start).copied().filter(|c| old.start < old.end && c.digit == digit);
         if was.is_some() {
             old.start += 1;
+        }
+        if S::DELTAS && frame.was.node != Child::NOWHERE && !matches!(outcome, Outcome::Same) {
+            let was = was.map_or(Child::NOWHERE, |child| self.open.take_commit(&child));
+            self.changes.push(Change { digit, was });
         }
         match outcome {
             Outcome::Same => self.out.extend(was),
@@ -506,10 +650,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
     }
 
     /// Visits the children that operations concern, until one of them needs a frame of its own.
-    fn advance(
-        &mut self,
-        mut frame: Frame<S::Commit>,
-    ) -> Result<Option<Outcome<S::Commit>>, TreeError> {
+    fn advance(&mut self, mut frame: Frame) -> Result<Option<Outcome>, TreeError> {
         'child: loop {
             let FrameKind::Fork { path, fork, ref mut old, out, .. } = frame.kind else {
                 unreachable!("only forks advance")
@@ -525,15 +666,14 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 self.out.push(self.old[old.start]);
                 old.start += 1;
             }
-            let share = frame.ops.start
-                ..share_end::<S>(&self.open.seg.bytes, self.ops, &frame.ops, (fork, digit));
+            let share = frame.ops.start..share_end::<S>(self.ops, &frame.ops, (fork, digit));
             frame.ops.start = share.end;
             // A child in a group, and a new one that belongs into a group, need all of its children.
             while let Some((digit, bits)) =
                 group_of::<S>(&self.out[out..], &self.old[old.clone()], digit)
             {
                 match self.open_group(path, fork, digit, bits, (out, old.clone())) {
-                    Ok(()) => frame.groups.push(self.open.seg.pages.len() - 1),
+                    Ok(()) => frame.groups.push(self.open.seg.pages.len() as u32 - 1),
                     Err(Halt::Missing) => continue 'child,
                     Err(Halt::Failed(error)) => return Err(error),
                 }
@@ -551,6 +691,14 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
     }
 
+    /// Makes the first `digits` digits of an operation's key the current path.
+    pub(crate) fn compose(&mut self, key: Span, digits: usize) {
+        let bytes = digits.div_ceil(Opener::<S>::WIDTH.per_byte());
+        let from = key.at as usize;
+        self.open.path.clear();
+        self.open.path.extend_from_slice(&self.ops.bytes[from..from + bytes]);
+    }
+
     /// Opens a group and points all of its children, visited already or not, to where they are.
     fn open_group(
         &mut self,
@@ -560,253 +708,49 @@ impl<'a, S: Scheme> Apply<'a, S> {
         bits: u8,
         (out, old): (usize, Range<usize>),
     ) -> Result<(), Halt> {
-        self.open.path.clear();
-        let bytes = fork.div_ceil(Opener::<S>::WIDTH.per_byte());
-        let from = path.at as usize;
-        self.open.path.extend_from_slice(&self.open.seg.bytes[from..from + bytes]);
-        let mut opened = Vec::new();
-        self.open.group(fork, digit, bits, &mut opened)?;
+        self.compose(path, fork);
+        self.opened.clear();
+        self.open.group(fork, digit, bits, &mut self.opened)?;
         let mut found = 0;
         for child in self.out[out..].iter_mut().chain(&mut self.old[old]) {
-            if child.link == (Link::Group { bits })
-                && let Ok(at) = opened.binary_search_by_key(&child.digit, |c| c.digit)
-            {
-                child.link = opened[at].link;
-                found += 1;
+            if !matches!(child.link, Link::Group { bits: b, .. } if b == bits) {
+                continue;
             }
+            let Ok(at) = self.opened.binary_search_by_key(&child.digit, |c| c.digit) else {
+                continue;
+            };
+            let opened = self.opened[at];
+            child.commit = if child.terminal && !S::DELTAS && opened.commit == Child::NOWHERE {
+                // Its own item does not carry what the group's says of it.
+                let (codec, here) = (self.open.codec, self.open.here);
+                let commit = self.open.chain().commit(codec, here, child);
+                self.open.seg.push_commit(commit)
+            } else {
+                opened.commit
+            };
+            child.link = opened.link;
+            found += 1;
         }
-        if found == opened.len() {
+        if found == self.opened.len() {
             return Ok(());
         }
         let page = self.open.seg.pages.len() as u32 - 1;
-        let here = self.open.here();
+        let here = self.open.here;
         Err(self
             .open
             .corrupt_page(here, page, "its children are not those its parent names")
             .into())
     }
-
-    /// Restores the normal form of a branch whose children have all been visited.
-    fn finish_fork(&mut self, frame: Frame<S::Commit>) -> Result<Outcome<S::Commit>, TreeError> {
-        let FrameKind::Fork { path, fork, base, out, value, .. } = frame.kind else {
-            unreachable!("only forks finish here")
-        };
-        self.old.truncate(base);
-        let count = self.out.len() - out;
-        if !frame.changed {
-            self.out.truncate(out);
-            return Ok(Outcome::Same);
-        }
-        self.retire(frame.pages.clone());
-        for &page in &frame.groups {
-            self.open.seg.pages[page].stale = true;
-        }
-        let outcome = match (count, value) {
-            (0, None) if frame.existed => Outcome::Gone,
-            (0, None) => Outcome::Same,
-            (0, Some(payload)) => {
-                let len = fork / Opener::<S>::WIDTH.per_byte();
-                let key = Span { at: path.at, len: len as u32 };
-                self.make_terminal(key, frame.depth, frame.digit, payload, None)
-            }
-            (1, None) => self.lift(path, fork, out, &frame)?,
-            _ => {
-                let bytes = fork.div_ceil(Opener::<S>::WIDTH.per_byte());
-                let path = Span { at: path.at, len: bytes as u32 };
-                Outcome::Now(self.make_branch_of_out(path, &frame, fork, out, value))
-            }
-        };
-        self.out.truncate(out);
-        Ok(outcome)
-    }
-
-    /// The only child of a branch takes its place.
-    fn lift(
-        &mut self,
-        path: Span,
-        fork: usize,
-        index: usize,
-        frame: &Frame<S::Commit>,
-    ) -> Result<Outcome<S::Commit>, TreeError> {
-        let lifted = self.try_lift(path, fork, index, frame);
-        match lifted {
-            Ok(child) => Ok(Outcome::Now(child)),
-            Err(Halt::Missing) => {
-                // This pass is thrown away. A stand-in keeps frames above from looking into the child
-                // at a depth that is not its own.
-                let stand_in = self.open.seg.push_bytes(&[]);
-                let nothing = Place::in_segment(self.open.here(), stand_in);
-                Ok(self.make_terminal(stand_in, 0, frame.digit, nothing, None))
-            }
-            Err(Halt::Failed(error)) => Err(error),
-        }
-    }
-
-    fn try_lift(
-        &mut self,
-        path: Span,
-        fork: usize,
-        index: usize,
-        frame: &Frame<S::Commit>,
-    ) -> Result<Child<S::Commit>, Halt> {
-        let first_page = self.open.seg.pages.len();
-        let here = self.open.here();
-        let child = self.out[index];
-        if let Link::Made { segment, node } = child.link
-            && segment == here
-        {
-            let node = &mut self.open.seg.nodes[node as usize];
-            match &mut node.body {
-                Body::Terminal(terminal) => terminal.depth = frame.depth as u32,
-                Body::Branch(branch) => branch.depth = frame.depth as u32,
-            }
-            return Ok(Child { digit: frame.digit, ..child });
-        }
-        let width = Opener::<S>::WIDTH;
-        let bytes = fork.div_ceil(width.per_byte());
-        let mut composed = self.open.seg.bytes[path.at as usize..path.at as usize + bytes].to_vec();
-        width.append(&mut composed, fork, child.digit);
-        self.open.path = composed;
-        let lifted = match self.open.look(&child, fork + 1)? {
-            Looked::Terminal { suffix, payload, owned } => {
-                self.extend_path(fork + 1, &suffix);
-                let key = self.push_path();
-                match self.make_terminal(key, frame.depth, frame.digit, payload, owned) {
-                    Outcome::Now(child) => child,
-                    _ => unreachable!("a terminal is made"),
-                }
-            }
-            Looked::Branch { skip, body } => {
-                self.extend_path(fork + 1, &skip);
-                let end = fork + 1 + skip.digits;
-                let from = self.old.len();
-                let mut children = std::mem::take(&mut self.old);
-                let value = self.open.children(body, end, &mut children);
-                self.old = children;
-                let value = value?;
-                let path = self.push_path();
-                self.make_branch(path, frame.depth, end, from, value, frame.digit)
-            }
-        };
-        self.retire(first_page..self.open.seg.pages.len());
-        Ok(lifted)
-    }
-
-    fn finish_owner(
-        &mut self,
-        frame: Frame<S::Commit>,
-        outcome: Outcome<S::Commit>,
-    ) -> Outcome<S::Commit> {
-        let FrameKind::Owner { key, payload, owned } = frame.kind else {
-            unreachable!("only owners finish here")
-        };
-        let owned = match outcome {
-            Outcome::Same if !frame.changed => return Outcome::Same,
-            Outcome::Same => owned,
-            Outcome::Gone => None,
-            Outcome::Now(child) => Some(Child { digit: 0, ..child }),
-        };
-        self.retire(frame.pages);
-        self.make_terminal(key, frame.depth, frame.digit, payload, owned)
-    }
-
-    fn make_terminal(
-        &mut self,
-        key: Span,
-        depth: usize,
-        digit: u8,
-        payload: Place,
-        owned: Option<Child<S::Commit>>,
-    ) -> Outcome<S::Commit> {
-        let height = owned.map_or(0, |child| self.height(&child) + u32::from(self.fresh(&child)));
-        let terminal = Terminal { key, depth: depth as u32, payload, owned };
-        let link = self.push_node(Body::Terminal(terminal), height);
-        Outcome::Now(Child { link, commit: None, digit, terminal: true })
-    }
-
-    /// Makes a branch of the old children from `from` on, and forgets them.
-    fn make_branch(
-        &mut self,
-        path: Span,
-        depth: usize,
-        fork: usize,
-        from: usize,
-        value: Option<Place>,
-        digit: u8,
-    ) -> Child<S::Commit> {
-        let at = self.open.seg.children.len();
-        let children = self.old.split_off(from);
-        self.open.seg.children.extend_from_slice(&children);
-        self.branch_of(path, depth, fork, Span::new(at, children.len()), value, digit)
-    }
-
-    fn make_branch_of_out(
-        &mut self,
-        path: Span,
-        frame: &Frame<S::Commit>,
-        fork: usize,
-        out: usize,
-        value: Option<Place>,
-    ) -> Child<S::Commit> {
-        let at = self.open.seg.children.len();
-        self.open.seg.children.extend_from_slice(&self.out[out..]);
-        let span = Span::new(at, self.out.len() - out);
-        self.branch_of(path, frame.depth, fork, span, value, frame.digit)
-    }
-
-    fn branch_of(
-        &mut self,
-        path: Span,
-        depth: usize,
-        fork: usize,
-        children: Span,
-        value: Option<Place>,
-        digit: u8,
-    ) -> Child<S::Commit> {
-        let tallest = self.open.seg.children(children).iter().map(|c| self.height(c)).max();
-        let height = tallest.unwrap_or(0) + 1;
-        let (depth, fork) = (depth as u32, fork as u32);
-        let link =
-            self.push_node(Body::Branch(Branch { path, depth, fork, children, value }), height);
-        Child { link, commit: None, digit, terminal: false }
-    }
-
-    fn push_node(&mut self, body: Body<S::Commit>, height: u32) -> Link {
-        let node = u32::try_from(self.open.seg.nodes.len()).expect("a batch makes fewer nodes");
-        self.open.seg.nodes.push(Node { body, height, commit: None });
-        Link::Made { segment: self.open.here(), node }
-    }
-
-    /// Whether the child is made by this batch, and so not committed yet.
-    fn fresh(&self, child: &Child<S::Commit>) -> bool {
-        matches!(child.link, Link::Made { segment, .. } if segment == self.open.here())
-    }
-
-    fn height(&self, child: &Child<S::Commit>) -> u32 {
-        match child.link {
-            Link::Made { segment, node } if segment == self.open.here() => {
-                self.open.seg.nodes[node as usize].height
-            }
-            _ => 0,
-        }
-    }
-
-    /// The pages that were opened for a node hold it no longer.
-    pub(crate) fn retire(&mut self, pages: Range<usize>) {
-        for page in &mut self.open.seg.pages[pages] {
-            page.stale = true;
-        }
-    }
 }
 
 /// Where a node hangs.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
-    depth: usize,
+pub(crate) struct Spot {
+    pub(crate) depth: usize,
     /// Its digit in its parent.
-    digit: u8,
+    pub(crate) digit: u8,
     /// Whether it lies below an owner.
-    owned: bool,
+    pub(crate) owned: bool,
 }
 
 /// What a visit is about.
@@ -819,6 +763,7 @@ struct At {
     existed: bool,
     /// Whether a prefix deletion of the same batch removed it.
     cleared: bool,
+    was: Was,
 }
 
 /// How far a prefix deletion reaches.
@@ -831,8 +776,7 @@ enum Reach {
 /// Where the operations end that have `digit` at the fork. Shares are small as a rule, so the search
 /// gallops from the front.
 fn share_end<S: Scheme>(
-    bytes: &[u8],
-    all: &[Op],
+    Ops { list: all, bytes, .. }: Ops<'_>,
     ops: &Range<usize>,
     (fork, digit): (usize, u8),
 ) -> usize {
@@ -847,13 +791,9 @@ fn share_end<S: Scheme>(
 
 /// The group, not opened yet, that a digit belongs to: one of its children, and its bits. Children of a
 /// group are neighbours, so it shows on one side of the digit or the other.
-fn group_of<S: Scheme>(
-    before: &[Child<S::Commit>],
-    after: &[Child<S::Commit>],
-    digit: u8,
-) -> Option<(u8, u8)> {
+fn group_of<S: Scheme>(before: &[Child], after: &[Child], digit: u8) -> Option<(u8, u8)> {
     before.last().into_iter().chain(after.first()).find_map(|child| match child.link {
-        Link::Group { bits } => {
+        Link::Group { bits, .. } => {
             let rest = S::DIGIT_BITS - bits;
             (child.digit >> rest == digit >> rest).then_some((child.digit, bits))
         }

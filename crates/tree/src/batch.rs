@@ -1,7 +1,7 @@
 //! Operations to apply as one.
 
 use crate::error::TreeError;
-use crate::node::Span;
+use crate::node::{Segment, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
 
 /// What a batch's keys and values may take together.
@@ -27,6 +27,8 @@ pub struct Batch {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
+    /// The first eight bytes of the key, zeros behind a shorter one: nearly always enough to sort by.
+    first: u64,
     pub(crate) key: Span,
     pub(crate) kind: OpKind,
 }
@@ -47,21 +49,21 @@ impl Batch {
 
     /// Sets a key. Where the tree says so, an empty value deletes it.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        let key = self.push(key);
+        let span = self.push(key);
         let value = self.push(value);
-        self.ops.push(Op { key, kind: OpKind::Put(value) });
+        self.ops.push(Op { first: first(key), key: span, kind: OpKind::Put(value) });
     }
 
     /// Removes a key; one that is absent is no error.
     pub fn delete(&mut self, key: &[u8]) {
-        let key = self.push(key);
-        self.ops.push(Op { key, kind: OpKind::Delete });
+        let span = self.push(key);
+        self.ops.push(Op { first: first(key), key: span, kind: OpKind::Delete });
     }
 
     /// Removes all keys that begin with `prefix`, the key `prefix` itself included.
     pub fn delete_prefix(&mut self, prefix: &[u8]) {
-        let key = self.push(prefix);
-        self.ops.push(Op { key, kind: OpKind::Clear });
+        let span = self.push(prefix);
+        self.ops.push(Op { first: first(prefix), key: span, kind: OpKind::Clear });
     }
 
     /// The number of operations.
@@ -90,7 +92,7 @@ impl Batch {
     }
 
     /// Checks the operations against the scheme and sorts them by path.
-    pub(crate) fn sort<S: Scheme>(mut self, scheme: &S) -> Result<(Vec<u8>, Vec<Op>), TreeError> {
+    pub(crate) fn sort<S: Scheme>(&mut self, scheme: &S) -> Result<(), TreeError> {
         if self.bytes.len() > BATCH_BYTES_MAX {
             return Err(TreeError::BatchTooLarge { got: self.bytes.len(), limit: BATCH_BYTES_MAX });
         }
@@ -98,16 +100,34 @@ impl Batch {
         for op in &mut self.ops {
             admit(scheme, bytes, op)?;
         }
-        // Stable, and a prefix sorts before what it begins; clears of a key go first.
-        let order = |op: &Op| (&bytes[op.key.range()], op.kind != OpKind::Clear);
-        if !self.ops.is_sorted_by_key(order) {
-            self.ops.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+        // A prefix sorts before what it begins; clears of a key go first.
+        let rest = |op: &Op| (&bytes[op.key.range()], op.kind != OpKind::Clear);
+        let order = |a: &Op, b: &Op| a.first.cmp(&b.first).then_with(|| rest(a).cmp(&rest(b)));
+        if !self.ops.is_sorted_by(|a, b| order(a, b).is_lt()) {
+            self.ops.sort_unstable_by(order);
+            let same = |pair: &&[Op]| order(&pair[0], &pair[1]).is_eq();
+            if let Some(pair) = self.ops.windows(2).find(same) {
+                return Err(TreeError::Duplicate { key: bytes[pair[0].key.range()].to_vec() });
+            }
         }
-        let same = |pair: &&[Op]| order(&pair[0]) == order(&pair[1]);
-        if let Some(pair) = self.ops.windows(2).find(same) {
-            return Err(TreeError::Duplicate { key: bytes[pair[0].key.range()].to_vec() });
+        Ok(())
+    }
+
+    /// Hands over operations and bytes, for other memory to be used from now on.
+    pub(crate) const fn swap<C>(&mut self, segment: &mut Segment<C>) {
+        std::mem::swap(&mut self.bytes, &mut segment.bytes);
+        std::mem::swap(&mut self.ops, &mut segment.ops);
+    }
+}
+
+fn first(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
         }
-        Ok((self.bytes, self.ops))
     }
 }
 

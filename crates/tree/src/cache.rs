@@ -1,52 +1,132 @@
 //! Pages that stay in memory.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use foldhash::HashMap;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 
+use crate::directory::Directory;
 use crate::page_key::PageKey;
 
-/// The pages of the last commit, up to a budget in bytes.
+/// The pages of the last commit and their directories, up to a budget in bytes.
 ///
 /// A page is only ever evicted whole, and never while it is in use: whoever reads it shares it.
 #[derive(Debug)]
-pub(crate) struct Cache {
-    pages: RwLock<Pages>,
+pub(crate) struct Cache<C> {
+    pages: RwLock<Pages<C>>,
     budget: usize,
 }
 
-#[derive(Debug, Default)]
-struct Pages {
-    rows: HashMap<PageKey, Arc<[u8]>>,
+/// A page, shared by the cache and by all who read it.
+#[derive(Debug)]
+pub(crate) struct Page<C> {
+    pub(crate) key: PageKey,
+    pub(crate) row: Arc<[u8]>,
+    /// Whether a batch opened it since it was kept.
+    opened: AtomicBool,
+    /// Whether its directory is part of what the cache counts.
+    counted: AtomicBool,
+    directory: OnceLock<Directory<C>>,
+}
+
+impl<C: Copy> Page<C> {
+    pub(crate) const fn new(key: PageKey, row: Arc<[u8]>) -> Self {
+        let (opened, counted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { key, row, opened, counted, directory: OnceLock::new() }
+    }
+
+    pub(crate) fn directory(&self) -> Option<&Directory<C>> {
+        self.directory.get()
+    }
+
+    /// Notes that a batch opens it; answers whether one did before.
+    pub(crate) fn open(&self) -> bool {
+        // Known pages are only read, so that threads share their lines.
+        let again = self.directory().is_some() || self.opened.load(Ordering::Relaxed);
+        if !again {
+            self.opened.store(true, Ordering::Relaxed);
+        }
+        again
+    }
+
+    /// Gives it a directory; `false` if another thread was faster.
+    pub(crate) fn learn(&self, directory: Directory<C>) -> bool {
+        self.directory.set(directory).is_ok()
+    }
+
+    /// Bytes of memory, as the cache counts them.
+    fn bytes(&self) -> usize {
+        let counted = self.directory().filter(|_| self.counted.load(Ordering::Relaxed));
+        self.key.as_bytes().len() + self.row.len() + counted.map_or(0, Directory::bytes)
+    }
+}
+
+/// A page, and whether a batch opened it before.
+pub(crate) type Opened<C> = (Arc<Page<C>>, bool);
+
+/// Pages by the hashes of their keys, which lie in the pages: a table of nothing but pointers stays in
+/// a core's cache.
+#[derive(Debug)]
+struct Pages<C> {
+    table: HashTable<Arc<Page<C>>>,
+    hasher: RandomState,
     bytes: usize,
 }
 
-impl Cache {
+impl<C: Copy> Cache<C> {
     pub(crate) fn new(budget: usize) -> Self {
-        Self { pages: RwLock::default(), budget }
+        let (table, hasher) = (HashTable::new(), RandomState::default());
+        Self { pages: RwLock::new(Pages { table, hasher, bytes: 0 }), budget }
     }
 
     pub(crate) fn get(&self, key: &PageKey) -> Option<Arc<[u8]>> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        pages.rows.get(key).cloned()
+        pages.find(key).map(|page| Arc::clone(&page.row))
+    }
+
+    /// A page for a batch.
+    pub(crate) fn open(&self, key: &PageKey) -> Option<Opened<C>> {
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let page = Arc::clone(pages.find(key)?);
+        drop(pages);
+        let again = page.open();
+        Some((page, again))
+    }
+
+    /// Counts the directories that a batch made of pages that are still here.
+    pub(crate) fn count<'a>(&self, learned: impl Iterator<Item = &'a Arc<Page<C>>>)
+    where
+        C: 'a,
+    {
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        for page in learned {
+            let Some(directory) = page.directory() else { continue };
+            if pages.find(&page.key).is_some_and(|kept| Arc::ptr_eq(kept, page))
+                && !page.counted.swap(true, Ordering::Relaxed)
+            {
+                pages.bytes += directory.bytes();
+            }
+        }
+        pages.bound(self.budget);
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.
     pub(crate) fn put(&self, rows: impl IntoIterator<Item = (PageKey, Option<Arc<[u8]>>)>) {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         for (key, row) in rows {
-            let size = |key: &PageKey, row: &Arc<[u8]>| key.as_bytes().len() + row.len();
-            let added = row.as_ref().map_or(0, |row| size(&key, row));
-            let old = match row {
-                Some(row) => pages.rows.insert(key.clone(), row),
-                None => pages.rows.remove(&key),
-            };
-            pages.bytes += added;
-            pages.bytes -= old.map_or(0, |old| size(&key, &old));
+            match row {
+                Some(row) => pages.insert(Page::new(key, row)),
+                None => pages.remove(&key),
+            }
         }
-        if pages.bytes > self.budget {
-            pages.evict(self.budget / 8 * 7);
-        }
+        pages.bound(self.budget);
+    }
+
+    /// Forgets everything for what another cache holds.
+    pub(crate) fn replace(&mut self, other: Self) {
+        self.pages = other.pages;
     }
 
     /// Forgets the pages within some ranges: bounds exclusive.
@@ -58,28 +138,54 @@ impl Cache {
         let within =
             |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
         let mut freed = 0;
-        pages.rows.retain(|key, row| {
-            let gone = within(key.as_bytes());
-            freed += if gone { key.as_bytes().len() + row.len() } else { 0 };
+        pages.table.retain(|page| {
+            let gone = within(page.key.as_bytes());
+            freed += if gone { page.bytes() } else { 0 };
             !gone
         });
         pages.bytes -= freed;
     }
 
-    /// Bytes of keys and pages in memory.
+    /// Bytes of keys, pages and directories in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).bytes
     }
 }
 
-impl Pages {
-    /// Drops pages in the map's own order, which is a random one, until `target` bytes are left.
+impl<C: Copy> Pages<C> {
+    fn find(&self, key: &PageKey) -> Option<&Arc<Page<C>>> {
+        self.table.find(self.hasher.hash_one(key), |page| page.key == *key)
+    }
+
+    fn insert(&mut self, page: Page<C>) {
+        self.remove(&page.key);
+        self.bytes += page.bytes();
+        let hash = |page: &Arc<Page<C>>| self.hasher.hash_one(&page.key);
+        let page = Arc::new(page);
+        self.table.insert_unique(hash(&page), page, hash);
+    }
+
+    fn remove(&mut self, key: &PageKey) {
+        let hash = self.hasher.hash_one(key);
+        if let Ok(entry) = self.table.find_entry(hash, |page| page.key == *key) {
+            self.bytes -= entry.remove().0.bytes();
+        }
+    }
+
+    /// Evicts an eighth of what may be here once there is more.
+    fn bound(&mut self, budget: usize) {
+        if self.bytes > budget {
+            self.evict(budget / 8 * 7);
+        }
+    }
+
+    /// Drops pages in the table's own order, which is a random one, until `target` bytes are left.
     fn evict(&mut self, target: usize) {
         let mut bytes = self.bytes;
-        self.rows.retain(|key, row| {
+        self.table.retain(|page| {
             let keep = bytes <= target;
             if !keep {
-                bytes -= key.as_bytes().len() + row.len();
+                bytes -= page.bytes();
             }
             keep
         });

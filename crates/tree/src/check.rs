@@ -85,6 +85,7 @@ impl<S: Scheme + Clone> Tree<S> {
         for entry in self.entries(snapshot, None, b"") {
             match entry {
                 Ok(entry) => batch.put(&entry.key, &entry.value),
+                Err(error @ TreeError::OtherSnapshot { .. }) => return Err(error),
                 Err(TreeError::Store(error)) if !matches!(error, StoreError::Corrupt { .. }) => {
                     return Err(error.into());
                 }

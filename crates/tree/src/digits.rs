@@ -63,7 +63,7 @@ impl Width {
         if head != 0 {
             return (head.leading_zeros() as usize / self.bits() - within).min(limit);
         }
-        let same = 1 + a[1..].iter().zip(&b[1..]).take_while(|(x, y)| x == y).count();
+        let same = 1 + same_bytes(&a[1..], &b[1..]);
         let rest = a.get(same).map_or(0, |x| (x ^ b[same]).leading_zeros() as usize / self.bits());
         (same * self.per_byte() - within + rest).min(limit)
     }
@@ -86,6 +86,19 @@ impl Width {
         }
         path[bit / 8] |= digit << (8 - self.bits() - bit % 8);
     }
+}
+
+/// How many leading bytes of two slices of one length are equal.
+fn same_bytes(a: &[u8], b: &[u8]) -> usize {
+    let (wide_a, rest_a) = a.as_chunks::<8>();
+    let (wide_b, rest_b) = b.as_chunks::<8>();
+    for (index, (x, y)) in wide_a.iter().zip(wide_b).enumerate() {
+        let differ = u64::from_be_bytes(*x) ^ u64::from_be_bytes(*y);
+        if differ != 0 {
+            return index * 8 + differ.leading_zeros() as usize / 8;
+        }
+    }
+    wide_a.len() * 8 + rest_a.iter().zip(rest_b).take_while(|(x, y)| x == y).count()
 }
 
 /// A piece of a path: `len` digits from digit `start` on.
@@ -176,6 +189,38 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Appends the digits' bits from the first one on, with zeros to a whole byte.
+    pub fn put_packed(&self, out: &mut Vec<u8>) {
+        let bits = self.width.bits();
+        let shift = self.start * bits % 8;
+        let end = out.len() + (self.len * bits).div_ceil(8);
+        for (index, byte) in self.bytes.iter().enumerate() {
+            let next = self.bytes.get(index + 1).copied().unwrap_or(0);
+            out.push((u16::from_be_bytes([*byte, next]) >> (8 - shift)) as u8);
+        }
+        out.truncate(end);
+        let tail = self.len * bits % 8;
+        if let Some(last) = out.last_mut().filter(|_| tail != 0) {
+            *last &= 0xff << (8 - tail);
+        }
+    }
+
+    /// Appends the path that ends with the run: `fork` digits of `path`, one more, if any, and the run.
+    pub(crate) fn put_path(&self, path: &[u8], fork: usize, digit: Option<u8>, out: &mut Vec<u8>) {
+        let (base, bit) = (out.len(), fork * self.width.bits());
+        out.extend_from_slice(&path[..bit.div_ceil(8)]);
+        if !bit.is_multiple_of(8) {
+            out[base + bit / 8] &= 0xff << (8 - bit % 8);
+        }
+        if let Some(digit) = digit {
+            if bit.is_multiple_of(8) {
+                out.push(0);
+            }
+            out[base + bit / 8] |= digit << (8 - self.width.bits() - bit % 8);
+        }
+        self.extend(out, base);
+    }
+
     /// Extends a path that ends where the run starts: `out[base..]` holds the whole bytes of the path
     /// so far, the last one zero beyond it.
     pub(crate) fn extend(&self, out: &mut Vec<u8>, base: usize) {
@@ -243,6 +288,28 @@ mod tests {
                 let run = Run::cut(&written, start, end - start, width);
                 assert!(run.digits().eq((start..end).map(|i| width.digit(&path, i))));
                 assert_eq!(run.common(&path), end - start);
+                let mut packed = Vec::new();
+                Run::of(&path, start, end, width).put_packed(&mut packed);
+                let packed = Run::of(&packed, 0, end - start, width);
+                assert!(packed.digits().eq(run.digits()));
+                assert!(
+                    packed
+                        .aligned()
+                        .last()
+                        .is_none_or(|last| run.len().is_multiple_of(2) || last & 15 == 0)
+                );
+                if start > 0 {
+                    let mut key = vec![0xee];
+                    let before = [&path[..], &[0xff]].concat();
+                    let digit = width.digit(&path, start - 1);
+                    run.put_path(&before, start - 1, Some(digit), &mut key);
+                    let mut expected = vec![0xee];
+                    Run::of(&path, 0, end, width).write(&mut expected);
+                    assert_eq!(key, expected);
+                    key.truncate(1);
+                    run.put_path(&before, start, None, &mut key);
+                    assert_eq!(key, expected);
+                }
                 let mut whole = Vec::new();
                 Run::of(&path, 0, start, width).extend(&mut whole, 0);
                 run.extend(&mut whole, 0);

@@ -1,7 +1,7 @@
 //! Dropping whole subtrees: one range of rows, or page by page below paths too long for one.
 
 use crate::apply::Apply;
-use crate::node::{Child, Dropped, Link, Span};
+use crate::node::{Child, Dropped, Link};
 use crate::open::{Halt, Looked, Opener};
 use crate::scheme::Scheme;
 
@@ -9,43 +9,37 @@ use crate::scheme::Scheme;
 const LONG_PATH_BYTES: usize = 1_000;
 
 /// A child, the depth at which it hangs, and its path.
-type Condemned<C> = (Child<C>, usize, Vec<u8>);
+type Condemned = (Child, usize, Vec<u8>);
 
 impl<S: Scheme> Apply<'_, S> {
     /// Forgets a child and every row below it. `op` shares the child's first `depth` digits.
     pub(crate) fn drop_child(
         &mut self,
-        child: &Child<S::Commit>,
+        child: &Child,
         depth: usize,
         op: usize,
     ) -> Result<(), Halt> {
-        let key = self.ops[op].key;
         let bits = depth * Opener::<S>::WIDTH.bits();
         if bits / 8 < LONG_PATH_BYTES {
-            self.drop_below(key, bits);
+            self.drop_below(op, bits);
             return Ok(());
         }
         self.drop_page_by_page(*child, depth, op)
     }
 
     /// Notes that every row below a place goes.
-    pub(crate) fn drop_below(&mut self, key: Span, bits: usize) {
-        let path = self.open.seg.bytes[key.range()][..bits.div_ceil(8)].to_vec();
+    pub(crate) fn drop_below(&mut self, op: usize, bits: usize) {
+        let path = self.key(op)[..bits.div_ceil(8)].to_vec();
         self.open.seg.dropped.push(Dropped { path, bits });
     }
 
     /// Below a path too long for a range of rows, each page is opened to be retired.
-    fn drop_page_by_page(
-        &mut self,
-        child: Child<S::Commit>,
-        depth: usize,
-        op: usize,
-    ) -> Result<(), Halt> {
+    fn drop_page_by_page(&mut self, child: Child, depth: usize, op: usize) -> Result<(), Halt> {
         let first_page = self.open.seg.pages.len();
         self.set_path(op, depth);
         let mut path = std::mem::take(&mut self.open.path);
         Opener::<S>::WIDTH.truncate(&mut path, depth);
-        let mut todo: Vec<Condemned<S::Commit>> = vec![(child, depth, path)];
+        let mut todo: Vec<Condemned> = vec![(child, depth, path)];
         let mut missing = false;
         while let Some((child, depth, path)) = todo.pop() {
             self.open.path = path;
@@ -62,9 +56,9 @@ impl<S: Scheme> Apply<'_, S> {
 
     fn children_to_drop(
         &mut self,
-        child: &Child<S::Commit>,
+        child: &Child,
         depth: usize,
-        todo: &mut Vec<Condemned<S::Commit>>,
+        todo: &mut Vec<Condemned>,
     ) -> Result<(), Halt> {
         let Looked::Branch { skip, body } = self.open.look(child, depth)? else { return Ok(()) };
         self.extend_path(depth, &skip);
@@ -76,7 +70,7 @@ impl<S: Scheme> Apply<'_, S> {
         let mut index = 0;
         while index < children.len() {
             let child = children[index];
-            if let Link::Group { bits } = child.link {
+            if let Link::Group { bits, .. } = child.link {
                 self.open.path.clone_from(&stem);
                 let mut opened = Vec::new();
                 self.open.group(fork, child.digit, bits, &mut opened)?;

@@ -58,6 +58,29 @@ pub enum TreeError {
         /// The length of its owner's key.
         owner_bytes: usize,
     },
+    /// A key would begin another one, in a tree that has no such keys.
+    #[error("key 0x{} begins key 0x{}: no key of this tree may begin another", brief(.prefix), brief(.key))]
+    PrefixKey {
+        /// The shorter key.
+        prefix: Vec<u8>,
+        /// A key that begins with it.
+        key: Vec<u8>,
+    },
+    /// The values of a batch, or of the tree after it, weigh more than the tree takes: of a sum tree,
+    /// their sums overflow.
+    #[error(
+        "the sum of the leaves overflows 64 bits (integer overflow): {} would come to {weight}, and \
+         the most is {limit}",
+        if *.batch { "the batch alone" } else { "the tree" }
+    )]
+    Overweight {
+        /// Whether it is the batch by itself.
+        batch: bool,
+        /// What they would come to.
+        weight: u128,
+        /// The most that there may be.
+        limit: u64,
+    },
     /// The pending state does not stand on the last commit.
     #[error("the pending state stands on commit {base}, and the tree is at commit {head}")]
     Stale {
@@ -94,6 +117,22 @@ pub enum TreeError {
         /// What was asked for.
         expected: SchemeId,
     },
+    /// Another rebuild or a sweep has removed what a rebuild wrote.
+    #[error(
+        "the rebuild of {tree} was swept away: another one began, or its store was swept; begin again"
+    )]
+    Swept {
+        /// The tree.
+        tree: TreeId,
+    },
+    /// Leaves that have to come sorted, each key once, do not.
+    #[error("key 0x{} comes behind 0x{}: leaves have to come sorted, each key once", hex(.key), hex(.before))]
+    Unsorted {
+        /// The key before it.
+        before: Vec<u8>,
+        /// The key.
+        key: Vec<u8>,
+    },
     /// The tree was written by another version of this program.
     #[error("{tree} has format version {found}; this program knows up to {newest}")]
     Version {
@@ -107,6 +146,14 @@ pub enum TreeError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// At most the first 64 bytes.
+fn brief(bytes: &[u8]) -> String {
+    match bytes.get(..64) {
+        Some(first) if bytes.len() > 64 => format!("{}.. ({} bytes)", hex(first), bytes.len()),
+        _ => hex(bytes),
+    }
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -11,18 +11,20 @@
 //! item     = tag digit node | tag digit group
 //! node     = run commit? payload [item]        a terminal, and what it owns (an item of digit 0)
 //!          | commit run [length body]          a branch; without its body that is a page of its own
-//! group    = bits count (digit flag commit)*   a page of that many children, cut off at `bits` bits
+//! group    = bits count (digit flag commit?)*  a page of that many children, cut off at `bits` bits
 //! run      = length in digits, bytes           aligned as in the path, zero outside
 //! payload  = length, bytes
 //! overflow = run length, payload length, xxh3-64 of run bytes and payload: instead of both
 //! ```
-//! Lengths are LEB128. The digit of the root entry and of an owned item is 0.
+//! In a tree that follows differences ([`Scheme::DELTAS`]) a terminal's commitment stands before its run, every
+//! terminal that owns has one, and members of groups have none. Lengths are LEB128. The digit of the root entry and of an owned item is 0.
 //!
 //! Invariants:
 //! - an entry's bytes depend on what lies at and below its node and on its depth alone, so an untouched
 //!   entry is copied as it stands into whatever page it moves to;
 //! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed, when
-//!   it is owned, or when it is the root: a rule over the entries, not over history;
+//!   it is owned, when it is the root, or in a tree that keeps them all: a rule over the entries, not over
+//!   history;
 //! - a page is at most [`PAGE_BYTES_MAX`] bytes.
 //!
 //! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.
@@ -49,6 +51,9 @@ pub(crate) const PAGE_BYTES_MAX: usize = 4_096;
 /// The checksum in front of each row.
 pub(crate) const SUM_BYTES: usize = 8;
 
+/// How far behind the start of a branch's item, or of a member of a group, its commitment stands.
+pub(crate) const MEMBER_COMMIT_AT: usize = 2;
+
 const TAG_KIND: u8 = 0b0000_0011;
 const TAG_TERMINAL: u8 = 0;
 const TAG_BRANCH: u8 = 1;
@@ -70,6 +75,8 @@ pub(crate) enum PageKind {
 
 /// Why bytes are no page.
 pub(crate) type Malformed = &'static str;
+
+const CUT_OFF: Malformed = "it ends within an item";
 
 /// The checksum of a row.
 pub(crate) fn checksum(key: &[u8], content: &[u8]) -> u64 {
@@ -190,6 +197,27 @@ pub(crate) enum Item<'a, C> {
     },
 }
 
+/// An item that was passed over: enough to know its children by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Skimmed {
+    /// The value of the key that ends at the fork.
+    Value,
+    /// `carries` a commitment that is elsewhere than [`MEMBER_COMMIT_AT`].
+    Terminal {
+        digit: u8,
+        carries: bool,
+    },
+    Branch {
+        digit: u8,
+    },
+    /// The entries of its members start at `from`.
+    Group {
+        bits: u8,
+        from: usize,
+        count: usize,
+    },
+}
+
 /// The children in a group, not yet parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members<'a> {
@@ -202,7 +230,8 @@ pub(crate) struct Members<'a> {
 pub(crate) struct Member<C> {
     pub(crate) digit: u8,
     pub(crate) terminal: bool,
-    pub(crate) commit: C,
+    /// Kept unless the scheme follows differences.
+    pub(crate) commit: Option<C>,
 }
 
 /// Reads and writes images of one scheme.
@@ -249,6 +278,86 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok((Item::Node { digit, node }, bytes.at))
     }
 
+    /// Passes over the item at `at`, whose node's run starts at digit `start`; answers where it ends.
+    /// Refuses what [`Codec::item`] refuses.
+    pub(crate) fn skim(
+        &self,
+        page: &[u8],
+        at: usize,
+        start: usize,
+    ) -> Result<(Skimmed, usize), Malformed> {
+        let [tag, digit, ..] = page[at..] else { return Err(CUT_OFF) };
+        if tag == TAG_BRANCH_PAGE || tag == TAG_BRANCH {
+            let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+            self.skip_commit(&mut bytes)?;
+            bytes.skip_run(start, Self::WIDTH)?;
+            if tag == TAG_BRANCH {
+                let len = bytes.length()?;
+                bytes.take(len)?;
+            }
+            return Ok((Skimmed::Branch { digit }, bytes.at));
+        }
+        let carries = tag & TAG_COMMIT != 0;
+        if tag & !TAG_COMMIT == TAG_TERMINAL && !(carries && S::DELTAS) {
+            let mut bytes = Bytes { page, at: at + 2 };
+            bytes.skip_run(start, Self::WIDTH)?;
+            let len = bytes.length()?;
+            bytes.take(len)?;
+            if carries {
+                self.skip_commit(&mut bytes)?;
+            }
+            return Ok((Skimmed::Terminal { digit, carries }, bytes.at));
+        }
+        if S::DELTAS && tag == TAG_TERMINAL | TAG_COMMIT | TAG_OWNS {
+            return Ok((
+                Skimmed::Terminal { digit, carries: true },
+                self.skim_owner(page, at, start)?,
+            ));
+        }
+        let (item, end) = self.item(page, at, start)?;
+        let skimmed = match item {
+            Item::Value(_) => Skimmed::Value,
+            Item::Node { digit, node: NodeView::Terminal(view) } => {
+                Skimmed::Terminal { digit, carries: view.commit.is_some() }
+            }
+            Item::Node { digit, node: NodeView::Branch(_) } => Skimmed::Branch { digit },
+            Item::Group { bits, members, .. } => {
+                let from = end - members.bytes.len();
+                Skimmed::Group { bits, from, count: members.count }
+            }
+        };
+        Ok((skimmed, end))
+    }
+
+    /// Where an owner ends that stands at `at`, in a tree that follows differences.
+    fn skim_owner(&self, page: &[u8], at: usize, start: usize) -> Result<usize, Malformed> {
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        self.skip_commit(&mut bytes)?;
+        bytes.skip_run(start, Self::WIDTH)?;
+        let len = bytes.length()?;
+        bytes.take(len)?;
+        let Some(owner) = S::OWNER else {
+            return Err("a terminal owns a subtree in a tree without owners");
+        };
+        let owned = bytes.at;
+        let below = owner.bytes * Self::WIDTH.per_byte();
+        match page.get(owned) {
+            // One value, as most owners have.
+            Some(&tag) if tag == TAG_TERMINAL | TAG_COMMIT => {
+                let mut bytes = Bytes { page, at: owned + MEMBER_COMMIT_AT };
+                self.skip_commit(&mut bytes)?;
+                bytes.skip_run(below, Self::WIDTH)?;
+                let len = bytes.length()?;
+                bytes.take(len)?;
+                Ok(bytes.at)
+            }
+            Some(&tag) if tag == TAG_BRANCH_PAGE || tag == TAG_BRANCH => {
+                self.skim(page, owned, below).map(|(_, end)| end)
+            }
+            _ => Err("an owned item is no plain node"),
+        }
+    }
+
     /// Parses an item that has to be a node.
     pub(crate) fn node<'a>(
         &self,
@@ -281,6 +390,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         tag: u8,
         start: usize,
     ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
+        let carries = tag & TAG_COMMIT != 0;
+        let mut commit = if carries && S::DELTAS { Some(self.commit(bytes)?) } else { None };
         let body = if tag & TAG_OVERFLOW != 0 {
             TerminalBody::Overflow(bytes.overflowed()?)
         } else {
@@ -288,7 +399,9 @@ impl<'s, S: Scheme> Codec<'s, S> {
             let len = bytes.length()?;
             TerminalBody::Inline { suffix, payload: bytes.take(len)? }
         };
-        let commit = if tag & TAG_COMMIT != 0 { Some(self.commit(bytes)?) } else { None };
+        if carries && !S::DELTAS {
+            commit = Some(self.commit(bytes)?);
+        }
         let owned = if tag & TAG_OWNS != 0 { Some(bytes.at) } else { None };
         if let (Some(at), Some(owner)) = (owned, S::OWNER) {
             // The owned item is skipped over: its owner's end is its own.
@@ -342,27 +455,43 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let count = usize::from(bytes.byte()?) + 1;
         let from = bytes.at;
         for _ in 0..count {
-            bytes.take(2)?;
-            self.commit(bytes)?;
+            bytes.take(MEMBER_COMMIT_AT)?;
+            self.skip_member_commit(bytes)?;
         }
         Ok((bits, Members { bytes: &bytes.page[from..bytes.at], count }))
     }
 
-    /// The children of a group.
-    pub(crate) fn members<'a>(
-        self,
-        members: Members<'a>,
-    ) -> impl Iterator<Item = Result<Member<S::Commit>, Malformed>> + use<'a, 's, S> {
-        let mut bytes = Bytes { page: members.bytes, at: 0 };
-        (0..members.count).map(move |_| {
-            let digit = bytes.byte()?;
-            let terminal = match bytes.byte()? {
-                0 => false,
-                1 => true,
-                _ => return Err("a child is neither terminal nor branch"),
-            };
-            Ok(Member { digit, terminal, commit: self.commit(&mut bytes)? })
-        })
+    /// Passes over the member of a group at `at`: its digit, whether it is a terminal, where it ends.
+    pub(crate) fn member(&self, page: &[u8], at: usize) -> Result<(u8, bool, usize), Malformed> {
+        let mut bytes = Bytes { page, at };
+        let (digit, terminal) = (bytes.byte()?, bytes.flag()?);
+        self.skip_member_commit(&mut bytes)?;
+        Ok((digit, terminal, bytes.at))
+    }
+
+    /// The commitment of an item that was parsed before, in a tree that follows differences: its own,
+    /// or that of its value.
+    pub(crate) fn kept_commit(&self, page: &[u8], at: usize) -> S::Commit {
+        let tag = page[at];
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        if tag & TAG_KIND != TAG_TERMINAL || tag & TAG_COMMIT != 0 {
+            return self.commit(&mut bytes).expect("it was skimmed");
+        }
+        match self.terminal(&mut bytes, tag, 0).expect("it was skimmed").body {
+            TerminalBody::Inline { payload, .. } => self.scheme.value_commit(payload),
+            TerminalBody::Overflow(_) => self.scheme.value_commit(&[]),
+        }
+    }
+
+    fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+        if S::DELTAS { Ok(()) } else { self.skip_commit(bytes) }
+    }
+
+    fn skip_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+        let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
+        let len = self.scheme.commit_bytes(rest).ok_or("a commitment is malformed")?;
+        bytes.at += len;
+        Ok(())
     }
 
     fn commit(&self, bytes: &mut Bytes<'_>) -> Result<S::Commit, Malformed> {
@@ -382,6 +511,11 @@ impl<'s, S: Scheme> Codec<'s, S> {
             Some(digit) => out.extend_from_slice(&[tag, digit]),
             None => out.push(tag | TAG_VALUE),
         }
+        // At the same distance as a branch's, where others need it.
+        let (first, last) = if S::DELTAS { (&node.commit, &None) } else { (&None, &node.commit) };
+        if let Some(commit) = first {
+            self.scheme.encode_commit(commit, out);
+        }
         if let Some(over) = node.overflow {
             put_overflow(out, over);
         } else {
@@ -389,7 +523,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
             put_length(out, node.payload.len());
             out.extend_from_slice(node.payload);
         }
-        if let Some(commit) = &node.commit {
+        if let Some(commit) = last {
             self.scheme.encode_commit(commit, out);
         }
         if let Some(owned) = node.owned {
@@ -425,7 +559,9 @@ impl<'s, S: Scheme> Codec<'s, S> {
         out.extend_from_slice(&[TAG_GROUP, digit, bits, count]);
         for member in members {
             out.extend_from_slice(&[member.digit, u8::from(member.terminal)]);
-            self.scheme.encode_commit(&member.commit, out);
+            if let Some(commit) = &member.commit {
+                self.scheme.encode_commit(commit, out);
+            }
         }
     }
 }
@@ -455,6 +591,16 @@ pub(crate) fn set_digit(item: &mut [u8], digit: u8) {
     item[1] = digit;
 }
 
+/// Whether an item is a terminal that has nothing but its key and its value.
+pub(crate) fn is_bare_terminal(item: &[u8]) -> bool {
+    item[0] == TAG_TERMINAL
+}
+
+/// Whether an item that is a node is a terminal.
+pub(crate) fn is_terminal(item: &[u8]) -> bool {
+    item[0] & TAG_KIND == TAG_TERMINAL
+}
+
 fn put_run(out: &mut Vec<u8>, run: Run<'_>) {
     put_length(out, run.len());
     run.write(out);
@@ -482,19 +628,35 @@ struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     fn byte(&mut self) -> Result<u8, Malformed> {
-        let byte = *self.page.get(self.at).ok_or("it ends within an item")?;
+        let byte = *self.page.get(self.at).ok_or(CUT_OFF)?;
         self.at += 1;
         Ok(byte)
     }
 
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err("a child is neither terminal nor branch"),
+        }
+    }
+
     fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(len).ok_or("a length is out of bounds")?;
-        let bytes = self.page.get(self.at..end).ok_or("it ends within an item")?;
+        let bytes = self.page.get(self.at..end).ok_or(CUT_OFF)?;
         self.at = end;
         Ok(bytes)
     }
 
     fn length(&mut self) -> Result<usize, Malformed> {
+        if let Some(&byte @ 0..0x80) = self.page.get(self.at) {
+            self.at += 1;
+            return Ok(usize::from(byte));
+        }
+        self.long_length()
+    }
+
+    fn long_length(&mut self) -> Result<usize, Malformed> {
         let mut len = 0u32;
         for shift in [0, 7, 14, 21, 28] {
             let byte = self.byte()?;
@@ -516,6 +678,11 @@ impl<'a> Bytes<'a> {
         let len = self.length()?;
         let bytes = self.take(width.span(start, len))?;
         Ok(Run::cut(bytes, start, len, width))
+    }
+
+    fn skip_run(&mut self, start: usize, width: Width) -> Result<(), Malformed> {
+        let len = self.length()?;
+        self.take(width.span(start, len)).map(drop)
     }
 
     fn overflowed(&mut self) -> Result<Overflowed, Malformed> {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::digits::Run;
+use crate::directory::stored_terminal;
 use crate::error::TreeError;
-use crate::image::{Codec, NodeView, SUM_BYTES, TerminalBody};
-use crate::node::{Body, Branch, Chain, Child, Link, Segment};
+use crate::image::{Codec, SUM_BYTES};
+use crate::node::{Body, Chain, Child, Link, Segment};
 use crate::open::corrupt;
-use crate::scheme::{BranchJob, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob};
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
 /// bytes stay in the cache.
@@ -25,110 +25,99 @@ const PARALLEL_NODES_MIN: usize = 4 * CHUNK;
 /// Buffers kept from one batch to the next.
 #[derive(Debug)]
 pub(crate) struct Levels<S: Scheme> {
-    todo: Vec<u32>,
-    /// Nodes to commit to, sorted by height.
-    nodes: Vec<(u32, u32)>,
-    /// Untouched sibling terminals: index of the child entry, and the digit where its suffix starts.
-    siblings: Vec<(u32, u32)>,
+    ranks: Ranks,
     out: Vec<S::Commit>,
     scratch: S::Scratch,
 }
 
 impl<S: Scheme> Default for Levels<S> {
     fn default() -> Self {
-        Self {
-            todo: Vec::new(),
-            nodes: Vec::new(),
-            siblings: Vec::new(),
-            out: Vec::new(),
-            scratch: S::Scratch::default(),
-        }
+        Self { ranks: Ranks::default(), out: Vec::new(), scratch: S::Scratch::default() }
     }
 }
 
+/// Nodes sorted by rank, by counting.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks {
+    order: Vec<u32>,
+    /// Where each rank ends in `order`.
+    ends: Vec<u32>,
+}
+
+impl Ranks {
+    /// Sorts nodes 0, 1, 2 .. of these ranks.
+    pub(crate) fn sort(&mut self, ranks: impl ExactSizeIterator<Item = usize> + Clone) {
+        self.ends.clear();
+        for rank in ranks.clone() {
+            if self.ends.len() <= rank {
+                self.ends.resize(rank + 1, 0);
+            }
+            self.ends[rank] += 1;
+        }
+        let mut next = 0;
+        for end in &mut self.ends {
+            next += std::mem::replace(end, next);
+        }
+        self.order.clear();
+        self.order.resize(ranks.len(), 0);
+        for (node, rank) in (0..).zip(ranks) {
+            let at = &mut self.ends[rank];
+            self.order[*at as usize] = node;
+            *at += 1;
+        }
+    }
+
+    /// The ranks are all below this.
+    pub(crate) const fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The nodes of a rank.
+    pub(crate) fn of(&self, rank: usize) -> &[u32] {
+        let from = rank.checked_sub(1).map_or(0, |below| self.ends[below]);
+        &self.order[from as usize..self.ends[rank] as usize]
+    }
+}
+
+/// Nodes of one rank commit in one call: terminals of a height, then its branches.
+const fn rank(height: u32, body: &Body) -> usize {
+    height as usize * 2 + matches!(body, Body::Branch(_)) as usize
+}
+
 impl<S: Scheme> Levels<S> {
-    /// Commits to all nodes of `seg` that are reachable from `root`, and to `root` itself.
+    /// Commits to all nodes of `seg`, which is segment `here` of its chain.
     pub(crate) fn run(
         &mut self,
         codec: Codec<'_, S>,
         older: &[Arc<Segment<S::Commit>>],
+        here: u32,
         seg: &mut Segment<S::Commit>,
-        root: &mut Child<S::Commit>,
     ) -> Result<(), TreeError> {
-        let here = older.len() as u32;
-        self.collect(here, seg, root);
-        self.commit_siblings(codec, older, seg)?;
-        let mut from = 0;
-        while from < self.nodes.len() {
-            let height = self.nodes[from].0;
-            let to = from + self.nodes[from..].partition_point(|node| node.0 == height);
-            self.commit_level(codec, older, seg, from, to)?;
-            from = to;
-        }
-        if let Link::Made { segment, node } = root.link
-            && segment == here
-        {
-            root.commit = seg.nodes[node as usize].commit;
-        }
-        Ok(())
-    }
-
-    fn collect(&mut self, here: u32, seg: &Segment<S::Commit>, root: &Child<S::Commit>) {
-        self.nodes.clear();
-        self.siblings.clear();
-        self.todo.clear();
-        let made = |child: &Child<S::Commit>| match child.link {
-            Link::Made { segment, node } if segment == here => Some(node),
-            _ => None,
-        };
-        self.todo.extend(made(root));
-        while let Some(index) = self.todo.pop() {
-            let node = &seg.nodes[index as usize];
-            // Terminals before branches within a level: a key that sorts them apart.
-            let rank = match &node.body {
-                Body::Terminal(terminal) => {
-                    self.todo.extend(terminal.owned.as_ref().and_then(made));
-                    node.height * 2
-                }
-                Body::Branch(branch) => {
-                    for (i, child) in branch.children.range().zip(seg.children(branch.children)) {
-                        if let Some(node) = made(child) {
-                            self.todo.push(node);
-                        } else if child.commit.is_none() {
-                            self.siblings.push((i as u32, branch.fork + 1));
-                        }
-                    }
-                    node.height * 2 + 1
-                }
-            };
-            self.nodes.push((rank, index));
-        }
-        self.nodes.sort_unstable();
+        self.commit_siblings(codec, older, here, seg)?;
+        self.ranks.sort(seg.nodes.iter().map(|node| rank(node.height, &node.body)));
+        (0..self.ranks.count())
+            .try_for_each(|rank| self.commit_level(codec, older, here, seg, rank))
     }
 
     fn commit_siblings(
         &mut self,
         codec: Codec<'_, S>,
         older: &[Arc<Segment<S::Commit>>],
+        here: u32,
         seg: &mut Segment<S::Commit>,
     ) -> Result<(), TreeError> {
-        if self.siblings.is_empty() {
+        if seg.siblings.is_empty() {
             return Ok(());
         }
-        let chain = Chain { older, last: Some(seg) };
+        let chain = Chain { older, last: Some((here, seg)) };
         in_chunks::<S, _>(
-            &self.siblings,
+            &seg.siblings,
             &mut self.scratch,
             &mut self.out,
             |part, scratch, out| {
                 let mut failed = None;
-                let jobs = part.iter().map_while(|&(child, start)| {
-                    match sibling_job(
-                        codec,
-                        chain,
-                        &chain_child(chain, older, child),
-                        start as usize,
-                    ) {
+                let jobs = part.iter().map_while(|&(child, parent)| {
+                    match sibling_job(codec, chain, here, child, parent) {
                         Ok(job) => Some(job),
                         Err(error) => {
                             failed = Some(error);
@@ -140,8 +129,10 @@ impl<S: Scheme> Levels<S> {
                 failed.map_or(Ok(()), Err)
             },
         )?;
-        for (&(child, _), commit) in self.siblings.iter().zip(&self.out) {
-            seg.children[child as usize].commit = Some(*commit);
+        let Segment { siblings, children, commits, .. } = seg;
+        for (&(child, _), commit) in siblings.iter().zip(&self.out) {
+            children[child as usize].commit = commits.len() as u32;
+            commits.push(*commit);
         }
         Ok(())
     }
@@ -150,57 +141,31 @@ impl<S: Scheme> Levels<S> {
         &mut self,
         codec: Codec<'_, S>,
         older: &[Arc<Segment<S::Commit>>],
+        here: u32,
         seg: &mut Segment<S::Commit>,
-        from: usize,
-        to: usize,
+        rank: usize,
     ) -> Result<(), TreeError> {
-        let here = older.len() as u32;
-        self.adopt(here, seg, from, to);
-        let chain = Chain { older, last: Some(seg) };
-        let nodes = &self.nodes[from..to];
-        let is_terminal = nodes[0].0.is_multiple_of(2);
+        let chain = Chain { older, last: Some((here, seg)) };
+        let nodes = self.ranks.of(rank);
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let is_terminal = matches!(seg.nodes[nodes[0] as usize].body, Body::Terminal(_));
         in_chunks::<S, _>(nodes, &mut self.scratch, &mut self.out, |part, scratch, out| {
             if is_terminal {
-                let jobs = part.iter().map(|&(_, node)| terminal_job::<S>(chain, here, node));
+                let jobs = part.iter().map(|&node| terminal_job(codec, chain, here, node));
                 codec.scheme.commit_terminals(jobs, scratch, out);
             } else {
-                let jobs = part.iter().map(|&(_, node)| branch_job::<S>(chain, here, node));
+                let jobs = part.iter().map(|&node| branch_job(codec, chain, here, node));
                 codec.scheme.commit_branches(jobs, scratch, out);
             }
             Ok(())
         })?;
         assert_eq!(self.out.len(), nodes.len(), "a scheme commits to every job");
-        for (&(_, node), commit) in nodes.iter().zip(&self.out) {
+        for (&node, commit) in nodes.iter().zip(&self.out) {
             seg.nodes[node as usize].commit = Some(*commit);
         }
         Ok(())
-    }
-
-    /// Copies the commitments of the level's new children to where the jobs read them.
-    fn adopt(&self, here: u32, seg: &mut Segment<S::Commit>, from: usize, to: usize) {
-        let Segment { nodes, children, .. } = seg;
-        for &(_, index) in &self.nodes[from..to] {
-            let commit_of = |child: &Child<S::Commit>| match child.link {
-                Link::Made { segment, node } if segment == here => nodes[node as usize].commit,
-                _ => child.commit,
-            };
-            match nodes[index as usize].body {
-                Body::Branch(Branch { children: span, .. }) => {
-                    for child in &mut children[span.range()] {
-                        child.commit = commit_of(child);
-                    }
-                }
-                Body::Terminal(terminal) => {
-                    if let Some(mut child) = terminal.owned {
-                        child.commit = commit_of(&child);
-                        let Body::Terminal(terminal) = &mut nodes[index as usize].body else {
-                            unreachable!("it is a terminal")
-                        };
-                        terminal.owned = Some(child);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -227,38 +192,47 @@ fn in_chunks<S: Scheme, T: Sync>(
     Ok(())
 }
 
-fn chain_child<C: Copy>(chain: Chain<'_, C>, older: &[Arc<Segment<C>>], child: u32) -> Child<C> {
-    chain.segment(older.len() as u32).children[child as usize]
-}
-
 fn terminal_job<'a, S: Scheme>(
+    codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     here: u32,
     node: u32,
 ) -> TerminalJob<'a, S::Commit> {
-    let segment = chain.segment(here);
-    let Body::Terminal(terminal) = &segment.nodes[node as usize].body else {
+    let Body::Terminal(terminal) = &chain.node(here, node).body else {
         unreachable!("a level of terminals")
     };
     TerminalJob {
-        suffix: terminal.suffix(&segment.bytes, Codec::<S>::WIDTH),
+        key: JobKey::Whole(chain.bytes(terminal.key)),
+        suffix: chain.suffix(terminal, Codec::<S>::WIDTH),
         payload: chain.bytes(terminal.payload),
-        owned: terminal.owned.map(|child| child.commit()),
+        owned: terminal.owned.map(|child| chain.commit(codec, here, &child)),
+        was: chain.segment(here).was(terminal.was),
     }
 }
 
 fn branch_job<'a, S: Scheme>(
+    codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     here: u32,
     node: u32,
-) -> BranchJob<'a, S::Commit> {
-    let segment = chain.segment(here);
-    let Body::Branch(branch) = &segment.nodes[node as usize].body else {
+) -> BranchJob<'a, S> {
+    let Body::Branch(branch) = &chain.node(here, node).body else {
         unreachable!("a level of branches")
     };
+    let home = chain.segment(here);
+    let children = home.children(branch.children);
+    let changes = (branch.was.node != Child::NOWHERE).then(|| Changes {
+        was: home.commits[branch.was.node as usize],
+        scheme: codec.scheme,
+        chain,
+        home: here,
+        children,
+        list: &home.changes[branch.changes.range()],
+    });
     BranchJob {
-        skip: branch.skip(&segment.bytes, Codec::<S>::WIDTH),
-        children: segment.children(branch.children),
+        changes,
+        skip: chain.skip(branch, Codec::<S>::WIDTH),
+        children: Children::of(codec.scheme, chain, here, children),
         value: branch.value.map(|value| chain.bytes(value)),
     }
 }
@@ -268,34 +242,22 @@ fn branch_job<'a, S: Scheme>(
 fn sibling_job<'a, S: Scheme>(
     codec: Codec<'_, S>,
     chain: Chain<'a, S::Commit>,
-    child: &Child<S::Commit>,
-    start: usize,
+    here: u32,
+    child: u32,
+    parent: u32,
 ) -> Result<TerminalJob<'a, S::Commit>, TreeError> {
+    let Body::Branch(parent) = &chain.node(here, parent).body else {
+        unreachable!("only branches have siblings")
+    };
+    let child = &chain.segment(here).children[child as usize];
+    let (fork, digit) = (parent.fork as usize, Some(child.digit));
+    let start = fork + 1;
     let Link::Stored { segment, page, at } = child.link else {
         unreachable!("only stored terminals lack a commitment")
     };
     let page = &chain.segment(segment).pages[page as usize];
-    debug_assert!(at as usize > SUM_BYTES);
-    let failed = |what| corrupt(&page.key, what);
-    let (node, _) = codec.node(&page.row, at as usize, start).map_err(failed)?;
-    let NodeView::Terminal(view) = node else {
-        return Err(failed("a branch has no commitment"));
-    };
-    let TerminalBody::Inline { suffix, payload } = view.body else {
-        return Err(failed("an overflowed terminal has no commitment"));
-    };
-    let owned = match (view.owned, S::OWNER) {
-        (Some(at), Some(owner)) => {
-            let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
-            let (node, _) = codec.node(&page.row, at, start).map_err(failed)?;
-            let commit = match node {
-                NodeView::Terminal(view) => view.commit,
-                NodeView::Branch(view) => Some(view.commit),
-            };
-            Some(commit.ok_or_else(|| failed("an owned terminal has no commitment"))?)
-        }
-        _ => None,
-    };
-    let suffix: Run<'a> = suffix;
-    Ok(TerminalJob { suffix, payload, owned })
+    debug_assert!(usize::from(at) > SUM_BYTES);
+    let key = JobKey::Below { path: chain.bytes(parent.path), fork, digit };
+    stored_terminal(codec, &page.row, usize::from(at), start, key)
+        .map_err(|what| corrupt(&page.key, what))
 }

@@ -3,7 +3,7 @@
 //! A [`Tree`] keeps keys and values in the pages of a store and one root that proves any of them. A
 //! [`Batch`] of operations yields a [`Pending`] state with its root, which can be committed, built upon
 //! or dropped. What a tree commits to is its [`Scheme`]'s business; the first one is Ethereum's
-//! Merkle Patricia trie ([`mpt`]).
+//! Merkle Patricia trie ([`mpt`]); the Merkle-sum tree ([`sum`]) has its rules and proofs here so far.
 //!
 //! ```
 //! use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
@@ -25,11 +25,16 @@
 
 mod apply;
 mod batch;
+pub mod binary;
+pub mod bulk;
 mod cache;
 mod check;
+mod cut;
 mod digits;
+mod directory;
 mod drop;
 mod error;
+mod grow;
 mod image;
 mod levels;
 mod memory;
@@ -37,11 +42,23 @@ pub mod mpt;
 mod node;
 mod open;
 mod page_key;
+pub mod pbt;
+mod pool;
+mod prefix;
+mod prepare;
+mod prove;
+pub mod ranges;
 mod read;
+mod rebuild;
 mod root_record;
 mod scheme;
+mod split;
 mod store;
+pub mod sum;
 mod tree;
+pub mod ubt;
+pub mod verkle;
+mod weigh;
 mod write;
 
 pub use batch::Batch;
@@ -49,11 +66,13 @@ pub use check::Finding;
 pub use digits::Run;
 pub use error::TreeError;
 pub use memory::{MemorySnapshot, MemoryStore};
-pub use node::Child;
 pub use read::{Entry, Value};
+pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use scheme::{
-    BranchJob, KEY_BYTES_MAX, Owner, Refused, Scheme, SchemeId, TerminalJob, VALUE_BYTES_MAX,
+    BranchJob, Changes, Children, KEY_BYTES_MAX, Owner, Refused, Scheme, SchemeId, TerminalJob,
+    VALUE_BYTES_MAX, WasTerminal,
 };
+pub use spinney_hash::HashFunction;
 pub use store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};

@@ -1,20 +1,27 @@
 //! Nodes in memory.
 //!
 //! What a tree holds stays in the bytes of its pages; only nodes that a batch makes anew are decoded.
-//! They live in *segments*: a batch fills one, and never changes those of its ancestors.
+//! They live in *segments*: a batch fills its own, and never changes those of its ancestors. The first
+//! segment of a batch holds the bytes of its operations, the last its topmost nodes; those between were
+//! filled by other threads, each from a range of keys.
 //!
 //! Invariants:
 //! - a [`Link`] names a segment by its place in the chain of segments from the committed head down to
 //!   the pending state that holds the link; a child state's chain begins with its parent's;
 //! - within a chain a node's children come before it: in an earlier segment, or earlier in its own;
 //! - a branch in a segment has at least two children, counting its value, in order of digits;
-//! - `path` and `key` of a node are whole: the bits of the path from the top of the tree.
+//! - `path` and `key` of a node are whole: the bits of the path from the top of the tree;
+//! - the commitment of a child that pages do not keep is in `commits` of the segment whose node has the
+//!   child, once its level is committed to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::batch::Op;
+use crate::cache::Page;
 use crate::digits::{Run, Width};
-use crate::image::Overflowed;
-use crate::page_key::PageKey;
+use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
+use crate::scheme::{Scheme, WasTerminal};
 
 /// A stretch of a segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +38,7 @@ impl Span {
         Self { at: fit(at), len: fit(len) }
     }
 
-    pub(crate) fn range(self) -> std::ops::Range<usize> {
+    pub(crate) const fn range(self) -> std::ops::Range<usize> {
         self.at as usize..(self.at + self.len) as usize
     }
 }
@@ -42,38 +49,73 @@ pub(crate) enum Link {
     /// A node made by a batch.
     Made { segment: u32, node: u32 },
     /// An item in an opened page.
-    Stored { segment: u32, page: u32, at: u32 },
-    /// An item in a group's page that was not opened: `bits` first bits of its digit name it.
-    Group { bits: u8 },
+    Stored { segment: u32, page: u32, at: u16 },
+    /// An item in a group's page that was not opened: `bits` first bits of its digit name it, and `at`
+    /// is its entry in the group's item.
+    Group { segment: u32, page: u32, at: u16, bits: u8 },
 }
 
-/// A child of a branch.
+/// A child of a branch or of an owner.
 #[derive(Clone, Copy, Debug)]
-pub struct Child<C> {
+pub(crate) struct Child {
     pub(crate) link: Link,
-    pub(crate) commit: Option<C>,
+    /// Where its commitment is: among the segment's, with [`Child::LISTED`] in the directory of the page
+    /// that the link names, or [`Child::NOWHERE`].
+    pub(crate) commit: u32,
     pub(crate) digit: u8,
     pub(crate) terminal: bool,
 }
 
-impl<C: Copy> Child<C> {
-    /// The child's digit.
-    pub const fn digit(&self) -> u8 {
-        self.digit
+impl Child {
+    /// The commitment is where the link points to, or not known yet.
+    pub(crate) const NOWHERE: u32 = u32::MAX;
+    /// The rest of the number is the place in the list of a directory.
+    pub(crate) const LISTED: u32 = 1 << 31;
+
+    /// Whether its commitment is in the directory of a page.
+    const fn is_listed(&self) -> bool {
+        self.commit & Self::LISTED != 0 && self.commit != Self::NOWHERE
     }
 
-    /// Whether the child is a terminal, else a branch.
-    pub const fn is_terminal(&self) -> bool {
-        self.terminal
+    /// Whether its commitment is among those of the segment of its parent.
+    pub(crate) const fn is_beside(&self) -> bool {
+        self.commit & Self::LISTED == 0
     }
 
-    /// The child's commitment.
-    ///
-    /// # Panics
-    /// If the child is not committed yet; in a [`BranchJob`](crate::BranchJob) it always is.
-    pub fn commit(&self) -> C {
-        self.commit.expect("children commit before their parent")
+    /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
+    pub(crate) const fn uncommitted(&self) -> bool {
+        self.terminal && self.commit == Self::NOWHERE && matches!(self.link, Link::Stored { .. })
     }
+}
+
+/// What a node committed to before it was made anew, by places among its segment's commitments: known
+/// where the scheme asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Was {
+    /// The node, at the same key or fork.
+    pub(crate) node: u32,
+    /// What the terminal owned.
+    pub(crate) owned: u32,
+    /// The digit at which the node hung.
+    pub(crate) depth: u32,
+}
+
+impl Was {
+    pub(crate) const NOTHING: Self = Self { node: Child::NOWHERE, owned: Child::NOWHERE, depth: 0 };
+}
+
+/// A child that changed: its digit, and where among its segment's commitments the old one is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) digit: u8,
+    pub(crate) was: u32,
+}
+
+/// The topmost node of a state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Top<C> {
+    pub(crate) child: Child,
+    pub(crate) commit: C,
 }
 
 /// Where bytes lie: in an opened page of a segment, or in the segment's own bytes.
@@ -95,37 +137,47 @@ impl Place {
     pub(crate) const fn in_page(segment: u32, page: u32, span: Span) -> Self {
         Self { segment, page, span }
     }
+
+    /// The first `bytes` bytes of it.
+    pub(crate) fn first(self, bytes: usize) -> Self {
+        debug_assert!(bytes <= self.span.len as usize);
+        Self { span: Span { at: self.span.at, len: bytes as u32 }, ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminal<C> {
-    pub(crate) key: Span,
+pub(crate) struct Terminal {
+    pub(crate) key: Place,
     /// The digit at which the node's suffix starts.
     pub(crate) depth: u32,
     pub(crate) payload: Place,
-    pub(crate) owned: Option<Child<C>>,
+    pub(crate) owned: Option<Child>,
+    pub(crate) was: Was,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
-    pub(crate) path: Span,
+    pub(crate) path: Place,
     /// The digit at which the node's skip starts.
     pub(crate) depth: u32,
     /// The digit at which it forks: the first one beyond its skip.
     pub(crate) fork: u32,
     pub(crate) children: Span,
     pub(crate) value: Option<Place>,
+    pub(crate) was: Was,
+    /// What changed since; of no account where nothing was.
+    pub(crate) changes: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Body<C> {
-    Terminal(Terminal<C>),
+pub(crate) enum Body {
+    Terminal(Terminal),
     Branch(Branch),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<C> {
-    pub(crate) body: Body<C>,
+    pub(crate) body: Body,
     /// Nodes of one height commit together; below them all are lower. A terminal that owns nothing
     /// made by the same batch has height 0.
     pub(crate) height: u32,
@@ -134,11 +186,20 @@ pub(crate) struct Node<C> {
 
 /// A page that a batch opened.
 #[derive(Clone, Debug)]
-pub(crate) struct OpenPage {
-    pub(crate) key: PageKey,
-    pub(crate) row: Arc<[u8]>,
+pub(crate) struct OpenPage<C> {
+    pub(crate) page: Arc<Page<C>>,
+    /// Whether the batch gave it a directory, which the cache does not count yet.
+    pub(crate) learned: bool,
     /// Whether a node in it was made anew, so that the page has to be written anew or removed.
     pub(crate) stale: bool,
+}
+
+impl<C> std::ops::Deref for OpenPage<C> {
+    type Target = Page<C>;
+
+    fn deref(&self) -> &Page<C> {
+        &self.page
+    }
 }
 
 /// A place below which all stored rows go.
@@ -148,34 +209,90 @@ pub(crate) struct Dropped {
     pub(crate) bits: usize,
 }
 
-/// What one batch made.
-#[derive(Clone, Debug)]
+/// What one batch made, or a part of it.
+#[derive(Debug)]
 pub(crate) struct Segment<C> {
     pub(crate) bytes: Vec<u8>,
+    /// The operations of the batch, sorted; in its first segment.
+    pub(crate) ops: Vec<Op>,
     pub(crate) nodes: Vec<Node<C>>,
-    pub(crate) children: Vec<Child<C>>,
-    pub(crate) pages: Vec<OpenPage>,
+    pub(crate) children: Vec<Child>,
+    /// Commitments of children: see [`Child::commit`].
+    pub(crate) commits: Vec<C>,
+    /// Children that are to be committed to, though nothing changed in them: where they are in
+    /// `children`, and the node whose children they are.
+    pub(crate) siblings: Vec<(u32, u32)>,
+    /// See [`Branch::changes`].
+    pub(crate) changes: Vec<Change>,
+    pub(crate) pages: Vec<OpenPage<C>>,
     pub(crate) dropped: Vec<Dropped>,
+    /// The batch's, in its last segment; of no batch in others.
+    pub(crate) layer: Arc<Layer>,
+}
+
+/// Names a batch: its last segment, and that of every copy made anew on a later commit.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    /// 0 is no batch's.
+    pub(crate) id: u64,
+    /// Whether the batch is committed.
+    settled: AtomicBool,
+}
+
+impl Layer {
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn settle(&self) {
+        self.settled.store(true, Ordering::Release);
+    }
 }
 
 impl<C: Copy> Segment<C> {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: Vec::new(),
+            ops: Vec::new(),
             nodes: Vec::new(),
             children: Vec::new(),
+            commits: Vec::new(),
+            siblings: Vec::new(),
+            changes: Vec::new(),
             pages: Vec::new(),
             dropped: Vec::new(),
+            layer: Arc::default(),
         }
     }
 
-    /// Forgets all nodes, pages and bytes beyond the first `bytes`.
-    pub(crate) fn reset(&mut self, bytes: usize) {
-        self.bytes.truncate(bytes);
+    /// Forgets everything and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops.clear();
         self.nodes.clear();
         self.children.clear();
+        self.commits.clear();
+        self.siblings.clear();
+        self.changes.clear();
         self.pages.clear();
         self.dropped.clear();
+        match Arc::get_mut(&mut self.layer) {
+            Some(layer) => *layer = Layer::default(),
+            None => self.layer = Arc::default(),
+        }
+    }
+
+    /// Bytes of memory held, used or not; shared pages apart.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.bytes.capacity()
+            + self.ops.capacity() * size_of::<Op>()
+            + self.nodes.capacity() * size_of::<Node<C>>()
+            + self.children.capacity() * size_of::<Child>()
+            + self.commits.capacity() * size_of::<C>()
+            + self.siblings.capacity() * size_of::<(u32, u32)>()
+            + self.changes.capacity() * size_of::<Change>()
+            + self.pages.capacity() * size_of::<OpenPage<C>>()
+            + self.dropped.capacity() * size_of::<Dropped>()
     }
 
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) -> Span {
@@ -184,7 +301,20 @@ impl<C: Copy> Segment<C> {
         span
     }
 
-    pub(crate) fn children(&self, span: Span) -> &[Child<C>] {
+    pub(crate) fn push_commit(&mut self, commit: C) -> u32 {
+        self.commits.push(commit);
+        let at = u32::try_from(self.commits.len() - 1).ok().filter(|&at| at < Child::LISTED);
+        at.expect("a batch's bytes are bounded below 4 GiB")
+    }
+
+    /// What a terminal of this segment committed to before.
+    pub(crate) fn was(&self, was: Was) -> Option<WasTerminal<C>> {
+        let commit = |at: u32| (at != Child::NOWHERE).then(|| self.commits[at as usize]);
+        let depth = was.depth as usize;
+        Some(WasTerminal { commit: commit(was.node)?, depth, owned: commit(was.owned) })
+    }
+
+    pub(crate) fn children(&self, span: Span) -> &[Child] {
         &self.children[span.range()]
     }
 }
@@ -193,15 +323,20 @@ impl<C: Copy> Segment<C> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain<'a, C> {
     pub(crate) older: &'a [Arc<Segment<C>>],
-    /// The segment being filled, if one is: its index is `older.len()`.
-    pub(crate) last: Option<&'a Segment<C>>,
+    /// The segment being filled, if one is, and its index: `older.len()` or above.
+    pub(crate) last: Option<(u32, &'a Segment<C>)>,
 }
 
 impl<'a, C: Copy> Chain<'a, C> {
+    /// Of a state that is complete.
+    pub(crate) const fn of(segments: &'a [Arc<Segment<C>>]) -> Self {
+        Self { older: segments, last: None }
+    }
+
     pub(crate) fn segment(&self, index: u32) -> &'a Segment<C> {
-        match self.older.get(index as usize) {
-            Some(segment) => segment,
-            None => self.last.expect("a link names a segment of its chain"),
+        match self.last {
+            Some((here, last)) if here == index => last,
+            _ => &self.older[index as usize],
         }
     }
 
@@ -211,9 +346,10 @@ impl<'a, C: Copy> Chain<'a, C> {
 
     pub(crate) fn bytes(&self, place: Place) -> &'a [u8] {
         let segment = self.segment(place.segment);
-        match segment.pages.get(place.page as usize) {
-            Some(page) if place.page != Place::NO_PAGE => &page.row[place.span.range()],
-            _ => &segment.bytes[place.span.range()],
+        if place.page == Place::NO_PAGE {
+            &segment.bytes[place.span.range()]
+        } else {
+            &segment.pages[place.page as usize].row[place.span.range()]
         }
     }
 
@@ -221,18 +357,51 @@ impl<'a, C: Copy> Chain<'a, C> {
     pub(crate) fn row(&self, segment: u32, page: u32) -> &'a [u8] {
         &self.segment(segment).pages[page as usize].row
     }
-}
 
-impl<C> Terminal<C> {
-    pub(crate) fn suffix<'a>(&self, bytes: &'a [u8], width: Width) -> Run<'a> {
-        let key = &bytes[self.key.range()];
-        Run::of(key, self.depth as usize, width.count(key), width)
+    /// The commitment of a child of a node in segment `home`; all below the node are committed.
+    pub(crate) fn commit<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        home: u32,
+        child: &Child,
+    ) -> C {
+        if child.is_beside() {
+            return self.segment(home).commits[child.commit as usize];
+        }
+        match child.link {
+            Link::Stored { segment, page, .. } | Link::Group { segment, page, .. }
+                if child.is_listed() =>
+            {
+                let page = &self.segment(segment).pages[page as usize];
+                let directory = page.directory().expect("a child is listed in it");
+                directory.commit((child.commit & !Child::LISTED) as usize)
+            }
+            Link::Made { segment, node } => {
+                self.node(segment, node).commit.expect("children commit before their parent")
+            }
+            Link::Stored { segment, page, at } | Link::Group { segment, page, at, .. } => {
+                let (row, at) = (self.row(segment, page), usize::from(at));
+                if S::DELTAS {
+                    return codec.kept_commit(row, at);
+                }
+                // Branches and the members of a group carry it at the same distance.
+                let bytes = &row[at + MEMBER_COMMIT_AT..];
+                let (commit, _) = codec.scheme.decode_commit(bytes).expect("it was skimmed");
+                commit
+            }
+        }
     }
-}
 
-impl Branch {
-    pub(crate) fn skip<'a>(&self, bytes: &'a [u8], width: Width) -> Run<'a> {
-        Run::of(&bytes[self.path.range()], self.depth as usize, self.fork as usize, width)
+    /// The rest of a terminal's key.
+    pub(crate) fn suffix(&self, terminal: &Terminal, width: Width) -> Run<'a> {
+        let key = self.bytes(terminal.key);
+        Run::of(key, terminal.depth as usize, width.count(key), width)
+    }
+
+    /// The digits between a branch's parent and its fork.
+    pub(crate) fn skip(&self, branch: &Branch, width: Width) -> Run<'a> {
+        let path = self.bytes(branch.path);
+        Run::of(path, branch.depth as usize, branch.fork as usize, width)
     }
 }
 

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
+use crate::cache::Opened;
 use crate::digits::{Run, Width};
+use crate::directory::Indexer;
 use crate::error::TreeError;
 use crate::image::{
-    Codec, Item, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, SkipView, TerminalBody,
-    TerminalView, overflow_checksum,
+    Codec, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
+    TerminalBody, TerminalView, overflow_checksum,
 };
-use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span};
+use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was};
 use crate::page_key::{PageKey, Space, describe};
 use crate::read::NESTED;
 use crate::scheme::Scheme;
+
+/// What is wrong with a node that its parent counts on to carry its commitment.
+pub(crate) const UNCOMMITTED: &str = "an owned terminal has no commitment";
 
 /// How many overflow rows are asked for before any was found.
 const OVERFLOW_ROWS_AHEAD: usize = 16;
@@ -26,8 +31,8 @@ pub(crate) struct Piece {
 
 /// A node, looked into.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Looked<C> {
-    Terminal { suffix: Piece, payload: Place, owned: Option<Child<C>> },
+pub(crate) enum Looked {
+    Terminal { suffix: Piece, payload: Place, owned: Option<Child> },
     Branch { skip: Piece, body: Children },
 }
 
@@ -67,8 +72,12 @@ pub(crate) struct Opener<'a, S: Scheme> {
     pub(crate) codec: Codec<'a, S>,
     pub(crate) space: Space,
     pub(crate) older: &'a [Arc<Segment<S::Commit>>],
+    /// The index of the segment being filled.
+    pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    pub(crate) fetch: &'a dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
+    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Opened<S::Commit>> + Sync),
+    pub(crate) indexer: &'a mut Indexer<S>,
+    /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.
     pub(crate) path: Vec<u8>,
@@ -77,13 +86,8 @@ pub(crate) struct Opener<'a, S: Scheme> {
 impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) const WIDTH: Width = Codec::<S>::WIDTH;
 
-    /// The index of the segment being filled.
-    pub(crate) fn here(&self) -> u32 {
-        self.older.len() as u32
-    }
-
     pub(crate) fn chain(&self) -> Chain<'_, S::Commit> {
-        Chain { older: self.older, last: Some(self.seg) }
+        Chain { older: self.older, last: Some((self.here, self.seg)) }
     }
 
     pub(crate) fn run(&self, piece: &Piece) -> Run<'_> {
@@ -94,19 +98,37 @@ impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) fn page(&mut self, digits: usize, bits: usize, kind: PageKind) -> Result<u32, Halt> {
         let bits = digits * Self::WIDTH.bits() + bits;
         let key = PageKey::page(self.space, &self.path, bits);
-        self.row(key, kind)
+        let again = self.row(key, kind)?;
+        let page = self.seg.pages.len() - 1;
+        let open = &mut self.seg.pages[page];
+        if again && open.directory().is_none() {
+            let made = self.indexer.index(self.codec, kind, &open.row, (&self.path, digits));
+            open.learned = made.is_some_and(|directory| open.page.learn(directory));
+        }
+        Ok(page as u32)
     }
 
-    fn row(&mut self, key: PageKey, kind: PageKind) -> Result<u32, Halt> {
-        let Some(row) = (self.fetch)(&key) else {
+    /// The root page, which is always open, is opened by a batch.
+    pub(crate) fn root(&mut self, segment: u32, page: u32) {
+        let page = &self.older[segment as usize].pages[page as usize].page;
+        let is_root = page.row.get(SUM_BYTES) == Some(&(PageKind::Root as u8));
+        if is_root && page.open() && page.directory().is_none() {
+            let made = self.indexer.index(self.codec, PageKind::Root, &page.row, (&[], 0));
+            made.map(|directory| page.learn(directory));
+        }
+    }
+
+    /// Opens a row; answers whether it was opened before.
+    fn row(&mut self, key: PageKey, kind: PageKind) -> Result<bool, Halt> {
+        let Some((page, again)) = (self.fetch)(&key) else {
             self.missing.push(key);
             return Err(Halt::Missing);
         };
-        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
+        if page.row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return Err(corrupt(&key, "it is of another kind than its parent says").into());
         }
-        self.seg.pages.push(OpenPage { key, row, stale: false });
-        Ok(self.seg.pages.len() as u32 - 1)
+        self.seg.pages.push(OpenPage { page, learned: false, stale: false });
+        Ok(again)
     }
 
     /// Reads overflowed bytes at the first `digits` digits of `self.path` into the segment.
@@ -156,15 +178,11 @@ impl<'a, S: Scheme> Opener<'a, S> {
     }
 
     /// Looks into a child whose run starts at digit `depth`; `self.path` begins with its `depth` digits.
-    pub(crate) fn look(
-        &mut self,
-        child: &Child<S::Commit>,
-        depth: usize,
-    ) -> Result<Looked<S::Commit>, Halt> {
+    pub(crate) fn look(&mut self, child: &Child, depth: usize) -> Result<Looked, Halt> {
         match child.link {
             Link::Made { segment, node } => Ok(self.look_made(segment, node)),
             Link::Stored { segment, page, at } => {
-                self.look_stored(segment, page, at as usize, depth)
+                self.look_stored(segment, page, usize::from(at), depth)
             }
             // A group has two children at least, and is opened before one of them is looked into.
             Link::Group { .. } => {
@@ -174,21 +192,30 @@ impl<'a, S: Scheme> Opener<'a, S> {
         }
     }
 
-    fn look_made(&self, segment: u32, node: u32) -> Looked<S::Commit> {
-        let home = self.chain().segment(segment);
-        match home.nodes[node as usize].body {
+    fn look_made(&mut self, segment: u32, node: u32) -> Looked {
+        match self.chain().node(segment, node).body {
             Body::Terminal(terminal) => {
                 let start = terminal.depth as usize;
-                let whole = terminal.key.len as usize * Self::WIDTH.per_byte();
-                let suffix = in_segment(segment, terminal.key, start, whole - start, Self::WIDTH);
-                Looked::Terminal { suffix, payload: terminal.payload, owned: terminal.owned }
+                let whole = terminal.key.span.len as usize * Self::WIDTH.per_byte();
+                let suffix = piece_of(terminal.key, start, whole - start, Self::WIDTH);
+                let owned = terminal.owned.map(|child| self.bring(segment, child));
+                Looked::Terminal { suffix, payload: terminal.payload, owned }
             }
             Body::Branch(branch) => {
                 let (start, end) = (branch.depth as usize, branch.fork as usize);
-                let skip = in_segment(segment, branch.path, start, end - start, Self::WIDTH);
+                let skip = piece_of(branch.path, start, end - start, Self::WIDTH);
                 Looked::Branch { skip, body: Children::Made { segment, node } }
             }
         }
+    }
+
+    /// A child of a node in `segment` as one of a node here: its commitment comes along.
+    fn bring(&mut self, segment: u32, child: Child) -> Child {
+        if !child.is_beside() || segment == self.here {
+            return child;
+        }
+        let commit = self.chain().segment(segment).commits[child.commit as usize];
+        Child { commit: self.seg.push_commit(commit), ..child }
     }
 
     fn look_stored(
@@ -197,7 +224,7 @@ impl<'a, S: Scheme> Opener<'a, S> {
         page: u32,
         at: usize,
         depth: usize,
-    ) -> Result<Looked<S::Commit>, Halt> {
+    ) -> Result<Looked, Halt> {
         let row = self.chain().row(segment, page);
         let (node, _) = self
             .codec
@@ -213,7 +240,8 @@ impl<'a, S: Scheme> Opener<'a, S> {
                     )),
                     TerminalBody::Overflow(over) => Err(over),
                 };
-                let owned = self.owned(segment, page, &view)?;
+                let owned = view.owned;
+                let owned = self.owned(segment, page, owned)?;
                 let (suffix, payload) = match inline {
                     Ok(inline) => inline,
                     Err(over) => self.overflowed(over, depth, depth)?,
@@ -246,7 +274,7 @@ impl<'a, S: Scheme> Opener<'a, S> {
     ) -> Result<(Piece, Place), Halt> {
         let span = self.overflow(digits, over, start)?;
         let split = Self::WIDTH.span(start, over.digits);
-        let here = self.here();
+        let here = self.here;
         let head = Span { at: span.at, len: split as u32 };
         let tail = Span { at: span.at + split as u32, len: over.payload as u32 };
         let piece = Piece { place: Place::in_segment(here, head), start, digits: over.digits };
@@ -255,21 +283,24 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     /// The owned child of a stored terminal.
     fn owned(
-        &self,
+        &mut self,
         segment: u32,
         page: u32,
-        view: &TerminalView<'_, S::Commit>,
-    ) -> Result<Option<Child<S::Commit>>, Halt> {
-        let (Some(at), Some(owner)) = (view.owned, S::OWNER) else { return Ok(None) };
+        owned: Option<usize>,
+    ) -> Result<Option<Child>, Halt> {
+        let (Some(at), Some(owner)) = (owned, S::OWNER) else { return Ok(None) };
         let start = owner.bytes * Self::WIDTH.per_byte();
         let row = self.chain().row(segment, page);
         let failed = |what| self.corrupt_page(segment, page, what);
         let (node, _) = self.codec.node(row, at, start).map_err(failed)?;
         let (terminal, commit) = match node {
-            NodeView::Terminal(view) => (true, view.commit),
-            NodeView::Branch(view) => (false, Some(view.commit)),
+            NodeView::Terminal(view) => {
+                let commit = view.commit.ok_or_else(|| failed(UNCOMMITTED))?;
+                (true, if S::DELTAS { Child::NOWHERE } else { self.seg.push_commit(commit) })
+            }
+            NodeView::Branch(_) => (false, Child::NOWHERE),
         };
-        let link = Link::Stored { segment, page, at: at as u32 };
+        let link = Link::Stored { segment, page, at: at as u16 };
         Ok(Some(Child { link, commit, digit: 0, terminal }))
     }
 
@@ -279,7 +310,7 @@ impl<'a, S: Scheme> Opener<'a, S> {
         &mut self,
         body: Children,
         fork: usize,
-        out: &mut Vec<Child<S::Commit>>,
+        out: &mut Vec<Child>,
     ) -> Result<Option<Place>, Halt> {
         let (segment, page, from, to) = match body {
             Children::Made { segment, node } => {
@@ -287,13 +318,17 @@ impl<'a, S: Scheme> Opener<'a, S> {
                 let Body::Branch(branch) = chain.node(segment, node).body else {
                     unreachable!("a branch was looked into")
                 };
+                let from = out.len();
                 out.extend_from_slice(chain.segment(segment).children(branch.children));
+                for child in &mut out[from..] {
+                    *child = self.bring(segment, *child);
+                }
                 return Ok(branch.value);
             }
             Children::Stored { segment, page, from, to } => (segment, page, from, to),
             Children::Apart => {
                 let page = self.page(fork, 0, PageKind::Body)?;
-                (self.here(), page, SUM_BYTES + 1, self.seg.pages[page as usize].row.len())
+                (self.here, page, SUM_BYTES + 1, self.seg.pages[page as usize].row.len())
             }
         };
         self.items(segment, page, from, to, fork, out)
@@ -305,21 +340,20 @@ impl<'a, S: Scheme> Opener<'a, S> {
         fork: usize,
         digit: u8,
         bits: u8,
-        out: &mut Vec<Child<S::Commit>>,
+        out: &mut Vec<Child>,
     ) -> Result<(), Halt> {
         // The group's path: the branch's, then the first bits of the digit.
         Self::WIDTH.append(&mut self.path, fork, digit);
         let page = self.page(fork, usize::from(bits), PageKind::Group)?;
         let to = self.seg.pages[page as usize].row.len();
-        let value = self.items(self.here(), page, SUM_BYTES + 1, to, fork, out)?;
-        let nested =
-            |child: &Child<S::Commit>| matches!(child.link, Link::Group { bits: b } if b <= bits);
+        let value = self.items(self.here, page, SUM_BYTES + 1, to, fork, out)?;
+        let nested = |child: &Child| matches!(child.link, Link::Group { bits: b, .. } if b <= bits);
         if out.iter().any(nested) {
-            return Err(self.corrupt_page(self.here(), page, NESTED).into());
+            return Err(self.corrupt_page(self.here, page, NESTED).into());
         }
         match value {
             None => Ok(()),
-            Some(_) => Err(self.corrupt_page(self.here(), page, "a group holds a value").into()),
+            Some(_) => Err(self.corrupt_page(self.here, page, "a group holds a value").into()),
         }
     }
 
@@ -330,36 +364,50 @@ impl<'a, S: Scheme> Opener<'a, S> {
         from: usize,
         to: usize,
         fork: usize,
-        out: &mut Vec<Child<S::Commit>>,
+        out: &mut Vec<Child>,
     ) -> Result<Option<Place>, Halt> {
+        let open = &self.chain().segment(segment).pages[page as usize];
+        if let Some(directory) = open.directory()
+            && let Some(fork) = directory.body_at(from)
+            && !fork.has_value()
+        {
+            out.extend(fork.children().map(|index| directory.child(index, segment, page)));
+            return Ok(None);
+        }
+        let row = Arc::clone(&open.row);
         let (base, mut value, mut at) = (out.len(), None, from);
-        let row = match self.older.get(segment as usize) {
-            Some(older) => Arc::clone(&older.pages[page as usize].row),
-            None => Arc::clone(&self.seg.pages[page as usize].row),
-        };
         while at < to {
-            let item = self.codec.item(&row[..to], at, fork + 1);
-            let (item, end) = item.map_err(|what| self.corrupt_page(segment, page, what))?;
+            let (item, end) = self
+                .codec
+                .skim(&row[..to], at, fork + 1)
+                .map_err(|what| self.corrupt_page(segment, page, what))?;
+            let link = Link::Stored { segment, page, at: at as u16 };
             match item {
-                Item::Value(_) => {
-                    // Its suffix has no digits, and so no bytes, at whatever depth it is parsed.
-                    value = Some(self.fork_value(segment, page, &row, at, fork)?);
+                // Its suffix has no digits, and so no bytes, at whatever depth it is parsed.
+                Skimmed::Value => value = Some(self.fork_value(segment, page, &row, at, fork)?),
+                Skimmed::Branch { digit } => {
+                    out.push(Child { link, commit: Child::NOWHERE, digit, terminal: false });
                 }
-                Item::Node { digit, node } => {
-                    let (terminal, commit) = match node {
-                        NodeView::Terminal(view) => (true, view.commit),
-                        NodeView::Branch(view) => (false, Some(view.commit)),
+                Skimmed::Terminal { digit, carries } => {
+                    // Where differences are followed, it stands where a branch's does.
+                    let commit = match carries && !S::DELTAS {
+                        true => {
+                            let commit = self.carried(&row, at, fork + 1);
+                            self.seg.push_commit(commit)
+                        }
+                        false => Child::NOWHERE,
                     };
-                    let link = Link::Stored { segment, page, at: at as u32 };
-                    out.push(Child { link, commit, digit, terminal });
+                    out.push(Child { link, commit, digit, terminal: true });
                 }
-                Item::Group { bits, members, .. } => {
-                    for member in self.codec.members(members) {
-                        let member =
-                            member.map_err(|what| self.corrupt_page(segment, page, what))?;
-                        let link = Link::Group { bits };
-                        let (digit, terminal) = (member.digit, member.terminal);
-                        out.push(Child { link, commit: Some(member.commit), digit, terminal });
+                Skimmed::Group { bits, mut from, count } => {
+                    for _ in 0..count {
+                        let (digit, terminal, next) = self
+                            .codec
+                            .member(&row[..end], from)
+                            .map_err(|what| self.corrupt_page(segment, page, what))?;
+                        let link = Link::Group { segment, page, at: from as u16, bits };
+                        out.push(Child { link, commit: Child::NOWHERE, digit, terminal });
+                        from = next;
                     }
                 }
             }
@@ -375,6 +423,67 @@ impl<'a, S: Scheme> Opener<'a, S> {
                 .into());
         }
         Ok(value)
+    }
+
+    /// What a child commits to that is about to be made anew, or that moves: nothing where the scheme
+    /// does not ask. It hangs at `depth`.
+    pub(crate) fn was(&mut self, child: &Child, looked: &Looked, depth: usize) -> Was {
+        let asks = match looked {
+            // Where commitments follow differences, those of values are at hand anyway.
+            Looked::Terminal { owned: None, .. } => S::KEEP_TERMINALS,
+            _ => S::DELTAS,
+        };
+        if !asks {
+            return Was::NOTHING;
+        }
+        if let Link::Made { segment, node } = child.link {
+            let node = self.chain().node(segment, node);
+            if node.commit.is_none() {
+                // It stands for a node that was, and is not committed to itself.
+                let was = match &node.body {
+                    Body::Terminal(terminal) => terminal.was,
+                    Body::Branch(branch) => branch.was,
+                };
+                let mut bring = |at| self.bring_commit(segment, at);
+                return Was { node: bring(was.node), owned: bring(was.owned), depth: was.depth };
+            }
+        }
+        let node = match child.link {
+            // It may come from another segment, whose commitments are not at hand; its page is.
+            Link::Stored { segment, page, at } if S::KEEP_TERMINALS => {
+                let row = self.chain().row(segment, page);
+                let commit = self.carried(row, usize::from(at), depth);
+                self.seg.push_commit(commit)
+            }
+            _ => self.take_commit(child),
+        };
+        let owned = match looked {
+            Looked::Terminal { owned: Some(owned), .. } => self.take_commit(owned),
+            _ => Child::NOWHERE,
+        };
+        Was { node, owned, depth: depth as u32 }
+    }
+
+    /// Copies a child's commitment into the segment.
+    pub(crate) fn take_commit(&mut self, child: &Child) -> u32 {
+        let commit = self.chain().commit(self.codec, self.here, child);
+        self.seg.push_commit(commit)
+    }
+
+    fn bring_commit(&mut self, segment: u32, at: u32) -> u32 {
+        if at == Child::NOWHERE || segment == self.here {
+            return at;
+        }
+        let commit = self.chain().segment(segment).commits[at as usize];
+        self.seg.push_commit(commit)
+    }
+
+    /// The commitment that a stored terminal carries.
+    fn carried(&self, row: &[u8], at: usize, start: usize) -> S::Commit {
+        match self.codec.node(row, at, start) {
+            Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
+            _ => unreachable!("it was skimmed: a terminal that carries its commitment"),
+        }
     }
 
     fn fork_value(
@@ -405,15 +514,16 @@ pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {
 }
 
 /// Where `part`, a piece of `whole`, lies in it.
-fn within(whole: &[u8], part: &[u8]) -> Span {
+pub(crate) fn within(whole: &[u8], part: &[u8]) -> Span {
     let at = if part.is_empty() { 0 } else { part.as_ptr() as usize - whole.as_ptr() as usize };
     Span::new(at, part.len())
 }
 
-fn in_segment(segment: u32, whole: Span, start: usize, digits: usize, width: Width) -> Piece {
+/// The digits from `start` on of the path at `whole`.
+fn piece_of(whole: Place, start: usize, digits: usize, width: Width) -> Piece {
     let (first, _) = width.locate(start);
     let len = width.span(start, digits);
     let first = if digits == 0 { 0 } else { first };
-    let span = Span { at: whole.at + first as u32, len: len as u32 };
-    Piece { place: Place::in_segment(segment, span), start, digits }
+    let span = Span { at: whole.span.at + first as u32, len: len as u32 };
+    Piece { place: Place { span, ..whole }, start, digits }
 }

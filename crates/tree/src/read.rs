@@ -13,7 +13,7 @@ use crate::image::{
 use crate::node::{Body, Chain, Child, Link, Segment};
 use crate::open::corrupt;
 use crate::page_key::{PageKey, Space};
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, implicit_owners};
 
 /// A value read from a tree. It shares the page that it was read from, so reading copies nothing.
 #[derive(Clone)]
@@ -99,11 +99,7 @@ impl<S: Scheme> Reader<'_, S> {
     const WIDTH: Width = Codec::<S>::WIDTH;
 
     /// The value of a key. Allocates only where the value overflowed its page or is not committed yet.
-    pub(crate) fn get(
-        &self,
-        root: Option<&Child<S::Commit>>,
-        key: &[u8],
-    ) -> Result<Option<Value>, TreeError> {
+    pub(crate) fn get(&self, root: Option<&Child>, key: &[u8]) -> Result<Option<Value>, TreeError> {
         let Some(root) = root else { return Ok(None) };
         let mut step = Step::Down(self.child(root), 0);
         loop {
@@ -123,15 +119,15 @@ impl<S: Scheme> Reader<'_, S> {
     }
 
     fn step_made(&self, segment: u32, node: u32, key: &[u8]) -> Result<Step, TreeError> {
-        let home = &self.segments[segment as usize];
-        match &home.nodes[node as usize].body {
+        let chain = Chain::of(self.segments);
+        match &chain.node(segment, node).body {
             Body::Terminal(terminal) => {
-                let suffix = terminal.suffix(&home.bytes, Self::WIDTH);
+                let suffix = chain.suffix(terminal, Self::WIDTH);
                 let owned = terminal.owned.map(|child| self.child(&child));
                 Ok(self.meet_terminal(suffix, key, owned, || self.made_value(terminal.payload)))
             }
             Body::Branch(branch) => {
-                let skip = branch.skip(&home.bytes, Self::WIDTH);
+                let skip = chain.skip(branch, Self::WIDTH);
                 self.meet_branch(skip, key, || Ok(Fork::Made { segment, node }))
             }
         }
@@ -194,7 +190,8 @@ impl<S: Scheme> Reader<'_, S> {
         if suffix.common(key) < suffix.len() {
             Step::Absent
         } else if suffix.end() == Self::WIDTH.count(key) {
-            Step::Found(value())
+            let is_key = owned.is_none() || !implicit_owners::<S>();
+            if is_key { Step::Found(value()) } else { Step::Absent }
         } else {
             owned.map_or(Step::Absent, |at| Step::Down(at, suffix.end()))
         }
@@ -240,12 +237,13 @@ impl<S: Scheme> Reader<'_, S> {
         Ok((key, row))
     }
 
-    fn child(&self, child: &Child<S::Commit>) -> At {
+    fn child(&self, child: &Child) -> At {
         match child.link {
             Link::Made { segment, node } => At::Made { segment, node },
             Link::Stored { segment, page, at } => {
                 let page = &self.segments[segment as usize].pages[page as usize];
-                At::Row { key: page.key.clone(), row: Arc::clone(&page.row), at: at as usize }
+                let at = usize::from(at);
+                At::Row { key: page.key.clone(), row: Arc::clone(&page.row), at }
             }
             Link::Group { .. } => unreachable!("a group is opened before its children"),
         }
@@ -289,7 +287,7 @@ impl<S: Scheme> Reader<'_, S> {
     }
 
     fn made_value(&self, place: crate::node::Place) -> Value {
-        let chain = Chain { older: self.segments, last: None };
+        let chain = Chain::of(self.segments);
         Value(ValueBytes::Owned(chain.bytes(place).to_vec()))
     }
 
@@ -312,7 +310,7 @@ impl<S: Scheme> Reader<'_, S> {
                 let Ok(index) = children.binary_search_by_key(&digit, |child| child.digit) else {
                     return Ok(None);
                 };
-                let Link::Group { bits } = children[index].link else {
+                let Link::Group { bits, .. } = children[index].link else {
                     return Ok(Some(self.child(&children[index])));
                 };
                 above = bits;
@@ -374,8 +372,10 @@ impl<S: Scheme> Reader<'_, S> {
             if row.get(SUM_BYTES) != Some(&(PageKind::Overflow as u8)) {
                 return Err(corrupt(&key, "it holds no overflowed bytes"));
             }
+            if row.len() > SUM_BYTES + 1 + OVERFLOW_BYTES {
+                return Err(corrupt(&key, "it holds more bytes than a row takes"));
+            }
             bytes.extend_from_slice(&row[SUM_BYTES + 1..]);
-            debug_assert!(bytes.len() <= len || row.len() <= OVERFLOW_BYTES + SUM_BYTES + 1);
         }
         if bytes.len() != len || overflow_checksum(&bytes) != over.sum {
             let key = PageKey::overflow(self.space, path, bits, 0);
@@ -418,7 +418,7 @@ pub(crate) struct Walk<C> {
 impl<C: Copy> Walk<C> {
     pub(crate) fn new<S: Scheme<Commit = C>>(
         reader: &Reader<'_, S>,
-        root: Option<&Child<C>>,
+        root: Option<&Child>,
         start: &[u8],
     ) -> Self {
         let top =
@@ -472,7 +472,9 @@ impl<C: Copy> Walk<C> {
                     let depth = width.count(&key);
                     self.stack.push(Pending::Node(Ahead { at, path: key.clone(), depth }));
                 }
-                self.stack.push(Pending::Entry(Entry { key, value, owned: commit }));
+                if commit.is_none() || !implicit_owners::<S>() {
+                    self.stack.push(Pending::Entry(Entry { key, value, owned: commit }));
+                }
             }
             Expanded::Branch { path, fork, value, children } => {
                 for (digit, at) in children.into_iter().rev() {
@@ -564,15 +566,16 @@ impl<S: Scheme> Reader<'_, S> {
     }
 
     fn expand_made(&self, segment: u32, node: u32) -> Result<Expanded<S::Commit>, TreeError> {
-        let home = &self.segments[segment as usize];
-        match &home.nodes[node as usize].body {
+        let chain = Chain::of(self.segments);
+        let owned = |child: Child| (self.child(&child), chain.commit(self.codec, segment, &child));
+        match &chain.node(segment, node).body {
             Body::Terminal(terminal) => Ok(Expanded::Terminal {
-                key: home.bytes[terminal.key.range()].to_vec(),
+                key: chain.bytes(terminal.key).to_vec(),
                 value: self.made_value(terminal.payload),
-                owned: terminal.owned.map(|child| (self.child(&child), child.commit())),
+                owned: terminal.owned.map(owned),
             }),
             Body::Branch(branch) => {
-                let mut path = home.bytes[branch.path.range()].to_vec();
+                let mut path = chain.bytes(branch.path).to_vec();
                 Self::WIDTH.truncate(&mut path, branch.fork as usize);
                 self.expand_fork(&Fork::Made { segment, node }, path, branch.fork as usize)
             }
@@ -595,7 +598,7 @@ impl<S: Scheme> Reader<'_, S> {
                 };
                 let mut opened: Option<u8> = None;
                 for child in home.children(branch.children) {
-                    let Link::Group { bits } = child.link else {
+                    let Link::Group { bits, .. } = child.link else {
                         children.push((child.digit, self.child(child)));
                         continue;
                     };

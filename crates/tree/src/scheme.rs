@@ -9,16 +9,18 @@
 //! - `mpt` over raw keys: nibbles; a key that ends at a fork is the branch's own value.
 //! - `mpt` over Ethereum's state: [`Owner`] at 32 bytes; an account is a terminal that owns the subtree
 //!   of its slots and commits to its root.
-//! - `ubt` and `verkle`: [`Owner`] at 31 bytes; a stem is an owner that exists as long as it has values,
+//! - `ubt` and `verkle`: implicit [`Owner`] at 31 bytes; a stem is an owner that exists as long as it has values,
 //!   and the suffix byte is the path below it. So a stem is stored in proportion to its values, and
 //!   pages are cut through the suffix byte like anywhere else.
 //! - `pbt`: bits, no owner; the engine's normal form is the tree's own.
-//! - `sum`: keys are bit-reversed within each byte by [`Scheme::path`]; commitments carry the sum.
+//! - `sum`: bits, lowest first in a byte, so its keys come with each byte's bits reversed; commitments
+//!   carry the sum, and pages keep those of terminals, which cost a climb of hundreds of hashes.
 
 use std::fmt;
 
 use crate::digits::Run;
-use crate::node::Child;
+use crate::image::Codec;
+use crate::node::{Chain, Change, Child};
 
 /// The most bytes a key may have.
 pub const KEY_BYTES_MAX: usize = 8_192;
@@ -28,11 +30,19 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// A rule that terminals of one key length own the longer keys which they begin.
 ///
 /// The keys of the tree then are either of `bytes` bytes (owners) or longer (owned). The subtree of the
-/// owned keys hangs below its owner and goes with it.
+/// owned keys hangs below its owner and goes with it. Implicit owners are no keys themselves: they exist
+/// as long as they own something, and have no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The length of an owner's key in bytes.
     pub bytes: usize,
+    /// Whether owners come and go with what they own.
+    pub implicit: bool,
+}
+
+/// Whether owners come and go with what they own.
+pub(crate) const fn implicit_owners<S: Scheme>() -> bool {
+    matches!(S::OWNER, Some(Owner { implicit: true, .. }))
 }
 
 /// The discriminant of a scheme, as the root record keeps it.
@@ -49,6 +59,15 @@ impl fmt::Display for SchemeId {
         match (self.tree, self.hash) {
             (1, 0) => f.write_str("mpt over raw keys"),
             (2, 0) => f.write_str("mpt over Ethereum state"),
+            (3, 1) => f.write_str("ubt:keccak"),
+            (3, 2) => f.write_str("ubt:sha256"),
+            (3, 3) => f.write_str("ubt:blake3"),
+            (4, 1) => f.write_str("pbt:keccak"),
+            (4, 2) => f.write_str("pbt:sha256"),
+            (4, 3) => f.write_str("pbt:blake3"),
+            (5, 0) => f.write_str("sum"),
+            (5, 1) => f.write_str("sum:bound"),
+            (6, 0) => f.write_str("verkle"),
             (tree, hash) => write!(f, "unknown scheme {tree}/{hash}"),
         }
     }
@@ -80,7 +99,7 @@ pub enum Refused {
 }
 
 /// A tree's commitments. See the module's documentation for how each tree maps onto it.
-pub trait Scheme: fmt::Debug + Send + Sync + 'static {
+pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// The width of a digit in bits: 1, 2, 4 or 8.
     const DIGIT_BITS: u8;
     /// Whether terminals own the longer keys which they begin.
@@ -88,12 +107,33 @@ pub trait Scheme: fmt::Debug + Send + Sync + 'static {
     /// Whether a key may begin another one (outside of [`Scheme::OWNER`]'s rule).
     const PREFIX_KEYS: bool;
 
+    /// Whether pages keep the commitment of every terminal, for trees in which it is dear to compute.
+    /// Terminals that only move are then told the one they had: [`TerminalJob::was`].
+    const KEEP_TERMINALS: bool = false;
+    /// Batches of at least so many operations are split over the threads, unless the tree is told
+    /// otherwise.
+    const SPLIT_OPS_MIN: usize = crate::split::SPLIT_OPS_MIN;
+    /// The most that the weights of a tree's values may come to, where values have a weight. A batch
+    /// that would exceed it is refused before anything is hashed.
+    const WEIGHT_MAX: Option<u64> = None;
+
     /// What a parent needs of a child: small, kept beside every child.
     type Commit: Copy + fmt::Debug + PartialEq + Send + Sync + 'static;
     /// What a user calls the root.
     type Root: Copy + fmt::Debug + PartialEq + Eq + AsRef<[u8]> + Send + Sync;
     /// Buffers that survive from level to level, so that hashing allocates nothing in steady state.
     type Scratch: Default + fmt::Debug + Send;
+
+    /// Whether a commitment follows from the one before it and the children that changed.
+    ///
+    /// Then jobs say what was ([`TerminalJob::was`], [`BranchJob::changes`]), terminals that own carry
+    /// their commitments in pages, others have that of [`Scheme::value_commit`], and groups of children
+    /// are kept without commitments, since nobody needs those of untouched neighbours. Digits are bytes.
+    const DELTAS: bool = false;
+    /// What the residual image of a part of an owned branch may take before it becomes a page.
+    const OWNED_CUT_BYTES: usize = crate::image::CUT_BYTES;
+    /// What the body of an owned branch may take before it becomes a page.
+    const OWNED_BODY_BYTES: usize = crate::image::OWNED_BYTES_MAX;
 
     /// The discriminant kept in the root record.
     fn id(&self) -> SchemeId;
@@ -113,10 +153,20 @@ pub trait Scheme: fmt::Debug + Send + Sync + 'static {
     /// Commits to branches whose children are all committed, one output a job, in order.
     fn commit_branches<'a>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self::Commit>>,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
         scratch: &mut Self::Scratch,
         out: &mut Vec<Self::Commit>,
     );
+
+    /// What a value weighs. Asked only where there is a [`Scheme::WEIGHT_MAX`], as is the next.
+    fn weight(&self, _value: &[u8]) -> u64 {
+        0
+    }
+
+    /// What all values below a node weigh.
+    fn weight_below(&self, _commit: &Self::Commit) -> u64 {
+        0
+    }
 
     /// The root of a tree with this top node, or of the empty tree.
     fn root(&self, top: Option<&Self::Commit>) -> Self::Root;
@@ -129,26 +179,167 @@ pub trait Scheme: fmt::Debug + Send + Sync + 'static {
 
     /// Reads a commitment off the front of a page's bytes, with its length; `None` if it is malformed.
     fn decode_commit(&self, bytes: &[u8]) -> Option<(Self::Commit, usize)>;
+
+    /// The commitment of a terminal that pages keep without one, of its value alone: asked for only of
+    /// a scheme with [`Scheme::DELTAS`].
+    fn value_commit(&self, _payload: &[u8]) -> Self::Commit {
+        unreachable!("only schemes that follow differences are asked")
+    }
+
+    /// The length of the commitment on the front of a page's bytes: of one that
+    /// [`Scheme::decode_commit`] reads, else `None`.
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        self.decode_commit(bytes).map(|(_, len)| len)
+    }
 }
 
 /// A terminal to commit to.
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalJob<'a, C> {
+    pub(crate) key: JobKey<'a>,
     /// The rest of the key below the node's parent.
     pub suffix: Run<'a>,
     /// The value's bytes.
     pub payload: &'a [u8],
     /// The commitment of the subtree that the terminal owns, if it owns one.
     pub owned: Option<C>,
+    /// What the terminal committed to before, if the scheme asks for it and it is known: the same
+    /// terminal elsewhere ([`Scheme::KEEP_TERMINALS`]), or one that owned something else
+    /// ([`Scheme::DELTAS`]).
+    pub was: Option<WasTerminal<C>>,
+}
+
+/// The commitments of a terminal with the same key before it moved or changed.
+#[derive(Clone, Copy, Debug)]
+pub struct WasTerminal<C> {
+    /// The terminal's own.
+    pub commit: C,
+    /// The depth at which it hung, in digits.
+    pub depth: usize,
+    /// That of the subtree that it owned.
+    pub owned: Option<C>,
+}
+
+/// Where the whole key of a terminal comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JobKey<'a> {
+    Whole(&'a [u8]),
+    /// The first `fork` digits of a path, and the digit behind them, if there is one: the suffix follows.
+    Below {
+        path: &'a [u8],
+        fork: usize,
+        digit: Option<u8>,
+    },
+}
+
+impl<C> TerminalJob<'_, C> {
+    /// Appends the whole key.
+    pub fn put_key(&self, out: &mut Vec<u8>) {
+        match self.key {
+            JobKey::Whole(key) => out.extend_from_slice(key),
+            JobKey::Below { path, fork, digit } => self.suffix.put_path(path, fork, digit, out),
+        }
+    }
 }
 
 /// A branch to commit to.
-#[derive(Clone, Copy, Debug)]
-pub struct BranchJob<'a, C> {
+#[derive(Debug)]
+pub struct BranchJob<'a, S: Scheme> {
     /// The digits between the branch's parent and its fork.
     pub skip: Run<'a>,
-    /// The children by digit, each with its commitment. Two at least, counting `value`.
-    pub children: &'a [Child<C>],
+    /// The children, each committed to. Two at least, counting `value`.
+    pub children: Children<'a, S>,
     /// The value of the key that ends at the fork.
     pub value: Option<&'a [u8]>,
+    /// What changed since a commitment to the same fork, if the scheme follows differences and there
+    /// was one.
+    pub changes: Option<Changes<'a, S>>,
+}
+
+/// What changed in a branch since a commitment to the same fork.
+#[derive(Debug)]
+pub struct Changes<'a, S: Scheme> {
+    /// The branch's commitment before.
+    pub was: S::Commit,
+    pub(crate) scheme: &'a S,
+    pub(crate) chain: Chain<'a, S::Commit>,
+    pub(crate) home: u32,
+    pub(crate) children: &'a [Child],
+    pub(crate) list: &'a [Change],
+}
+
+impl<S: Scheme> Changes<'_, S> {
+    /// Each digit whose child changed, with the commitments of the child that was there and of the one
+    /// that is.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, Option<S::Commit>, Option<S::Commit>)> + '_ {
+        let old = |at: u32| {
+            (at != Child::NOWHERE).then(|| self.chain.segment(self.home).commits[at as usize])
+        };
+        self.list.iter().map(move |change| {
+            let found = self.children.binary_search_by_key(&change.digit, |child| child.digit);
+            let new = found.ok().map(|index| {
+                let codec = Codec { scheme: self.scheme };
+                self.chain.commit(codec, self.home, &self.children[index])
+            });
+            (change.digit, old(change.was), new)
+        })
+    }
+}
+
+/// The children of a branch, by digit.
+#[derive(Debug)]
+pub struct Children<'a, S: Scheme>(Source<'a, S>);
+
+#[derive(Debug)]
+enum Source<'a, S: Scheme> {
+    /// Of a node in segment `home`.
+    Chain {
+        scheme: &'a S,
+        chain: Chain<'a, S::Commit>,
+        home: u32,
+        children: &'a [Child],
+    },
+    List(&'a [(u8, Option<S::Commit>)]),
+}
+
+impl<'a, S: Scheme> Children<'a, S> {
+    pub(crate) const fn of(
+        scheme: &'a S,
+        chain: Chain<'a, S::Commit>,
+        home: u32,
+        children: &'a [Child],
+    ) -> Self {
+        Self(Source::Chain { scheme, chain, home, children })
+    }
+
+    pub(crate) const fn list(children: &'a [(u8, Option<S::Commit>)]) -> Self {
+        Self(Source::List(children))
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        match self.0 {
+            Source::Chain { children, .. } => children.len(),
+            Source::List(children) => children.len(),
+        }
+    }
+
+    /// Whether there are none: the branch then is a value at a fork, about to go.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Each child's digit and commitment, in order of digits.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> + '_ {
+        (0..self.len()).map(|index| match self.0 {
+            Source::Chain { scheme, chain, home, children } => {
+                let child = &children[index];
+                (child.digit, chain.commit(Codec { scheme }, home, child))
+            }
+            Source::List(children) => {
+                let (digit, commit) = children[index];
+                (digit, commit.expect("children commit before their parent"))
+            }
+        })
+    }
 }

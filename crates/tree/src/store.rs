@@ -23,11 +23,14 @@ pub enum Table {
     Preimages = 3,
     /// What the store as a whole remembers: block numbers, options.
     Meta = 4,
+    /// One row a block: what it takes to go back before it.
+    History = 5,
 }
 
 impl Table {
     /// All tables, in order.
-    pub const ALL: [Self; 5] = [Self::Pages, Self::Roots, Self::Codes, Self::Preimages, Self::Meta];
+    pub const ALL: [Self; 6] =
+        [Self::Pages, Self::Roots, Self::Codes, Self::Preimages, Self::Meta, Self::History];
 
     /// The table's name, as backends and reports show it.
     pub const fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Table {
             Self::Codes => "codes",
             Self::Preimages => "preimages",
             Self::Meta => "meta",
+            Self::History => "history",
         }
     }
 }
@@ -136,6 +140,12 @@ pub trait Snapshot {
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Self::Row<'s>>>, StoreError> {
         keys.iter().map(|key| self.read(table, key)).collect()
+    }
+
+    /// Whether each call is answered from afar, so that one call that asks for more than is there costs
+    /// less than a second one.
+    fn is_far(&self) -> bool {
+        false
     }
 
     /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers `false`.

@@ -1,21 +1,21 @@
 //! A tree over a store: its last commit, and states prepared on top of it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::apply::Apply;
-use crate::batch::{Batch, Op};
-use crate::cache::Cache;
+use smallvec::SmallVec;
+
+use crate::cache::{Cache, Page};
 use crate::error::TreeError;
 use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
-use crate::levels::Levels;
-use crate::node::{Child, Link, OpenPage, Segment};
-use crate::open::{Opener, corrupt};
+use crate::node::{Child, Link, OpenPage, Segment, Top};
+use crate::open::corrupt;
 use crate::page_key::{PageKey, Space, whole};
+use crate::pool::Pool;
 use crate::read::{Entry, Reader, Value, Walk};
 use crate::root_record::{RootRecord, VERSION};
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::write;
 
@@ -57,25 +57,29 @@ pub const CACHE_BYTES_DEFAULT: usize = 256 << 20;
 /// ```
 #[derive(Debug)]
 pub struct Tree<S: Scheme> {
-    scheme: S,
+    pub(crate) scheme: S,
     id: TreeId,
-    space: Space,
-    head: Head<S>,
-    cache: Cache,
-    levels: Mutex<Levels<S>>,
+    pub(crate) space: Space,
+    pub(crate) head: Head<S>,
+    pub(crate) cache: Cache<S::Commit>,
+    pub(crate) pool: Arc<Pool<S>>,
+    /// Batches of at least so many operations are split over the threads.
+    pub(crate) split_ops: usize,
+    /// Whether no root record names its generation yet.
+    hidden: bool,
 }
 
 /// The last commit.
 #[derive(Debug)]
-struct Head<S: Scheme> {
+pub(crate) struct Head<S: Scheme> {
     /// Names the state: the last batch committed, or this opening of the tree. No other tree of the
     /// process has it, so a pending state can be told from another tree's, and from an older one.
-    layer: u64,
-    commit: u64,
+    pub(crate) layer: u64,
+    pub(crate) commit: u64,
     block: Option<BlockId>,
-    segment: Arc<Segment<S::Commit>>,
-    top: Option<Child<S::Commit>>,
-    root: S::Root,
+    pub(crate) segment: Arc<Segment<S::Commit>>,
+    pub(crate) top: Option<Top<S::Commit>>,
+    pub(crate) root: S::Root,
 }
 
 /// What a batch would make of a tree: a root, and all that a commit needs. Discarding it costs nothing.
@@ -83,33 +87,34 @@ struct Head<S: Scheme> {
 /// Any number of pending states may stand on the last commit or on one another.
 #[derive(Debug)]
 pub struct Pending<S: Scheme> {
-    /// The commit's own segment, then one a batch.
-    segments: Vec<Arc<Segment<S::Commit>>>,
-    /// One a batch.
-    layers: Vec<Arc<Layer>>,
+    /// The commit's own segment, then those of each batch.
+    pub(crate) segments: Segments<S>,
     /// The layer and the number of the commit it was prepared on.
-    base: (u64, u64),
-    top: Option<Child<S::Commit>>,
-    root: S::Root,
+    pub(crate) base: (u64, u64),
+    pub(crate) top: Option<Top<S::Commit>>,
+    pub(crate) root: S::Root,
+    /// Where the segments' memory goes.
+    pub(crate) pool: Arc<Pool<S>>,
 }
+
+pub(crate) type Segments<S> = SmallVec<[Arc<Segment<<S as Scheme>::Commit>>; 8]>;
 
 impl<S: Scheme> Clone for Pending<S> {
     fn clone(&self) -> Self {
         Self {
             segments: self.segments.clone(),
-            layers: self.layers.clone(),
             base: self.base,
             top: self.top,
             root: self.root,
+            pool: Arc::clone(&self.pool),
         }
     }
 }
 
-/// Names a batch's segment, and says what its commit wrote.
-#[derive(Debug)]
-struct Layer {
-    id: u64,
-    settled: OnceLock<Arc<Vec<PageKey>>>,
+impl<S: Scheme> Drop for Pending<S> {
+    fn drop(&mut self) {
+        self.pool.recycle(self.segments.drain(..));
+    }
 }
 
 impl<S: Scheme> Pending<S> {
@@ -118,9 +123,37 @@ impl<S: Scheme> Pending<S> {
         self.root
     }
 
+    /// Whether some of the batches that it stands on are committed.
+    fn is_settled_in_part(&self) -> bool {
+        self.segments.iter().any(|segment| segment.layer.is_settled())
+    }
+
+    /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors included.
+    pub fn memory(&self) -> usize {
+        let (settled, fresh) = self.sizes();
+        settled + fresh
+    }
+
     /// Names the state as a head is named.
-    fn position(&self) -> u64 {
-        self.layers.last().map_or(self.base.0, |layer| layer.id)
+    pub(crate) fn position(&self) -> u64 {
+        self.layers().last().unwrap_or(self.base.0)
+    }
+
+    /// Bytes of the segments that are committed already, and of those that are not.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let (mut settled, mut fresh) = (0, 0);
+        for segment in &self.segments[1..] {
+            fresh += segment.capacity();
+            if segment.layer.is_settled() {
+                settled += std::mem::take(&mut fresh);
+            }
+        }
+        (settled, fresh)
+    }
+
+    /// The batches that it stands on, by name.
+    pub(crate) fn layers(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.segments.iter().map(|segment| segment.layer.id).filter(|&layer| layer != 0)
     }
 }
 
@@ -153,7 +186,6 @@ pub struct Staged<S: Scheme> {
     pending: Pending<S>,
     rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
     drops: Vec<(Vec<u8>, Vec<u8>)>,
-    emitted: Arc<Vec<PageKey>>,
     block: Option<BlockId>,
     /// Whether there is a new root record: it counts the commits.
     recorded: bool,
@@ -188,20 +220,55 @@ impl<S: Scheme> Tree<S> {
             return Err(TreeError::OtherScheme { tree: id, found, expected });
         }
         let space = Space { tree: id, generation };
-        let cache = Cache::new(cache_bytes);
-        let levels = Mutex::default();
+        let (cache, pool) = (Cache::new(cache_bytes), Arc::default());
         let empty = scheme.root(None);
         let segment = Arc::new(Segment::new());
         let layer = next_layer();
         let head = Head { layer, commit: 0, block: None, segment, top: None, root: empty };
-        let mut tree = Self { scheme, id, space, head, cache, levels };
+        let mut tree = Self {
+            scheme,
+            id,
+            space,
+            head,
+            cache,
+            pool,
+            split_ops: S::SPLIT_OPS_MIN,
+            hidden: false,
+        };
         if let Some(record) = record {
             tree.load(snapshot, &record)?;
         }
         Ok(tree)
     }
 
-    fn load<N: Snapshot>(&mut self, snapshot: &N, record: &RootRecord) -> Result<(), TreeError> {
+    /// An empty tree of the same kind in another generation, which no root record names yet.
+    pub(crate) fn generation(&self, space: Space, cache_bytes: usize) -> Self
+    where
+        S: Clone,
+    {
+        let scheme = self.scheme.clone();
+        let root = scheme.root(None);
+        let segment = Arc::new(Segment::new());
+        let head = Head { layer: next_layer(), commit: 0, block: None, segment, top: None, root };
+        let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
+        let (id, split_ops) = (self.id, self.split_ops);
+        Self { scheme, id, space, head, cache, pool, split_ops, hidden: true }
+    }
+
+    /// Becomes what another generation is, once the root record names that.
+    pub(crate) fn take_over(&mut self, fresh: Self, block: Option<BlockId>) {
+        let commit = self.head.commit + 1;
+        self.space = fresh.space;
+        self.head = Head { commit, block, ..fresh.head };
+        self.cache.replace(fresh.cache);
+    }
+
+    /// Takes up the commit that a root record names.
+    pub(crate) fn load<N: Snapshot>(
+        &mut self,
+        snapshot: &N,
+        record: &RootRecord,
+    ) -> Result<(), TreeError> {
         let key = PageKey::page(self.space, &[], 0);
         let row = snapshot.read(Table::Pages, key.as_bytes())?.map(|row| Arc::<[u8]>::from(&*row));
         if let Some(row) = &row {
@@ -230,25 +297,38 @@ impl<S: Scheme> Tree<S> {
                 NodeView::Terminal(view) => (true, view.commit),
                 NodeView::Branch(view) => (false, Some(view.commit)),
             };
-            if commit.is_none() {
+            let Some(commit) = commit else {
                 return Err(corrupt(&key, "its node has no commitment"));
-            }
-            let link = Link::Stored { segment: 0, page: 0, at: at as u32 };
-            top = Some(Child { link, commit, digit: 0, terminal });
-            segment.pages.push(OpenPage { key, row, stale: false });
+            };
+            let link = Link::Stored { segment: 0, page: 0, at: at as u16 };
+            let child = Child { link, commit: Child::NOWHERE, digit: 0, terminal };
+            top = Some(Top { child, commit });
+            let page = Arc::new(Page::new(key, row));
+            segment.pages.push(OpenPage { page, learned: false, stale: false });
         }
-        let root = self.scheme.root(top.as_ref().and_then(|top| top.commit.as_ref()));
+        let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
         let segment = Arc::new(segment);
         Ok(Head { layer: self.head.layer, commit: 0, block: None, segment, top, root })
     }
 
-    const fn codec(&self) -> Codec<'_, S> {
+    pub(crate) const fn codec(&self) -> Codec<'_, S> {
         Codec { scheme: &self.scheme }
+    }
+
+    /// Splits batches of at least `operations` operations over the threads of the current rayon pool, by
+    /// ranges of keys; 2,048 unless told otherwise. Roots and pages do not depend on it.
+    pub const fn split_batches_from(&mut self, operations: usize) {
+        self.split_ops = operations;
     }
 
     /// The tree's id in its store.
     pub const fn id(&self) -> TreeId {
         self.id
+    }
+
+    /// Which tree it is, as its root record says.
+    pub fn scheme_id(&self) -> SchemeId {
+        self.scheme.id()
     }
 
     /// The root of the last commit.
@@ -266,114 +346,16 @@ impl<S: Scheme> Tree<S> {
         self.head.block
     }
 
-    /// Bytes of pages in memory.
+    /// Bytes of pages in memory, and of what is remembered of them.
     pub fn resident_bytes(&self) -> usize {
         self.cache.bytes()
     }
 
-    /// Applies a batch on top of `parent`, or of the last commit, and computes the root. Nothing is
-    /// written: the answer is committed, built upon or dropped.
-    ///
-    /// `snapshot` is a view of the last commit.
-    ///
-    /// # Errors
-    /// If the tree refuses an operation, `parent` stands on an older commit, or pages are damaged.
-    pub fn prepare<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        parent: Option<&Pending<S>>,
-        batch: Batch,
-    ) -> Result<Pending<S>, TreeError> {
-        let (bytes, ops) = batch.sort(&self.scheme)?;
-        let mut pending = self.fork(parent)?;
-        if ops.is_empty() {
-            return Ok(pending);
-        }
-        let mut segment = Segment::new();
-        segment.bytes = bytes;
-        let top = self.apply(snapshot, &pending, &mut segment, &ops)?;
-        let unchanged = match (&top, &pending.top) {
-            (Some(new), Some(old)) => new.link == old.link,
-            (None, None) => true,
-            _ => false,
-        };
-        if unchanged {
-            return Ok(pending);
-        }
-        pending.top = top;
-        if let Some(top) = &mut pending.top {
-            let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-            levels.run(self.codec(), &pending.segments, &mut segment, top)?;
-        }
-        pending.root = self.scheme.root(pending.top.as_ref().and_then(|top| top.commit.as_ref()));
-        pending.segments.push(Arc::new(segment));
-        pending.layers.push(Arc::new(Layer { id: next_layer(), settled: OnceLock::new() }));
-        Ok(pending)
-    }
-
-    /// A pending state equal to its parent.
-    fn fork(&self, parent: Option<&Pending<S>>) -> Result<Pending<S>, TreeError> {
-        if let Some(parent) = parent {
-            self.standing(parent)?;
-            // What is committed is read from its pages: its segments need not be carried along.
-            if parent.position() != self.head.layer {
-                return Ok(parent.clone());
-            }
-        }
-        Ok(Pending {
-            segments: vec![Arc::clone(&self.head.segment)],
-            layers: Vec::new(),
-            base: (self.head.layer, self.head.commit),
-            top: self.head.top,
-            root: self.head.root,
-        })
-    }
-
-    /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
-    fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
-        let head = self.head.layer;
-        if pending.base.0 == head || pending.layers.iter().rev().any(|layer| layer.id == head) {
-            Ok(())
-        } else {
-            Err(TreeError::Stale { base: pending.base.1, head: self.head.commit })
-        }
-    }
-
-    /// Applies operations, reading missing pages level by level.
-    fn apply<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &Pending<S>,
-        segment: &mut Segment<S::Commit>,
-        ops: &[Op],
-    ) -> Result<Option<Child<S::Commit>>, TreeError> {
-        let given = segment.bytes.len();
-        let mut loaded = foldhash::HashMap::default();
-        loop {
-            let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
-            let open = Opener {
-                codec: self.codec(),
-                space: self.space,
-                older: &pending.segments,
-                seg: segment,
-                fetch: &fetch,
-                missing: Vec::new(),
-                path: Vec::new(),
-            };
-            let (top, mut missing) = Apply::new(open, ops).run(pending.top)?;
-            if missing.is_empty() {
-                return Ok(top);
-            }
-            missing.sort_unstable();
-            missing.dedup();
-            let rows = self.read_rows(snapshot, &missing)?;
-            loaded.extend(missing.into_iter().zip(rows));
-            segment.reset(given);
-        }
-    }
-
     /// Whether a snapshot shows the last commit: pages of another one must not be taken for its own.
-    fn current<N: Snapshot>(&self, snapshot: &N) -> Result<(), TreeError> {
+    pub(crate) fn current<N: Snapshot>(&self, snapshot: &N) -> Result<(), TreeError> {
+        if self.hidden {
+            return Ok(());
+        }
         let row = snapshot.read(Table::Roots, &RootRecord::key(self.id))?;
         let found = match row {
             Some(row) => RootRecord::decode(self.id, &row)?.commit,
@@ -387,12 +369,21 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Reads pages that have to be there, and keeps them.
-    fn read_rows<N: Snapshot>(
+    pub(crate) fn read_rows<N: Snapshot>(
         &self,
         snapshot: &N,
         keys: &[PageKey],
     ) -> Result<Vec<Arc<[u8]>>, TreeError> {
         self.current(snapshot)?;
+        self.read_rows_of(snapshot, keys)
+    }
+
+    /// As [`Tree::read_rows`], of a snapshot that is known to show the last commit.
+    pub(crate) fn read_rows_of<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        keys: &[PageKey],
+    ) -> Result<Vec<Arc<[u8]>>, TreeError> {
         let bytes: Vec<&[u8]> = keys.iter().map(PageKey::as_bytes).collect();
         let rows = snapshot.read_many(Table::Pages, &bytes)?;
         let mut shared = Vec::with_capacity(keys.len());
@@ -423,23 +414,20 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Staged<S>, TreeError> {
         self.standing(pending)?;
         self.current(snapshot)?;
-        let settled = |layer: &Arc<Layer>| layer.settled.get().cloned();
-        let settled: Vec<_> = std::iter::once(Some(Arc::default()))
-            .chain(pending.layers.iter().map(settled))
-            .collect();
-        let stored = |key: &PageKey| {
-            self.cache.get(key).or_else(|| {
-                // A row that cannot be read counts as different, and is written.
-                let row = snapshot.read(Table::Pages, key.as_bytes()).ok()??;
-                Some(Arc::from(&*row))
-            })
+        // Rows are those that differ from the last commit's: what is committed already is made anew on it.
+        let rebased;
+        let pending = if pending.is_settled_in_part() && pending.position() != self.head.layer {
+            rebased = self.rebase(snapshot, pending)?;
+            &rebased
+        } else {
+            pending
         };
-        let top = pending.top.as_ref();
+        let top = pending.top.as_ref().map(|top| &top.child);
         let codec = self.codec();
         let mut rows = if pending.position() == self.head.layer {
             write::Rows::default()
         } else {
-            write::rows(codec, self.space, &pending.segments, top, &settled, &stored)?
+            write::rows(codec, self.space, &pending.segments, top)?
         };
         if pending.top.is_none() && self.head.top.is_some() {
             rows.deletes.push(PageKey::page(self.space, &[], 0));
@@ -464,35 +452,23 @@ impl<S: Scheme> Tree<S> {
             changes.push((key, Some(row)));
         }
         let changed = pending.root != self.head.root || stats != CommitStats::default();
-        let recorded = changed || block != self.head.block;
+        let recorded = (changed || block != self.head.block) && !self.hidden;
         if recorded {
-            set.put(
-                Table::Roots,
-                &RootRecord::key(self.id),
-                self.record(pending, block).encode(self.id),
-            );
+            let record = self.record(self.head.commit + 1, block, pending.root);
+            set.put(Table::Roots, &RootRecord::key(self.id), record.encode(self.id));
         }
-        let emitted = Arc::new(rows.emitted);
         let drops = rows.drops;
-        Ok(Staged {
-            pending: pending.clone(),
-            rows: changes,
-            drops,
-            emitted,
-            block,
-            recorded,
-            stats,
-        })
+        Ok(Staged { pending: pending.clone(), rows: changes, drops, block, recorded, stats })
     }
 
-    fn record(&self, pending: &Pending<S>, block: Option<BlockId>) -> RootRecord {
+    pub(crate) fn record(&self, commit: u64, block: Option<BlockId>, root: S::Root) -> RootRecord {
         RootRecord {
             version: VERSION,
             scheme: self.scheme.id(),
             generation: self.space.generation,
-            commit: self.head.commit + 1,
+            commit,
             block,
-            root: pending.root.as_ref().to_vec(),
+            root: root.as_ref().to_vec(),
         }
     }
 
@@ -501,7 +477,7 @@ impl<S: Scheme> Tree<S> {
     /// # Panics
     /// If it was staged by another tree, or before the last commit.
     pub fn adopt(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, drops, emitted, block, recorded, .. } = staged;
+        let Staged { pending, rows, drops, block, recorded, .. } = staged;
         assert!(
             self.standing(&pending).is_ok(),
             "staged by another tree, or before its last commit"
@@ -516,12 +492,9 @@ impl<S: Scheme> Tree<S> {
         self.cache.put(rows);
         self.head.commit = commit;
         self.head.block = block;
-        if let Some((last, older)) = pending.layers.split_last() {
-            self.head.layer = last.id;
-            for layer in older {
-                layer.settled.get_or_init(Arc::default);
-            }
-            last.settled.get_or_init(|| emitted);
+        for segment in pending.segments.iter().filter(|segment| segment.layer.id != 0) {
+            self.head.layer = segment.layer.id;
+            segment.layer.settle();
         }
     }
 
@@ -576,11 +549,12 @@ impl<S: Scheme> Tree<S> {
     fn state<'a>(
         &'a self,
         state: Option<&'a Pending<S>>,
-    ) -> (&'a [Arc<Segment<S::Commit>>], Option<&'a Child<S::Commit>>) {
-        match state {
-            Some(state) => (&state.segments, state.top.as_ref()),
+    ) -> (&'a [Arc<Segment<S::Commit>>], Option<&'a Child>) {
+        let (segments, top) = match state {
+            Some(state) => (&state.segments[..], state.top.as_ref()),
             None => (std::slice::from_ref(&self.head.segment), self.head.top.as_ref()),
-        }
+        };
+        (segments, top.map(|top| &top.child))
     }
 
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
@@ -705,7 +679,7 @@ impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
     }
 }
 
-fn next_layer() -> u64 {
+pub(crate) fn next_layer() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -8,19 +8,19 @@
 //! Nodes are written children first, in the order of their segments; each leaves the bytes of its item,
 //! which its parent copies. An untouched item is copied from the page it was read from.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
+use crate::cut::{Cutter, Emitted, Part};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, OVERFLOW_BYTES,
-    OWNED_BYTES_MAX, Overflowed, PAGE_BYTES_MAX, PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX,
-    seal, set_digit,
+    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch,
+    PutTerminal, SKIP_BYTES_MAX, set_digit,
 };
-use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Span, Terminal, overflow_of};
+use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Span, Terminal};
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
@@ -34,52 +34,36 @@ pub(crate) struct Rows {
     pub(crate) deletes: Vec<PageKey>,
     /// Ranges to drop first: exclusive bounds.
     pub(crate) drops: Vec<(Vec<u8>, Vec<u8>)>,
-    /// All pages written, whether they differ or not: what the tree holds at these keys from now on.
-    pub(crate) emitted: Vec<PageKey>,
 }
 
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
-    space: Space,
     chain: Chain<'a, S::Commit>,
     /// The item bytes of every node written so far, by segment and node.
     items: Vec<Vec<Span>>,
     bytes: Vec<u8>,
-    emitted: Vec<(PageKey, Arc<[u8]>)>,
-    /// A row being sealed, and the body of the branch being written.
-    row: Vec<u8>,
+    emitted: Emitted,
+    /// The body of the branch being written.
     body: Vec<u8>,
     /// The items of the branch being written.
     parts: Vec<Part>,
 }
 
-/// An item of the branch being written.
-#[derive(Clone, Debug)]
-struct Part {
-    /// For a group that was not opened, its first child's.
-    digit: u8,
-    bytes: Range<usize>,
-}
-
-/// The rows of all nodes reachable from `root`; `settled` says of each segment whether its rows are in
-/// the store already, and which they are.
+/// The rows of all nodes reachable from `root`. None of the segments is committed yet, but for the first,
+/// which is the last commit's own.
 pub(crate) fn rows<S: Scheme>(
     codec: Codec<'_, S>,
     space: Space,
     segments: &[Arc<Segment<S::Commit>>],
-    root: Option<&Child<S::Commit>>,
-    settled: &[Option<Arc<Vec<PageKey>>>],
-    stored: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
+    root: Option<&Child>,
 ) -> Result<Rows, TreeError> {
-    let chain = Chain { older: segments, last: None };
+    let chain = Chain::of(segments);
     let mut writer = Writer {
         codec,
-        space,
         chain,
         items: segments.iter().map(|s| vec![Span::EMPTY; s.nodes.len()]).collect(),
         bytes: Vec::new(),
-        emitted: Vec::new(),
-        row: Vec::new(),
+        emitted: Emitted::new(space),
         body: Vec::new(),
         parts: Vec::new(),
     };
@@ -88,37 +72,30 @@ pub(crate) fn rows<S: Scheme>(
     {
         writer.write(root, segment, node)?;
     }
-    Ok(difference(space, segments, settled, root, writer.emitted, stored))
+    Ok(difference(space, segments, root, writer.emitted.rows))
 }
 
 /// What differs between the rows written and those of the store.
 fn difference<C: Copy>(
     space: Space,
     segments: &[Arc<Segment<C>>],
-    settled: &[Option<Arc<Vec<PageKey>>>],
-    root: Option<&Child<C>>,
+    root: Option<&Child>,
     emitted: Vec<(PageKey, Arc<[u8]>)>,
-    stored: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
 ) -> Rows {
     let mut rows = Rows::default();
     let unchanged = root.is_some_and(|root| matches!(root.link, Link::Stored { .. }));
-    let mut stale: HashMap<&PageKey, Option<Arc<[u8]>>> = HashMap::new();
+    let mut stale: HashMap<&PageKey, &Arc<[u8]>> = HashMap::new();
     let mut cleared = false;
-    for (segment, settled) in segments.iter().zip(settled) {
-        match settled {
-            Some(keys) => stale.extend(keys.iter().map(|key| (key, stored(key)))),
-            None => {
-                for page in segment.pages.iter().filter(|page| page.stale) {
-                    stale.insert(&page.key, Some(Arc::clone(&page.row)));
-                }
-                for dropped in &segment.dropped {
-                    for kind in [RowKind::Page, RowKind::Overflow] {
-                        let range = PageKey::below(space, kind, &dropped.path, dropped.bits);
-                        rows.drops.extend(range);
-                    }
-                    cleared = true;
-                }
+    for segment in segments {
+        for page in segment.pages.iter().filter(|page| page.stale) {
+            stale.insert(&page.key, &page.row);
+        }
+        for dropped in &segment.dropped {
+            for kind in [RowKind::Page, RowKind::Overflow] {
+                let range = PageKey::below(space, kind, &dropped.path, dropped.bits);
+                rows.drops.extend(range);
             }
+            cleared = true;
         }
     }
     if unchanged {
@@ -127,19 +104,18 @@ fn difference<C: Copy>(
     let mut kept: HashSet<PageKey> = HashSet::with_capacity(emitted.len());
     for (key, row) in emitted {
         // A row in a dropped range is gone by the time the rows are written.
-        let same = !cleared && matches!(stale.get(&key), Some(Some(old)) if **old == *row);
+        let same = !cleared && stale.get(&key).is_some_and(|old| ***old == *row);
         kept.insert(key.clone());
         if !same {
             rows.puts.push((key, row));
         }
     }
     rows.deletes.extend(stale.into_keys().filter(|key| !kept.contains(*key)).cloned());
-    rows.emitted.extend(kept);
     rows
 }
 
 impl<S: Scheme> Writer<'_, S> {
-    fn write(&mut self, root: &Child<S::Commit>, segment: u32, node: u32) -> Result<(), TreeError> {
+    fn write(&mut self, root: &Child, segment: u32, node: u32) -> Result<(), TreeError> {
         for (index, nodes) in self.reachable(segment, node).into_iter().enumerate() {
             for node in nodes {
                 let top = (index as u32, node) == (segment, node_of(root));
@@ -147,10 +123,8 @@ impl<S: Scheme> Writer<'_, S> {
             }
         }
         let item = self.items[segment as usize][node as usize].range();
-        let key = PageKey::page(self.space, &[], 0);
-        let bytes = std::mem::take(&mut self.bytes);
-        self.emit(key, PageKind::Root, &bytes[item]);
-        self.bytes = bytes;
+        let key = PageKey::page(self.emitted.space, &[], 0);
+        self.emitted.emit(key, PageKind::Root, &self.bytes[item]);
         Ok(())
     }
 
@@ -162,7 +136,7 @@ impl<S: Scheme> Writer<'_, S> {
         seen[segment as usize][node as usize] = true;
         while let Some((segment, node)) = todo.pop() {
             let home = self.chain.segment(segment);
-            let mut reach = |child: &Child<S::Commit>| {
+            let mut reach = |child: &Child| {
                 if let Link::Made { segment, node } = child.link
                     && !std::mem::replace(&mut seen[segment as usize][node as usize], true)
                 {
@@ -184,7 +158,7 @@ impl<S: Scheme> Writer<'_, S> {
         let commit = node.commit.expect("nodes commit before they are written");
         let from = self.bytes.len();
         match &node.body {
-            Body::Terminal(terminal) => self.terminal(segment, terminal, commit, top)?,
+            Body::Terminal(terminal) => self.terminal(terminal, commit, top)?,
             Body::Branch(branch) => self.branch(segment, branch, commit, top)?,
         }
         self.items[segment as usize][index as usize] = Span::new(from, self.bytes.len() - from);
@@ -194,21 +168,22 @@ impl<S: Scheme> Writer<'_, S> {
     /// Appends a terminal's item. It carries its commitment if it is to, or if it overflows.
     fn terminal(
         &mut self,
-        segment: u32,
-        terminal: &Terminal<S::Commit>,
+        terminal: &Terminal,
         commit: S::Commit,
         carries: bool,
     ) -> Result<(), TreeError> {
-        let home = self.chain.segment(segment);
         let owned = match &terminal.owned {
             Some(child) => Some(self.owned(child)?),
             None => None,
         };
-        let suffix = terminal.suffix(&home.bytes, Codec::<S>::WIDTH);
+        let suffix = self.chain.suffix(terminal, Codec::<S>::WIDTH);
         let payload = self.chain.bytes(terminal.payload);
-        let key = &home.bytes[terminal.key.range()];
-        let overflow = self.overflow(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
-        let commit = (carries || overflow.is_some()).then_some(commit);
+        let key = self.chain.bytes(terminal.key);
+        let overflow =
+            self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
+        let carries =
+            carries || overflow.is_some() || S::KEEP_TERMINALS || (S::DELTAS && owned.is_some());
+        let commit = carries.then_some(commit);
         let put = PutTerminal {
             digit: Some(0),
             suffix,
@@ -221,27 +196,8 @@ impl<S: Scheme> Writer<'_, S> {
         Ok(())
     }
 
-    /// Writes overflowing bytes to rows of their own, at the place where the node's run starts.
-    fn overflow(
-        &mut self,
-        path: &[u8],
-        depth: u32,
-        run: Run<'_>,
-        payload: &[u8],
-        limit: usize,
-    ) -> Option<Overflowed> {
-        let (over, blob) = overflow_of(run, payload, limit)?;
-        let bits = depth as usize * Codec::<S>::WIDTH.bits();
-        for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
-            let index = u16::try_from(index).expect("values are bounded");
-            let key = PageKey::overflow(self.space, path, bits, index);
-            self.emit(key, PageKind::Overflow, part);
-        }
-        Some(over)
-    }
-
     /// The item bytes of what a terminal owns: it always carries its commitment.
-    fn owned(&mut self, child: &Child<S::Commit>) -> Result<Vec<u8>, TreeError> {
+    fn owned(&mut self, child: &Child) -> Result<Vec<u8>, TreeError> {
         match child.link {
             Link::Made { segment, node } => {
                 let made = self.chain.node(segment, node);
@@ -251,7 +207,7 @@ impl<S: Scheme> Writer<'_, S> {
                 };
                 let commit = made.commit.expect("nodes commit before they are written");
                 let from = self.bytes.len();
-                self.terminal(segment, terminal, commit, true)?;
+                self.terminal(terminal, commit, true)?;
                 let item = self.bytes[from..].to_vec();
                 self.bytes.truncate(from);
                 Ok(item)
@@ -259,7 +215,7 @@ impl<S: Scheme> Writer<'_, S> {
             Link::Stored { segment, page, at } => {
                 let owner = S::OWNER.expect("only owners own");
                 let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
-                Ok(self.stored(segment, page, at as usize, start)?.to_vec())
+                Ok(self.stored(segment, page, usize::from(at), start)?.to_vec())
             }
             Link::Group { .. } => unreachable!("an owned node is in no group"),
         }
@@ -281,22 +237,22 @@ impl<S: Scheme> Writer<'_, S> {
         commit: S::Commit,
         top: bool,
     ) -> Result<(), TreeError> {
-        let home = self.chain.segment(segment);
-        let path = &home.bytes[branch.path.range()];
+        let path = self.chain.bytes(branch.path);
         let from = self.bytes.len();
         let mut body = std::mem::take(&mut self.body);
         self.put_body(segment, branch, path, &mut body)?;
         let owned = S::OWNER.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
-        let limit = if owned { OWNED_BYTES_MAX } else { CUT_BYTES };
+        let limit = if owned { S::OWNED_BODY_BYTES } else { CUT_BYTES };
         let apart = !top && body.len() > limit;
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
-            self.emit(PageKey::page(self.space, path, bits), PageKind::Body, &body);
+            let key = PageKey::page(self.emitted.space, path, bits);
+            self.emitted.emit(key, PageKind::Body, &body);
         }
-        let skip = branch.skip(&home.bytes, Codec::<S>::WIDTH);
-        let overflow = self.overflow(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
+        let skip = self.chain.skip(branch, Codec::<S>::WIDTH);
+        let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
         self.bytes.truncate(from);
         let put =
             PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
@@ -320,9 +276,14 @@ impl<S: Scheme> Writer<'_, S> {
         let children = self.chain.segment(segment).children(branch.children);
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
-        self.gather(children, branch, &mut parts)?;
-        let mut cutter = Cutter { writer: self, children, fork: branch.fork, path };
-        cutter.cut(&parts, 0, body);
+        self.gather(segment, children, branch, &mut parts)?;
+        let (codec, chain) = (self.codec, self.chain);
+        let member = |child| member(codec, chain, segment, child);
+        let members = |digits: RangeInclusive<u8>| {
+            children.iter().filter(|child| digits.contains(&child.digit)).map(member).collect()
+        };
+        let (bytes, emitted) = (&self.bytes[..], &mut self.emitted);
+        Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(&parts, 0, body);
         self.parts = parts;
         Ok(())
     }
@@ -331,7 +292,8 @@ impl<S: Scheme> Writer<'_, S> {
         let fork = branch.fork as usize;
         let payload = self.chain.bytes(value);
         let nothing = Run::cut(&[], fork, 0, Codec::<S>::WIDTH);
-        let overflow = self.overflow(path, branch.fork, nothing, payload, FORK_VALUE_BYTES_MAX);
+        let overflow =
+            self.emitted.overflow::<S>(path, branch.fork, nothing, payload, FORK_VALUE_BYTES_MAX);
         let put = PutTerminal {
             digit: None,
             suffix: nothing,
@@ -346,7 +308,8 @@ impl<S: Scheme> Writer<'_, S> {
     /// Lays out the items of a branch's children behind `self.bytes`.
     fn gather(
         &mut self,
-        children: &[Child<S::Commit>],
+        home: u32,
+        children: &[Child],
         branch: &Branch,
         parts: &mut Vec<Part>,
     ) -> Result<(), TreeError> {
@@ -363,18 +326,20 @@ impl<S: Scheme> Writer<'_, S> {
                     set_digit(&mut self.bytes[from..], child.digit);
                 }
                 Link::Stored { segment, page, at } => {
-                    let home = &self.chain.segment(segment).pages[page as usize];
-                    let start = branch.fork as usize + 1;
-                    let parsed = self.codec.node(&home.row, at as usize, start);
-                    let (_, end) = parsed.map_err(|what| corrupt(&home.key, what))?;
-                    self.bytes.extend_from_slice(&home.row[at as usize..end]);
+                    let page = &self.chain.segment(segment).pages[page as usize];
+                    let (start, at) = (branch.fork as usize + 1, usize::from(at));
+                    let skimmed = self.codec.skim(&page.row, at, start);
+                    let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
+                    self.bytes.extend_from_slice(&page.row[at..end]);
                     set_digit(&mut self.bytes[from..], child.digit);
                 }
-                Link::Group { bits: cut } => {
+                Link::Group { bits: cut, .. } => {
                     let rest = whole - u32::from(cut);
                     let prefix = child.digit >> rest << rest;
-                    let same = |c: &&Child<S::Commit>| c.digit >> rest << rest == prefix;
+                    let same = |c: &&Child| c.digit >> rest << rest == prefix;
                     let count = 1 + children[index..].iter().take_while(same).count();
+                    let (codec, chain) = (self.codec, self.chain);
+                    let member = |child| member(codec, chain, home, child);
                     let members = children[index - 1..index - 1 + count].iter().map(member);
                     self.codec.put_group(&mut self.bytes, prefix, cut, members);
                     index += count - 1;
@@ -384,62 +349,19 @@ impl<S: Scheme> Writer<'_, S> {
         }
         Ok(())
     }
-
-    fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
-        seal(key.as_bytes(), kind, bytes, &mut self.row);
-        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
-        self.emitted.push((key, Arc::from(&self.row[..])));
-    }
 }
 
-/// Cuts the children of one branch into groups.
-struct Cutter<'w, 'a, S: Scheme> {
-    writer: &'w mut Writer<'a, S>,
-    children: &'w [Child<S::Commit>],
-    fork: u32,
-    path: &'w [u8],
+fn member<S: Scheme>(
+    codec: Codec<'_, S>,
+    chain: Chain<'_, S::Commit>,
+    home: u32,
+    child: &Child,
+) -> Member<S::Commit> {
+    let commit = (!S::DELTAS).then(|| chain.commit(codec, home, child));
+    Member { digit: child.digit, terminal: child.terminal, commit }
 }
 
-impl<S: Scheme> Cutter<'_, '_, S> {
-    /// Appends the residual image of `parts`, which share the first `bits` bits of their digits. The
-    /// depth of the recursion is the width of a digit.
-    fn cut(&mut self, parts: &[Part], bits: u32, out: &mut Vec<u8>) {
-        let whole = u32::from(S::DIGIT_BITS);
-        match parts {
-            [] => return,
-            [part] => {
-                out.extend_from_slice(&self.writer.bytes[part.bytes.clone()]);
-                return;
-            }
-            _ => {}
-        }
-        let from = out.len();
-        let half = parts.partition_point(|p| p.digit >> (whole - 1 - bits) & 1 == 0);
-        self.cut(&parts[..half], bits + 1, out);
-        self.cut(&parts[half..], bits + 1, out);
-        let forks = half > 0 && half < parts.len();
-        if bits == 0 || !forks || out.len() - from <= CUT_BYTES {
-            return;
-        }
-        let prefix = parts[0].digit >> (whole - bits) << (whole - bits);
-        let fork = self.fork as usize;
-        let mut path = self.path.to_vec();
-        Codec::<S>::WIDTH.append(&mut path, fork, prefix);
-        let bit = fork * Codec::<S>::WIDTH.bits();
-        let key = PageKey::page(self.writer.space, &path, bit + bits as usize);
-        self.writer.emit(key, PageKind::Group, &out[from..]);
-        out.truncate(from);
-        let same = |c: &&Child<S::Commit>| c.digit >> (whole - bits) << (whole - bits) == prefix;
-        let members: Vec<_> = self.children.iter().filter(same).map(member).collect();
-        self.writer.codec.put_group(out, prefix, bits as u8, members.into_iter());
-    }
-}
-
-fn member<C: Copy>(child: &Child<C>) -> Member<C> {
-    Member { digit: child.digit, terminal: child.terminal, commit: child.commit() }
-}
-
-fn node_of<C>(child: &Child<C>) -> u32 {
+fn node_of(child: &Child) -> u32 {
     match child.link {
         Link::Made { node, .. } => node,
         _ => unreachable!("a root that was made"),

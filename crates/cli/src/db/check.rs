@@ -1,15 +1,26 @@
 //! `db check`: every row of a store, and what the rows say together.
 
-use alloy_primitives::{hex, keccak256};
+use alloy_primitives::{B256, hex, keccak256};
 use serde_json::json;
-use spinney_store::AnyStore;
+use spinney_state::embed::{PBT, UBT, VERKLE};
+use spinney_state::sum::{SumError, namespaces};
+use spinney_state::{MPT, State};
+use spinney_store::Frozen;
 use spinney_tree::mpt::{Mpt, MptState};
-use spinney_tree::{PageStore as _, RootRecord, Scheme, Snapshot, StoreError, Table, Tree, TreeId};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::sum::Sum;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{
+    BlockId, PageStore, RootRecord, Scheme, Snapshot, StoreError, Table, Tree, TreeId,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
+use crate::sums;
+use crate::trees::Name;
 
 /// Findings of one kind beyond which they are only counted.
 const FINDINGS_MAX: usize = 1_000;
@@ -42,15 +53,15 @@ impl Check<'_> {
 
     fn store(&mut self, place: &Place) -> anyhow::Result<()> {
         let mut store = place.open(Mode::Inspect)?;
-        if let AnyStore::Redb(store) = &mut store
-            && let Err(error) = store.check()
-        {
+        if let Err(error) = store.check() {
             match error {
                 // The rows that can be read may say more.
                 StoreError::Corrupt { .. } => self.found(error.to_string()),
                 error => return Err(error.into()),
             }
         }
+        // What the rows say together holds of one commit, whoever writes meanwhile.
+        let store = Frozen::of(&store)?;
         let snapshot = store.snapshot()?;
         let mut ranges = Vec::new();
         for (id, record) in super::records(&snapshot)? {
@@ -62,9 +73,71 @@ impl Check<'_> {
                 Err(error) => self.found(error.to_string()),
             }
         }
+        self.together(&snapshot)?;
         self.strays(&snapshot, &ranges)?;
         for table in [Table::Codes, Table::Preimages] {
             self.digests(&snapshot, table)?;
+        }
+        let looked = self.names(&snapshot);
+        self.damage_or(looked)?;
+        let looked = self.history(&store);
+        self.damage_or(looked)
+    }
+
+    /// The names of sum trees: each root record of one has a name.
+    fn names(&mut self, snapshot: &impl Snapshot) -> anyhow::Result<()> {
+        let names = match namespaces(snapshot) {
+            Ok(names) => names,
+            Err(error @ SumError::Damaged { .. }) => {
+                self.found(error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(sums::plain(error)),
+        };
+        for (id, record) in super::records(snapshot)? {
+            let sum =
+                record.is_ok_and(|record| matches!(Name::of(record.scheme), Some(Name::Sum(_))));
+            if sum && !names.iter().any(|name| name.id == id) {
+                self.found(format!("{id} is a sum tree that no namespace names"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The trees of a state are all of one block.
+    fn together(&mut self, snapshot: &impl Snapshot) -> anyhow::Result<()> {
+        let records = super::records(snapshot)?.into_iter();
+        let mut sound = records.filter_map(|(id, record)| Some((id, record.ok()?)));
+        let Some((MPT, first)) = sound.next() else { return Ok(()) };
+        if first.scheme != MptState.id() {
+            return Ok(());
+        }
+        for (id, other) in sound.filter(|(id, _)| [UBT, PBT, VERKLE].contains(id)) {
+            if other.block != first.block {
+                let block = |block: Option<BlockId>| match block {
+                    Some(block) => format!("block {} ({})", block.number, B256::from(block.hash)),
+                    None => "no block".to_owned(),
+                };
+                self.found(format!(
+                    "{id} is of {}, and {MPT} of {}",
+                    block(other.block),
+                    block(first.block)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks that the state can be taken back to, where the store holds a state.
+    fn history(&mut self, store: &impl PageStore) -> anyhow::Result<()> {
+        let records = super::records(&store.snapshot()?)?;
+        let mut states =
+            records.iter().filter_map(|(id, record)| Some((id, record.as_ref().ok()?)));
+        if !states.any(|(id, record)| *id == MPT && record.scheme == MptState.id()) {
+            return Ok(());
+        }
+        for fault in State::open(store, 1 << 20)?.check_history()? {
+            self.found(fault.to_string());
         }
         Ok(())
     }
@@ -87,10 +160,16 @@ impl Check<'_> {
         record: &RootRecord,
         ranges: &mut Vec<(Vec<u8>, Vec<u8>)>,
     ) -> anyhow::Result<()> {
-        match (record.scheme.tree, record.scheme.hash) {
-            (1, 0) => self.tree_of(Mpt, snapshot, id, ranges),
-            (2, 0) => self.tree_of(MptState, snapshot, id, ranges),
-            _ => {
+        match Name::of(record.scheme) {
+            Some(Name::Mpt) if record.scheme == MptState.id() => {
+                self.tree_of(MptState, snapshot, id, ranges)
+            }
+            Some(Name::Mpt) => self.tree_of(Mpt, snapshot, id, ranges),
+            Some(Name::Ubt(hash)) => self.tree_of(Ubt { hash }, snapshot, id, ranges),
+            Some(Name::Pbt(hash)) => self.tree_of(Pbt { hash }, snapshot, id, ranges),
+            Some(Name::Verkle) => self.tree_of(Verkle::shared(), snapshot, id, ranges),
+            Some(Name::Sum(profile)) => self.tree_of(Sum { profile }, snapshot, id, ranges),
+            None => {
                 let what = format!("{id} of the store is {}", record.scheme);
                 Err(Failure::new(what).hint("use the spinney that wrote it, or a newer one").into())
             }

@@ -5,38 +5,66 @@ use std::io::{self, BufWriter, Write};
 use alloy_primitives::{Address, B256, U256, hex};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
-use spinney_state::{DumpedAccount, MPT, State};
-use spinney_store::AnyStore;
+use spinney_state::{DumpedAccount, State};
+use spinney_store::Frozen;
 use spinney_tree::mpt::Mpt;
-use spinney_tree::{PageStore as _, Tree};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{PageStore, Scheme, Tree, TreeId};
 
 use super::DumpArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::Mode;
-use crate::trees;
+use crate::sums;
+use crate::trees::Name;
 
 pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
-    trees::check_name(&args.tree)?;
-    let place = args.at.place();
-    let store = place.open(Mode::Look)?;
-    let records = super::records(&store.snapshot()?)?;
-    let Some((_, record)) = records.into_iter().find(|(id, _)| *id == MPT) else {
-        let what = format!("the store holds no {} ({})", args.tree, args.at.db.display());
-        return Err(Failure::new(what).hint("spinney db info shows what it holds").into());
+    let name = Name::parse(&args.tree)?;
+    let place = args.at.place()?;
+    let id = match (name, name.id()) {
+        (Name::Sum(profile), _) => {
+            return sums::dump(&place, &args.namespace.namespace, profile);
+        }
+        (_, id) => id.expect("all others have one"),
     };
+    let store = place.open(Mode::Look)?;
+    // All of the document is of one commit, whoever writes meanwhile.
+    let store = Frozen::of(&store)?;
+    let records = super::records(&store.snapshot()?)?;
+    let missing = || {
+        let what = format!("the store holds no {} ({})", args.tree, args.at.db.display());
+        Failure::new(what).hint("spinney db info shows what it holds")
+    };
+    let record = records.into_iter().find(|(found, _)| *found == id).ok_or_else(missing)?.1?;
+    if Name::of(record.scheme) != Some(name) {
+        return Err(missing().into());
+    }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    match record?.scheme.tree {
-        1 => raw(&store, place.tree_cache(), &mut out)?,
-        _ => state(&store, place.tree_cache(), &mut out)?,
+    let cache = place.tree_cache();
+    match name {
+        Name::Mpt if record.scheme == Mpt.id() => entries(Mpt, id, &store, cache, &mut out)?,
+        Name::Mpt => state(&store, cache, &mut out)?,
+        Name::Ubt(hash) => entries(Ubt { hash }, id, &store, cache, &mut out)?,
+        Name::Pbt(hash) => entries(Pbt { hash }, id, &store, cache, &mut out)?,
+        Name::Verkle => entries(Verkle::shared(), id, &store, cache, &mut out)?,
+        Name::Sum(_) => unreachable!("it was dumped above"),
     }
     out.flush()?;
     Ok(Exit::Ok)
 }
 
-fn raw(store: &AnyStore, cache: usize, out: &mut impl Write) -> anyhow::Result<()> {
+/// Keys and values as the tree has them.
+fn entries<S: Scheme>(
+    scheme: S,
+    id: TreeId,
+    store: &impl PageStore,
+    cache: usize,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let snapshot = store.snapshot()?;
-    let tree = Tree::open(Mpt, MPT, &snapshot, cache)?;
+    let tree = Tree::open(scheme, id, &snapshot, cache)?;
     for entry in tree.entries(&snapshot, None, b"") {
         let entry = entry?;
         let (key, value) = (hex::encode_prefixed(&entry.key), hex::encode_prefixed(&*entry.value));
@@ -45,10 +73,16 @@ fn raw(store: &AnyStore, cache: usize, out: &mut impl Write) -> anyhow::Result<(
     Ok(())
 }
 
-fn state(store: &AnyStore, cache: usize, out: &mut impl Write) -> anyhow::Result<()> {
+fn state(store: &impl PageStore, cache: usize, out: &mut impl Write) -> anyhow::Result<()> {
     let state = State::open(store, cache)?;
     let dump = state.dump()?;
-    write!(out, "{{\n\"root\": \"{}\",\n\"accounts\": {{", hex::encode(state.root()))?;
+    writeln!(out, "{{\n\"root\": \"{}\",", hex::encode(state.root()))?;
+    if let Some(block) = state.block() {
+        // State differences name no hash; zeros stand for it.
+        let hash = Some(B256::from(block.hash)).filter(|hash| !hash.is_zero());
+        writeln!(out, "\"block\": {},", json!({ "number": block.number, "hash": hash }))?;
+    }
+    write!(out, "\"accounts\": {{")?;
     for (index, account) in dump.accounts().enumerate() {
         let account = account?;
         let name = account.address.to_checksum(None);

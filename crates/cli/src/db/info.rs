@@ -3,17 +3,20 @@
 use alloy_primitives::{B256, hex};
 use serde::Serialize;
 use serde_json::json;
+use spinney_state::sum::{Namespace, namespaces};
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, RootRecord, TreeId};
 
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output};
-use crate::trees;
+use crate::{sums, trees};
 
 #[derive(Debug, Serialize)]
 struct TreeInfo {
     id: u32,
-    tree: &'static str,
+    /// Of a sum tree.
+    namespace: Option<String>,
+    tree: String,
     keys: &'static str,
     version: u16,
     generation: u32,
@@ -24,9 +27,11 @@ struct TreeInfo {
 }
 
 impl TreeInfo {
-    fn of(id: TreeId, record: &RootRecord) -> Self {
+    fn of(id: TreeId, record: &RootRecord, names: &[Namespace]) -> Self {
+        let named = names.iter().find(|named| named.id == id);
         Self {
             id: id.0,
+            namespace: named.map(|named| named.name.clone()),
             tree: trees::name_of(record.scheme),
             keys: trees::keys_of(record.scheme),
             version: record.version,
@@ -42,15 +47,18 @@ impl TreeInfo {
 
 pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
     let mut infos = Vec::new();
-    for (id, record) in super::records(&store.snapshot()?)? {
-        infos.push(TreeInfo::of(id, &record?));
+    let snapshot = store.snapshot()?;
+    let names = namespaces(&snapshot).map_err(sums::plain)?;
+    for (id, record) in super::records(&snapshot)? {
+        infos.push(TreeInfo::of(id, &record?, &names));
     }
     if output.format() == Format::Json {
-        output.envelope(&json!({ "store": super::place_of(store), "trees": infos }), &[])?;
+        output.envelope(&json!({ "store": store.kind(), "trees": infos }), &[])?;
         return Ok(Exit::Ok);
     }
     let mut grid = Grid::new(&[
         "id",
+        "namespace",
         "tree",
         "keys",
         "version",
@@ -63,6 +71,7 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
     for info in infos {
         grid.row(vec![
             info.id.to_string(),
+            info.namespace.unwrap_or_default(),
             info.tree.to_owned(),
             info.keys.to_owned(),
             info.version.to_string(),

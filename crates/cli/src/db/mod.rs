@@ -1,6 +1,7 @@
 //! `db`: what a store holds, and whether it is sound.
 
 mod check;
+mod compact;
 mod dump;
 mod info;
 mod stats;
@@ -8,13 +9,15 @@ mod stats;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use spinney_store::AnyStore;
 use spinney_tree::{RootRecord, Snapshot, StoreError, Table, TreeError, TreeId};
 
-use crate::args::{FormatArgs, Size};
+use crate::args::{AtArgs, FormatArgs};
 use crate::failure::Exit;
+use crate::import;
 use crate::output::{Format, Output};
-use crate::stores::{Mode, Place};
+use crate::stores::Mode;
+use crate::sums::{self, NamespaceArgs};
+use crate::trees::{self, Name};
 
 /// Look into a store.
 #[derive(Debug, Args)]
@@ -39,6 +42,15 @@ pub(crate) enum DbVerb {
     /// Print all accounts as JSON in the shape of geth's dump, or the entries of a raw tree as NDJSON.
     #[command(after_help = "Example:\n  spinney db dump --db state.db > headstate.json")]
     Dump(DumpArgs),
+    /// Make a store from a dump: accounts, code, preimages, block and root, which is checked; or the
+    /// entries of a raw tree, whose dump has no root.
+    ///
+    /// Refused or cut off, it leaves no store behind.
+    #[command(after_help = "Example:\n  spinney db load --db new.db headstate.json")]
+    Load(LoadArgs),
+    /// Give space that no row uses back to the file system.
+    #[command(after_help = "Example:\n  spinney db compact --db state.db")]
+    Compact(ReportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -50,28 +62,31 @@ pub(crate) struct ReportArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DumpArgs {
+pub(crate) struct LoadArgs {
     #[command(flatten)]
     at: AtArgs,
-    /// The tree: `mpt` in this version.
+    #[command(flatten)]
+    format: FormatArgs,
+    /// The dump; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The tree: `mpt`, `sum` or `sum:bound`.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     tree: String,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
 }
 
 #[derive(Debug, Args)]
-struct AtArgs {
-    /// The directory of the store.
-    #[arg(long, value_name = "DIR", env = "SPINNEY_DB")]
-    db: PathBuf,
-    /// Memory for pages, the store's included.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
-    cache: Size,
-}
-
-impl AtArgs {
-    fn place(&self) -> Place {
-        Place::existing(&self.db, self.cache.0)
-    }
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The tree: mpt; of a binary or Verkle tree, the entries as NDJSON; of `sum` or `sum:bound`, the
+    /// leaves.
+    #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
+    tree: String,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
 }
 
 impl DbVerb {
@@ -81,12 +96,17 @@ impl DbVerb {
             Self::Stats(_) => "db stats",
             Self::Check(_) => "db check",
             Self::Dump(_) => "db dump",
+            Self::Load(_) => "db load",
+            Self::Compact(_) => "db compact",
         }
     }
 
     pub(crate) fn format(&self) -> Option<Format> {
         match self {
-            Self::Info(args) | Self::Stats(args) | Self::Check(args) => args.format.asked(),
+            Self::Info(args) | Self::Stats(args) | Self::Check(args) | Self::Compact(args) => {
+                args.format.asked()
+            }
+            Self::Load(args) => args.format.asked(),
             Self::Dump(_) => None,
         }
     }
@@ -94,18 +114,29 @@ impl DbVerb {
 
 pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
-        DbVerb::Info(args) => info::run(&args.at.place().open(Mode::Look)?, output),
-        DbVerb::Stats(args) => stats::run(&args.at.place().open(Mode::Look)?, output),
-        DbVerb::Check(args) => check::run(&args.at.place(), output),
+        DbVerb::Info(args) => info::run(&args.at.place()?.open(Mode::Look)?, output),
+        DbVerb::Stats(args) => stats::run(&args.at.place()?.open(Mode::Look)?, output),
+        DbVerb::Check(args) => check::run(&args.at.place()?, output),
         DbVerb::Dump(args) => dump::run(args, output),
+        DbVerb::Load(args) => match Name::parse(&args.tree)? {
+            Name::Sum(profile) => {
+                let (place, namespace) = (args.at.place()?, &args.namespace.namespace);
+                sums::load(&place, namespace, profile, &args.file, output)
+            }
+            _ => {
+                trees::check_name(&args.tree)?;
+                import::load(&args.at.place()?, &args.file, output)
+            }
+        },
+        DbVerb::Compact(args) => compact::run(&args.at.place()?, output),
     }
 }
 
 /// A root record, or what is wrong with it.
-type Record = (TreeId, Result<RootRecord, TreeError>);
+pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
 
 /// The root records of a store, in order of their trees. One that is damaged is an error in its place.
-fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
+pub(crate) fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::new();
     snapshot.scan(Table::Roots, &[], None, &mut |key, row| {
         let tree = key.try_into().map(u32::from_be_bytes).map(TreeId);
@@ -132,12 +163,4 @@ fn is_damage(error: &anyhow::Error) -> bool {
                 Some(TreeError::Corrupt { .. } | TreeError::Store(StoreError::Corrupt { .. }))
             )
     })
-}
-
-/// The place of a store, for messages.
-fn place_of(store: &AnyStore) -> &'static str {
-    match store {
-        AnyStore::Memory(_) => "memory",
-        _ => "redb",
-    }
 }

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use serde_json::json;
-use spinney_store::AnyStore;
+use spinney_store::{AnyStore, StoreStats};
 use spinney_tree::{PageStore as _, Snapshot, StoreError, Table};
 
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output, human_bytes};
+use crate::trees;
 
 #[derive(Debug, Serialize)]
 struct TableReport {
@@ -21,6 +22,34 @@ struct TableReport {
     stored_bytes: u64,
     metadata_bytes: u64,
     fragmented_bytes: u64,
+}
+
+/// The pages of a tree.
+#[derive(Debug, Serialize)]
+struct TreePages {
+    id: u32,
+    tree: String,
+    rows: u64,
+    /// Bytes of keys and of values.
+    bytes: u64,
+}
+
+fn pages_of(snapshot: &impl Snapshot) -> anyhow::Result<Vec<TreePages>> {
+    let mut trees = Vec::new();
+    for (id, record) in super::records(snapshot)? {
+        let mut pages = TreePages { id: id.0, tree: String::new(), rows: 0, bytes: 0 };
+        pages.tree =
+            record.map_or_else(|_| "damaged".into(), |record| trees::name_of(record.scheme));
+        let high = id.0.checked_add(1).map(u32::to_be_bytes);
+        let high = high.as_ref().map(|high| &high[..]);
+        snapshot.scan(Table::Pages, &id.0.to_be_bytes(), high, &mut |key, value| {
+            pages.rows += 1;
+            pages.bytes += (key.len() + value.len()) as u64;
+            true
+        })?;
+        trees.push(pages);
+    }
+    Ok(trees)
 }
 
 pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
@@ -41,7 +70,7 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
             fragmented_bytes: table.fragmented_bytes,
         });
     }
-    print(&tables, stats.file_bytes, output)?;
+    print(&tables, &pages_of(&snapshot)?, &stats, output)?;
     Ok(Exit::Ok)
 }
 
@@ -65,10 +94,20 @@ fn measure(snapshot: &impl Snapshot, table: Table) -> Result<Rows, StoreError> {
     Ok(rows)
 }
 
-fn print(tables: &[TableReport], file_bytes: u64, output: &Output) -> std::io::Result<()> {
+fn print(
+    tables: &[TableReport],
+    trees: &[TreePages],
+    stats: &StoreStats,
+    output: &Output,
+) -> std::io::Result<()> {
+    let (file_bytes, unused_bytes) = (stats.file_bytes, stats.unused_bytes());
     let format = output.format();
     if format == Format::Json {
-        return output.envelope(&json!({ "tables": tables, "file_bytes": file_bytes }), &[]);
+        let data = json!({
+            "tables": tables, "trees": trees, "file_bytes": file_bytes,
+            "unused_bytes": unused_bytes,
+        });
+        return output.envelope(&data, &[]);
     }
     let bytes = |n: u64| if format == Format::Csv { n.to_string() } else { human_bytes(n) };
     let mut grid = Grid::new(&[
@@ -97,7 +136,13 @@ fn print(tables: &[TableReport], file_bytes: u64, output: &Output) -> std::io::R
     }
     output.grid(&grid)?;
     if format == Format::Table {
+        for TreePages { tree, rows, bytes, .. } in trees {
+            output
+                .line(&format!("{tree}: {rows} pages, {} ({bytes} bytes)", human_bytes(*bytes)))?;
+        }
         output.line(&format!("file: {} ({file_bytes} bytes)", human_bytes(file_bytes)))?;
+        output
+            .line(&format!("in no table: {} ({unused_bytes} bytes)", human_bytes(unused_bytes)))?;
     }
     Ok(())
 }

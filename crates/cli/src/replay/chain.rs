@@ -10,20 +10,26 @@ use crate::failure::Failure;
 type Kept<'s> = State<&'s AnyStore>;
 
 pub(super) fn run<'s>(
-    state: Kept<'s>,
+    mut state: Kept<'s>,
     genesis: &Genesis,
     blocks: ChainReader<'static>,
     options: &RunOptions<'_>,
     watch: &mut Watch<'_>,
 ) -> anyhow::Result<(Summary, Kept<'s>)> {
+    super::check_genesis(&state, genesis)?;
     let mut replay = match state.block() {
-        None => Replay::start(genesis, state)?,
+        None => {
+            state.set_genesis(genesis.hash);
+            Replay::start(genesis, state)?
+        }
         Some(head) if head.hash == [0; 32] => {
             let what = format!(
-                "the store was filled from state differences up to block {}, which name no block hash",
+                "the store stands at block {}, whose hash it was not told: state differences name no \
+                 block hash",
                 head.number
             );
-            let hint = "go on with --diffs, or replay the blocks into a new --db";
+            let hint = "go on with --diffs; or begin anew, by a replay of the blocks or by spinney \
+                        import state --hash";
             return Err(Failure::new(what).hint(hint).into());
         }
         Some(head) => {

@@ -26,6 +26,9 @@ pub(super) fn run<'s>(
 ) -> anyhow::Result<(Summary, Kept<'s>)> {
     let head = match state.block() {
         Some(head) => {
+            if let Some(Start::Genesis(genesis)) = &start {
+                super::check_genesis(&state, genesis)?;
+            }
             watch.resumed(head.number);
             head.number
         }
@@ -34,7 +37,9 @@ pub(super) fn run<'s>(
             0
         }
     };
-    let check = HeadCheck { head, root: state.root(), refusal: Cell::new(None) };
+    let beside = state.trees().into_iter().skip(1);
+    let beside = beside.map(|tree| (tree.scheme.to_string(), tree.root)).collect();
+    let check = HeadCheck { head, root: state.root(), beside, refusal: Cell::new(None) };
     let mut last = None;
     let lines = lines.map_while(|line| check.pass(line, &mut last));
     let outcome = replay_diffs(&mut state, Some(head), lines, options, |event| match event {
@@ -61,6 +66,7 @@ fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
                 .into());
         }
         Some(Start::Genesis(genesis)) => {
+            state.set_genesis(genesis.hash);
             (genesis.alloc, Some(genesis.header.state_root), genesis.hash)
         }
         // An allocation has no header, and so no hash.
@@ -70,7 +76,7 @@ fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
     if let Some(expected) = expected.filter(|expected| *expected != got) {
         return Err(ReplayError::<StateError>::Genesis { expected, got }.into());
     }
-    state.seal(BlockId { number: 0, hash: hash.0 });
+    state.seal(BlockId { number: 0, hash: hash.0 })?;
     Ok(())
 }
 
@@ -78,6 +84,8 @@ fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
 struct HeadCheck {
     head: u64,
     root: B256,
+    /// The roots of the other trees, by name.
+    beside: Vec<(String, B256)>,
     refusal: Cell<Option<Failure>>,
 }
 
@@ -105,12 +113,20 @@ impl HeadCheck {
             }
             _ => {}
         }
+        let of_mpt = diff.state_root.map(|root| ("mpt", root, self.root));
+        let of_others = self
+            .beside
+            .iter()
+            .filter_map(|(name, root)| Some((name.as_str(), *diff.roots.get(name)?, *root)));
         if diff.number == self.head
-            && let Some(expected) = diff.state_root.filter(|root| *root != self.root)
+            && let Some((name, expected, got)) =
+                of_mpt.into_iter().chain(of_others).find(|(_, expected, got)| expected != got)
         {
+            let tree = if name == "mpt" { String::new() } else { format!(" of {name}") };
             let what = format!(
-                "the store stands at block {} with root {}, the differences have {expected} there",
-                self.head, self.root
+                "the store stands at block {} with root {got}{tree}, the differences have {expected} \
+                 there",
+                self.head
             );
             let hint = "these are differences of another chain: give those that the store was filled \
                         from, or a new --db";

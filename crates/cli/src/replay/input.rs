@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
 use spinney_replay::{ChainReader, DiffReader, Genesis, SampleChain, SampleOptions, parse_alloc};
-use spinney_state::{Changes, State};
+use spinney_state::{Changes, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
 use super::ReplayArgs;
@@ -76,6 +76,7 @@ impl Input {
         (options.seed, options.block_count) = (args.seed, args.blocks_count);
         let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
         state.keep_preimages(false);
+        state.keep_history(KeepHistory::Blocks(0));
         let count = args.to.map_or(args.blocks_count, |to| to.min(args.blocks_count));
         let unit = Unit::Blocks;
         let mut progress = Progress::new(output.quiet(), "making a chain", unit, Some(count));

@@ -9,30 +9,33 @@ mod watch;
 use std::path::PathBuf;
 
 use clap::Args;
-use spinney_replay::{RunOptions, Summary};
-use spinney_state::State;
+use spinney_replay::{Genesis, RunOptions, Summary};
+use spinney_state::{KeepHistory, State};
 use spinney_store::AnyStore;
+use spinney_tree::PageStore as _;
 
-use crate::args::{CommitEvery, FormatArgs, StoreArgs};
+use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
 use crate::stores::{Kind, Mode, Place};
-use crate::trees;
+use crate::trees::{self, Together};
 
 use self::input::{Input, Source};
 use self::report::RunReport;
 use self::watch::Watch;
 
-/// Replay blocks into a tree, and check every root on the way.
+/// Replay blocks into one or more trees, and check every root on the way.
 ///
 /// Blocks come from a chain.rlp with its genesis.json and are executed, or as state differences, which are
 /// applied. Without either, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
-/// stops between two blocks, and the same command continues.
+/// stops between two blocks, and the same command continues. Several trees get the same blocks, and go into
+/// the store in the same commits; headers give the roots of mpt.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
+    spinney replay --tree mpt,ubt:sha256,pbt:blake3 --genesis genesis.json --blocks chain.rlp --db state.db\n  \
     spinney replay --alloc genesis.json --diffs diffs.ndjson --format json\n  \
     spinney replay --seed 7 --blocks-count 500")]
 pub(crate) struct ReplayArgs {
@@ -60,6 +63,9 @@ pub(crate) struct ReplayArgs {
     /// The last block to replay.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
+    /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
+    #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
+    keep_undo: KeepUndo,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
     no_preimages: bool,
@@ -76,31 +82,49 @@ fn default_commit_every() -> CommitEvery {
     CommitEvery(RunOptions::default().commit_every)
 }
 
+fn default_keep_undo() -> KeepUndo {
+    KeepUndo(KeepHistory::default())
+}
+
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
-    trees::check_name(&args.store.tree)?;
+    let trees = Together::parse(&args.store.tree)?;
+    if args.no_preimages && trees != Together::parse("mpt")? {
+        return Err(Failure::new("--no-preimages with several trees (--tree)")
+            .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
+            .into());
+    }
     let place = Place::of(&args.store)?;
     // All that can be refused is refused before a store is made.
     let input = Input::open(args, output)?;
     let interrupt = Interrupt::listen()?;
     let store = place.open(Mode::Fill)?;
     let mut watch = Watch::new(args, &input, &interrupt, output);
-    let run = Run { args, place: &place, store: &store };
+    let run = Run { args, place: &place, store: &store, trees };
     let report = run.replay(input, &interrupt, &mut watch);
     watch.finish();
     let mut report = report?;
-    report.store_bytes = match place.kind {
-        Kind::Memory => Place::row_bytes(&store)?,
-        Kind::Redb => {
-            store.close()?;
-            place.file_bytes()?
-        }
-    };
+    report.store_bytes = place.close(store)?;
     watch.broken()?;
     if report.stopped {
         output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
     }
     report.print(output)?;
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
+}
+
+/// Refuses the genesis of another chain at once, where the store knows its own.
+fn check_genesis(state: &State<&AnyStore>, genesis: &Genesis) -> anyhow::Result<()> {
+    match state.genesis()? {
+        Some(own) if own != genesis.hash => {
+            let what = format!(
+                "the store was filled from the genesis {own}, and this one is {} (--genesis)",
+                genesis.hash
+            );
+            let hint = "give the genesis that the store was filled from, or a new --db";
+            Err(Failure::new(what).hint(hint).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says how to go on; in memory there is nothing to go on from.
@@ -121,6 +145,7 @@ struct Run<'a> {
     args: &'a ReplayArgs,
     place: &'a Place,
     store: &'a AnyStore,
+    trees: Together,
 }
 
 impl Run<'_> {
@@ -138,8 +163,10 @@ impl Run<'_> {
             std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let clock = Clock::start();
         let before = self.store.io();
-        let mut state = State::open(self.store, self.place.tree_cache())?;
+        self.check_trees()?;
+        let mut state = self.trees.open(self.store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
+        state.keep_history(self.args.keep_undo.0);
         self.check_head(&state)?;
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks } => {
@@ -148,10 +175,22 @@ impl Run<'_> {
             Source::Diffs { start, lines } => diffs::run(state, start, lines, &options, watch)?,
         };
         let written = match self.place.kind {
-            Kind::Memory => state.written().bytes,
-            Kind::Redb => (self.store.io() - before).bytes_written,
+            Kind::Memory => state.trees().iter().map(|tree| tree.written.bytes).sum(),
+            _ => (self.store.io() - before).bytes_written,
         };
         Ok(self.report(&summary, &state, written, clock, watch.commits()))
+    }
+
+    /// Trees of a store go together: none is left behind, and none comes later.
+    fn check_trees(&self) -> anyhow::Result<()> {
+        let snapshot = self.store.snapshot()?;
+        let held = Together::of(&snapshot)?;
+        if trees::of_states(&snapshot)?.is_empty() || held == self.trees {
+            return Ok(());
+        }
+        let what = format!("the store holds {held}, not {} (--tree)", self.trees);
+        let hint = format!("go on with --tree {held}, or begin anew in a new --db");
+        Err(Failure::new(what).hint(hint).into())
     }
 
     /// A store that is past the last block wanted, or that nobody can say the block of.
@@ -163,7 +202,9 @@ impl Run<'_> {
             }
             (Some(head), Some(to)) if to < head.number => {
                 let what = format!("the store is at block {}, past --to {to}", head.number);
-                Err(Failure::new(what).hint("replay into a new --db to stop earlier"))
+                Err(Failure::new(what).hint(
+                    "spinney stage unwind --db DIR --to N goes back; or replay into a new --db",
+                ))
             }
             _ => Ok(()),
         }
@@ -178,10 +219,12 @@ impl Run<'_> {
         commits: u64,
     ) -> RunReport {
         let head = state.block();
+        let beside = state.trees().iter().skip(1).map(|tree| tree.apply).sum();
         RunReport {
-            tree: self.args.store.tree.clone(),
+            tree: self.trees.to_string(),
+            trees: state.trees().into_iter().map(report::TreeReport::of).collect(),
             store: self.place.kind.name(),
-            db: self.place.path.as_ref().map(|path| path.display().to_string()),
+            db: self.place.location.as_ref().map(ToString::to_string),
             blocks: summary.block_count,
             transactions: summary.transaction_count,
             gas_used: summary.gas_used,
@@ -196,7 +239,7 @@ impl Run<'_> {
             store_bytes: 0,
             commits,
             stopped: summary.stopped,
-            times: report::Times::of(summary, state.times()),
+            times: report::Times::of(summary, state.times(), beside),
         }
     }
 }

@@ -10,6 +10,7 @@ use spinney_replay::Summary;
 use spinney_state::StateTimes;
 
 use crate::output::{Format, Grid, Output, human_bytes};
+use crate::trees;
 
 /// One tree in one store.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,7 @@ pub(super) struct RunReport {
     pub(super) head: Option<u64>,
     pub(super) head_hash: Option<B256>,
     pub(super) root: B256,
+    pub(super) trees: Vec<TreeReport>,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: Option<f64>,
     /// Handed to write calls; of a store in memory, bytes of the pages it was given.
@@ -35,6 +37,30 @@ pub(super) struct RunReport {
     pub(super) stopped: bool,
     /// Seconds. Sender recovery goes on beside the rest.
     pub(super) times: Times,
+}
+
+/// One of the trees.
+#[derive(Debug, Serialize)]
+pub(super) struct TreeReport {
+    tree: String,
+    root: B256,
+    /// Batches, roots and pages.
+    seconds: f64,
+    /// Pages written by the commits of this run, and their bytes with their keys.
+    pages_written: u64,
+    page_bytes: u64,
+}
+
+impl TreeReport {
+    pub(super) fn of(tree: spinney_state::TreeReport) -> Self {
+        Self {
+            tree: trees::name_of(tree.scheme),
+            root: tree.root,
+            seconds: (tree.apply + tree.encode).as_secs_f64(),
+            pages_written: tree.written.rows_written,
+            page_bytes: tree.written.bytes,
+        }
+    }
 }
 
 /// Where the time went, in seconds.
@@ -47,12 +73,14 @@ pub(super) struct Times {
     encode: f64,
     store: f64,
     read: f64,
+    history: f64,
 }
 
 impl Times {
-    pub(super) fn of(summary: &Summary, state: StateTimes) -> Self {
+    /// `beside` is what other trees took while blocks were executed.
+    pub(super) fn of(summary: &Summary, state: StateTimes, beside: Duration) -> Self {
         // Executing reads the state, which is counted apart.
-        let execution = summary.times.execute.saturating_sub(state.read);
+        let execution = summary.times.execute.saturating_sub(state.read + beside);
         let seconds = |time: Duration| time.as_secs_f64();
         Self {
             execution: seconds(execution),
@@ -62,10 +90,11 @@ impl Times {
             encode: seconds(state.encode),
             store: seconds(state.store),
             read: seconds(state.read),
+            history: seconds(state.history),
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 7] {
+    fn parts(&self) -> [(&'static str, f64); 8] {
         [
             ("execution", self.execution),
             ("sender recovery", self.sender_recovery),
@@ -74,6 +103,7 @@ impl Times {
             ("encode", self.encode),
             ("store", self.store),
             ("read", self.read),
+            ("history", self.history),
         ]
     }
 }
@@ -134,6 +164,9 @@ impl RunReport {
             row("head", format!("{head}{hash}"));
         }
         row("root", self.root.to_string());
+        for tree in self.trees.iter().skip(1) {
+            row(&format!("root of {}", tree.tree), tree.root.to_string());
+        }
         row("time", format!("{:.3} s", self.seconds));
         if let Some(seconds) = self.cpu_seconds {
             row("CPU time", format!("{seconds:.3} s"));
@@ -141,6 +174,14 @@ impl RunReport {
         row("bytes written", human_bytes(self.bytes_written));
         row("store bytes", human_bytes(self.store_bytes));
         row("commits", self.commits.to_string());
+        if self.trees.len() > 1 {
+            for tree in &self.trees {
+                let TreeReport { tree, seconds, pages_written, page_bytes, .. } = tree;
+                let bytes = human_bytes(*page_bytes);
+                let value = format!("{seconds:.3} s, {pages_written} pages, {bytes}");
+                row(&format!("  {tree}"), value);
+            }
+        }
         for (name, seconds) in self.times.parts() {
             row(&format!("  {name}"), format!("{seconds:.3} s"));
         }

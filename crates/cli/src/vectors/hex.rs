@@ -10,6 +10,12 @@ use serde::{Deserialize, Deserializer, de::Error};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hash(pub(super) [u8; 32]);

@@ -1,7 +1,7 @@
 //! Files of inputs and expected roots, run against the engine.
 //!
-//! A file's name says what is in it. Each root that a file gives is one check; what this version cannot
-//! check, proofs above all, is counted as skipped.
+//! A file's name says what is in it. Each root that a file gives is one check, each proof two: it holds,
+//! and ours is the same. What this version cannot check is counted as skipped.
 //!
 //! ```
 //! use spinney_cli::vectors::{EMBEDDED, Options, run};
@@ -13,38 +13,63 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+mod binary;
 mod hex;
+mod proofs;
 mod published;
 mod raw;
 mod state;
 mod subject;
+mod sums;
 mod trietests;
+mod verkle;
 mod workload;
 
 use spinney_state::StateError;
+use spinney_state::sum::SumError;
 use spinney_tree::{StoreError, TreeError};
 
 /// Vectors that every build carries along.
-pub const EMBEDDED: [(&str, &str); 3] = [
+pub const EMBEDDED: [(&str, &str); 5] = [
     ("raw.json", include_str!("../../../../testdata/mpt/raw.json")),
     ("state.json", include_str!("../../../../testdata/mpt/state.json")),
+    (
+        "ubt_pbt_crosscheck.json",
+        include_str!("../../../../testdata/binary/ubt_pbt_crosscheck.json"),
+    ),
     ("small_and_growing.json", include_str!("../../../../testdata/mpt/small_and_growing.json")),
+    ("trees.json", include_str!("../../../../testdata/verkle/trees.json")),
 ];
 
 /// How vectors are run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Cases with more keys are skipped.
     pub keys_max: u64,
-    /// Over redb, in a temporary folder, closed and opened again after every step; else in memory.
-    pub redb: bool,
+    /// Where the trees are.
+    pub over: Over,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys_max: u64::MAX, redb: false }
+        Self { keys_max: u64::MAX, over: Over::Memory }
     }
+}
+
+/// The store that vectors are run over. All but that in memory are closed and opened again after every
+/// step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Over {
+    /// A store in memory.
+    Memory,
+    /// A redb store in a temporary folder.
+    Redb,
+    /// A SQLite file in a temporary folder.
+    Sqlite,
+    /// A PostgreSQL schema by its URL, in which there is no row; there are none afterwards either.
+    Postgres(String),
 }
 
 /// What became of a file.
@@ -88,6 +113,12 @@ pub enum VectorError {
     /// Pages are not those of a rebuild.
     #[error("after a step the pages are not those of a rebuild: {0}")]
     Unsound(String),
+    /// The place named for them holds something.
+    #[error("{0} is not empty: vectors are run in a store of their own")]
+    Occupied(String),
+    /// A sum tree refused an input, or failed.
+    #[error(transparent)]
+    Sum(#[from] SumError),
     /// There is no temporary folder.
     #[error("no temporary folder: {0}")]
     Folder(#[from] std::io::Error),
@@ -116,6 +147,17 @@ pub fn run(name: &str, json: &[u8], options: &Options) -> Result<Option<Outcome>
         "trietest.json" | "trieanyorder.json" => trietests::run(json, false, options)?,
         "trietest_secureTrie.json" => trietests::run(json, true, options)?,
         "trietestnextprev.json" => trietests::run_neighbours(json, options)?,
+        "empty_tree.json" => sums::run_empty(json, options)?,
+        "compacted_leaf.json" => sums::run_lone(json, options)?,
+        "clustered.json" => sums::run_clustered(json, options)?,
+        "overflow.json" => sums::run_overflow(json, options)?,
+        "bip_deletion.json" | "bip_error_cases.json" => sums::run_bip(json, options)?,
+        "random.json" => sums::run_random(json, options)?,
+        "ubt_raw.json" => binary::run_geth(json, options)?,
+        "ubt_published.json" => binary::run_ubt(json, options)?,
+        "pbt_published.json" => binary::run_pbt(json, options)?,
+        "ubt_pbt_crosscheck.json" => binary::run_cross_check(json, options)?,
+        "trees.json" => verkle::run(json, options)?,
         _ => return Ok(None),
     }))
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
 use spinney_tree::Batch;
 
 use super::hex::{Bytes, Hash};
+use super::proofs::Expected;
 use super::subject::{Raw, drawn};
 use super::{Options, Outcome, VectorError};
 
@@ -33,7 +33,15 @@ struct Case {
     #[serde(default)]
     update_roots: Vec<Hash>,
     #[serde(default)]
-    proofs: Vec<Value>,
+    proofs: Vec<KeyProof>,
+}
+
+#[derive(Deserialize)]
+struct KeyProof {
+    key: Bytes,
+    exists: bool,
+    value: Bytes,
+    proof: Vec<Bytes>,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +68,6 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
     let mut outcome = Outcome::default();
     for case in &file.cases {
         run_case(case, options, &mut outcome)?;
-        outcome.skipped += case.proofs.len() as u64;
     }
     if let Some(commit) = &file.commit {
         run_commit(commit, options, &mut outcome)?;
@@ -73,12 +80,18 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
 
 fn run_case(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<(), VectorError> {
     let Some(value) = value_mode(&case.value_mode) else {
-        outcome.skipped += 1 + case.update_roots.len() as u64;
+        outcome.skipped += (1 + case.update_roots.len() + 2 * case.proofs.len()) as u64;
         return Ok(());
     };
     let mut raw = Raw::new(options)?;
     let root = raw.commit(all(case.n, value))?;
     outcome.root(|| case.name.clone(), root, &case.root);
+    for proof in &case.proofs {
+        let ours = raw.prove(&proof.key.0)?;
+        let value = proof.exists.then_some(&proof.value.0[..]);
+        let expected = Expected { root, key: &proof.key.0, value, nodes: &proof.proof };
+        outcome.proof(|| format!("{}, proof of {:?}", case.name, proof.key), &expected, &ours);
+    }
     for (round, expected) in case.update_roots.iter().enumerate() {
         let root = raw.commit(update(case.n, round as u64, value))?;
         outcome.root(|| format!("{}, round {round}", case.name), root, expected);
@@ -134,6 +147,11 @@ fn value_mode(name: &str) -> Option<Draw> {
         "valLong" => value_long,
         _ => return None,
     })
+}
+
+/// `n` of the keys with values of 32 bytes.
+pub(super) fn all_32(n: u64) -> Batch {
+    all(n, value_32)
 }
 
 fn value_32(number: u64) -> Vec<u8> {

@@ -2,11 +2,13 @@
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use serde::Deserialize;
-use serde_json::Value;
 use spinney_state::{AccountChange, Change, Changes};
-use spinney_tree::Batch;
+use spinney_tree::mpt::proof::{AccountProof, RangeProof};
+use spinney_tree::{Batch, PageStore as _};
 
 use super::hex::{Bytes, Hash};
+use super::proofs::Expected;
+use super::raw::all_32;
 use super::subject::{Accounts, Raw, drawn};
 use super::{Options, Outcome, VectorError};
 
@@ -16,7 +18,7 @@ struct StateFile {
     cases: Vec<Case>,
     #[serde(default)]
     derive_sha: Vec<Derived>,
-    range_proof: Option<Value>,
+    range_proof: Option<Ranged>,
 }
 
 #[derive(Deserialize)]
@@ -26,7 +28,36 @@ struct Case {
     accounts: Vec<Account>,
     state_root: Hash,
     #[serde(default)]
-    proofs: Vec<Value>,
+    proofs: Vec<AccountProofs>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AccountProofs {
+    addr: Bytes,
+    account_proof: Vec<Bytes>,
+    #[serde(default)]
+    storage_proofs: Vec<SlotProofs>,
+}
+
+#[derive(Deserialize)]
+struct SlotProofs {
+    slot: Bytes,
+    value: Bytes,
+    proof: Vec<Bytes>,
+}
+
+/// A range of the trie of [`all_32`].
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ranged {
+    trie: String,
+    root: Hash,
+    first_key: Bytes,
+    keys: Vec<Bytes>,
+    values: Vec<Bytes>,
+    has_more: bool,
+    proof_nodes: Vec<Bytes>,
 }
 
 #[derive(Deserialize)]
@@ -54,9 +85,12 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
         for account in &case.accounts {
             changes.accounts.insert(address(&account.addr), account.change());
         }
-        let root = Accounts::new(options, true)?.commit(&changes)?;
+        let mut state = Accounts::new(options, true)?;
+        let root = state.commit(&changes)?;
         outcome.root(|| case.name.clone(), root, &case.state_root);
-        outcome.skipped += case.proofs.len() as u64;
+        for proofs in &case.proofs {
+            check_account(case, &state, proofs, &mut outcome)?;
+        }
     }
     for list in &file.derive_sha {
         let mut batch = Batch::new();
@@ -66,8 +100,92 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
         let root = Raw::new(options)?.commit(batch)?;
         outcome.root(|| format!("deriveSha of {}", list.n), root, &list.root);
     }
-    outcome.skipped += u64::from(file.range_proof.is_some());
+    if let Some(range) = &file.range_proof {
+        check_range(range, options, &mut outcome)?;
+    }
     Ok(outcome)
+}
+
+fn check_account(
+    case: &Case,
+    state: &Accounts,
+    proofs: &AccountProofs,
+    outcome: &mut Outcome,
+) -> Result<(), VectorError> {
+    let slots: Vec<_> = proofs.storage_proofs.iter().map(|proof| word(&proof.slot)).collect();
+    let ours = state.prove(address(&proofs.addr), &slots)?;
+    let what = || format!("{}, proof of {:?}", case.name, proofs.addr);
+    check_leaf(what, case.state_root.0, &ours, &proofs.account_proof, outcome);
+    for (slot, proof) in ours.storage_proof.iter().zip(&proofs.storage_proofs) {
+        let value = alloy_rlp::encode(U256::from_be_slice(&proof.value.0));
+        let key = keccak256(slot.key);
+        let expected = Expected {
+            root: ours.fields.storage_hash,
+            key: key.as_slice(),
+            value: (!proof.value.0.is_empty()).then_some(&value),
+            nodes: &proof.proof,
+        };
+        outcome.proof(
+            || format!("{}, slot {:?}", what(), proof.slot),
+            &expected,
+            slot.proof.nodes(),
+        );
+    }
+    Ok(())
+}
+
+/// Checks the nodes on an account's path, and our whole proof of the account.
+fn check_leaf(
+    what: impl Fn() -> String,
+    root: [u8; 32],
+    ours: &AccountProof,
+    nodes: &[Bytes],
+    outcome: &mut Outcome,
+) {
+    let fields = match ours.verify(&root) {
+        Ok(verified) => verified.account().copied(),
+        Err(error) => return outcome.failures.push(format!("{}: ours: {error}", what())),
+    };
+    let leaf = fields.map(|fields| {
+        let mut body = alloy_rlp::encode(fields.nonce);
+        body.extend(alloy_rlp::encode(U256::from_be_bytes(fields.balance)));
+        body.extend(alloy_rlp::encode(B256::from(fields.storage_hash)));
+        body.extend(alloy_rlp::encode(B256::from(fields.code_hash)));
+        let mut leaf = Vec::new();
+        alloy_rlp::Header { list: true, payload_length: body.len() }.encode(&mut leaf);
+        [leaf, body].concat()
+    });
+    let key = keccak256(ours.address);
+    let expected = Expected { root, key: key.as_slice(), value: leaf.as_deref(), nodes };
+    outcome.proof(what, &expected, ours.account_proof.nodes());
+}
+
+fn check_range(
+    range: &Ranged,
+    options: &Options,
+    outcome: &mut Outcome,
+) -> Result<(), VectorError> {
+    let count = range.trie.split(' ').next().and_then(|count| count.parse().ok());
+    let Some(count) = count else {
+        outcome.skipped += 4;
+        return Ok(());
+    };
+    let mut raw = Raw::new(options)?;
+    let root = raw.commit(all_32(count))?;
+    outcome.root(|| "the trie of the range".to_owned(), root, &range.root);
+    let snapshot = raw.store().snapshot()?;
+    let bytes = |all: &[Bytes]| -> Vec<_> { all.iter().map(|bytes| bytes.0.clone()).collect() };
+    let expected = RangeProof {
+        start: range.first_key.0.clone(),
+        end: range.keys.last().map(|key| key.0.clone()),
+        entries: bytes(&range.keys).into_iter().zip(bytes(&range.values)).collect(),
+        nodes: bytes(&range.proof_nodes),
+    };
+    let (start, limit) = (&range.first_key.0, range.keys.len());
+    let ours = raw.tree.prove_range(&snapshot, None, start, None, limit)?;
+    let verdict = (&range.root, range.has_more);
+    outcome.range_proof(|| "the range".to_owned(), verdict, expected, ours);
+    Ok(())
 }
 
 impl Account {
@@ -99,7 +217,16 @@ struct Steps {
     name: String,
     steps: Vec<Step>,
     #[serde(default)]
-    proofs: Vec<Value>,
+    proofs: Vec<StepProof>,
+}
+
+/// A proof of an account, or of a slot below its storage root, after the step with this root.
+#[derive(Deserialize)]
+struct StepProof {
+    addr: Bytes,
+    slot: Option<Bytes>,
+    root: Hash,
+    proof: Vec<Bytes>,
 }
 
 #[derive(Deserialize)]
@@ -128,10 +255,41 @@ pub(super) fn run_steps(json: &[u8], options: &Options) -> Result<Outcome, Vecto
         for (index, step) in case.steps.iter().enumerate() {
             let root = state.commit(&changes(step.ops.as_deref().unwrap_or_default())?)?;
             outcome.root(|| format!("{}, step {index}", case.name), root, &step.root);
+            // A root may come back: its proofs are the same then.
+            for proof in case.proofs.iter().filter(|proof| proof.root == step.root) {
+                check_step(case, &state, proof, &mut outcome)?;
+            }
         }
-        outcome.skipped += case.proofs.len() as u64;
+        let reached = |proof: &&StepProof| case.steps.iter().any(|step| step.root == proof.root);
+        outcome.skipped +=
+            2 * (case.proofs.len() - case.proofs.iter().filter(reached).count()) as u64;
     }
     Ok(outcome)
+}
+
+fn check_step(
+    case: &Steps,
+    state: &Accounts,
+    proof: &StepProof,
+    outcome: &mut Outcome,
+) -> Result<(), VectorError> {
+    let slots: Vec<_> = proof.slot.iter().map(word).collect();
+    let ours = state.prove(address(&proof.addr), &slots)?;
+    let what = || format!("{}, proof of {:?} {:?}", case.name, proof.addr, proof.slot);
+    let Some(slot) = ours.storage_proof.first() else {
+        check_leaf(what, proof.root.0, &ours, &proof.proof, outcome);
+        return Ok(());
+    };
+    let value = alloy_rlp::encode(U256::from_be_bytes(slot.value));
+    let key = keccak256(slot.key);
+    let expected = Expected {
+        root: ours.fields.storage_hash,
+        key: key.as_slice(),
+        value: (slot.value != [0; 32]).then_some(&value),
+        nodes: &proof.proof,
+    };
+    outcome.proof(what, &expected, slot.proof.nodes());
+    Ok(())
 }
 
 /// The operations of a step, which name a slot of a deleted account once more.

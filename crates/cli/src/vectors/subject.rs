@@ -1,35 +1,75 @@
 //! What vectors are run against: the engine over a store in memory, or over redb closed and opened again
 //! after every step. After every step the pages are compared with those of a rebuild.
 
+use std::path::PathBuf;
+
+use alloy_primitives::{Address, B256};
 use sha2::{Digest as _, Sha256};
 use spinney_state::{Changes, MPT, State};
-use spinney_store::{AnyStore, RedbStore};
+use spinney_store::{AnyStore, Location, OpenFor};
 use spinney_tree::mpt::Mpt;
-use spinney_tree::{Batch, Finding, PageStore as _, Tree};
+use spinney_tree::mpt::proof::AccountProof;
+use spinney_tree::{Batch, Finding, PageStore as _, Snapshot as _, Table, Tree, WriteSet};
 use tempfile::TempDir;
 
-use super::{Options, VectorError};
+use super::{Options, Over, VectorError};
 
-const CACHE_BYTES: usize = 64 << 20;
+pub(super) const CACHE_BYTES: usize = 64 << 20;
 
 /// Where a subject lives.
-struct Place(Option<TempDir>);
+pub(super) struct Place {
+    /// None in memory.
+    location: Option<Location>,
+    _folder: Option<TempDir>,
+}
 
 impl Place {
-    fn new(options: &Options) -> Result<Self, VectorError> {
-        Ok(Self(if options.redb { Some(tempfile::tempdir()?) } else { None }))
+    pub(super) fn new(options: &Options) -> Result<Self, VectorError> {
+        let in_folder = |location: fn(PathBuf) -> Location| -> Result<Self, VectorError> {
+            let folder = tempfile::tempdir()?;
+            let location = Some(location(folder.path().join("store")));
+            Ok(Self { location, _folder: Some(folder) })
+        };
+        match &options.over {
+            Over::Memory => Ok(Self { location: None, _folder: None }),
+            Over::Redb => in_folder(Location::Redb),
+            Over::Sqlite => in_folder(Location::Sqlite),
+            Over::Postgres(url) => Self::at(Location::Postgres(url.clone())),
+        }
     }
 
-    fn open(&self) -> Result<AnyStore, VectorError> {
-        Ok(match &self.0 {
+    /// A place that is used again and again, and emptied each time.
+    fn at(location: Location) -> Result<Self, VectorError> {
+        let store = location.open(OpenFor::Filling, CACHE_BYTES)?;
+        let mut empty = true;
+        for table in Table::ALL {
+            store.snapshot()?.scan(table, &[], None, &mut |_, _| {
+                empty = false;
+                false
+            })?;
+        }
+        store.close()?;
+        match empty {
+            true => Ok(Self { location: Some(location), _folder: None }),
+            false => Err(VectorError::Occupied(location.to_string())),
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<AnyStore, VectorError> {
+        Ok(match &self.location {
             None => AnyStore::memory(),
-            Some(folder) => RedbStore::open_or_create(folder.path(), CACHE_BYTES)?.into(),
+            Some(location) => location.open(OpenFor::Filling, CACHE_BYTES)?,
         })
     }
 
+    /// Whether a store here can be closed and opened again.
+    const fn is_kept(&self) -> bool {
+        self.location.is_some()
+    }
+
     /// The same store as it is when it is opened again.
-    fn reopen(&self, store: AnyStore) -> Result<AnyStore, VectorError> {
-        if self.0.is_none() {
+    pub(super) fn reopen(&self, store: AnyStore) -> Result<AnyStore, VectorError> {
+        if !self.is_kept() {
             return Ok(store);
         }
         store.close()?;
@@ -37,7 +77,22 @@ impl Place {
     }
 }
 
-fn sound(findings: &[Finding]) -> Result<(), VectorError> {
+/// A place that is no folder of ours is left as it was: by then its store is closed.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(location @ Location::Postgres(_)) = &self.location else { return };
+        let mut set = WriteSet::new();
+        for table in Table::ALL {
+            set.drop_range(table, Vec::new(), vec![0xff; 64]);
+        }
+        // If it fails, the next one says that the place is not empty.
+        if let Ok(store) = location.open(OpenFor::Writing, CACHE_BYTES) {
+            let _ = store.commit(&set);
+        }
+    }
+}
+
+pub(super) fn sound(findings: &[Finding]) -> Result<(), VectorError> {
     match findings.first() {
         None => Ok(()),
         Some(finding) => Err(VectorError::Unsound(finding.to_string())),
@@ -69,7 +124,7 @@ impl Raw {
         let pending = self.tree.prepare(&store.snapshot()?, None, batch)?;
         self.tree.commit(&store, &pending, None)?;
         let store = self.place.reopen(store)?;
-        if self.place.0.is_some() {
+        if self.place.is_kept() {
             self.tree = Tree::open(Mpt, MPT, &store.snapshot()?, CACHE_BYTES)?;
         }
         let findings = self.tree.check(&store.snapshot()?, |_| {})?;
@@ -93,6 +148,14 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// The nodes on a key's path.
+    pub(super) fn prove(&self, key: &[u8]) -> Result<Vec<Vec<u8>>, VectorError> {
+        let snapshot = self.store().snapshot()?;
+        Ok(self.tree.prove(&snapshot, None, &[key])?.into_nodes())
+    }
+}
+
 /// A state.
 pub(super) struct Accounts {
     state: Option<State<AnyStore>>,
@@ -113,7 +176,7 @@ impl Accounts {
         let mut state = self.state.take().expect("a subject has its state");
         state.apply(changes)?;
         state.commit()?;
-        if self.place.0.is_some() {
+        if self.place.is_kept() {
             state = open_state(self.place.reopen(state.into_store())?)?;
         }
         if self.checked {
@@ -122,6 +185,17 @@ impl Accounts {
         let root = state.root();
         self.state = Some(state);
         Ok(root.0)
+    }
+}
+
+impl Accounts {
+    /// Proves an account and some of its slots.
+    pub(super) fn prove(
+        &self,
+        address: Address,
+        slots: &[B256],
+    ) -> Result<AccountProof, VectorError> {
+        Ok(self.state.as_ref().expect("a subject has its state").prove(address, slots)?)
     }
 }
 

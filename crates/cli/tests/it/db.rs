@@ -2,7 +2,7 @@
 
 use spinney_tree::Table;
 
-use crate::support::{Folder, assert_sound, rows, spinney};
+use crate::support::{Folder, assert_sound, command, rows, spinney, spinney_fed};
 
 fn sample(folder: &Folder) -> String {
     let db = folder.path("db");
@@ -47,6 +47,29 @@ fn a_store_that_is_none_is_refused() {
     }
     let args = ["replay", "--blocks-count", "1", "--db", &foreign];
     spinney(&args).exits(2).refuses("is not a spinney store");
+}
+
+/// Each answer is of one commit, also while commits come in between its reads.
+#[test]
+fn a_store_is_read_while_it_is_written() {
+    let folder = Folder::new();
+    let db = folder.path("db");
+    let replay = ["replay", "-q", "--json", "--commit-every", "1", "--db", &db, "--blocks-count"];
+    spinney(&[&replay[..], &["20"]].concat()).exits(0);
+    let mut writer = command(&[&replay[..], &["400"]].concat());
+    let mut writer = writer.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut blocks = std::collections::BTreeSet::new();
+    while writer.try_wait().unwrap().is_none() {
+        let dump = spinney(&["db", "dump", "--db", &db]).exits(0).out;
+        let dump: serde_json::Value = serde_json::from_str(&dump).unwrap();
+        blocks.insert(dump["block"]["number"].as_u64().unwrap());
+        let address = "0x00000000000000000000000000000000000000aa";
+        let proof = spinney(&["prove", "--db", &db, "--address", address, "--block", "20"]);
+        spinney_fed(&["verify", "-"], &proof.exits(0).out).exits(0);
+        spinney(&["stage", "status", "--db", &db]).exits(0);
+    }
+    assert!(writer.wait().unwrap().success());
+    assert!(blocks.len() > 1, "nothing was read between two commits: {blocks:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Ctrl-C and readers that go away.
 #![cfg(unix)]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::{Folder, Ran, all_forks, assert_sound, command, spinney};
@@ -31,6 +31,32 @@ fn ctrl_c_commits_and_the_same_command_continues() {
     let run = spinney(&args).exits(0).run();
     assert_eq!((&run["head"], &run["root"]), (&213.into(), &chain.root().into()));
     assert_eq!(run["blocks"], 213 - done);
+}
+
+/// Ctrl-C ends a trace after the batch it is at, also while it waits for the next one.
+#[test]
+fn ctrl_c_ends_a_trace_with_what_was_committed() {
+    let folder = Folder::new();
+    let db = folder.path("db");
+    let mut child = command(&["root", "--db", &db, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, r#"{{"put": {{"0x646f65": "0x7265696e64656572"}}}}"#).unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().expect("a line").unwrap();
+    assert!(first.starts_with(r#"{"batch": 1, "commit": 1, "root": "0x"#), "{first}");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let ran = Ran::from(child.wait_with_output().unwrap()).exits(3);
+    let _ = ran.says("interrupted after batch 1, commit 1").says("the batches after it");
+    drop(stdin);
+    assert_sound(&db);
+    let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();
+    assert_eq!(info["trees"][0]["commit"], 1);
 }
 
 #[test]

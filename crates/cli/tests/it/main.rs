@@ -1,9 +1,28 @@
 //! The `spinney` binary as its users meet it: standard output, standard error and exit codes.
 
+mod binary;
 mod chains;
 mod db;
+mod history;
+mod import;
 mod interrupts;
+mod kills;
+mod places;
+mod proofs;
 mod replay;
 mod root;
+#[cfg(unix)]
+#[path = "../../../store/tests/it/server.rs"]
+mod server;
+mod several;
+#[cfg(unix)]
+mod sql;
+mod stage;
+#[cfg(unix)]
+mod sums;
 mod support;
+mod tapd;
+#[path = "../../../tapd/tests/it/databases.rs"]
+#[expect(dead_code, reason = "the tests of the reader use more of it")]
+mod tapd_databases;
 mod verbs;

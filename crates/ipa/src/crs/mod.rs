@@ -234,6 +234,11 @@ impl Crs {
         multiply_sum_with(self.kernel, &points, &factors)
     }
 
+    /// [`Element::normalize_and_map_many`] with the kernel of these points.
+    pub fn normalize_and_map_many(&self, elements: &mut [Element]) -> Vec<Fr> {
+        self.kernel.normalize(elements).into_iter().map(Fr::from_base_integer).collect()
+    }
+
     /// The kernel it computes with.
     pub const fn kernel(&self) -> Kernel {
         self.kernel

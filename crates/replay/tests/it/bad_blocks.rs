@@ -206,6 +206,28 @@ fn trailing_and_malformed_bytes_are_refused() {
     assert_eq!(replay.state().root(), blocks[0].block.header.state_root);
 }
 
+/// The string around a typed transaction has a length of its own, which has to be right.
+#[test]
+fn a_wrong_length_around_a_typed_transaction_is_refused() {
+    use alloy_eips::eip2718::{Encodable2718, Typed2718};
+    let Some(chain) = shared::chain(ALL_FORKS) else { return };
+    let mut tried = 0;
+    for block in chain.blocks() {
+        let raw = block.to_rlp();
+        let typed = block.block.body.transactions.iter().filter(|tx| !tx.is_legacy());
+        for transaction in typed {
+            let inner = transaction.encoded_2718();
+            let at = raw.windows(inner.len()).position(|part| part == inner).unwrap();
+            let mut wrong = raw.clone();
+            wrong[at - 1] ^= 0x10;
+            let read = ChainReader::new(&wrong[..]).unwrap().next().unwrap();
+            assert!(read.is_err(), "block {}", block.block.header.number);
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "{tried} typed transactions");
+}
+
 #[test]
 fn a_stopped_replay_goes_on_where_it_stood() {
     let Some(chain) = shared::chain(ALL_FORKS) else { return };

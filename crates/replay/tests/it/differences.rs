@@ -103,6 +103,19 @@ fn differences_are_replayed_committed_and_resumed() {
     let twice = [diffs[3].clone(), diffs[3].clone()];
     let error = run(&mut state, Some(213), &twice, &options, &mut commits).unwrap_err();
     assert!(matches!(error, DiffReplayError::Order { after: 4, got: 4 }), "{error}");
+
+    // What is missing cannot be made good later: neither after the state, nor between two lines.
+    let next = |number: u64| BlockDiff::new(number, Changes::default(), None);
+    let mut gap = |numbers: &[u64]| {
+        let diffs: Vec<_> = numbers.iter().map(|number| next(*number)).collect();
+        run(&mut state, Some(213), &diffs, &options, &mut commits).unwrap_err().to_string()
+    };
+    assert_eq!(gap(&[215]), "expected block 214, got block 215: the blocks between are missing");
+    assert_eq!(
+        gap(&[214, 216]),
+        "expected block 215, got block 216: the blocks between are missing"
+    );
+    assert_eq!(state.root(), diffs[212].state_root.unwrap());
 }
 
 #[test]

@@ -7,5 +7,8 @@ mod differences;
 mod engine;
 mod genesis;
 mod layers;
+mod proofs;
 mod samples;
 mod shared;
+mod unwind;
+mod witnesses;

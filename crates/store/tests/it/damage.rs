@@ -73,7 +73,7 @@ fn read_all(store: &RedbStore, rows: &Contents, what: &str) -> bool {
     lost
 }
 
-/// Opens a damaged image in both ways, reads, checks and writes.
+/// Opens a damaged image in both ways, reads, checks and, where nothing was found, writes.
 fn exercise(image: &[u8], rows: &Contents, what: &str) -> &'static str {
     match FaultDisk::with_image(image.to_vec()).open_store_read_only() {
         Ok(store) => drop(read_all(&store, rows, what)),
@@ -88,21 +88,17 @@ fn exercise(image: &[u8], rows: &Contents, what: &str) -> &'static str {
         }
     };
     let lost = read_all(&store, rows, what);
-    if let Err(error) = store.commit(&puts(Table::Meta, [("after", "the damage")])) {
-        assert!(typed(&error), "{what}: {error}");
-    }
-    drop(store);
-    // A row that damage made unfindable is seen by the check of the damaged file.
-    store = match FaultDisk::with_image(image.to_vec()).open_store() {
-        Ok(store) => store,
-        Err(_) => return "refused",
-    };
+    // A row that damage made unfindable is seen by the check.
     match store.check() {
         Ok(()) => assert!(!lost, "{what}: a lost row, and the check finds nothing"),
         Err(error) => {
             assert!(typed(&error), "{what}: {error}");
             return "found";
         }
+    }
+    // Not before: redb takes its record of free space on trust when it writes.
+    if let Err(error) = store.commit(&puts(Table::Meta, [("after", "the damage")])) {
+        assert!(typed(&error), "{what}: {error}");
     }
     "harmless"
 }
@@ -186,7 +182,8 @@ fn the_primary_bit_of_a_store_that_was_cut_off_undoes_its_last_commit() {
     let (mut image, rows) = sample(false);
     image[PRIMARY_BYTE] ^= 1;
     let found = contents(&FaultDisk::with_image(image).open_store().unwrap());
-    let last = |(table, key): &&(Table, Vec<u8>)| *table == Table::Meta && key[1] == 2;
+    let final_table = Table::ALL[Table::ALL.len() - 1];
+    let last = |(table, key): &&(Table, Vec<u8>)| *table == final_table && key[1] == 2;
     assert!(rows.keys().filter(last).count() > 0);
     assert!(rows.keys().all(|row| last(&row) != found.contains_key(row)));
 

@@ -6,8 +6,18 @@ mod engine;
 mod faults;
 mod model;
 mod places;
+#[cfg(unix)]
+mod postgres;
 mod processes;
+#[cfg(unix)]
+mod server;
+mod sqlite;
+#[cfg(unix)]
+mod sum_kills;
+#[cfg(unix)]
+mod sums;
 mod tools;
+mod tree_faults;
 
 /// A test file that nobody declares here would never run.
 #[test]

@@ -1,19 +1,37 @@
 //! Stores against a `BTreeMap`, through random write sets and reopenings.
 
+use std::fmt;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
-use spinney_store::{AnyStore, RedbStore};
+use spinney_store::{AnyStore, Location, OpenFor};
 use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
 
 use crate::tools::{CACHE_BYTES, Contents, contents, rows};
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Action {
     Commit { drops: Vec<(Table, Vec<u8>, Vec<u8>)>, rows: Vec<Row>, sorted: bool },
     Reopen,
 }
 
 type Row = (Table, Vec<u8>, Option<Vec<u8>>);
+
+/// Short: what a failure prints is cut somewhere, and a value is long.
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Commit { drops, rows, sorted } = self else { return f.write_str("reopen") };
+        write!(f, "commit sorted={sorted}")?;
+        for (table, low, high) in drops {
+            write!(f, " drop {table}[{}..{}]", low.escape_ascii(), high.escape_ascii())?;
+        }
+        for (table, key, value) in rows {
+            let value = value.as_ref().map(|value| (value.len(), value.first()));
+            write!(f, " {table}[{}]={value:?}", key.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
 
 fn table() -> impl Strategy<Value = Table> {
     (0..Table::ALL.len()).prop_map(|at| Table::ALL[at])
@@ -72,7 +90,7 @@ fn apply(model: &mut Contents, drops: &[(Table, Vec<u8>, Vec<u8>)], rows: &[Row]
 }
 
 fn agree(store: &impl PageStore, model: &Contents, probes: &[Row]) -> Result<(), TestCaseError> {
-    prop_assert_eq!(&contents(store), model);
+    prop_assert!(contents(store) == *model, "the contents differ");
     let snapshot = store.snapshot().unwrap();
     for (table, key, _) in probes {
         let found = snapshot.read(*table, key).unwrap();
@@ -93,26 +111,35 @@ proptest! {
     #[test]
     fn stores_do_as_a_map_does(actions in vec(action(), 1..12)) {
         let folder = tempfile::tempdir().unwrap();
+        let mut places = vec![
+            Location::Redb(folder.path().join("redb")),
+            Location::Sqlite(folder.path().join("sqlite")),
+        ];
+        #[cfg(unix)]
+        places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0)));
         let memory = AnyStore::memory();
-        let mut redb = RedbStore::create(folder.path(), CACHE_BYTES).unwrap();
+        let open = |place: &Location| place.open(OpenFor::Filling, CACHE_BYTES).unwrap();
+        let mut stores: Vec<_> = places.iter().map(open).collect();
         let mut model = Contents::new();
         for action in &actions {
             match action {
                 Action::Reopen => {
-                    redb.close().unwrap();
-                    redb = RedbStore::open(folder.path(), CACHE_BYTES).unwrap();
-                    agree(&redb, &model, &[])?;
+                    stores.into_iter().for_each(|store| store.close().unwrap());
+                    stores = places.iter().map(open).collect();
+                    for store in &stores {
+                        agree(store, &model, &[])?;
+                    }
                 }
                 Action::Commit { drops, rows, sorted } => {
                     let set = write_set(drops, rows, *sorted);
-                    memory.commit(&set).unwrap();
-                    redb.commit(&set).unwrap();
                     apply(&mut model, drops, rows);
-                    agree(&memory, &model, rows)?;
-                    agree(&redb, &model, rows)?;
+                    for store in [&memory].into_iter().chain(&stores) {
+                        store.commit(&set).unwrap();
+                        agree(store, &model, rows)?;
+                    }
                 }
             }
         }
-        redb.check().unwrap();
+        stores.iter_mut().for_each(|store| store.check().unwrap());
     }
 }

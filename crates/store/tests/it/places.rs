@@ -5,7 +5,7 @@ use std::path::Path;
 
 use redb::{Database, TableDefinition};
 use spinney_store::RedbStore;
-use spinney_tree::{PageStore, StoreError, Table, WriteSet};
+use spinney_tree::{PageStore, RootRecord, StoreError, Table, TreeId, WriteSet};
 use tempfile::tempdir;
 
 use crate::tools::{CACHE_BYTES, contents, puts, read};
@@ -165,6 +165,66 @@ fn a_redb_database_of_another_program_is_foreign() {
     }
 }
 
+/// A store that the program wrote before there was a history: `spinney root --state --db DIR` of two
+/// state differences, its file compressed.
+const OF_FORMAT_1: &[u8] = include_bytes!("../../../../testdata/store-format-1.redb.zst");
+
+/// The state root of its second block.
+const ROOT_OF_FORMAT_1: &str = "62ac6d7493d11ad34d13098d0a65cfbfc67cd72ad8ecfa1a6b99e2c4dfc1c64a";
+
+#[test]
+fn a_store_of_an_older_format_is_read_and_brought_up_to_date() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("spinney.redb");
+    let bytes = zstd::decode_all(OF_FORMAT_1).unwrap();
+    fs::write(&file, &bytes).unwrap();
+    let root = |store: &RedbStore| {
+        let record = read(store, Table::Roots, &RootRecord::key(TreeId(1))).unwrap();
+        let record = RootRecord::decode(TreeId(1), &record).unwrap();
+        assert_eq!((record.commit, record.block.unwrap().number), (2, 2));
+        record.root.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let reader = open_read_only(folder.path()).unwrap();
+    let before = contents(&reader);
+    assert_eq!(root(&reader), ROOT_OF_FORMAT_1);
+    drop(reader);
+    assert!(fs::read(&file).unwrap() == bytes, "a reader writes nothing");
+
+    let mut store = open(folder.path()).unwrap();
+    assert_eq!(contents(&store), before);
+    store.commit(&puts(Table::History, [("a", "1")])).unwrap();
+    store.check().unwrap();
+    drop(store);
+    let store = open_read_only(folder.path()).unwrap();
+    assert_eq!(root(&store), ROOT_OF_FORMAT_1);
+    assert_eq!(read(&store, Table::History, b"a").unwrap(), b"1");
+}
+
+/// What fills a store fails, or the process is gone: there is no store, and the next creation succeeds.
+#[test]
+fn a_store_is_seen_once_it_is_filled() {
+    let folder = tempdir().unwrap();
+    let fill = |store: &RedbStore| {
+        store.commit(&puts(Table::Meta, [("a", "1")]))?;
+        assert!(matches!(open(folder.path()), Err(StoreError::Missing { .. })));
+        assert!(matches!(create(folder.path()), Err(StoreError::Busy { .. })));
+        Ok::<_, StoreError>(())
+    };
+    let refused = RedbStore::create_filled(folder.path(), CACHE_BYTES, |store| {
+        fill(store)?;
+        Err(StoreError::Missing { place: "the moon".into() })
+    });
+    assert_eq!(refused.unwrap_err().to_string(), "there is no store at the moon");
+    assert!(matches!(open(folder.path()), Err(StoreError::Missing { .. })));
+    assert!(!folder.path().join("spinney.redb.new").exists());
+
+    let store = RedbStore::create_filled(folder.path(), CACHE_BYTES, fill).unwrap();
+    assert_eq!(read(&store, Table::Meta, b"a").unwrap(), b"1");
+    drop(store);
+    let again = RedbStore::create_filled(folder.path(), CACHE_BYTES, fill).unwrap_err();
+    assert!(again.to_string().ends_with("there is a store already"), "{again}");
+}
+
 #[test]
 fn a_second_writer_in_this_process_is_busy() {
     let folder = tempdir().unwrap();
@@ -207,6 +267,7 @@ fn figures_are_those_of_the_rows() {
     assert_eq!(stats.tables[Table::Codes as usize].rows, 0);
     let file = fs::metadata(folder.path().join("spinney.redb")).unwrap();
     assert_eq!(stats.file_bytes, file.len());
+    assert!((1..file.len()).contains(&stats.unused_bytes()), "{stats:?}");
 
     let mut set = WriteSet::new();
     set.drop_range(Table::Pages, vec![0], vec![255]);
@@ -215,5 +276,7 @@ fn figures_are_those_of_the_rows() {
     let small = store.stats().unwrap();
     assert_eq!(small.tables[Table::Pages as usize].rows, 0);
     assert!(small.file_bytes < stats.file_bytes, "{small:?}");
+    let roomy = stats.file_bytes - small.file_bytes;
+    assert!(small.unused_bytes() < roomy, "{roomy} bytes were given back: {small:?}");
     store.check().unwrap();
 }

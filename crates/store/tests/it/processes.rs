@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use spinney_store::RedbStore;
+use spinney_store::{PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::{PageStore, StoreError, Table};
 use tempfile::tempdir;
 
@@ -20,13 +20,19 @@ fn other_process() {
     let (Ok(role), Ok(folder)) = (env::var(ROLE), env::var(FOLDER)) else {
         return;
     };
-    let folder = Path::new(&folder);
+    let (url, folder) = (&folder[..], Path::new(&folder));
     match &role[..] {
         "open" => say(outcome(RedbStore::open(folder, CACHE_BYTES).map(drop))),
         "create" => say(outcome(RedbStore::create(folder, CACHE_BYTES).map(drop))),
-        "hold" => hold(folder),
-        "read" => read_on_demand(folder),
-        "write" => write_for_ever(folder),
+        "hold" => hold(RedbStore::open(folder, CACHE_BYTES).unwrap()),
+        "read" => read_on_demand(&RedbStore::open_read_only(folder, CACHE_BYTES).unwrap()),
+        "write" => write_for_ever(&RedbStore::open(folder, CACHE_BYTES).unwrap()),
+        "open sqlite" => say(outcome(SqliteStore::open(folder, CACHE_BYTES).map(drop))),
+        "hold sqlite" => hold(SqliteStore::open(folder, CACHE_BYTES).unwrap()),
+        "read sqlite" => read_on_demand(&SqliteStore::open_read_only(folder, CACHE_BYTES).unwrap()),
+        "write sqlite" => write_for_ever(&SqliteStore::open(folder, CACHE_BYTES).unwrap()),
+        "open postgres" => say(outcome(PostgresStore::open(url).map(drop))),
+        "read postgres" => read_on_demand(&PostgresStore::open_read_only(url).unwrap()),
         role => panic!("no role {role}"),
     }
 }
@@ -47,21 +53,19 @@ fn outcome(result: Result<(), StoreError>) -> String {
 }
 
 /// Has the store open until told to go.
-fn hold(folder: &Path) {
-    let store = RedbStore::open(folder, CACHE_BYTES).unwrap();
+fn hold(store: impl PageStore) {
     say("ready");
     std::io::stdin().lines().next();
     drop(store);
 }
 
 /// Reads one row in a snapshot from the start, and in a new one, each time it is asked.
-fn read_on_demand(folder: &Path) {
-    let store = RedbStore::open_read_only(folder, CACHE_BYTES).unwrap();
+fn read_on_demand(store: &impl PageStore) {
     let first = store.snapshot().unwrap();
     say("ready");
     for _ in std::io::stdin().lines() {
         let old = contents_of(&first);
-        let new = contents(&store);
+        let new = contents(store);
         let value = |rows: &crate::tools::Contents| {
             assert!(rows.values().all(|row| row[0] == rows.values().next().unwrap()[0]));
             rows.values().next().map_or(0, |row| row[0])
@@ -71,9 +75,8 @@ fn read_on_demand(folder: &Path) {
 }
 
 /// Commits until it is killed, and says each that returned.
-fn write_for_ever(folder: &Path) {
-    let store = RedbStore::open(folder, CACHE_BYTES).unwrap();
-    let start = read(&store, Table::Meta, b"round");
+fn write_for_ever(store: &impl PageStore) {
+    let start = read(store, Table::Meta, b"round");
     let start = start.map_or(0, |row| u32::from_be_bytes(row.try_into().unwrap()));
     for round in start + 1.. {
         let rows = (0..50_u8).map(|key| ([key], round.to_be_bytes()));
@@ -84,14 +87,14 @@ fn write_for_ever(folder: &Path) {
     }
 }
 
-struct Other {
+pub(crate) struct Other {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Other {
-    fn start(role: &str, folder: &Path) -> Self {
+    pub(crate) fn start(role: &str, folder: &Path) -> Self {
         Self::start_with(role, folder, |_| {}).unwrap()
     }
 
@@ -115,7 +118,7 @@ impl Other {
     }
 
     /// What it says next, or nothing if it ended.
-    fn hear(&mut self) -> Option<String> {
+    pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         while self.stdout.read_line(&mut line).unwrap() > 0 {
             // The harness writes "test .. ... " before the first line of ours.
@@ -127,17 +130,17 @@ impl Other {
         None
     }
 
-    fn ask(&mut self) -> String {
+    pub(crate) fn ask(&mut self) -> String {
         writeln!(self.stdin.as_ref().unwrap()).unwrap();
         self.hear().unwrap()
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -211,9 +214,23 @@ fn a_killed_reader_hinders_nobody() {
 fn a_writer_killed_in_the_middle_loses_no_commit() {
     let folder = tempdir().unwrap();
     drop(RedbStore::create(folder.path(), CACHE_BYTES).unwrap());
+    kill_a_writer("write", folder.path(), |life| {
+        if life == 3 {
+            // Nobody has repaired it yet, and a reader may not.
+            let error = RedbStore::open_read_only(folder.path(), CACHE_BYTES).unwrap_err();
+            assert!(error.to_string().contains("open it for writing once"), "{error}");
+        }
+        let mut store = RedbStore::open(folder.path(), CACHE_BYTES).unwrap();
+        store.check().unwrap();
+        store
+    });
+}
+
+/// Kills a writer after ever more commits; `open` opens the store then.
+pub(crate) fn kill_a_writer<S: PageStore>(role: &str, place: &Path, open: impl Fn(u32) -> S) {
     let mut last = 0_u32;
     for life in 0..8 {
-        let mut other = Other::start("write", folder.path());
+        let mut other = Other::start(role, place);
         for _ in 0..=life * 3 {
             last = other.hear().unwrap().parse().unwrap();
         }
@@ -221,19 +238,13 @@ fn a_writer_killed_in_the_middle_loses_no_commit() {
         while let Some(said) = other.hear() {
             last = said.parse().unwrap_or(last);
         }
-        if life == 3 {
-            // Nobody has repaired it yet, and a reader may not.
-            let error = RedbStore::open_read_only(folder.path(), CACHE_BYTES).unwrap_err();
-            assert!(error.to_string().contains("open it for writing once"), "{error}");
-        }
-        let mut store = RedbStore::open(folder.path(), CACHE_BYTES).unwrap();
+        let store = open(life);
         let found = read(&store, Table::Meta, b"round").unwrap();
         let found = u32::from_be_bytes(found.try_into().unwrap());
         assert!(found == last || found == last + 1, "{found} is stored, {last} was said");
         let rows = contents(&store);
         assert_eq!(rows.len(), 51);
         assert!(rows.values().all(|row| row[..] == found.to_be_bytes()));
-        store.check().unwrap();
         last = found;
     }
 }
@@ -281,4 +292,36 @@ fn a_folder_that_cannot_be_written_says_so() {
     assert_eq!(reader.hear().unwrap(), "ready");
     assert_eq!(reader.ask(), "0 0");
     reader.end();
+}
+
+/// Between its making and its start as another program, a child has all of our files open, and a lock on
+/// one of them with it. A store that is closed is free all the same.
+#[cfg(unix)]
+#[test]
+fn children_that_are_being_made_keep_no_store_busy() {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let folder = tempdir().unwrap();
+    let places = ["redb", "sqlite"].map(|name| folder.path().join(name));
+    let owner = std::fs::metadata(folder.path()).unwrap().uid();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // With a user to become, a child is a copy of this process first.
+                    let child = Command::new("true").uid(owner).status().unwrap();
+                    assert!(child.success());
+                }
+            });
+        }
+        let tries = (0..200).try_for_each(|_| {
+            RedbStore::open_or_create(&places[0], CACHE_BYTES)?.close()?;
+            SqliteStore::open_or_create(&places[1], CACHE_BYTES)?.close()
+        });
+        done.store(true, Ordering::Relaxed);
+        tries.unwrap();
+    });
 }

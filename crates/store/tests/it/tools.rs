@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use spinney_store::RedbStore;
+use spinney_store::{PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
 use tempfile::TempDir;
 
@@ -34,6 +34,20 @@ pub(crate) fn redb<S: From<RedbStore>>() -> Held<S> {
     let folder = tempfile::tempdir().unwrap();
     let store = RedbStore::create(folder.path(), CACHE_BYTES).unwrap();
     Held::new(store, Some(folder))
+}
+
+/// A new SQLite store in a folder of its own.
+pub(crate) fn sqlite<S: From<SqliteStore>>() -> Held<S> {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::create(folder.path().join("store"), CACHE_BYTES).unwrap();
+    Held::new(store, Some(folder))
+}
+
+/// A new PostgreSQL store in a schema of its own, where there is a server.
+#[cfg(unix)]
+pub(crate) fn postgres<S: From<PostgresStore>>() -> Option<Held<S>> {
+    let (url, _) = crate::server::shared()?.schema();
+    Some(Held::new(PostgresStore::create(&url).unwrap(), None))
 }
 
 /// All rows of a store.

@@ -5,6 +5,8 @@
 //! by its Keccak-256 digest; the root is always a digest.
 
 mod node_ref;
+pub mod partial;
+pub mod proof;
 pub mod reference;
 mod rlp;
 
@@ -19,6 +21,12 @@ use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 pub const EMPTY_ROOT: [u8; 32] = [
     0x56, 0xe8, 0x1f, 0x17, 0x1b, 0xcc, 0x55, 0xa6, 0xff, 0x83, 0x45, 0xe6, 0x92, 0xc0, 0xf8, 0x6e,
     0x5b, 0x48, 0xe0, 0x1b, 0x99, 0x6c, 0xad, 0xc0, 0x01, 0x62, 0x2f, 0xb5, 0xe3, 0x63, 0xb4, 0x21,
+];
+
+/// The Keccak-256 digest of no code.
+pub const EMPTY_CODE_HASH: [u8; 32] = [
+    0xc5, 0xd2, 0x46, 0x01, 0x86, 0xf7, 0x23, 0x3c, 0x92, 0x7e, 0x7d, 0xb2, 0xdc, 0xc7, 0x03, 0xc0,
+    0xe5, 0x00, 0xb6, 0x53, 0xca, 0x82, 0x27, 0x3b, 0x7b, 0xfa, 0xd8, 0x04, 0x5d, 0x85, 0xa4, 0x70,
 ];
 
 /// The trie over raw keys of any length, also one a prefix of another. An empty value is a deletion.
@@ -105,14 +113,14 @@ impl Scheme for Mpt {
     ) {
         scratch.start();
         for job in jobs {
-            scratch.leaf(job.suffix, |out| rlp::put_bytes(out, job.payload));
+            Self::put_leaf(scratch, &job);
         }
         scratch.finish(out);
     }
 
     fn commit_branches<'a>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, NodeRef>>,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -134,11 +142,15 @@ impl Scheme for Mpt {
     fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {
         NodeRef::decode(bytes)
     }
+
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        NodeRef::encoded_bytes(bytes)
+    }
 }
 
 impl Scheme for MptState {
     const DIGIT_BITS: u8 = 4;
-    const OWNER: Option<Owner> = Some(Owner { bytes: 32 });
+    const OWNER: Option<Owner> = Some(Owner { bytes: 32, implicit: false });
     const PREFIX_KEYS: bool = false;
 
     type Commit = NodeRef;
@@ -173,19 +185,14 @@ impl Scheme for MptState {
     ) {
         scratch.start();
         for job in jobs {
-            if job.suffix.end() > 64 {
-                scratch.leaf(job.suffix, |out| rlp::put_bytes(out, job.payload));
-                continue;
-            }
-            let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.digest());
-            scratch.leaf(job.suffix, |out| put_account(out, job.payload, &storage_root));
+            Self::put_leaf(scratch, &job);
         }
         scratch.finish(out);
     }
 
     fn commit_branches<'a>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, NodeRef>>,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -207,12 +214,53 @@ impl Scheme for MptState {
     fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {
         NodeRef::decode(bytes)
     }
+
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        NodeRef::encoded_bytes(bytes)
+    }
+}
+
+/// Bytes within the RLP list of an account.
+const fn account_list(value: &[u8]) -> usize {
+    value.len().saturating_sub(32) + 33 + 33
+}
+
+/// Bytes of what [`put_account`] writes.
+fn account_len(value: &[u8]) -> usize {
+    let list = account_list(value);
+    let string = rlp::head_len(list) + list;
+    rlp::head_len(string) + string
+}
+
+/// How a scheme's terminals are written as leaves.
+trait Leaves: Scheme<Commit = NodeRef> {
+    /// Appends the RLP of the leaf that a terminal is.
+    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>);
+}
+
+impl Leaves for Mpt {
+    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>) {
+        scratch.leaf(job.suffix, job.payload);
+    }
+}
+
+impl Leaves for MptState {
+    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>) {
+        if job.suffix.end() > 64 {
+            return Mpt::put_leaf(scratch, job);
+        }
+        let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.digest());
+        let len = account_len(job.payload);
+        let put = |out: &mut Vec<u8>| put_account(out, job.payload, &storage_root);
+        scratch.short(job.suffix, true, len, put);
+    }
 }
 
 /// The RLP string that holds the RLP list of an account.
 fn put_account(out: &mut Vec<u8>, value: &[u8], storage_root: &[u8; 32]) {
-    let (fields, code_hash) = value.split_at(value.len() - 32);
-    let list = fields.len() + 33 + 33;
+    // Shorter ones are admitted nowhere, but a forged page may hold one: its root will be wrong.
+    let (fields, code_hash) = value.split_at(value.len().saturating_sub(32));
+    let list = account_list(value);
     rlp::put_head(out, 0x80, rlp::head_len(list) + list);
     rlp::put_head(out, 0xc0, list);
     out.extend_from_slice(fields);
@@ -220,8 +268,8 @@ fn put_account(out: &mut Vec<u8>, value: &[u8], storage_root: &[u8; 32]) {
     rlp::put_bytes(out, code_hash);
 }
 
-fn commit_branches<'a>(
-    jobs: impl Iterator<Item = BranchJob<'a, NodeRef>>,
+fn commit_branches<'a, S: Scheme<Commit = NodeRef>>(
+    jobs: impl Iterator<Item = BranchJob<'a, S>>,
     scratch: &mut Scratch,
     out: &mut Vec<NodeRef>,
 ) {
@@ -229,7 +277,7 @@ fn commit_branches<'a>(
     let mut skips: smallvec::SmallVec<[(u32, Run<'a>); 8]> = smallvec::SmallVec::new();
     scratch.start();
     for (index, job) in jobs.enumerate() {
-        scratch.branch(&job);
+        scratch.branch(job.children.iter(), job.value);
         if !job.skip.is_empty() {
             skips.push((index as u32, job.skip));
         }
@@ -241,7 +289,7 @@ fn commit_branches<'a>(
     scratch.start();
     for (index, skip) in &skips {
         let below = out[first + *index as usize];
-        scratch.short(*skip, false, |out| below.put(out));
+        scratch.extension(*skip, &below);
     }
     let mut extended = std::mem::take(&mut scratch.extended);
     extended.clear();
@@ -258,47 +306,57 @@ impl Scratch {
         self.ends.clear();
     }
 
-    /// Appends the RLP of a leaf; `put` writes its value.
-    fn leaf(&mut self, suffix: Run<'_>, put: impl FnOnce(&mut Vec<u8>)) {
-        self.short(suffix, true, put);
-    }
-
-    /// Appends the RLP of a leaf or an extension: a list of a hex-prefixed path and one item.
-    fn short(&mut self, path: Run<'_>, leaf: bool, put: impl FnOnce(&mut Vec<u8>)) {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; rlp::HEAD_BYTES_MAX]);
+    /// Appends the RLP of a leaf or an extension: a list of a hex-prefixed path and one item, which
+    /// `put` writes in `len` bytes.
+    fn short(&mut self, path: Run<'_>, leaf: bool, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        rlp::put_head(&mut self.bytes, 0xc0, rlp::hex_prefix_len(path) + len);
         rlp::put_hex_prefix(&mut self.bytes, path, leaf);
         put(&mut self.bytes);
-        self.close(from);
+        self.end();
     }
 
-    /// Appends the RLP of a branch.
-    fn branch(&mut self, job: &BranchJob<'_, NodeRef>) {
+    /// Appends the RLP of a leaf with this value.
+    fn leaf(&mut self, suffix: Run<'_>, value: &[u8]) {
+        self.short(suffix, true, rlp::bytes_len(value), |out| rlp::put_bytes(out, value));
+    }
+
+    /// Appends the RLP of an extension over `below`.
+    fn extension(&mut self, skip: Run<'_>, below: &NodeRef) {
+        self.short(skip, false, below.rlp_bytes(), |out| below.put(out));
+    }
+
+    /// Appends the RLP of a branch with these children, in order of their digits.
+    fn branch(
+        &mut self,
+        children: impl ExactSizeIterator<Item = (u8, NodeRef)>,
+        value: Option<&[u8]>,
+    ) {
+        let value = value.unwrap_or_default();
+        // Nearly all children are digests.
+        let likely = 16 + 32 * children.len() + rlp::bytes_len(value);
+        let start = self.bytes.len();
+        rlp::put_head(&mut self.bytes, 0xc0, likely);
         let from = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; rlp::HEAD_BYTES_MAX]);
         let mut next = 0;
-        for child in job.children {
-            self.bytes.resize(self.bytes.len() + usize::from(child.digit() - next), 0x80);
-            child.commit().put(&mut self.bytes);
-            next = child.digit() + 1;
+        for (digit, child) in children {
+            for _ in next..digit {
+                self.bytes.push(0x80);
+            }
+            child.put(&mut self.bytes);
+            next = digit + 1;
         }
         self.bytes.resize(self.bytes.len() + usize::from(16 - next), 0x80);
-        match job.value {
-            Some(value) => rlp::put_bytes(&mut self.bytes, value),
-            None => self.bytes.push(0x80),
+        rlp::put_bytes(&mut self.bytes, value);
+        let list = self.bytes.len() - from;
+        if list != likely {
+            let mut head = [0; rlp::HEAD_BYTES_MAX];
+            let used = rlp::head(&mut head, 0xc0, list);
+            self.bytes.splice(start..from, head[..used].iter().copied());
         }
-        self.close(from);
+        self.end();
     }
 
-    /// Puts the list's head in the room left for it in front of the list, and moves the node to `from`.
-    fn close(&mut self, from: usize) {
-        let body = from + rlp::HEAD_BYTES_MAX;
-        let mut head = [0; rlp::HEAD_BYTES_MAX];
-        let used = rlp::head(&mut head, 0xc0, self.bytes.len() - body);
-        let at = body - used;
-        self.bytes[at..body].copy_from_slice(&head[..used]);
-        self.bytes.copy_within(at.., from);
-        self.bytes.truncate(self.bytes.len() - (at - from));
+    fn end(&mut self) {
         let end = u32::try_from(self.bytes.len()).expect("a level is split before it fills 4 GiB");
         self.ends.push(end);
     }

@@ -22,17 +22,36 @@ impl NodeRef {
         Self { len: 32, bytes: digest }
     }
 
+    /// What a parent holds of the node with this RLP.
+    pub(super) fn of(rlp: &[u8]) -> Self {
+        if rlp.len() < 32 { Self::inline(rlp) } else { Self::hashed(keccak256(rlp)) }
+    }
+
     /// The Keccak-256 digest of the node, also of a short one.
     pub fn digest(&self) -> [u8; 32] {
         if self.len == 32 { self.bytes } else { keccak256(&self.bytes[..usize::from(self.len)]) }
     }
 
+    /// The node's RLP, if it is short.
+    pub(super) fn inlined(&self) -> Option<&[u8]> {
+        (self.len < 32).then(|| &self.bytes[..usize::from(self.len)])
+    }
+
+    /// How many bytes a parent's RLP holds of it.
+    pub(super) const fn rlp_bytes(&self) -> usize {
+        if self.len == 32 { 33 } else { self.len as usize }
+    }
+
     /// Appends what a parent's RLP holds.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         if self.len == 32 {
-            out.push(0xa0);
+            // Of one size, so that no call is needed to copy it.
+            let mut item = [0xa0; 33];
+            item[1..].copy_from_slice(&self.bytes);
+            out.extend_from_slice(&item);
+        } else {
+            out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
         }
-        out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -40,7 +59,19 @@ impl NodeRef {
         out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
     }
 
+    /// The length in bytes of what [`NodeRef::decode`] reads.
+    pub(super) fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
+        let len = usize::from(*bytes.first()?);
+        (1..=32).contains(&len).then_some(1 + len).filter(|&all| all <= bytes.len())
+    }
+
     pub(super) fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+        // By far the most are digests.
+        if let Some((&[32], rest)) = bytes.split_first_chunk::<1>()
+            && let Some(&bytes) = rest.first_chunk::<32>()
+        {
+            return Some((Self { len: 32, bytes }, 33));
+        }
         let (&len, rest) = bytes.split_first()?;
         if len == 0 || len > 32 {
             return None;

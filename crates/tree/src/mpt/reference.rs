@@ -20,6 +20,32 @@ pub fn root(entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> [u8; 32] {
     keccak256(&node(&nibbles, 0))
 }
 
+/// The nodes on the path of a key, root first, present or absent; a node that is embedded in its parent
+/// is left out.
+pub fn proof(entries: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8]) -> Vec<Vec<u8>> {
+    let mut below: Vec<_> =
+        entries.iter().map(|(key, value)| (unpack(key), value.clone())).collect();
+    let (key, mut depth) = (unpack(key), 0);
+    let mut proof = Vec::new();
+    while !below.is_empty() {
+        let rlp = node(&below, depth);
+        if proof.is_empty() || rlp.len() >= 32 {
+            proof.push(rlp);
+        }
+        let shared = shared(&below, depth);
+        if below.len() == 1 || !key[depth..].starts_with(&below[0].0[depth..depth + shared]) {
+            break;
+        }
+        if shared == 0 {
+            let Some(nibble) = key.get(depth) else { break };
+            below.retain(|(key, _)| key.get(depth) == Some(nibble));
+            depth += 1;
+        }
+        depth += shared;
+    }
+    proof
+}
+
 /// An account of the textbook state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -31,6 +57,11 @@ pub struct Account {
 
 /// The root of a state: accounts by the digest of their address.
 pub fn state_root(accounts: &BTreeMap<Vec<u8>, Account>) -> [u8; 32] {
+    root(&account_entries(accounts))
+}
+
+/// The entries of the accounts' trie: accounts by the digest of their address, in RLP.
+pub fn account_entries(accounts: &BTreeMap<Vec<u8>, Account>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let leaf = |account: &Account| {
         let (fields, code_hash) = account.value.split_at(account.value.len() - 32);
         let mut body = fields.to_vec();
@@ -38,7 +69,7 @@ pub fn state_root(accounts: &BTreeMap<Vec<u8>, Account>) -> [u8; 32] {
         body.extend(string(code_hash));
         list(&body)
     };
-    root(&accounts.iter().map(|(key, account)| (key.clone(), leaf(account))).collect())
+    accounts.iter().map(|(key, account)| (key.clone(), leaf(account))).collect()
 }
 
 fn unpack(key: &[u8]) -> Vec<u8> {
@@ -56,11 +87,7 @@ fn node(entries: &[(Vec<u8>, Vec<u8>)], depth: usize) -> Vec<u8> {
         }
         _ => {}
     }
-    let shared = (depth..)
-        .take_while(|&i| {
-            entries[0].0.get(i).is_some_and(|n| entries.iter().all(|e| e.0.get(i) == Some(n)))
-        })
-        .count();
+    let shared = shared(entries, depth);
     if shared > 0 {
         let mut body = string(&hex_prefix(&entries[0].0[depth..depth + shared], false));
         body.extend(reference(&node(entries, depth + shared)));
@@ -79,6 +106,14 @@ fn node(entries: &[(Vec<u8>, Vec<u8>)], depth: usize) -> Vec<u8> {
     let value = entries.iter().find(|(key, _)| key.len() == depth);
     body.extend(value.map_or(vec![0x80], |(_, value)| string(value)));
     list(&body)
+}
+
+/// How many nibbles from `depth` on all keys share.
+fn shared(entries: &[(Vec<u8>, Vec<u8>)], depth: usize) -> usize {
+    let same = |i: &usize| {
+        entries[0].0.get(*i).is_some_and(|n| entries.iter().all(|e| e.0.get(*i) == Some(n)))
+    };
+    (depth..).take_while(same).count()
 }
 
 fn reference(node: &[u8]) -> Vec<u8> {

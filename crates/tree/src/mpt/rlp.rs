@@ -18,14 +18,26 @@ pub(super) fn head(out: &mut [u8; HEAD_BYTES_MAX], base: u8, len: usize) -> usiz
     5 - zeros
 }
 
-pub(super) fn head_len(len: usize) -> usize {
-    head(&mut [0; HEAD_BYTES_MAX], 0x80, len)
+/// The length of the head of a string or list of `len` bytes.
+pub(super) const fn head_len(len: usize) -> usize {
+    match len {
+        0..56 => 1,
+        56..0x100 => 2,
+        0x100..0x1_0000 => 3,
+        0x1_0000..0x100_0000 => 4,
+        _ => 5,
+    }
 }
 
 pub(super) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
     let mut bytes = [0; HEAD_BYTES_MAX];
     let used = head(&mut bytes, base, len);
     out.extend_from_slice(&bytes[..used]);
+}
+
+/// How many bytes [`put_bytes`] appends.
+pub(super) fn bytes_len(bytes: &[u8]) -> usize {
+    if matches!(bytes, [0..0x80]) { 1 } else { head_len(bytes.len()) + bytes.len() }
 }
 
 /// Appends a string.
@@ -64,6 +76,61 @@ pub(super) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u
         }
         _ => None,
     }
+}
+
+/// An RLP item, as it lies in the bytes that it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item<'a> {
+    String(&'a [u8]),
+    /// A list with its head, and what is in it.
+    List {
+        whole: &'a [u8],
+        payload: &'a [u8],
+    },
+}
+
+/// Reads an item off the front, in its only canonical form.
+pub(super) fn take_item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    let base = match first {
+        0..0x80 => return Some((Item::String(&bytes[..1]), rest)),
+        0x80..0xc0 => 0x80,
+        0xc0.. => 0xc0,
+    };
+    let (len, rest) = match usize::from(first - base) {
+        short @ 0..56 => (short, rest),
+        long => take_length(rest, long - 55)?,
+    };
+    let (payload, after) = rest.split_at_checked(len)?;
+    let item = match (base, payload) {
+        (0xc0, _) => Item::List { whole: &bytes[..bytes.len() - after.len()], payload },
+        // One byte below 0x80 is its own RLP.
+        (_, [0..0x80]) => return None,
+        _ => Item::String(payload),
+    };
+    Some((item, after))
+}
+
+/// Reads an item that has to be a string.
+pub(super) fn take_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    match take_item(bytes)? {
+        (Item::String(string), rest) => Some((string, rest)),
+        (Item::List { .. }, _) => None,
+    }
+}
+
+/// Reads the length of a long item, which has `count` bytes.
+fn take_length(bytes: &[u8], count: usize) -> Option<(usize, &[u8])> {
+    let (be, rest) = bytes.split_at_checked(count)?;
+    let len = be.iter().fold(0, |len: u64, &byte| len << 8 | u64::from(byte));
+    let canonical = be[0] != 0 && len >= 56;
+    canonical.then_some((usize::try_from(len).ok()?, rest))
+}
+
+/// How many bytes [`put_hex_prefix`] appends.
+pub(super) fn hex_prefix_len(path: Run<'_>) -> usize {
+    let bytes = 1 + path.len() / 2;
+    if bytes > 1 { head_len(bytes) + bytes } else { 1 }
 }
 
 /// Appends the RLP string of a hex-prefixed path.

@@ -1,5 +1,20 @@
 //! Tests of the engine through its public face.
 
+mod binary;
+mod binary_proofs;
+mod binary_vectors;
+mod forged;
 mod model;
+mod mutations;
+mod partial;
+mod proofs;
+mod ranges;
 mod raw;
+mod rebuild;
 mod state;
+mod sum;
+mod sum_tree;
+mod verkle;
+mod verkle_proofs;
+mod verkle_vectors;
+mod warm;

@@ -9,6 +9,9 @@ use spinney_tree::{
 
 pub(crate) const ID: TreeId = TreeId(7);
 
+/// The trees under test split all but the smallest batches over the threads; the rebuilt ones do not.
+const SPLIT_OPS: usize = 4;
+
 pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// One operation of a random batch.
@@ -105,7 +108,8 @@ impl<S: Scheme + Clone> Bench<S> {
     pub(crate) fn new(scheme: S, cache_bytes: usize) -> Self {
         let store = MemoryStore::new();
         let snapshot = store.snapshot().unwrap();
-        let tree = Tree::open(scheme.clone(), ID, &snapshot, cache_bytes).unwrap();
+        let mut tree = Tree::open(scheme.clone(), ID, &snapshot, cache_bytes).unwrap();
+        tree.split_batches_from(SPLIT_OPS);
         Self { store, tree, entries: Entries::new(), scheme }
     }
 
@@ -116,6 +120,7 @@ impl<S: Scheme + Clone> Bench<S> {
     pub(crate) fn reopen(&mut self, cache_bytes: usize) {
         let snapshot = self.snapshot();
         self.tree = Tree::open(self.scheme.clone(), ID, &snapshot, cache_bytes).unwrap();
+        self.tree.split_batches_from(SPLIT_OPS);
     }
 
     pub(crate) fn prepare(&self, parent: Option<&Pending<S>>, ops: &[Op]) -> Pending<S> {

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use spinney_tree::mpt::{Mpt, reference};
 use spinney_tree::{
-    Batch, BlockId, CommitStats, MemoryStore, PageStore, Tree, TreeError, TreeId, WriteSet,
+    Batch, BlockId, CommitStats, MemoryStore, PageStore, Scheme, Tree, TreeError, TreeId, WriteSet,
 };
 
-use crate::model::{Bench, Entries, Op, apply};
+use crate::model::{Bench, Entries, Op, apply, pages, rebuild};
 
 /// Keys that share long prefixes, begin one another, and collide often.
-fn key() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop::sample::select(vec![0x00u8, 0x01, 0x10, 0x11, 0x81, 0xff]);
     prop_oneof![
         4 => prop::collection::vec(byte.clone(), 0..5),
@@ -30,7 +30,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn value() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => prop::collection::vec(any::<u8>(), 1..40),
         3 => (any::<u8>(), 60usize..130).prop_map(|(byte, len)| vec![byte; len]),
@@ -39,7 +39,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (key(), value()).prop_map(|(key, value)| Op::Put(key, value)),
         4 => key().prop_map(Op::Delete),
@@ -48,7 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 #[derive(Clone, Debug)]
-struct Round {
+pub(crate) struct Round {
     ops: Vec<Op>,
     /// Stack on the last pending state rather than commit it first.
     stack: bool,
@@ -57,9 +57,13 @@ struct Round {
     reopen: bool,
 }
 
-fn round(size: usize) -> impl Strategy<Value = Round> {
-    let ops = prop::collection::vec(op(), 0..size);
-    let beside = prop::collection::vec(op(), 0..4);
+pub(crate) fn round(
+    op: impl Strategy<Value = Op> + 'static,
+    size: usize,
+) -> impl Strategy<Value = Round> {
+    let op = op.boxed();
+    let ops = prop::collection::vec(op.clone(), 0..size);
+    let beside = prop::collection::vec(op, 0..4);
     let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.2));
     (ops, beside, flags).prop_map(|(ops, beside, (stack, reopen))| Round {
         ops,
@@ -69,17 +73,23 @@ fn round(size: usize) -> impl Strategy<Value = Round> {
     })
 }
 
-fn run(rounds: &[Round], cache_bytes: usize) {
-    let mut bench = Bench::new(Mpt, cache_bytes);
+/// A history on a tree whose root the textbook says.
+pub(crate) fn run<S: Scheme + Clone>(
+    scheme: S,
+    textbook: impl Fn(&Entries) -> S::Root,
+    rounds: &[Round],
+    cache_bytes: usize,
+) {
+    let mut bench = Bench::new(scheme, cache_bytes);
     let mut pending = None;
     for round in rounds {
         let next = bench.prepare(pending.as_ref(), &round.ops);
         let dropped = bench.prepare(pending.as_ref(), &round.beside);
         let mut beside = bench.entries.clone();
         apply(&round.beside, &mut beside);
-        assert_eq!(dropped.root(), reference::root(&beside), "a state beside");
+        assert_eq!(dropped.root(), textbook(&beside), "a state beside");
         apply(&round.ops, &mut bench.entries);
-        assert_eq!(next.root(), reference::root(&bench.entries), "a pending root");
+        assert_eq!(next.root(), textbook(&bench.entries), "a pending root");
         if round.stack {
             bench.check_entries(Some(&next), &bench.entries);
             pending = Some(next);
@@ -90,7 +100,7 @@ fn run(rounds: &[Round], cache_bytes: usize) {
         if round.reopen {
             bench.reopen(cache_bytes);
         }
-        bench.check(&reference::root(&bench.entries));
+        bench.check(&textbook(&bench.entries));
     }
 }
 
@@ -100,10 +110,10 @@ proptest! {
 
     #[test]
     fn any_history_equals_the_textbook_and_a_rebuild(
-        rounds in prop::collection::vec(round(24), 10),
+        rounds in prop::collection::vec(round(op(), 24), 10),
         small in any::<bool>(),
     ) {
-        run(&rounds, if small { 1 } else { 1 << 30 });
+        run(Mpt, reference::root, &rounds, if small { 1 } else { 1 << 30 });
     }
 }
 
@@ -112,9 +122,9 @@ proptest! {
 
     #[test]
     fn large_batches_equal_the_textbook_and_a_rebuild(
-        rounds in prop::collection::vec(round(1_500), 4),
+        rounds in prop::collection::vec(round(op(), 1_500), 4),
     ) {
-        run(&rounds, 1 << 30);
+        run(Mpt, reference::root, &rounds, 1 << 30);
     }
 }
 
@@ -220,7 +230,7 @@ fn trees_share_a_store_and_a_commit() {
     let pending = trees[0].prepare(&snapshot, None, batch).unwrap();
     trees[0].commit(&store, &pending, None).unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(crate::model::pages(&trees[0], &snapshot), Entries::new());
+    assert_eq!(pages(&trees[0], &snapshot), Entries::new());
     assert_eq!(trees[2].check(&snapshot, |_| {}).unwrap(), []);
     assert_eq!(trees[2].entries(&snapshot, None, b"").count(), 4_000);
 }
@@ -312,4 +322,79 @@ fn chains_of_prefixes_need_no_deep_stack() {
     };
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(check).unwrap();
     thread.join().unwrap();
+}
+
+/// A state that is always prepared one ahead of the commit must not carry all of its past along.
+#[test]
+fn a_state_prepared_ahead_of_every_commit_stays_small() {
+    let mut bench = Bench::new(Mpt, 64 << 20);
+    let mut ahead: Option<spinney_tree::Pending<Mpt>> = None;
+    let mut largest = 0;
+    for round in 0..120u32 {
+        let mut batch = Batch::new();
+        for n in 0..1_000u32 {
+            let mut key = [0; 32];
+            key[..4].copy_from_slice(&(n * 37).wrapping_mul(0x9e37_79b9).to_be_bytes());
+            let value = [round.to_be_bytes(), n.to_be_bytes()].concat();
+            batch.put(&key, &[&value[..], &[1; 70]].concat());
+            bench.entries.insert(key.to_vec(), [&value[..], &[1; 70]].concat());
+        }
+        let next = bench.tree.prepare(&bench.snapshot(), ahead.as_ref(), batch).unwrap();
+        assert_eq!(next.root(), reference::root(&bench.entries));
+        if let Some(ahead) = ahead.replace(next) {
+            bench.tree.commit(&bench.store, &ahead, None).unwrap();
+        }
+        largest = largest.max(ahead.as_ref().map_or(0, spinney_tree::Pending::memory));
+    }
+    // One batch takes about a megabyte.
+    assert!(largest < 24 << 20, "{largest} bytes");
+    bench.tree.commit(&bench.store, &ahead.unwrap(), None).unwrap();
+    assert_eq!(pages(&bench.tree, &bench.snapshot()), rebuild(&Mpt, &bench.entries).0);
+}
+
+/// Readers see the last commit while a writer prepares and commits the next ones.
+#[test]
+fn readers_go_on_while_a_writer_commits() {
+    let store = MemoryStore::new();
+    let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot().unwrap(), 1 << 20).unwrap();
+    let batch = |round: u32| {
+        let mut batch = Batch::new();
+        for n in 0..200u32 {
+            batch.put(&(n * 0x0123_4567).to_be_bytes(), &round.to_be_bytes());
+        }
+        batch
+    };
+    let pending = tree.prepare(&store.snapshot().unwrap(), None, batch(0)).unwrap();
+    tree.commit(&store, &pending, None).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = 0;
+                loop {
+                    let over = done.load(std::sync::atomic::Ordering::Acquire);
+                    let snapshot = store.snapshot().unwrap();
+                    let view = Tree::open(Mpt, TreeId(1), &snapshot, 1 << 16).unwrap();
+                    let values: Vec<_> = view
+                        .entries(&snapshot, None, b"")
+                        .map(|entry| entry.unwrap().value)
+                        .collect();
+                    assert_eq!(values.len(), 200);
+                    let round = u32::from_be_bytes((*values[0]).try_into().unwrap());
+                    assert!(values.iter().all(|value| **value == round.to_be_bytes()));
+                    assert!(round >= last);
+                    last = round;
+                    if over {
+                        assert_eq!(round, 300);
+                        break;
+                    }
+                }
+            });
+        }
+        for round in 1..=300 {
+            let pending = tree.prepare(&store.snapshot().unwrap(), None, batch(round)).unwrap();
+            tree.commit(&store, &pending, None).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+    });
 }

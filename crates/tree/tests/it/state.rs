@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use spinney_tree::mpt::{MptState, account_value, reference, slot_value};
-use spinney_tree::{Batch, TreeError};
+use spinney_tree::{Batch, Pending, TreeError};
 
 use crate::model::{Bench, Entries, Op, apply};
 
@@ -102,6 +102,10 @@ fn apply_state(ops: &[Op], entries: &mut Entries) {
 }
 
 fn textbook(entries: &Entries) -> [u8; 32] {
+    reference::state_root(&accounts(entries))
+}
+
+fn accounts(entries: &Entries) -> BTreeMap<Vec<u8>, reference::Account> {
     let mut accounts: BTreeMap<Vec<u8>, reference::Account> = BTreeMap::new();
     for (key, value) in entries {
         let account = accounts.entry(key[..32].to_vec()).or_default();
@@ -111,7 +115,32 @@ fn textbook(entries: &Entries) -> [u8; 32] {
             account.storage.insert(key[32..].to_vec(), value.clone());
         }
     }
-    reference::state_root(&accounts)
+    accounts
+}
+
+/// The nodes on the paths of keys, of all at once and of each alone, are the textbook's.
+fn check_paths(bench: &Bench<MptState>, state: Option<&Pending<MptState>>, entries: &Entries) {
+    let snapshot = bench.snapshot();
+    let accounts = accounts(entries);
+    let leaves = reference::account_entries(&accounts);
+    let nearly = (0..4).flat_map(|n| [account_key(n * 70), slot_key(n * 60, n * 50)]);
+    let keys: Vec<_> = entries.keys().step_by(19).cloned().chain(nearly).collect();
+    let mut union = Vec::new();
+    for key in &keys {
+        let mut expected = reference::proof(&leaves, &key[..32]);
+        if let (Some(account), [_, ..]) = (accounts.get(&key[..32]), &key[32..]) {
+            expected.extend(reference::proof(&account.storage, &key[32..]));
+        }
+        assert_eq!(bench.tree.path_nodes(&snapshot, state, &[key]).unwrap(), expected);
+        union.extend(expected);
+    }
+    let mut nodes = bench.tree.path_nodes(&snapshot, state, &keys).unwrap();
+    // Two accounts may hold equal storage: then a node is there for each.
+    nodes.sort();
+    nodes.dedup();
+    union.sort();
+    union.dedup();
+    assert_eq!(nodes, union);
 }
 
 proptest! {
@@ -126,6 +155,9 @@ proptest! {
             let next = bench.prepare(pending.as_ref(), &ops);
             apply_state(&ops, &mut bench.entries);
             prop_assert_eq!(next.root(), textbook(&bench.entries));
+            if chance % 4 == 0 {
+                check_paths(&bench, Some(&next), &bench.entries);
+            }
             if *chance < 3 {
                 pending = Some(next);
                 continue;
@@ -136,6 +168,9 @@ proptest! {
                 bench.reopen(if *chance < 5 { 1 } else { 1 << 30 });
             }
             bench.check(&textbook(&bench.entries));
+            if chance % 4 == 1 {
+                check_paths(&bench, None, &bench.entries);
+            }
         }
     }
 }

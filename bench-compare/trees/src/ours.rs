@@ -1,0 +1,112 @@
+//! Spinney's side of each case. What the engine learns to do better replaces the body of one function
+//! here, and the case stays.
+
+use std::cell::RefCell;
+
+use spinney_tree::binary::proof::KeysProof;
+use spinney_tree::mpt::{Mpt, proof::Proof};
+use spinney_tree::ubt::Ubt;
+use spinney_tree::{
+    Batch, HashFunction, MemoryStore, PageStore, Pending, Scheme, Staged, Tree, TreeError, TreeId,
+    WriteSet, bulk,
+};
+
+use crate::inputs::Leaf;
+
+/// Room for all pages: everything is resident.
+const CACHE_BYTES: usize = 64 << 30;
+
+/// The root of leaves sorted by key, and nothing else kept.
+pub fn bulk_root(sorted: &[Leaf]) -> [u8; 32] {
+    bulk::root_of_sorted(&Mpt, sorted).expect("sorted leaves")
+}
+
+/// EIP-7864 over SHA-256, as geth has it.
+pub const UBT: Ubt = Ubt { hash: HashFunction::Sha256 };
+
+/// A live tree: committed to a store in memory, all pages resident.
+pub struct Live<S: Scheme> {
+    scheme: S,
+    store: MemoryStore,
+    tree: Tree<S>,
+    /// Lent to each batch, so that its memory is used again.
+    batch: RefCell<Batch>,
+}
+
+impl<S: Scheme<Root = [u8; 32]> + Clone> Live<S> {
+    /// An empty one.
+    pub fn new(scheme: S) -> Self {
+        let store = MemoryStore::new();
+        let snapshot = store.snapshot().expect("memory");
+        let tree =
+            Tree::open(scheme.clone(), TreeId(1), &snapshot, CACHE_BYTES).expect("an empty store");
+        drop(snapshot);
+        Self { scheme, store, tree, batch: RefCell::default() }
+    }
+
+    /// Puts entries in, by batches of 100,000.
+    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        entries: &[(K, V)],
+    ) -> Result<[u8; 32], TreeError> {
+        for entries in entries.chunks(100_000) {
+            let pending = self.root(entries)?;
+            self.tree.commit(&self.store, &pending, None)?;
+        }
+        Ok(self.tree.root())
+    }
+
+    /// Updates and the root of the outcome; nothing is written.
+    pub fn root<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        changes: &[(K, V)],
+    ) -> Result<Pending<S>, TreeError> {
+        let mut batch = self.batch.borrow_mut();
+        for (key, value) in changes {
+            batch.put(key.as_ref(), value.as_ref());
+        }
+        self.tree.prepare(&self.store.snapshot()?, None, &mut *batch)
+    }
+
+    /// The rows that a commit would write, sorted, and not written.
+    pub fn write_set(&self, pending: &Pending<S>) -> Result<(WriteSet, Staged<S>), TreeError> {
+        let mut set = WriteSet::new();
+        let staged = self.tree.stage(&self.store.snapshot()?, pending, None, &mut set)?;
+        set.sort();
+        Ok((set, staged))
+    }
+
+    /// The write set, written to the store in memory and taken up: the tree moves on.
+    pub fn commit(&mut self, pending: &Pending<S>) -> Result<(), TreeError> {
+        self.tree.commit(&self.store, pending, None)?;
+        Ok(())
+    }
+}
+
+impl Live<Mpt> {
+    /// A proof of each key, one by one.
+    pub fn prove(&self, chosen: &[Leaf]) -> Result<Vec<Proof>, TreeError> {
+        let snapshot = self.store.snapshot()?;
+        chosen.iter().map(|(key, _)| self.tree.prove(&snapshot, None, &[key])).collect()
+    }
+}
+
+impl Live<Ubt> {
+    /// One proof of all keys.
+    pub fn prove_all(&self, keys: &[[u8; 32]]) -> Result<KeysProof, TreeError> {
+        self.tree.prove(&self.store.snapshot()?, None, keys)
+    }
+
+    /// Checks a proof against the last commit's root.
+    pub fn verify_all(&self, proof: &KeysProof) {
+        proof.verify(&self.scheme, &self.tree.root()).expect("a proof that was just made");
+    }
+}
+
+/// Checks each proof against `root`.
+pub fn verify(root: &[u8; 32], chosen: &[Leaf], proofs: &[Proof]) {
+    for ((key, value), proof) in chosen.iter().zip(proofs) {
+        let verified = proof.verify(root, &[key]).expect("a proof that was just made");
+        assert_eq!(verified.get(key).expect("it was asked for"), Some(&value[..]));
+    }
+}

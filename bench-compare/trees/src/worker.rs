@@ -1,0 +1,248 @@
+//! A process that measures one contender: it makes the inputs, then reads a case a line and answers each
+//! with its cost, a line of JSON. `bench-compare/geth` does the same in Go.
+
+use std::{
+    hint::black_box,
+    io::{self, BufRead, Write},
+};
+
+use spinney_tree::{mpt::Mpt, ubt::Ubt};
+
+use crate::inputs::{KEY_BYTES, Leaf, changes, leaves};
+use crate::meter::{Cost, Meter};
+use crate::{Error, alloy, ours, path};
+
+/// Whose work is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Alloy,
+    Ours,
+}
+
+/// Answers cases until standard input ends.
+pub fn serve(side: Side, count: usize) -> Result<(), Error> {
+    let leaves = leaves(count);
+    let mut sorted = leaves.clone();
+    sorted.sort_unstable_by_key(|leaf| leaf.0);
+    let mut worker = Worker {
+        leaves,
+        sorted,
+        live: ours::Live::new(Mpt),
+        binary: None,
+        alloy: None,
+        meter: Meter::new(),
+    };
+    let mut out = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let mut number = || words.next().map_or(Ok(0), str::parse::<u64>);
+        let (size, round) = (number()? as usize, number()?);
+        let cost = match side {
+            Side::Alloy => worker.alloy(name, size, round)?,
+            Side::Ours => worker.ours(name, size, round)?,
+        };
+        serde_json::to_writer(&mut out, &cost)?;
+        writeln!(out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// A tree of EIP-7864 with one value a stem, at suffix 0: as `bench-compare/geth/bintrie.go` has it.
+struct Stems {
+    live: ours::Live<Ubt>,
+    leaves: Vec<Leaf>,
+    sorted: Vec<Entry>,
+}
+
+/// A key and a value of a UBT.
+type Entry = ([u8; 32], [u8; 32]);
+
+fn entry((key, value): &Leaf) -> Entry {
+    let mut key = *key;
+    key[31] = 0;
+    (key, *value.first_chunk().expect("values are longer"))
+}
+
+struct Worker {
+    leaves: Vec<Leaf>,
+    sorted: Vec<Leaf>,
+    live: ours::Live<Mpt>,
+    /// The tree of stems of one value, its entries, and those sorted.
+    binary: Option<Stems>,
+    /// The root and the proofs of the last `verify`.
+    alloy: Option<(usize, [u8; 32], Vec<Vec<alloy_primitives::Bytes>>)>,
+    meter: Meter,
+}
+
+impl Worker {
+    fn ours(&mut self, name: &str, size: usize, round: u64) -> Result<Cost, Error> {
+        let changes = changes(&self.leaves, size, round);
+        let meter = &self.meter;
+        match name {
+            "bulk" => Ok(rooted(meter.run(|| ours::bulk_root(&self.sorted)))),
+            "load" => {
+                let (root, cost) = meter.run(|| self.live.load(&self.leaves));
+                Ok(rooted((root?, cost)))
+            }
+            "root" => {
+                let (pending, cost) = meter.run(|| self.live.root(&changes));
+                Ok(rooted((pending?.root(), cost)))
+            }
+            "write_set" => {
+                let pending = self.live.root(&changes)?;
+                let (set, cost) = meter.run(|| self.live.write_set(&pending));
+                drop(set?);
+                Ok(rooted((pending.root(), cost)))
+            }
+            "commit" => {
+                let pending = self.live.root(&changes)?;
+                let (done, cost) = meter.run(|| self.live.commit(&pending));
+                done?;
+                Ok(rooted((pending.root(), cost)))
+            }
+            "single" => {
+                let (root, cost) = meter.run(|| {
+                    let roots = changes.chunks(1).map(|change| Ok(self.live.root(change)?.root()));
+                    roots.last().ok_or("no change")?
+                });
+                let root: Result<_, Error> = root;
+                Ok(rooted((root?, cost)))
+            }
+            "prove" => {
+                let (proofs, cost) = meter.run(|| self.live.prove(&changes));
+                drop(proofs?);
+                Ok(cost)
+            }
+            "verify" => {
+                let chosen: Vec<Leaf> = changes.iter().map(|(key, _)| self.leaf(key)).collect();
+                let proofs = self.live.prove(&chosen)?;
+                let root = self.live.root::<[u8; 32], [u8; 32]>(&[])?.root();
+                Ok(meter.run(|| ours::verify(&root, &chosen, &proofs)).1)
+            }
+            "single_keccak" => Ok(self.keccak(&changes)),
+            "binary_load" => self.binary_load(size),
+            "fresh" => self.fresh(size, 2),
+            "fresh_one_thread" => self.fresh(size, 1),
+            name if name.starts_with("binary_") => self.binary(name, size, round),
+            _ => Err(format!("no case {name:?}").into()),
+        }
+    }
+
+    fn binary_load(&mut self, size: usize) -> Result<Cost, Error> {
+        self.binary = None;
+        let leaves = self.leaves[..size].to_vec();
+        let entries: Vec<Entry> = leaves.iter().map(entry).collect();
+        // These are inputs, too.
+        let meter = Meter::new();
+        let mut live = ours::Live::new(ours::UBT);
+        let (root, cost) = meter.run(|| live.load(&entries));
+        let mut sorted = entries;
+        sorted.sort_unstable();
+        self.binary = Some(Stems { live, leaves, sorted });
+        Ok(rooted((root?, cost)))
+    }
+
+    fn binary(&mut self, name: &str, size: usize, round: u64) -> Result<Cost, Error> {
+        let Stems { live, leaves, sorted } = self.binary.as_mut().ok_or("nothing is loaded")?;
+        let changes: Vec<Entry> = changes(leaves, size, round).iter().map(entry).collect();
+        let meter = &self.meter;
+        match name {
+            "binary_root" => {
+                let (done, cost) = meter
+                    .run(|| changes.chunks(1).try_for_each(|change| live.root(change).map(drop)));
+                done?;
+                Ok(cost)
+            }
+            // Root and write set after each change; geth's trie moves on, and so does ours, unmeasured.
+            "binary_single" | "binary_update" => {
+                let each = if name == "binary_single" { 1 } else { size };
+                let (done, cost) = meter.run(|| {
+                    changes
+                        .chunks(each)
+                        .try_for_each(|changes| live.write_set(&live.root(changes)?).map(drop))
+                });
+                done?;
+                let pending = live.root(&changes)?;
+                live.commit(&pending)?;
+                Ok(rooted((pending.root(), cost)))
+            }
+            "binary_hashes" => {
+                let count: usize =
+                    changes.iter().map(|(key, _)| path::ubt_hashes(sorted, key)).sum();
+                let bytes = [0x5a; 64];
+                let hash_all = || {
+                    for _ in 0..count {
+                        black_box(spinney_hash::sha256(black_box(&bytes)));
+                    }
+                };
+                Ok(meter.run(hash_all).1)
+            }
+            "binary_prove" => {
+                let keys: Vec<_> = changes.iter().map(|(key, _)| *key).collect();
+                let (proof, cost) = meter.run(|| live.prove_all(&keys));
+                drop(proof?);
+                Ok(cost)
+            }
+            "binary_verify" => {
+                let keys: Vec<_> = changes.iter().map(|(key, _)| *key).collect();
+                let proof = live.prove_all(&keys)?;
+                Ok(meter.run(|| live.verify_all(&proof)).1)
+            }
+            _ => Err(format!("no case {name:?}").into()),
+        }
+    }
+
+    /// The root of entries that were never hashed, in an empty tree.
+    fn fresh(&self, size: usize, threads: usize) -> Result<Cost, Error> {
+        let entries: Vec<Entry> = self.leaves[..size].iter().map(entry).collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+        let root = || Ok::<_, Error>(ours::Live::new(ours::UBT).root(&entries)?.root());
+        let (root, cost) = self.meter.run(|| pool.install(|| root().map_err(|e| e.to_string())));
+        Ok(rooted((root?, cost)))
+    }
+
+    /// Hashes inputs as long as the nodes above each change, one at a time: what a single update cannot
+    /// do without.
+    fn keccak(&self, changes: &[Leaf]) -> Cost {
+        let keys: Vec<[u8; KEY_BYTES]> = self.sorted.iter().map(|leaf| leaf.0).collect();
+        let lens: Vec<usize> =
+            changes.iter().flat_map(|(key, _)| path::node_lens(&keys, key)).collect();
+        let bytes = [0x5a; 1024];
+        let hash_all = || {
+            for &len in &lens {
+                black_box(spinney_hash::keccak256(black_box(&bytes[..len])));
+            }
+        };
+        self.meter.run(hash_all).1
+    }
+
+    fn alloy(&mut self, name: &str, size: usize, round: u64) -> Result<Cost, Error> {
+        match name {
+            "bulk" => Ok(rooted(self.meter.run(|| alloy::bulk_root(&self.sorted)))),
+            "verify" => {
+                // Always the proofs of round 0: to make them takes a whole build.
+                let chosen = changes(&self.leaves, size, 0);
+                let chosen: Vec<Leaf> = chosen.iter().map(|(key, _)| self.leaf(key)).collect();
+                if self.alloy.as_ref().is_none_or(|made| made.0 != size) {
+                    let (root, proofs) = alloy::proofs(&self.sorted, &chosen);
+                    self.alloy = Some((size, root, proofs));
+                }
+                let (_, root, proofs) = self.alloy.as_ref().expect("just made");
+                Ok(self.meter.run(|| alloy::verify(*root, &chosen, proofs)).1)
+            }
+            _ => Err(format!("no case {name:?} in round {round}").into()),
+        }
+    }
+
+    fn leaf(&self, key: &[u8; KEY_BYTES]) -> Leaf {
+        let at = self.sorted.binary_search_by_key(key, |leaf| leaf.0);
+        self.sorted[at.expect("a key of ours")]
+    }
+}
+
+fn rooted((root, cost): ([u8; 32], Cost)) -> Cost {
+    Cost { root: alloy_primitives::hex::encode(root), ..cost }
+}

@@ -1,0 +1,295 @@
+//! Proof documents, as somebody sent them: what `spinney verify` reads.
+
+use std::fmt;
+
+use alloy_primitives::{Address, B256, Bytes, U64, U256};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use spinney_tree::binary::proof::KeysProof;
+use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
+
+/// What shows it: the nodes of a Merkle Patricia trie, or the bytes of a proof of a binary tree.
+#[derive(Debug)]
+enum Shown {
+    Nodes(Vec<Bytes>),
+    Bytes(Bytes),
+}
+
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Shown;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of nodes, or a proof as one string of hex")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Shown, E> {
+                text.parse().map(Shown::Bytes).map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, nodes: A) -> Result<Shown, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(nodes)).map(Shown::Nodes)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// A slot of the EIP-1186 object.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with key, value and proof")]
+struct Slot {
+    key: U256,
+    value: U256,
+    proof: Vec<Bytes>,
+}
+
+/// A document of any kind, as somebody sent it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object with key, keys or address")]
+struct Raw {
+    tree: Option<String>,
+    root: Option<B256>,
+    #[serde(default, deserialize_with = "given")]
+    value: Option<Option<Bytes>>,
+    key: Option<Bytes>,
+    keys: Option<Vec<Bytes>>,
+    values: Option<Vec<Option<Bytes>>>,
+    proof: Option<Shown>,
+    slots: Option<Vec<B256>>,
+    chunks: Option<Vec<u32>>,
+    address: Option<Address>,
+    balance: Option<U256>,
+    code_hash: Option<B256>,
+    nonce: Option<U64>,
+    storage_hash: Option<B256>,
+    account_proof: Option<Vec<Bytes>>,
+    storage_proof: Option<Vec<Slot>>,
+    /// Where it came as the answer of a node, envelope and all.
+    result: Option<Box<Self>>,
+}
+
+/// Tells `null` from nothing.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Bytes>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// What a document claims, and what is to show it.
+#[derive(Debug)]
+pub enum Claim {
+    /// Keys with their values; `None` for an absent one.
+    Keys {
+        /// The keys, in the document's order.
+        entries: Vec<(Bytes, Option<Bytes>)>,
+        /// The nodes.
+        proof: Proof,
+    },
+    /// An account of a Merkle Patricia trie.
+    Account(Box<AccountProof>),
+    /// Keys of a binary tree.
+    Binary(BinaryClaim),
+}
+
+/// What a document claims of a binary tree.
+#[derive(Debug)]
+pub struct BinaryClaim {
+    /// The account that the keys are to be those of, if it names one.
+    pub account: Option<Asked>,
+    /// The keys with their values, and the proof.
+    pub proof: KeysProof,
+}
+
+/// An account of a binary tree, and what is asked of it beside its fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// The account.
+    pub address: Address,
+    /// Slots.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<B256>,
+    /// Chunks of its code, by index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chunks: Vec<u32>,
+}
+
+/// A document that was read.
+#[derive(Debug)]
+pub struct Document {
+    /// The tree's name, where it says one.
+    pub tree: Option<String>,
+    /// The root that it was made for, where it says one.
+    pub root: Option<B256>,
+    /// What it claims.
+    pub claim: Claim,
+}
+
+/// Why a document is none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// It is no JSON, or of another shape.
+    #[error("it is no proof document: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It is no object: an array would do for the derived reader.
+    #[error("it is no proof document: expected an object with key, keys or address")]
+    NoObject,
+    /// A field is missing.
+    #[error("it is no proof document: it has no {0}")]
+    Lacks(&'static str),
+    /// There is not one value a key.
+    #[error("it has {keys} keys and {values} values")]
+    Counts {
+        /// How many keys.
+        keys: usize,
+        /// How many values.
+        values: usize,
+    },
+    /// A key comes twice.
+    #[error("key {0} is given twice")]
+    Twice(Bytes),
+    /// A value of a binary tree has not 32 bytes.
+    #[error("a value of {0} bytes, where a binary tree has 32")]
+    Value(usize),
+    /// The proof is one of another kind of tree.
+    #[error("its proof is {0}, and its tree is {1}")]
+    OtherTree(&'static str, String),
+}
+
+impl Document {
+    /// Reads a document. Nothing of it is checked yet.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(json: &[u8]) -> Result<Self, DocumentError> {
+        if json.trim_ascii_start().first() != Some(&b'{') {
+            return Err(DocumentError::NoObject);
+        }
+        let mut raw: Raw = serde_json::from_slice(json)?;
+        if let Some(result) = raw.result.take() {
+            raw = *result;
+        }
+        let (tree, root) = (raw.tree.take(), raw.root.take());
+        let claim = match (&raw.proof, &tree) {
+            (Some(Shown::Bytes(_)), Some(name)) if is_binary(name) => raw.binary()?,
+            (_, Some(name)) if is_binary(name) => {
+                return Err(match raw.proof {
+                    None => DocumentError::Lacks("proof"),
+                    Some(_) => DocumentError::OtherTree("a list of nodes", name.clone()),
+                });
+            }
+            (Some(Shown::Bytes(_)), _) => {
+                let tree = tree.unwrap_or_else(|| "not named".into());
+                return Err(DocumentError::OtherTree("one string", tree));
+            }
+            _ if raw.address.is_some() => raw.account()?,
+            _ => raw.keys()?,
+        };
+        Ok(Self { tree, root, claim })
+    }
+}
+
+/// Whether a tree has proofs of the other kind; whether there is such a tree is seen later.
+fn is_binary(tree: &str) -> bool {
+    tree.starts_with("ubt:") || tree.starts_with("pbt:")
+}
+
+impl Raw {
+    fn binary(self) -> Result<Claim, DocumentError> {
+        let keys = self.keys.ok_or(DocumentError::Lacks("keys"))?;
+        let values = self.values.ok_or(DocumentError::Lacks("values"))?;
+        if keys.len() != values.len() {
+            return Err(DocumentError::Counts { keys: keys.len(), values: values.len() });
+        }
+        let Some(Shown::Bytes(proof)) = self.proof else {
+            return Err(DocumentError::Lacks("proof"));
+        };
+        let entry = |(key, value): (Bytes, _)| Ok((key.to_vec(), word(value)?));
+        let entries = keys.into_iter().zip(values).map(entry);
+        let entries = entries.collect::<Result<_, DocumentError>>()?;
+        let account = self.address.map(|address| Asked {
+            address,
+            slots: self.slots.unwrap_or_default(),
+            chunks: self.chunks.unwrap_or_default(),
+        });
+        let proof = KeysProof { entries, proof: proof.to_vec() };
+        Ok(Claim::Binary(BinaryClaim { account, proof }))
+    }
+
+    fn keys(self) -> Result<Claim, DocumentError> {
+        let (keys, values) = match (self.key, self.keys) {
+            (Some(key), _) => (vec![key], vec![self.value.ok_or(DocumentError::Lacks("value"))?]),
+            (None, Some(keys)) => (keys, self.values.ok_or(DocumentError::Lacks("values"))?),
+            (None, None) => return Err(DocumentError::Lacks("key, keys or address")),
+        };
+        if keys.len() != values.len() {
+            return Err(DocumentError::Counts { keys: keys.len(), values: values.len() });
+        }
+        let mut sorted: Vec<_> = keys.iter().collect();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(DocumentError::Twice(pair[0].clone()));
+        }
+        let Some(Shown::Nodes(nodes)) = self.proof else {
+            return Err(DocumentError::Lacks("proof"));
+        };
+        Ok(Claim::Keys { entries: keys.into_iter().zip(values).collect(), proof: proof(nodes) })
+    }
+
+    fn account(self) -> Result<Claim, DocumentError> {
+        use DocumentError::Lacks;
+        let slot = |slot: Slot| SlotProof {
+            key: slot.key.to_be_bytes(),
+            value: slot.value.to_be_bytes(),
+            proof: proof(slot.proof),
+        };
+        let slots = self.storage_proof.ok_or(Lacks("storageProof"))?;
+        Ok(Claim::Account(Box::new(AccountProof {
+            address: self.address.ok_or(Lacks("address"))?.into_array(),
+            fields: AccountFields {
+                nonce: self.nonce.ok_or(Lacks("nonce"))?.to(),
+                balance: self.balance.ok_or(Lacks("balance"))?.to_be_bytes(),
+                storage_hash: self.storage_hash.ok_or(Lacks("storageHash"))?.0,
+                code_hash: self.code_hash.ok_or(Lacks("codeHash"))?.0,
+            },
+            account_proof: proof(self.account_proof.ok_or(Lacks("accountProof"))?),
+            storage_proof: slots.into_iter().map(slot).collect(),
+        })))
+    }
+}
+
+fn proof(nodes: Vec<Bytes>) -> Proof {
+    Proof::new(nodes.into_iter().map(Vec::from).collect())
+}
+
+/// Reads a value, which has 32 bytes in a binary tree.
+fn word(value: Option<Bytes>) -> Result<Option<[u8; 32]>, DocumentError> {
+    let Some(value) = value else { return Ok(None) };
+    let word = value[..].try_into().map_err(|_| DocumentError::Value(value.len()))?;
+    Ok(Some(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Claim, Document};
+
+    #[test]
+    fn a_proof_is_nodes_or_bytes() {
+        let read = |tree: &str, proof: &str| {
+            let keys = r#""keys": ["0x01"], "values": [null]"#;
+            Document::parse(format!(r#"{{"tree": "{tree}", {keys}, "proof": {proof}}}"#).as_bytes())
+        };
+        assert!(matches!(read("mpt", "[]").unwrap().claim, Claim::Keys { .. }));
+        assert!(matches!(read("pbt:blake3", "\"0x\"").unwrap().claim, Claim::Binary(_)));
+        let text = |tree: &str, proof: &str| read(tree, proof).unwrap_err().to_string();
+        assert_eq!(text("mpt", "\"0x\""), "its proof is one string, and its tree is mpt");
+        assert_eq!(
+            text("ubt:keccak", "[]"),
+            "its proof is a list of nodes, and its tree is ubt:keccak"
+        );
+        assert!(text("mpt", "{}").contains("a list of nodes, or a proof as one string of hex"));
+        assert!(text("mpt", "[1]").contains("expected"));
+    }
+}

@@ -1,0 +1,227 @@
+//! `import state`, and `db load`: a store made from a document that holds a whole state; and what others
+//! have in databases of theirs.
+
+mod fill;
+mod raw;
+mod tapd;
+
+use std::io::{BufReader, Cursor, Read as _};
+use std::path::{Path, PathBuf};
+
+use alloy_primitives::B256;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use spinney_tree::BlockId;
+
+use crate::args::{AtArgs, FormatArgs};
+use crate::failure::{Exit, Failure};
+use crate::output::{Format, Grid, Output};
+use crate::stores::{self, Place};
+use crate::trees::Together;
+
+use self::fill::{Filled, Filler};
+use self::tapd::TapdArgs;
+
+/// Make a store from what others have.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    #[command(subcommand)]
+    pub(crate) verb: ImportVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportVerb {
+    /// Make a store that stands at a block, from a dump of its state or a genesis allocation.
+    ///
+    /// A replay then goes on with the blocks after it. The root is checked where it is known: from --root,
+    /// or from the dump. Refused or cut off, it leaves no store behind.
+    #[command(after_help = "Examples:\n  \
+        spinney import state --db new.db --number 213 --hash 0x.. headstate.json\n  \
+        spinney replay --genesis genesis.json --blocks later.rlp --db new.db")]
+    State(StateArgs),
+    /// Make a store of the sum trees of a Taproot Assets daemon's database, each under its namespace.
+    ///
+    /// Every hash and every sum is verified, and the roots are compared. A damaged tree is refused, with the
+    /// places and the rows; then no store is left behind.
+    #[command(after_help = "Examples:\n  \
+        spinney import tapd --store sqlite --db new.sqlite ~/.tapd/data/mainnet/tapd.db\n  \
+        spinney import tapd --db DIR --namespace multiverse-issuance postgres://tapd@localhost/tapd")]
+    Tapd(TapdArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The block whose state it is.
+    #[arg(long, value_name = "N")]
+    number: u64,
+    /// The block's hash; without it, only state differences can follow.
+    #[arg(long, value_name = "0x")]
+    hash: Option<B256>,
+    /// The state root that the block's header gives.
+    #[arg(long, value_name = "0x")]
+    root: Option<B256>,
+    /// The trees: mpt, or several with commas between them, mpt among them.
+    #[arg(long, value_name = "TREES", default_value = "mpt", env = "SPINNEY_TREE")]
+    tree: String,
+    /// `{"accounts": ..}` as `db dump` and geth write it, or `{"alloc": ..}`; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl ImportVerb {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::State(_) => "import state",
+            Self::Tapd(_) => "import tapd",
+        }
+    }
+
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self {
+            Self::State(args) => args.format.asked(),
+            Self::Tapd(args) => args.format.asked(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
+    match &args.verb {
+        ImportVerb::State(args) => {
+            let trees = Together::parse(&args.tree)?;
+            let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
+            make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)
+        }
+        ImportVerb::Tapd(args) => tapd::run(args, output),
+    }
+}
+
+/// `db load`: all that is wanted stands in the dump.
+pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Result<Exit> {
+    make(place, file, None, &Together::parse("mpt")?, output)
+}
+
+/// What the user says of the state.
+#[derive(Debug, Default)]
+struct Wanted {
+    number: Option<u64>,
+    hash: Option<B256>,
+    root: Option<B256>,
+}
+
+impl Wanted {
+    /// The block, from what the user and what the document says.
+    fn block(&self, block: Option<(u64, Option<B256>)>) -> Result<BlockId, Failure> {
+        let number = agreed("number", self.number, block.map(|(number, _)| number))?;
+        let hash = agreed("hash", self.hash, block.and_then(|(_, hash)| hash))?;
+        let number = number.ok_or_else(|| {
+            Failure::new("the dump does not say which block's state it is")
+                .hint("spinney import state --number N takes it")
+        })?;
+        // Zeros stand for no hash.
+        Ok(BlockId { number, hash: hash.unwrap_or_default().0 })
+    }
+
+    /// The root that the state has to have, if anybody said.
+    fn root(&self, root: Option<B256>) -> Result<Option<B256>, Failure> {
+        let root = agreed("root", self.root, root)?;
+        if root.is_none() && self.number.is_none() {
+            return Err(Failure::new("the dump has no root, so that it cannot be checked")
+                .hint("spinney import state takes a state without one"));
+        }
+        Ok(root)
+    }
+}
+
+/// What is said once, or twice the same.
+fn agreed<T: PartialEq + std::fmt::Display>(
+    what: &str,
+    by_user: Option<T>,
+    by_file: Option<T>,
+) -> Result<Option<T>, Failure> {
+    match (by_user, by_file) {
+        (Some(user), Some(file)) if user != file => {
+            let what = format!("the document says {what} {file}, and --{what} is {user}");
+            Err(Failure::new(what).hint("is it the document you mean?"))
+        }
+        (user, file) => Ok(user.or(file)),
+    }
+}
+
+/// Makes sure that there is no store yet.
+fn absent(place: &Place, hint: &str) -> anyhow::Result<()> {
+    if place.exists()? {
+        let what = format!("there is a store already at {}", place.name());
+        return Err(Failure::new(what).hint(hint).into());
+    }
+    Ok(())
+}
+
+/// Makes a store; with nothing wanted, of a dump of ours, which may be that of a raw tree.
+fn make(
+    place: &Place,
+    file: &Path,
+    wanted: Option<&Wanted>,
+    trees: &Together,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    absent(place, "a state is imported into a new --db")?;
+    let mut input = stores::open_file(file)?;
+    let mut start = Vec::new();
+    let unread = |error| Failure::new(format!("cannot read {}", file.display())).because(error);
+    input.by_ref().take(raw::BEGINS.len() as u64).read_to_end(&mut start).map_err(unread)?;
+    let raw = wanted.is_none() && start == raw::BEGINS;
+    let input = BufReader::with_capacity(1 << 18, Cursor::new(start).chain(input));
+    let (cache, quiet) = (place.tree_cache(), output.quiet());
+    let mut filled = Filled::default();
+    let store = place.create(|store| {
+        filled = match wanted {
+            None if raw => raw::fill(store, cache, quiet, input, file)?,
+            // State differences may name code by its hash alone, and so may a dump of what they made.
+            None => {
+                let filler = Filler::new(store, cache, quiet, false, trees)?;
+                filler.fill(input, file, &Wanted::default())?
+            }
+            Some(wanted) => {
+                Filler::new(store, cache, quiet, true, trees)?.fill(input, file, wanted)?
+            }
+        };
+        Ok(())
+    })?;
+    store.close()?;
+    print(&filled, output)?;
+    Ok(Exit::Ok)
+}
+
+fn print(filled: &Filled, output: &Output) -> std::io::Result<()> {
+    let Filled { block, root, entries, commits, checked } = filled;
+    let number = block.map(|block| block.number);
+    match output.format() {
+        Format::Json => {
+            let hash = block.map(|block| B256::from(block.hash)).filter(|hash| !hash.is_zero());
+            let data = json!({
+                "block": number, "block_hash": hash, "root": root, "root_checked": checked,
+                "entries": entries, "commits": commits,
+            });
+            output.envelope(&data, &[])
+        }
+        Format::Csv => {
+            let mut grid = Grid::new(&["block", "root", "root_checked", "entries"]);
+            let number = number.map(|number| number.to_string()).unwrap_or_default();
+            let cells = [root.to_string(), checked.to_string(), entries.to_string()];
+            grid.row([number].into_iter().chain(cells).collect());
+            output.grid(&grid)
+        }
+        Format::Table => {
+            let what = match number {
+                Some(number) => format!("block {number}, {entries} accounts"),
+                None => format!("{entries} entries"),
+            };
+            let how = if *checked { "as it should be" } else { "not checked: nobody said it" };
+            output.line(&format!("{what}, root {root} ({how})"))
+        }
+    }
+}

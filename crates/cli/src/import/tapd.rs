@@ -1,0 +1,168 @@
+//! `import tapd`: the sum trees of a Taproot Assets database, each hash and sum of it verified.
+
+use std::path::PathBuf;
+
+use alloy_primitives::{B256, hex};
+use clap::Args;
+use serde_json::json;
+use spinney_state::sum::{SumBatch, SumTree};
+use spinney_store::AnyStore;
+use spinney_tapd::{Database, Report, TapdError};
+use spinney_tree::sum::{Profile, SumNode};
+
+use super::fill::BATCH_BYTES;
+use crate::args::{AtArgs, FormatArgs};
+use crate::failure::{Exit, Failure};
+use crate::output::{Format, Grid, Output};
+use crate::progress::{Progress, Unit};
+
+/// What a leaf counts for, beside its value.
+const LEAF_BYTES: usize = 300;
+/// Findings that are shown of a damaged tree.
+const SHOWN: usize = 20;
+
+#[derive(Debug, Args)]
+pub(crate) struct TapdArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// A tree to import; all of them if none is named. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    namespace: Vec<String>,
+    /// tapd's SQLite file, or postgres://user@host/database. It is only read; tapd may be running.
+    #[arg(value_name = "DATABASE")]
+    database: PathBuf,
+    #[command(flatten)]
+    pub(super) format: FormatArgs,
+}
+
+/// A tree that was imported.
+struct Imported {
+    name: String,
+    root: SumNode,
+    report: Report,
+}
+
+pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
+    let place = args.at.place()?;
+    super::absent(&place, "trees are imported into a new --db")?;
+    let mut database = open(&args.database).map_err(explain)?;
+    let names = match &args.namespace[..] {
+        [] => database.namespaces().map_err(explain)?.into_iter().map(|tree| tree.name).collect(),
+        names => {
+            let mut names = names.to_vec();
+            names.sort();
+            names.dedup();
+            names
+        }
+    };
+    let mut imported = Vec::new();
+    let store = place.create(|store| {
+        for name in &names {
+            let progress = Progress::new(output.quiet(), "import", Unit::Keys, None);
+            imported.push(import(&mut database, name, store, place.tree_cache(), progress)?);
+        }
+        Ok(())
+    })?;
+    store.close()?;
+    print(&imported, output)?;
+    Ok(Exit::Ok)
+}
+
+fn open(database: &PathBuf) -> Result<Database, TapdError> {
+    match database.to_str() {
+        Some(url) if ["postgres://", "postgresql://"].iter().any(|s| url.starts_with(s)) => {
+            Database::postgres(url)
+        }
+        _ => Database::sqlite(database),
+    }
+}
+
+/// Puts one tree into the store, in as many batches as its leaves take.
+fn import(
+    database: &mut Database,
+    name: &str,
+    store: &AnyStore,
+    cache_bytes: usize,
+    mut progress: Progress,
+) -> anyhow::Result<Imported> {
+    let mut tree = SumTree::create(store, name, Profile::Compatible, cache_bytes)?;
+    let (mut batch, mut bytes, mut leaves) = (SumBatch::new(), 0, 0);
+    let report = database.read(name, &mut |key, leaf| {
+        batch.put(&key, &leaf);
+        bytes += LEAF_BYTES + leaf.value.len();
+        leaves += 1;
+        progress.update(leaves, || format!("tree {name}"));
+        if bytes >= BATCH_BYTES {
+            tree.apply(&mut std::mem::take(&mut batch))?;
+            bytes = 0;
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    progress.finish();
+    let report = report.map_err(|error| match error.downcast::<TapdError>() {
+        Ok(error) => explain(error).into(),
+        Err(error) => error,
+    })?;
+    if report.damage_count > 0 {
+        return Err(damaged(name, &report).into());
+    }
+    tree.apply(&mut batch)?;
+    let (root, expected) = (tree.root(), report.root);
+    // Each row's hash held; so this is our own failure, if it ever is one.
+    if expected.is_some_and(|expected| expected != root) {
+        let what = format!("the tree \"{name}\" has another root than its database says");
+        let hint = "this is a bug of spinney: its rows are sound; nothing was made";
+        return Err(Failure::new(what).exit(Exit::No).hint(hint).into());
+    }
+    Ok(Imported { name: name.to_owned(), root, report })
+}
+
+fn damaged(name: &str, report: &Report) -> Failure {
+    let shown = report.damage.iter().take(SHOWN).map(|damage| format!("\n  {damage}"));
+    let more = report.damage_count.saturating_sub(SHOWN as u64);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    let what = format!(
+        "the tree \"{name}\" is damaged; {} leaves are sound{}{more}",
+        report.leaves,
+        shown.collect::<String>(),
+    );
+    Failure::new(what)
+        .exit(Exit::No)
+        .hint("nothing was made; --namespace imports the other trees of the database")
+}
+
+fn explain(error: TapdError) -> Failure {
+    let hint = match &error {
+        TapdError::NoTree { .. } => "--namespace takes one of those; without it all are imported",
+        TapdError::Shared { .. } => "nothing was made; such a database is made by hand",
+        TapdError::Missing(_) => "the database of tapd is tapd.db in its data folder",
+        _ => "DATABASE is tapd's SQLite file, or postgres://user@host/database",
+    };
+    Failure::new(error.to_string()).hint(hint)
+}
+
+fn print(imported: &[Imported], output: &Output) -> std::io::Result<()> {
+    match output.format() {
+        Format::Json => {
+            let tree = |tree: &Imported| {
+                json!({
+                    "namespace": tree.name, "root": B256::from(tree.root.hash),
+                    "sum": tree.root.sum.to_string(), "leaves": tree.report.leaves,
+                    "rows": tree.report.rows,
+                })
+            };
+            output.envelope(&json!({ "trees": imported.iter().map(tree).collect::<Vec<_>>() }), &[])
+        }
+        format => {
+            let mut grid = Grid::new(&["namespace", "leaves", "sum", "root"]);
+            for Imported { name, root, report } in imported {
+                let (leaves, sum) = (report.leaves.to_string(), root.sum.to_string());
+                grid.row(vec![name.clone(), leaves, sum, hex::encode_prefixed(root.hash)]);
+            }
+            if format == Format::Table && imported.is_empty() {
+                return output.line("the database has no trees");
+            }
+            output.grid(&grid)
+        }
+    }
+}

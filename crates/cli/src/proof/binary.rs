@@ -1,0 +1,189 @@
+//! Proofs of keys of the binary trees, and of accounts in them.
+
+use alloy_primitives::{Address, B256, Bytes, U64, U256};
+use serde::Serialize;
+use spinney_cli::document::{Asked, BinaryClaim};
+use spinney_state::embed::{BinaryState, Embedding, KeptTree, Word};
+use spinney_tree::PageStore;
+use spinney_tree::binary::proof::{BinaryTree, ProofError, VerifiedKeys};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+
+use super::prove::ProveArgs;
+use crate::failure::Failure;
+use crate::stores::Place;
+use crate::trees::{self, Name};
+
+/// Proofs of keys of a binary tree; with an address, of the keys that hold that account.
+#[derive(Debug, Serialize)]
+pub(super) struct BinaryDocument {
+    tree: String,
+    root: B256,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<U64>,
+    #[serde(flatten)]
+    account: Option<Asked>,
+    keys: Vec<Bytes>,
+    values: Vec<Option<B256>>,
+    proof: Bytes,
+}
+
+/// The keys of the slots and the chunks of code that are asked for.
+fn keys_below<S: Embedding>(asked: &Asked, scheme: &S, code_hash: &B256) -> Vec<Vec<u8>> {
+    let slots = asked.slots.iter().map(|slot| scheme.slot_key(&asked.address, slot));
+    let chunk = |chunk: &u32| scheme.chunk_key(&asked.address, code_hash, *chunk);
+    slots.chain(asked.chunks.iter().map(chunk)).collect()
+}
+
+/// Makes the document that was asked for.
+pub(super) fn prove(
+    args: &ProveArgs,
+    name: Name,
+    store: &impl PageStore,
+    place: &Place,
+) -> anyhow::Result<BinaryDocument> {
+    let held = trees::of_states(&store.snapshot()?)?;
+    let has = |(_, record): &(_, spinney_tree::RootRecord)| Name::of(record.scheme) == Some(name);
+    // An empty store holds the empty tree of any kind.
+    if !held.is_empty() && !held.iter().any(has) {
+        let what = format!("the store holds no {name} ({})", args.at.db.display());
+        return Err(Failure::new(what).hint("spinney db info shows what it holds").into());
+    }
+    match name {
+        Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, store, place),
+        Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, store, place),
+        Name::Mpt | Name::Verkle | Name::Sum(_) => unreachable!("it has proofs of its own"),
+    }
+}
+
+fn prove_in<S: Embedding + BinaryTree>(
+    args: &ProveArgs,
+    name: Name,
+    scheme: S,
+    store: &impl PageStore,
+    place: &Place,
+) -> anyhow::Result<BinaryDocument> {
+    if args.hash_keys {
+        return Err(Failure::new(format!("--hash-keys is for mpt, not for {name}"))
+            .hint("keys of a binary tree are put as they are")
+            .into());
+    }
+    let state = BinaryState::open(scheme, store, place.tree_cache())?;
+    let kept = args.block.map_or_else(|| state.last(), |number| state.at(number))?;
+    let account = args.address.map(|address| Asked {
+        address,
+        slots: args.slots.iter().map(|slot| B256::from(*slot)).collect(),
+        chunks: args.chunks.clone(),
+    });
+    let keys = match &account {
+        Some(asked) => account_keys(asked, state.scheme(), &kept)?,
+        None => args.keys.iter().map(|key| key.to_vec()).collect(),
+    };
+    let mut sorted: Vec<_> = keys.iter().collect();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let what = format!("key {} is given twice", Bytes::copy_from_slice(pair[0]));
+        return Err(Failure::new(what).hint("give each key, slot and chunk once").into());
+    }
+    let proof = kept.prove(&keys)?;
+    let values = keys.iter().map(|key| Ok(kept.leaf(key)?.map(B256::from)));
+    let values = values.collect::<anyhow::Result<_>>()?;
+    Ok(BinaryDocument {
+        tree: name.to_string(),
+        root: kept.root(),
+        block: kept.block().map(|block| U64::from(block.number)),
+        account,
+        keys: keys.into_iter().map(Bytes::from).collect(),
+        values,
+        proof: proof.proof.into(),
+    })
+}
+
+fn account_keys<S: Embedding, P: PageStore>(
+    asked: &Asked,
+    scheme: &S,
+    kept: &KeptTree<'_, S, P>,
+) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut keys = scheme.account_keys(&asked.address);
+    let leaves = keys.iter().map(|key| kept.leaf(key)).collect::<Result<Vec<_>, _>>()?;
+    let account = scheme.read_account(&asked.address, &leaves)?;
+    if account.is_none() && !asked.chunks.is_empty() {
+        let what = format!("account {} is not there, and has no code (--chunk)", asked.address);
+        return Err(Failure::new(what).hint("leave out --chunk").into());
+    }
+    let code_hash = account.map(|(account, _)| account.code_hash).unwrap_or_default();
+    keys.extend(keys_below(asked, scheme, &code_hash));
+    Ok(keys)
+}
+
+/// Why a claim does not hold.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refuted {
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    #[error("its keys are not those of account {0}, its slots and its code")]
+    OtherKeys(Address),
+    #[error(transparent)]
+    NoAccount(#[from] spinney_state::embed::EmbedError),
+}
+
+/// Checks a claim, and says what it shows.
+pub(super) fn verify(root: &B256, name: Name, claim: &BinaryClaim) -> Result<Vec<String>, Refuted> {
+    match name {
+        Name::Ubt(hash) => verify_in(root, &Ubt { hash }, claim),
+        Name::Pbt(hash) => verify_in(root, &Pbt { hash }, claim),
+        Name::Mpt | Name::Verkle | Name::Sum(_) => unreachable!("it has proofs of its own"),
+    }
+}
+
+fn verify_in<S: Embedding + BinaryTree>(
+    root: &B256,
+    scheme: &S,
+    claim: &BinaryClaim,
+) -> Result<Vec<String>, Refuted> {
+    let verified = claim.proof.verify(scheme, &root.0)?;
+    let Some(asked) = &claim.account else {
+        let line = |(key, value): (&[u8], Option<&Word>)| {
+            format!("{}: {}", Bytes::copy_from_slice(key), describe(value))
+        };
+        return Ok(verified.iter().map(line).collect());
+    };
+    let claimed: Vec<_> = claim.proof.entries.iter().map(|(key, _)| key.clone()).collect();
+    let fields = scheme.account_keys(&asked.address);
+    let other = || Refuted::OtherKeys(asked.address);
+    let leaves = fields.iter().map(|key| Ok(verified.get(key).map_err(|_| other())?.copied()));
+    let leaves: Vec<_> = leaves.collect::<Result<_, Refuted>>()?;
+    let account = scheme.read_account(&asked.address, &leaves)?;
+    let code_hash = account.map(|(account, _)| account.code_hash).unwrap_or_default();
+    let rest = keys_below(asked, scheme, &code_hash);
+    if claimed != [&fields[..], &rest].concat() || (account.is_none() && !asked.chunks.is_empty()) {
+        return Err(other());
+    }
+    let address = asked.address;
+    let mut lines = vec![match account {
+        None => format!("account {address}: absent"),
+        Some((account, code_size)) => format!(
+            "account {address}: nonce {}, balance {}, code size {code_size}, code hash {}",
+            account.nonce, account.balance, account.code_hash
+        ),
+    }];
+    lines.extend(below(asked, &rest, &verified));
+    Ok(lines)
+}
+
+/// What is shown of slots and chunks, whose keys are given in order.
+fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<String> {
+    let value = |key: &Vec<u8>| verified.get(key).expect("it is one of the keys");
+    let (slots, chunks) = keys.split_at(asked.slots.len());
+    let slot = |(slot, key): (&B256, &Vec<u8>)| match value(key) {
+        Some(word) => format!("slot {slot}: {:#x}", U256::from_be_bytes(*word)),
+        None => format!("slot {slot}: absent"),
+    };
+    let chunk = |(chunk, key): (&u32, &Vec<u8>)| format!("chunk {chunk}: {}", describe(value(key)));
+    let slots = asked.slots.iter().zip(slots).map(slot);
+    slots.chain(asked.chunks.iter().zip(chunks).map(chunk)).collect()
+}
+
+fn describe(value: Option<&Word>) -> String {
+    value.map_or_else(|| "absent".into(), |word| B256::from(*word).to_string())
+}

@@ -1,0 +1,98 @@
+//! `stage dump`: the state before a range of blocks, in a store of its own.
+
+use alloy_primitives::B256;
+use spinney_state::{KeptState, MPT, State};
+use spinney_store::{AnyStore, Frozen};
+use spinney_tree::mpt::MptState;
+use spinney_tree::{PageStore, Snapshot as _, Table, Tree, WriteSet};
+
+use super::DumpArgs;
+use super::run::{Built, Work, is_stopped, print};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+use crate::stores::{Mode, Place};
+
+/// Rows are copied so many bytes at a time.
+const COPY_BYTES: usize = 16 << 20;
+
+pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
+    let place = args.at.place()?;
+    let into = Place::existing(&args.into, args.into_store.as_deref(), 64 << 20)?;
+    let before = args.from.checked_sub(1).ok_or_else(|| {
+        Failure::new("there is no state before block 0 (--from)").hint("--from 1 is the first one")
+    })?;
+    if into.exists()? {
+        let what = format!("there is a store already at {}", into.name());
+        return Err(Failure::new(what).hint("a dump goes to a new --into").into());
+    }
+    let store = place.open(Mode::Look)?;
+    let store = Frozen::of(&store)?;
+    let state = State::open(&store, place.tree_cache())?;
+    let kept = state.at(before)?;
+    let interrupt = Interrupt::listen()?;
+    let mut built = None;
+    let made = into.create(|fresh| {
+        let mut tree = Tree::open(MptState, MPT, &fresh.snapshot()?, into.tree_cache())?;
+        let (spill, options) = (args.work.spill(&into), args.work.options());
+        let work = Work { store: fresh, interrupt: &interrupt, output };
+        let source = [b"dump", kept.root().as_slice()].concat();
+        let mut gather = work.gather(spill, &tree, &source, options)?;
+        let mut progress = Progress::new(output.quiet(), "gather", Unit::Keys, None);
+        let entries = kept.tree().entries(kept.snapshot(), kept.pending(), b"");
+        for (count, entry) in (1..).zip(entries) {
+            let entry = entry?;
+            work.goes_on()?;
+            gather.push(&entry.key, &entry.value)?;
+            progress.update(count, || "leaves".into());
+        }
+        progress.finish();
+        for table in [Table::Codes, Table::Preimages] {
+            copy(&kept, table, fresh)?;
+        }
+        if let Some(genesis) = state.genesis()? {
+            let mut set = WriteSet::new();
+            set.put(Table::Meta, b"genesis", genesis.to_vec());
+            gather.take_along(set);
+        }
+        let report = work.rebuild(gather, &mut tree, kept.block(), Some(kept.root().0))?;
+        built = Some(Built::of(&report, B256::from(tree.root()), tree.block()));
+        Ok(())
+    });
+    let made = match made {
+        Err(error) if is_stopped(&error) => {
+            output.tell("nothing was made; the same command begins anew");
+            return Ok(Exit::Interrupted);
+        }
+        made => made?,
+    };
+    made.close()?;
+    if let Some(built) = built {
+        print(&built, output)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Copies a table whose rows are true of any state.
+fn copy<P: PageStore>(
+    kept: &KeptState<'_, P>,
+    table: Table,
+    fresh: &AnyStore,
+) -> anyhow::Result<()> {
+    let mut from: Vec<u8> = Vec::new();
+    loop {
+        let (mut set, mut bytes, mut last) = (WriteSet::new(), 0, None);
+        kept.snapshot().scan(table, &from, None, &mut |key, row| {
+            bytes += key.len() + row.len();
+            set.put(table, key, row.to_vec());
+            last = Some(key.to_vec());
+            bytes < COPY_BYTES
+        })?;
+        let Some(mut next) = last else { return Ok(()) };
+        fresh.commit(&set)?;
+        // The first key behind it.
+        next.push(0);
+        from = next;
+    }
+}

@@ -1,0 +1,172 @@
+//! `stage`: the blocks that went into a store, and back.
+
+mod dump;
+mod run;
+mod status;
+mod unwind;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use alloy_primitives::B256;
+
+use crate::args::{AtArgs, FormatArgs, Size};
+use crate::failure::Exit;
+use crate::output::{Format, Output};
+
+/// Build a state anew, see how far a store is, take blocks back, or out into a store of their own.
+#[derive(Debug, Args)]
+pub(crate) struct StageArgs {
+    #[command(subcommand)]
+    pub(crate) verb: StageVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StageVerb {
+    /// Build the tree anew from all of its leaves, whatever the memory: a state's document, or what the store
+    /// holds.
+    ///
+    /// The leaves are sorted into files, then built in ranges, each of them committed with a checkpoint; the
+    /// tree appears with the last commit. Ctrl-C and kill -9 cost the ranges under way: the same command goes
+    /// on.
+    #[command(after_help = "Examples:\n  \
+        spinney stage run --db state.db --state headstate.json --number 213 --hash 0x..\n  \
+        spinney stage run --db state.db --own --memory 64MiB")]
+    Run(RunArgs),
+    /// The state before a range of blocks as a store of its own, from which they can be replayed again.
+    ///
+    /// The root of the new store is checked against the one that the state had then. The source stays as it
+    /// is.
+    #[command(after_help = "Example:\n  \
+        spinney stage dump --db state.db --from 100 --into before-100.db\n  \
+        spinney replay --genesis genesis.json --blocks chain.rlp --db before-100.db --to 120")]
+    Dump(DumpArgs),
+    /// Where a store stands, and how far it can be taken back.
+    #[command(after_help = "Example:\n  spinney stage status --db state.db")]
+    Status(StatusArgs),
+    /// Take the state back to an earlier block: one commit, after which a replay goes on from there.
+    ///
+    /// The root that comes out is checked against the one the block had. A replay keeps the last 512
+    /// blocks for this, unless told otherwise by its --keep-undo. Genesis is block 0.
+    #[command(after_help = "Examples:\n  spinney stage unwind --db state.db --to 100\n  \
+        spinney stage unwind --db state.db --to 100 --blocks chain.rlp")]
+    Unwind(UnwindArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The state to build: `{"accounts": ..}` as `db dump` and geth write it, or `{"alloc": ..}`. What the
+    /// store held before goes, and so does its history.
+    #[arg(long, value_name = "FILE", required_unless_present = "own", conflicts_with = "own")]
+    state: Option<PathBuf>,
+    /// Build what the store holds: all pages anew, from the leaves alone.
+    #[arg(long)]
+    own: bool,
+    /// The block whose state it is, where the document does not say.
+    #[arg(long, value_name = "N", requires = "state")]
+    number: Option<u64>,
+    /// The block's hash; without it, only state differences can follow.
+    #[arg(long, value_name = "0x", requires = "state")]
+    hash: Option<B256>,
+    /// The state root that the block's header gives.
+    #[arg(long, value_name = "0x", requires = "state")]
+    root: Option<B256>,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// How the work is done: none of it changes the tree.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkArgs {
+    /// Memory for leaves and rows, the store's cache apart.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    memory: Size,
+    /// Threads that build ranges; as many as there are cores.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Ranges that may be under way at once; twice the threads.
+    #[arg(long, value_name = "N")]
+    in_flight: Option<usize>,
+    /// Leaves of a range at most; 1/256 of all, or 1,024.
+    #[arg(long, value_name = "N")]
+    range_leaves: Option<u64>,
+    /// Where leaves are sorted; a folder beside the store.
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The first block of the range: the dump is of the state before it.
+    #[arg(long, value_name = "N")]
+    from: u64,
+    /// The new store: a directory for redb, a file for sqlite, a URL for postgres.
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// The kind of the new store; without it, what --into names.
+    #[arg(long, value_name = "STORE")]
+    into_store: Option<String>,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnwindArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The block whose state is wanted.
+    #[arg(long, value_name = "N")]
+    to: u64,
+    /// Blocks as `geth export` writes them, with that block among them: its header has to have the hash
+    /// and the state root that the store has; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    blocks: Option<PathBuf>,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+impl StageVerb {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "stage run",
+            Self::Dump(_) => "stage dump",
+            Self::Status(_) => "stage status",
+            Self::Unwind(_) => "stage unwind",
+        }
+    }
+
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self {
+            Self::Run(args) => args.format.asked(),
+            Self::Dump(args) => args.format.asked(),
+            Self::Status(args) => args.format.asked(),
+            Self::Unwind(args) => args.format.asked(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {
+    match &args.verb {
+        StageVerb::Run(args) => run::run(args, output),
+        StageVerb::Dump(args) => dump::run(args, output),
+        StageVerb::Status(args) => status::run(&args.at.place()?, output),
+        StageVerb::Unwind(args) => unwind::run(args, output),
+    }
+}

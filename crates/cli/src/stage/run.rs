@@ -1,0 +1,374 @@
+//! `stage run`: a tree built anew from its leaves.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read as _};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use alloy_primitives::{B256, hex};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
+use spinney_replay::{StateFileError, read_state_file};
+use spinney_state::{MPT, leaves_of};
+use spinney_store::{AnyStore, Location};
+use spinney_tree::mpt::MptState;
+use spinney_tree::{
+    BlockId, PageStore as _, RootRecord, Scheme as _, Snapshot, Table, Tree, TreeError, TreeId,
+    WriteSet,
+};
+
+use super::{RunArgs, WorkArgs};
+use crate::db;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, this_command};
+use crate::output::{Format, Grid, Output};
+use crate::progress::{Progress, Unit};
+use crate::stores::{Mode, Place};
+
+/// Code and preimages are committed whenever they take so many bytes.
+const NOTED_BYTES: usize = 16 << 20;
+
+pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
+    let place = args.at.place()?;
+    let source = match &args.state {
+        Some(file) => source_of(file, args)?,
+        None => Vec::new(),
+    };
+    let interrupt = Interrupt::listen()?;
+    let store = place.open(if args.own { Mode::Change } else { Mode::Fill })?;
+    check_held(&store.snapshot()?, args.own)?;
+    let mut tree = Tree::open(MptState, MPT, &store.snapshot()?, place.tree_cache())?;
+    let options = args.work.options();
+    let work = Work { store: &store, interrupt: &interrupt, output };
+    let mut build = || {
+        let mut gather = work.gather(args.work.spill(&place), &tree, &source, options)?;
+        let (block, root) = match &args.state {
+            None => {
+                work.own_leaves(&mut gather, &tree)?;
+                (tree.block(), Some(tree.root()))
+            }
+            Some(file) => {
+                let (block, root) = work.state_leaves(&mut gather, file, args)?;
+                (Some(block), root)
+            }
+        };
+        work.rebuild(gather, &mut tree, block, root)
+    };
+    let report = match build() {
+        Err(error) if is_stopped(&error) => {
+            drop(tree);
+            store.close()?;
+            output.tell(&format!("continue with: {}", this_command()));
+            return Ok(Exit::Interrupted);
+        }
+        done => done?,
+    };
+    let (root, block) = (tree.root(), tree.block());
+    drop(tree);
+    store.close()?;
+    print(&Built::of(&report, root.into(), block), output)?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn is_stopped(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(PipelineError::Stopped))
+}
+
+/// Only a state is built anew from its own leaves; and one from elsewhere takes the place of a state or of
+/// nothing: trees beside it would stay behind.
+fn check_held(snapshot: &impl Snapshot, own: bool) -> anyhow::Result<()> {
+    let records = db::records(snapshot)?;
+    let is_state = |(id, record): &(TreeId, Result<RootRecord, _>)| {
+        *id == MPT && record.as_ref().is_ok_and(|record| record.scheme == MptState.id())
+    };
+    if own && !records.iter().any(is_state) {
+        return Err(Failure::new("the store holds no state to build anew (--own)")
+            .hint("spinney db info shows what it holds")
+            .into());
+    }
+    if !own && !records.iter().all(is_state) {
+        let what = "the store holds other trees, which would stay behind (--state)";
+        return Err(Failure::new(what).hint("give a new --db").into());
+    }
+    Ok(())
+}
+
+/// What tells this state from others: the document's digest, and what the user says of it.
+fn source_of(file: &Path, args: &RunArgs) -> anyhow::Result<Vec<u8>> {
+    let unread = |error: io::Error| {
+        Failure::new(format!("cannot read {}: {error}", file.display()))
+            .hint("--state takes a file: a run that goes on reads it again")
+    };
+    let mut input = File::open(file).map_err(unread)?;
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match input.read(&mut buffer).map_err(unread)? {
+            0 => break,
+            read => digest.update(&buffer[..read]),
+        }
+    }
+    let mut source = b"state".to_vec();
+    source.extend_from_slice(&digest.finalize());
+    source
+        .extend_from_slice(format!("{:?} {:?} {:?}", args.number, args.hash, args.root).as_bytes());
+    Ok(source)
+}
+
+impl WorkArgs {
+    pub(super) fn options(&self) -> Options {
+        let mut options = Options::default();
+        options.memory = self.memory.0;
+        if let Some(threads) = self.threads {
+            options.threads = threads.max(1);
+            options.in_flight = 2 * options.threads;
+        }
+        options.in_flight = self.in_flight.unwrap_or(options.in_flight).max(1);
+        options.range_leaves = self.range_leaves;
+        options
+    }
+
+    /// Where leaves are sorted.
+    pub(super) fn spill(&self, place: &Place) -> PathBuf {
+        let beside = |path: &Path| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".leaves");
+            PathBuf::from(name)
+        };
+        match (&self.spill, &place.location) {
+            (Some(spill), _) => spill.clone(),
+            (None, Some(Location::Redb(path) | Location::Sqlite(path))) => beside(path),
+            (None, _) => PathBuf::from("spinney.leaves"),
+        }
+    }
+}
+
+/// A run over a store.
+pub(super) struct Work<'a> {
+    pub(super) store: &'a AnyStore,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) output: &'a Output,
+}
+
+/// Why a leaf of a document could not be taken.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+impl Work<'_> {
+    /// Begins to gather, and says what could not be used.
+    pub(super) fn gather(
+        &self,
+        spill: PathBuf,
+        tree: &Tree<MptState>,
+        source: &[u8],
+        options: Options,
+    ) -> anyhow::Result<Gather> {
+        // What the store itself holds is told by its root.
+        let own = [b"own", tree.root().as_ref()].concat();
+        let source = if source.is_empty() { &own[..] } else { source };
+        Ok(Gather::open(&spill, RunName::of(tree, source, &options), options)?)
+    }
+
+    /// Ends where somebody asked for it.
+    pub(super) fn goes_on(&self) -> Result<(), PipelineError> {
+        let asked = self.interrupt.flag().load(std::sync::atomic::Ordering::Relaxed);
+        if asked { Err(PipelineError::Stopped) } else { Ok(()) }
+    }
+
+    fn own_leaves(&self, gather: &mut Gather, tree: &Tree<MptState>) -> anyhow::Result<()> {
+        if gather.is_sorted() {
+            return Ok(());
+        }
+        let mut progress = Progress::new(self.output.quiet(), "gather", Unit::Keys, None);
+        let snapshot = self.store.snapshot()?;
+        for (count, entry) in (1..).zip(tree.entries(&snapshot, None, b"")) {
+            let entry = entry?;
+            gather.push(&entry.key, &entry.value)?;
+            self.goes_on()?;
+            progress.update(count, || at_key(&entry.key));
+        }
+        progress.finish();
+        Ok(())
+    }
+
+    /// The leaves of a document; its code and preimages go to the store at once, where they are true of any
+    /// state. Answers the block and the root that it has to have.
+    fn state_leaves(
+        &self,
+        gather: &mut Gather,
+        file: &Path,
+        args: &RunArgs,
+    ) -> anyhow::Result<(BlockId, Option<[u8; 32]>)> {
+        let mut progress = Progress::new(self.output.quiet(), "gather", Unit::Keys, None);
+        let input = BufReader::with_capacity(1 << 18, crate::stores::open_file(file)?);
+        let mut noted = WriteSet::new();
+        let (mut noted_bytes, mut count) = (0, 0);
+        let found = read_state_file(input, |address, change| {
+            self.goes_on()?;
+            let mut note = |table, key: B256, value: &[u8]| {
+                // Also where the leaves are sorted already: what was noted last time may be lost.
+                noted_bytes += key.len() + value.len();
+                noted.put(table, key.as_slice(), value.to_vec());
+            };
+            if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
+                note(Table::Codes, alloy_primitives::keccak256(code), code);
+            }
+            let preimage = |hash, value: &[u8]| note(Table::Preimages, hash, value);
+            leaves_of(address, &change, preimage, |key, value| {
+                count += 1;
+                gather.push(key, value)
+            })?;
+            progress.update(count, || format!("account {address}"));
+            if noted_bytes >= NOTED_BYTES {
+                noted_bytes = 0;
+                let mut set = std::mem::take(&mut noted);
+                set.sort();
+                self.store.commit(&set).map_err(TreeError::from)?;
+            }
+            Ok::<_, Refusal>(())
+        });
+        progress.finish();
+        let found = found.map_err(|error| match error {
+            StateFileError::Taker(Refusal::Pipeline(error)) => error.into(),
+            StateFileError::Taker(Refusal::Tree(error)) => error.into(),
+            error => {
+                anyhow::Error::from(Failure::new(format!("{error} ({})", file.display())).hint(
+                    "the file is {\"accounts\": {..}}, as spinney db dump and geth write it, or {\"alloc\": {..}}",
+                ))
+            }
+        })?;
+        let (number, hash) = match found.block {
+            Some((number, hash)) => (args.number.or(Some(number)), args.hash.or(hash)),
+            None => (args.number, args.hash),
+        };
+        let number = number.ok_or_else(|| {
+            Failure::new("the document does not say which block's state it is")
+                .hint("--number N does")
+        })?;
+        let block = BlockId { number, hash: hash.unwrap_or_default().0 };
+        // The history is one of the blocks that led to what was there before.
+        noted.drop_range(Table::History, Vec::new(), vec![0xff; 9]);
+        // So is the genesis that its chain began with.
+        if number == 0 && !hash.unwrap_or_default().is_zero() {
+            noted.put(Table::Meta, b"genesis", block.hash);
+        } else {
+            noted.delete(Table::Meta, b"genesis");
+        }
+        gather.take_along(noted);
+        Ok((block, args.root.or(found.root).map(|root| root.0)))
+    }
+
+    /// Builds the tree, and tells how far it is.
+    pub(super) fn rebuild(
+        &self,
+        gather: Gather,
+        tree: &mut Tree<MptState>,
+        block: Option<BlockId>,
+        root: Option<[u8; 32]>,
+    ) -> anyhow::Result<Report> {
+        let mut progress: Option<(Phase, Progress)> = None;
+        let mut watch = |at: &At<'_>| {
+            if progress.as_ref().is_none_or(|(phase, _)| *phase != at.phase) {
+                let what = if at.phase == Phase::Build { "build" } else { "join" };
+                let total = Some(at.leaves_total);
+                let fresh = Progress::new(self.output.quiet(), what, Unit::Keys, total);
+                if let Some((_, old)) = progress.replace((at.phase, fresh)) {
+                    old.finish();
+                }
+            }
+            if let Some((_, progress)) = &mut progress {
+                progress.update(at.leaves, || {
+                    format!("{}, {}", at_key(at.at), crate::output::human_bytes(at.bytes))
+                });
+            }
+            if self.goes_on().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let done = gather.rebuild(tree, self.store, block, root, &mut watch);
+        if let Some((_, progress)) = &progress {
+            progress.finish();
+        }
+        let report = done.map_err(|error| match error {
+            PipelineError::Root { .. } => anyhow::Error::from(
+                Failure::new(error.to_string())
+                    .exit(Exit::No)
+                    .hint("is it the state of that block, and whole?"),
+            ),
+            error => error.into(),
+        })?;
+        for note in &report.notes {
+            self.output.warn(note.clone());
+        }
+        Ok(report)
+    }
+}
+
+/// Where a run is: within an account, too.
+fn at_key(key: &[u8]) -> String {
+    let short = |bytes: &[u8]| hex::encode(&bytes[..bytes.len().min(4)]);
+    match key.split_at_checked(32) {
+        Some((account, slot)) if !slot.is_empty() => {
+            format!("account {}.., slot {}..", short(account), short(slot))
+        }
+        _ => format!("account {}..", short(key)),
+    }
+}
+
+/// What was built.
+#[derive(Debug, Serialize)]
+pub(super) struct Built {
+    block: Option<u64>,
+    block_hash: Option<B256>,
+    root: B256,
+    leaves: u64,
+    leaves_hashed: u64,
+    ranges: u32,
+    ranges_found: u32,
+    peak_in_flight: usize,
+    commits: u64,
+    sorted_bytes: u64,
+    page_bytes: u64,
+    was_finished: bool,
+}
+
+impl Built {
+    pub(super) fn of(report: &Report, root: B256, block: Option<BlockId>) -> Self {
+        Self {
+            block: block.map(|block| block.number),
+            block_hash: block.and_then(super::status::hash_of),
+            root,
+            leaves: report.leaves,
+            leaves_hashed: report.hashed,
+            ranges: report.ranges,
+            ranges_found: report.ranges_found,
+            peak_in_flight: report.peak_in_flight,
+            commits: report.commits,
+            sorted_bytes: report.spilled,
+            page_bytes: report.row_bytes,
+            was_finished: report.was_finished,
+        }
+    }
+}
+
+pub(super) fn print(built: &Built, output: &Output) -> io::Result<()> {
+    let number = built.block.map(|number| number.to_string()).unwrap_or_default();
+    match output.format() {
+        Format::Json => output.envelope(built, &[]),
+        Format::Csv => {
+            let mut grid = Grid::new(&["block", "root", "leaves", "leaves_hashed", "ranges"]);
+            let counts = [built.leaves, built.leaves_hashed, built.ranges.into()];
+            let counts = counts.map(|count| count.to_string());
+            grid.row([number, built.root.to_string()].into_iter().chain(counts).collect());
+            output.grid(&grid)
+        }
+        Format::Table => {
+            let Built { root, leaves, ranges, .. } = built;
+            output
+                .line(&format!("block {number}, root {root} ({leaves} leaves in {ranges} ranges)"))
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `stage unwind`.
+
+use std::path::Path;
+
+use alloy_primitives::B256;
+use serde_json::json;
+use spinney_replay::{ChainBlock, ChainReader};
+use spinney_state::KeptState;
+use spinney_store::AnyStore;
+
+use super::UnwindArgs;
+use super::status::{hash_of, roots_of};
+use crate::failure::{Exit, Failure};
+use crate::output::{Format, Grid, Output};
+use crate::stores::{self, Mode};
+use crate::trees::Together;
+
+pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
+    let place = args.at.place()?;
+    let store = place.open(Mode::Change)?;
+    let mut state = Together::open_all(&store, place.tree_cache())?;
+    let from = state.block().map(|block| block.number);
+    if let Some(blocks) = &args.blocks {
+        check_header(&state.at(args.to)?, args.to, &find(blocks, args.to)?)?;
+    }
+    let block = state.unwind_to(args.to)?;
+    let (root, commit) = (state.root(), state.commit_number());
+    let roots = roots_of(&state);
+    drop(state);
+    store.close()?;
+    let undone = from.unwrap_or(block.number) - block.number;
+    match output.format() {
+        Format::Json => {
+            let data = json!({
+                "block": block.number, "block_hash": hash_of(block), "root": root,
+                "commit": commit, "undone": undone, "roots": roots,
+            });
+            output.envelope(&data, &[])?;
+        }
+        Format::Csv => {
+            let mut grid = Grid::new(&["block", "root", "commit", "undone"]);
+            let cells = [block.number.to_string(), root.to_string(), commit.to_string()];
+            grid.row(cells.into_iter().chain([undone.to_string()]).collect());
+            output.grid(&grid)?;
+        }
+        Format::Table => {
+            let number = block.number;
+            output.line(&format!("block {number}, root {root} ({undone} blocks taken back)"))?;
+            for (tree, root) in roots.iter().filter(|(tree, _)| *tree != "mpt") {
+                output.line(&format!("root of {tree}: {root}"))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A block of a file, by its number.
+fn find(path: &Path, number: u64) -> anyhow::Result<ChainBlock> {
+    for block in ChainReader::new(stores::open_file(path)?)? {
+        let block = block?;
+        if block.block.header.number == number {
+            return Ok(block);
+        }
+    }
+    let what = format!("{} has no block {number} (--blocks)", path.display());
+    Err(Failure::new(what).hint("leave out --blocks, or give a file that has it").into())
+}
+
+/// The state of a block is the one that the header means.
+fn check_header(
+    kept: &KeptState<'_, &AnyStore>,
+    number: u64,
+    block: &ChainBlock,
+) -> Result<(), Failure> {
+    let refuse = |what: &str, expected: B256, got: B256| {
+        let what =
+            format!("block {number}: {what}: the header has {expected}, the store has {got}");
+        let hint = "these are blocks of another chain; nothing was taken back";
+        Err(Failure::new(what).hint(hint).exit(Exit::No))
+    };
+    let root = block.block.header.state_root;
+    match kept.block().and_then(hash_of) {
+        Some(hash) if hash != block.hash => refuse("hash", block.hash, hash),
+        _ if kept.root() != root => refuse("state root", root, kept.root()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! One line of a trace of leaves.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use alloy_primitives::{B256, hex};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use spinney_cli::trace::Hex;
+use spinney_state::sum::SumBatch;
+use spinney_tree::sum::Leaf;
+
+/// `{"put": {"0xkey": {"value": "0x..", "sum": "5"}}, "del": ["0xkey"]}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SumLine {
+    #[serde(default)]
+    put: Puts,
+    #[serde(default)]
+    del: Vec<B256>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Value {
+    value: Hex,
+    sum: Total,
+}
+
+/// A sum: a decimal number in a string, since not all that read JSON keep 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Total(pub(super) u64);
+
+/// Keys and leaves as they come. A map would keep the last of two leaves of one key.
+#[derive(Debug, Default)]
+struct Puts(Vec<(B256, Value)>);
+
+impl<'de> Deserialize<'de> for Total {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| digits).map(Self);
+        number.ok_or_else(|| {
+            D::Error::custom(format_args!("{text:.80?} is no sum: a decimal number below 2^64"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Puts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Maps;
+        impl<'de> Visitor<'de> for Maps {
+            type Value = Puts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of keys and leaves")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts, A::Error> {
+                let mut puts = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    puts.push(entry);
+                }
+                Ok(Puts(puts))
+            }
+        }
+        deserializer.deserialize_map(Maps)
+    }
+}
+
+impl SumLine {
+    /// Reads a line, in which every key is named once.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        if line.trim_ascii_start().first() == Some(&b'[') {
+            return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
+        }
+        let line: Self = serde_json::from_slice(line)?;
+        let mut keys = BTreeSet::new();
+        let all = line.put.0.iter().map(|(key, _)| key).chain(&line.del);
+        for key in all {
+            if !keys.insert(key) {
+                let key = hex::encode_prefixed(key);
+                return Err(serde_json::Error::custom(format!("key {key} is named twice")));
+            }
+        }
+        Ok(line)
+    }
+
+    /// The operations. An empty value with the sum 0 is a deletion.
+    pub(crate) fn batch(self) -> SumBatch {
+        let mut batch = SumBatch::new();
+        for (key, value) in self.put.0 {
+            batch.put(&key, &Leaf { value: value.value.0, sum: value.sum.0 });
+        }
+        self.del.iter().for_each(|key| batch.delete(key));
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SumLine;
+
+    #[test]
+    fn lines_that_are_no_batch_say_what_is_wrong() {
+        let key = "11".repeat(32);
+        let leaf = |leaf: &str| format!(r#"{{"put": {{"0x{key}": {leaf}}}}}"#);
+        let fault = |line: &str| SumLine::parse(line.as_bytes()).unwrap_err().to_string();
+        for sum in [r#""""#, r#""-1""#, r#""+1""#, r#""18446744073709551616""#, r#""1.0""#] {
+            let fault = fault(&leaf(&format!(r#"{{"value": "0x", "sum": {sum}}}"#)));
+            assert!(fault.contains("is no sum"), "{fault}");
+        }
+        assert!(fault(&leaf("\"0x01\"")).contains("expected struct"));
+        assert!(fault(r#"{"del": ["0x11"]}"#).contains("invalid"));
+        assert!(fault("[]").contains("this is a list"));
+        let twice = format!(r#"{{"del": ["0x{key}", "0x{key}"]}}"#);
+        assert!(fault(&twice).ends_with("is named twice"));
+        let line = SumLine::parse(leaf(r#"{"value": "0x", "sum": "5"}"#).as_bytes()).unwrap();
+        assert_eq!(line.batch().len(), 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! `prove`, `verify` and `witness`.
+
+use serde_json::Value;
+
+use crate::support::{Folder, all_forks, command, spinney, spinney_fed};
+
+const TRACE: &str = r#"{"put": {"0x646f65": "0x7265696e64656572", "0x646f67": "0x7075707079", "0x646f67676c6573776f727468": "0x636174"}}"#;
+const ROOT: &str = "0x8aad789dff2f538bca5d8ea56e8abe10f4c7ba3a5dea95fea4cd6e7c3a1168d3";
+
+fn raw_store(folder: &Folder, more: &[&str]) -> String {
+    let db = folder.path("db");
+    let _ = spinney_fed(&[&["root", "--db", &db, "-"], more].concat(), TRACE).exits(0);
+    db
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("it is JSON")
+}
+
+#[test]
+fn raw_keys_are_proven_and_verified_through_a_pipe() {
+    let folder = Folder::new();
+    let db = raw_store(&folder, &[]);
+    let proof = spinney(&["prove", "--db", &db, "0x646f65"]).exits(0).out;
+    let document = json(&proof);
+    assert_eq!((&document["tree"], &document["root"]), (&"mpt".into(), &ROOT.into()));
+    assert_eq!(document["value"], "0x7265696e64656572");
+    let held = spinney_fed(&["verify", "--root", ROOT, "-"], &proof).exits(0);
+    assert_eq!(held.out, format!("holds under {ROOT}\n0x646f65: 0x7265696e64656572\n"));
+    assert_eq!(held.err, "");
+    // Without a root of ours it says whose it took.
+    spinney_fed(&["verify", "-"], &proof).exits(0).says("document's own root");
+    let absent = spinney(&["prove", "--db", &db, "0x646f"]).exits(0).out;
+    assert_eq!(json(&absent)["value"], Value::Null);
+    let held = spinney_fed(&["verify", "--root", ROOT, "-"], &absent).exits(0);
+    assert!(held.out.ends_with("0x646f: absent\n"), "{held:?}");
+    let many = spinney(&["prove", "--db", &db, "0x646f65", "0x7a", "0x646f67"]).exits(0).out;
+    assert_eq!(json(&many)["keys"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json(&many)["values"][1], Value::Null);
+    let file = folder.write("many.json", &many);
+    let held = spinney(&["verify", "--root", ROOT, &file]).exits(0);
+    assert_eq!(held.out.lines().count(), 4, "{held:?}");
+}
+
+#[test]
+fn what_does_not_hold_exits_1_and_what_is_no_proof_exits_2() {
+    let folder = Folder::new();
+    let db = raw_store(&folder, &[]);
+    let proof = spinney(&["prove", "--db", &db, "0x646f65"]).exits(0).out;
+    let other = "0x1111111111111111111111111111111111111111111111111111111111111111";
+    spinney_fed(&["verify", "--root", other, "-"], &proof)
+        .exits(1)
+        .refuses("does not hold")
+        .says("the document was made for another root")
+        .says("lacks the node 0x1111");
+    for (from, to, why) in [
+        ("0x7265696e64656572", "0x7265", "the trie holds 0x7265696e64656572, not 0x7265"),
+        ("\"0x7265696e64656572\"", "null", "not nothing"),
+        ("0x646f65", "0x646f66", "the trie holds nothing"),
+    ] {
+        let changed = proof.replace(from, to);
+        assert_ne!(changed, proof);
+        let refused = spinney_fed(&["verify", "--root", ROOT, "-"], &changed).exits(1);
+        assert!(refused.says(why).out.is_empty());
+    }
+    for text in [
+        "",
+        "{}",
+        "[]",
+        "proof",
+        r#"{"result": []}"#,
+        r#"{"address": "0x0000000000000000000000000000000000000000", "storageProof": [[]]}"#,
+        &proof.replace("\"proof\":[\"0x", "\"proof\":[\"0xg"),
+        &proof.replace("\"value\"", "\"worth\""),
+        &proof.replace("\"proof\"", "\"proofs\""),
+        r#"{"keys": ["0x01"], "values": [], "proof": []}"#,
+        r#"{"keys": ["0x01", "0x01"], "values": [null, null], "proof": []}"#,
+        r#"{"address": "0x0000000000000000000000000000000000000000"}"#,
+        r#"{"tree": "pbt:blake3", "key": "0x01", "value": null, "proof": []}"#,
+    ] {
+        let ran = spinney_fed(&["verify", "--root", ROOT, "-"], text).exits(2);
+        // Nobody has to know what the program calls its own parts.
+        assert!(!ran.err.contains("struct") && !ran.err.contains("Raw"), "{text}: {ran:?}");
+    }
+    let listed = spinney_fed(&["verify", "--root", ROOT, "-"], "[]").exits(2);
+    let _ = listed.refuses("expected an object with key, keys or address").says("eth_getProof");
+    let bare = r#"{"key": "0x01", "value": null, "proof": []}"#;
+    spinney_fed(&["verify", "-"], bare).exits(2).refuses("no root");
+    let empty = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421";
+    let _ = spinney_fed(&["verify", "--root", empty, "-"], bare).exits(0);
+    let _ = spinney(&["verify", "/no/such/file"]).exits(2).refuses("cannot open");
+}
+
+#[test]
+fn hashed_keys_are_proven_under_their_digests() {
+    let folder = Folder::new();
+    let db = raw_store(&folder, &["--hash-keys"]);
+    let proof = spinney(&["prove", "--db", &db, "--hash-keys", "0x646f65"]).exits(0).out;
+    let document = json(&proof);
+    assert_eq!(document["preimage"], "0x646f65");
+    assert_eq!(document["value"], "0x7265696e64656572");
+    assert_eq!(document["key"].as_str().map(str::len), Some(66));
+    let _ = spinney_fed(&["verify", "-"], &proof).exits(0);
+}
+
+#[test]
+fn accounts_are_proven_from_a_replayed_store() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let db = folder.path("db");
+    chain.replay(&["--db", &db]).exits(0);
+    let accounts = chain.head_state["accounts"].as_object().expect("accounts");
+    let with_storage = accounts.iter().find(|(_, account)| account["storage"].is_object());
+    let (address, account) = with_storage.expect("an account with storage");
+    let (slot, value) = account["storage"].as_object().unwrap().iter().next().expect("a slot");
+    let args = ["prove", "--db", &db, "--address", address, "--slot", slot, "--slot", "0x1234567"];
+    let proof = spinney(&args).exits(0).out;
+    let document = json(&proof);
+    assert_eq!(document["root"], chain.root());
+    assert_eq!(document["codeHash"], account["codeHash"]);
+    let slots = document["storageProof"].as_array().expect("slots");
+    let number = |text: &str| text.trim_start_matches("0x").trim_start_matches('0').to_owned();
+    assert_eq!(number(slots[0]["value"].as_str().unwrap()), number(value.as_str().unwrap()));
+    assert_eq!(slots[1]["value"], "0x0");
+    let held = spinney_fed(&["verify", "--root", &chain.root(), "-"], &proof).exits(0);
+    assert_eq!(held.out.lines().count(), 4, "{held:?}");
+    // As eth_getProof gives it: no root, no tree.
+    let mut bare = document.clone();
+    for field in ["root", "tree", "block"] {
+        bare.as_object_mut().expect("an object").remove(field);
+    }
+    let _ = spinney_fed(&["verify", "--root", &chain.root(), "-"], &bare.to_string()).exits(0);
+    let answer = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "result": bare }).to_string();
+    let _ = spinney_fed(&["verify", "--root", &chain.root(), "-"], &answer).exits(0);
+    bare["balance"] = "0x7".into();
+    spinney_fed(&["verify", "--root", &chain.root(), "-"], &bare.to_string())
+        .exits(1)
+        .says("not nonce");
+    // Somebody who is not there, in both forms.
+    let nobody = "0x00000000000000000000000000000000deadbeef";
+    let proof = spinney(&["prove", "--db", &db, "--address", nobody]).exits(0).out;
+    let mut absent = json(&proof);
+    assert!(absent["codeHash"].as_str().unwrap().starts_with("0xc5d2"), "{absent}");
+    let held = spinney_fed(&["verify", "--root", &chain.root(), "-"], &proof).exits(0);
+    assert!(held.out.contains("absent"), "{held:?}");
+    for field in ["codeHash", "storageHash"] {
+        absent[field] = format!("0x{}", "0".repeat(64)).into();
+    }
+    let _ = spinney_fed(&["verify", "--root", &chain.root(), "-"], &absent.to_string()).exits(0);
+}
+
+#[test]
+fn what_a_store_does_not_hold_is_not_proven() {
+    let folder = Folder::new();
+    let db = raw_store(&folder, &[]);
+    let nobody = "0x00000000000000000000000000000000deadbeef";
+    let prove = |args: &[&str]| spinney(&[&["prove", "--db", &db], args].concat()).exits(2);
+    prove(&["--address", nobody]).refuses("holds raw keys").says("give keys");
+    prove(&["0x01", "--block", "7"]).refuses("the state of no block");
+    prove(&["0x01", "0x01"]).refuses("given twice");
+    prove(&["0x01", "--tree", "oak"]).refuses("no tree oak");
+    let _ = prove(&["01x"]);
+    let _ = prove(&[]);
+    let _ = prove(&["--slot", "0x1"]);
+    let missing = folder.path("missing");
+    spinney(&["prove", "--db", &missing, "0x01"]).exits(2).refuses("no store");
+    let state = folder.path("state");
+    spinney(&["replay", "-q", "--blocks-count", "2", "--db", &state]).exits(0);
+    let prove = |args: &[&str]| spinney(&[&["prove", "--db", &state], args].concat());
+    prove(&["0x01"]).exits(2).refuses("no raw keys").says("--address");
+    prove(&["--address", nobody, "--block", "3"]).exits(2).refuses("block 3").says("blocks 0 to 2");
+    let mut roots = Vec::new();
+    for block in ["0", "1", "2"] {
+        let proof = prove(&["--address", nobody, "--block", block]).exits(0).out;
+        let document = json(&proof);
+        assert_eq!(document["block"], format!("0x{block}"));
+        let root = document["root"].as_str().unwrap().to_owned();
+        let _ = spinney_fed(&["verify", "--root", &root, "-"], &proof).exits(0);
+        roots.push(root);
+    }
+    roots.dedup();
+    assert_eq!(roots.len(), 3, "each block has its own root");
+}
+
+#[test]
+fn witnesses_are_made_and_checked() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let input = ["witness", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let witness = |args: &[&str]| spinney(&[&input[..], args].concat());
+    let one = json(&witness(&["-q", "--block", "77"]).exits(0).out);
+    assert_eq!(one["number"], 77);
+    for field in ["state", "codes", "keys", "headers"] {
+        assert!(one[field].as_array().is_some_and(|list| !list.is_empty()), "{field}: {one}");
+    }
+    let out = folder.path("out.ndjson");
+    let ran = witness(&["--range", "70..80", "--out", &out]).exits(0);
+    assert!(ran.out.is_empty() && ran.err.contains("11 witnesses made and checked"), "{ran:?}");
+    let lines = std::fs::read_to_string(&out).expect("it was written");
+    assert_eq!(lines.lines().count(), 11);
+    assert_eq!(json(lines.lines().nth(7).unwrap()), one);
+    witness(&["--block", "300"]).exits(2).refuses("ends at block 213");
+    witness(&["--block", "0"]).exits(2).refuses("the genesis");
+    let _ = witness(&["--range", "9..2"]).exits(2);
+    let _ = witness(&[]).exits(2);
+    let _ = witness(&["--block", "1", "--all"]).exits(2);
+    // A reader that goes away is no error.
+    let args = [&input[..], &["--all", "-q"]].concat();
+    let mut child = command(&args).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+/// A run that fails leaves the old file, and nothing beside it.
+#[test]
+fn witnesses_are_written_whole_or_not_at_all() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let out = folder.write("out.ndjson", "old");
+    let bytes = std::fs::read(&chain.blocks).expect("it can be read");
+    let mut spoilt = Vec::new();
+    for block in spinney_replay::ChainReader::new(&bytes[..]).expect("it can be read") {
+        let mut block = block.expect("it is a block");
+        block.block.header.gas_used += u64::from(block.block.header.number == 50);
+        spoilt.extend(block.to_rlp());
+    }
+    let spoilt = folder.write("spoilt.rlp", spoilt);
+    let witness = |blocks: &str, args: &[&str]| {
+        let input = ["witness", "--genesis", &chain.genesis, "--blocks", blocks, "--out", &out];
+        spinney(&[&input[..], args].concat())
+    };
+    let files = || {
+        let names = std::fs::read_dir(folder.path("")).expect("it can be listed");
+        names.map(|entry| entry.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = files();
+    let ran = witness(&spoilt, &["--range", "1..213"]).exits(1);
+    let ran = ran.refuses("block 50 ").says("all blocks before it are good");
+    assert!(!ran.err.contains("store"), "{ran:?}");
+    witness(&chain.blocks, &["--range", "1..300"]).exits(2).refuses("ends at block 213");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "old");
+    assert_eq!(files(), before);
+    // The bad block is not asked for, so that nothing is wrong.
+    witness(&spoilt, &["--range", "1..9"]).exits(0);
+    assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), 9);
+    assert_eq!(files(), before);
+    // What is no file is written as it is, and stays.
+    #[cfg(unix)]
+    {
+        let input = ["witness", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+        let link = folder.path("link");
+        std::os::unix::fs::symlink(&out, &link).unwrap();
+        spinney(&[&input[..], &["--block", "7", "--out", &link]].concat()).exits(0);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), 1);
+        let pipe = folder.path("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut reader = std::process::Command::new("cat");
+        let reader = reader.arg(&pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        spinney(&[&input[..], &["--block", "7", "--out", &pipe]].concat()).exits(0);
+        let read = reader.wait_with_output().unwrap().stdout;
+        assert_eq!(read, std::fs::read(&out).unwrap());
+    }
+    let nowhere = folder.path("no/out.ndjson");
+    let input = ["witness", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--all"];
+    spinney(&[&input[..], &["--out", &nowhere]].concat()).exits(2).refuses("cannot write");
+}

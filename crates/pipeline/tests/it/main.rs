@@ -1,0 +1,7 @@
+//! The pipeline through its public face: P1 to P17 as far as they concern a rebuild.
+
+mod damage;
+mod kills;
+mod resume;
+mod same;
+mod support;

@@ -1,0 +1,440 @@
+//! Trees of the same state beside the Merkle Patricia trie, in the same store and the same commits.
+//!
+//! Invariants:
+//! - all trees of a store are of one block, and one write set commits all of them;
+//! - a tree has one layer a block, however many the block had: it is given what the block did in the end.
+//!   What was applied outside of a block is given as one layer when it is committed;
+//! - each layer that may have to be taken back knows the leaves that it changed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::B256;
+use spinney_tree::{
+    BlockId, CommitStats, PageStore, RootRecord, SchemeId, Snapshot, Staged, StoreError, Table,
+    TreeId, WriteSet,
+};
+
+use crate::embed::{BackError, EmbedError, EmbeddedTree, Embedding};
+use crate::leaf_undo::LeafUndo;
+use crate::mpt_state::{MPT, State, StateError};
+use crate::{Change, Changes};
+
+/// The ids of trees that hold Ethereum's state, the Merkle Patricia trie apart.
+const BESIDE: std::ops::Range<u32> = 2..16;
+
+/// A tree of a state: see [`State::trees`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeReport {
+    /// Its id in the store.
+    pub id: TreeId,
+    /// Its kind and hash.
+    pub scheme: SchemeId,
+    /// Its root, of all that was applied; of a tree beside the first, as of the last block sealed.
+    pub root: B256,
+    /// What the commits since it was opened wrote.
+    pub written: CommitStats,
+    /// Time spent on batches and roots.
+    pub apply: Duration,
+    /// Time spent on pages.
+    pub encode: Duration,
+}
+
+/// What a state asks of a tree beside it.
+trait Beside<P: PageStore>: fmt::Debug + Send {
+    fn root(&self) -> B256;
+    fn head(&self) -> (u64, Option<BlockId>);
+    fn apply(&mut self, store: &P, changes: &Changes, undo: bool) -> Result<(), EmbedError>;
+    fn undo_to(&mut self, layer_count: usize);
+    fn undo_of(&self, layer: usize) -> Option<&LeafUndo>;
+    fn forget_undo(&mut self, layer: usize);
+    /// Keeps what is staged until it is adopted, or something else is staged.
+    fn stage(
+        &mut self,
+        store: &P,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<CommitStats, EmbedError>;
+    fn stage_back(
+        &mut self,
+        store: &P,
+        undo: &LeafUndo,
+        block: BlockId,
+        set: &mut WriteSet,
+    ) -> Result<CommitStats, BackError>;
+    fn adopt(&mut self);
+}
+
+/// A tree, and what of it waits for the store's commit.
+#[derive(Debug)]
+struct Staging<S: Embedding> {
+    tree: EmbeddedTree<S>,
+    staged: Option<Staged<S>>,
+}
+
+impl<S: Embedding + Send, P: PageStore> Beside<P> for Staging<S>
+where
+    S::Commit: Send,
+{
+    fn root(&self) -> B256 {
+        self.tree.root()
+    }
+
+    fn head(&self) -> (u64, Option<BlockId>) {
+        (self.tree.tree().commit_number(), self.tree.tree().block())
+    }
+
+    fn apply(&mut self, store: &P, changes: &Changes, undo: bool) -> Result<(), EmbedError> {
+        self.tree.apply(store, changes, undo)
+    }
+
+    fn undo_to(&mut self, layer_count: usize) {
+        self.tree.undo_to(layer_count);
+    }
+
+    fn undo_of(&self, layer: usize) -> Option<&LeafUndo> {
+        self.tree.undo_of(layer)
+    }
+
+    fn forget_undo(&mut self, layer: usize) {
+        self.tree.forget_undo(layer);
+    }
+
+    fn stage(
+        &mut self,
+        store: &P,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<CommitStats, EmbedError> {
+        let staged = self.tree.stage(store, block, set)?;
+        let stats = staged.stats();
+        self.staged = Some(staged);
+        Ok(stats)
+    }
+
+    fn stage_back(
+        &mut self,
+        store: &P,
+        undo: &LeafUndo,
+        block: BlockId,
+        set: &mut WriteSet,
+    ) -> Result<CommitStats, BackError> {
+        let snapshot = store.snapshot()?;
+        let staged = self.tree.stage_back(&snapshot, undo, block, set)?;
+        let stats = staged.stats();
+        self.staged = Some(staged);
+        Ok(stats)
+    }
+
+    fn adopt(&mut self) {
+        if let Some(staged) = self.staged.take() {
+            self.tree.adopt(staged);
+        }
+    }
+}
+
+/// One of the trees beside.
+#[derive(Debug)]
+struct Member<P: PageStore> {
+    id: TreeId,
+    scheme: SchemeId,
+    tree: Box<dyn Beside<P>>,
+    written: CommitStats,
+    staged: CommitStats,
+    apply: Duration,
+    encode: Duration,
+}
+
+impl<P: PageStore> Member<P> {
+    fn failed(&self) -> impl FnOnce(EmbedError) -> StateError + use<P> {
+        beside_error(self.scheme)
+    }
+
+    fn timed<T>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> &mut Duration,
+        f: impl FnOnce(&mut dyn Beside<P>) -> T,
+    ) -> T {
+        let start = Instant::now();
+        let answer = f(&mut *self.tree);
+        *part(self) += start.elapsed();
+        answer
+    }
+}
+
+/// All trees beside, in order of their ids.
+#[derive(Debug)]
+pub(crate) struct Members<P: PageStore> {
+    members: Vec<Member<P>>,
+    /// Trees of the store that nobody has added: they would be left behind.
+    strangers: BTreeMap<TreeId, SchemeId>,
+}
+
+impl<P: PageStore> Members<P> {
+    pub(crate) fn none_of<N: Snapshot>(snapshot: &N) -> Result<Self, StateError> {
+        let (low, high) = (BESIDE.start.to_be_bytes(), BESIDE.end.to_be_bytes());
+        let mut strangers = BTreeMap::new();
+        let mut outcome = Ok(());
+        snapshot.scan(Table::Roots, &low, Some(&high), &mut |key, row| {
+            let id = key.try_into().map(u32::from_be_bytes).map(TreeId);
+            let id = id.unwrap_or(TreeId(BESIDE.start));
+            match RootRecord::decode(id, row) {
+                Ok(record) => drop(strangers.insert(id, record.scheme)),
+                Err(error) => outcome = Err(error),
+            }
+            outcome.is_ok()
+        })?;
+        outcome?;
+        Ok(Self { members: Vec::new(), strangers })
+    }
+
+    pub(crate) fn are_none(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Refuses to leave trees of the store behind.
+    pub(crate) fn are_all(&self) -> Result<(), StateError> {
+        match self.strangers.is_empty() {
+            true => Ok(()),
+            false => Err(StateError::LeftBehind {
+                trees: self.strangers.values().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Gives all trees one layer.
+    pub(crate) fn apply(
+        &mut self,
+        store: &P,
+        changes: &Changes,
+        undo: bool,
+        layers: usize,
+    ) -> Result<(), StateError> {
+        for member in &mut self.members {
+            let applied = member.timed(|m| &mut m.apply, |tree| tree.apply(store, changes, undo));
+            if let Err(error) = applied.map_err(member.failed()) {
+                self.undo_to(layers);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn undo_to(&mut self, layers: usize) {
+        self.members.iter_mut().for_each(|member| member.tree.undo_to(layers));
+    }
+
+    pub(crate) fn forget_undo(&mut self, layer: usize) {
+        self.members.iter_mut().for_each(|member| member.tree.forget_undo(layer));
+    }
+
+    /// What takes a layer back in all trees, if it was noted.
+    pub(crate) fn undo_of(&self, layer: usize) -> Option<BTreeMap<TreeId, LeafUndo>> {
+        let undo = |member: &Member<P>| Some((member.id, member.tree.undo_of(layer)?.clone()));
+        self.members.iter().map(undo).collect()
+    }
+
+    pub(crate) fn stage(
+        &mut self,
+        store: &P,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<(), StateError> {
+        for member in &mut self.members {
+            let staged = member.timed(|m| &mut m.encode, |tree| tree.stage(store, block, set));
+            member.staged = staged.map_err(member.failed())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stage_back(
+        &mut self,
+        store: &P,
+        undo: &BTreeMap<TreeId, LeafUndo>,
+        block: BlockId,
+        set: &mut WriteSet,
+    ) -> Result<(), StateError> {
+        for member in &mut self.members {
+            let Some(undo) = undo.get(&member.id) else {
+                let what = format!("it does not say how to take back {}", member.scheme);
+                return Err(StateError::History { block: block.number, what });
+            };
+            let staged = member.tree.stage_back(store, undo, block, set);
+            member.staged = staged.map_err(|error| back_error(error, block.number, undo.root))?;
+        }
+        Ok(())
+    }
+
+    /// Takes up what was staged, once the store has it.
+    pub(crate) fn adopt(&mut self) {
+        for member in &mut self.members {
+            member.tree.adopt();
+            member.written += std::mem::take(&mut member.staged);
+        }
+    }
+}
+
+/// Names the tree that failed.
+pub(crate) fn beside_error(tree: SchemeId) -> impl FnOnce(EmbedError) -> StateError {
+    move |source| StateError::Beside { tree, source: Box::new(source) }
+}
+
+/// Why a tree could not be taken back to a block.
+pub(crate) fn back_error(error: BackError, block: u64, expected: B256) -> StateError {
+    match error {
+        BackError::Root { got } => StateError::UndoneRoot { block, expected, found: got },
+        BackError::Tree(error) => error.into(),
+    }
+}
+
+impl<P: PageStore> State<P> {
+    /// Keeps a tree beside the Merkle Patricia trie from now on: it gets what each block does, and is
+    /// committed and taken back along with it. Into a store that holds a state already it can be added
+    /// only if it is there, at the same block. `cache_bytes` bounds its pages in memory.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, U256};
+    /// # use spinney_state::{AccountChange, Change, Changes, State};
+    /// # use spinney_tree::{BlockId, HashFunction, MemoryStore, pbt::Pbt};
+    /// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+    /// state.add_tree(Pbt { hash: HashFunction::Blake3 }, 1 << 20)?;
+    /// let rich = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
+    /// let changes = Changes { accounts: [(Address::ZERO, Change::Written(rich))].into() };
+    /// state.apply(&changes)?;
+    /// state.seal(BlockId::default())?;
+    /// state.commit()?;
+    /// let [mpt, pbt] = state.trees()[..] else { unreachable!("two trees") };
+    /// assert_eq!(mpt.root, state.root());
+    /// assert_eq!(pbt.scheme.to_string(), "pbt:blake3");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is not of the same block as the rest, or the store holds something else or is damaged.
+    ///
+    /// # Panics
+    /// If something was applied already, or a tree of this kind was added.
+    pub fn add_tree<S>(&mut self, scheme: S, cache_bytes: usize) -> Result<(), StateError>
+    where
+        S: Embedding + Send,
+        S::Commit: Send,
+    {
+        assert_eq!(self.layer_count(), 0, "trees are added before anything is applied");
+        let (id, kind) = (S::TREE, scheme.id());
+        let beside = &mut self.beside.members;
+        assert!(beside.iter().all(|member| member.id != id), "{kind} was added already");
+        let tree = EmbeddedTree::open(scheme, &self.store.snapshot()?, cache_bytes);
+        let tree = tree.map_err(beside_error(kind))?;
+        let tree: Box<dyn Beside<P>> = Box::new(Staging { tree, staged: None });
+        let head = (self.tree.commit_number(), self.tree.block());
+        let is_new = |(commits, _)| commits == 0;
+        if (is_new(head), head.1) != (is_new(tree.head()), tree.head().1) {
+            let number = |(commits, block): (u64, Option<BlockId>)| {
+                (commits > 0).then(|| block.map(|block| block.number))
+            };
+            let (found, expected) = (number(tree.head()), number(head));
+            return Err(StateError::OtherBlock { tree: kind, found, expected });
+        }
+        self.beside.strangers.remove(&id);
+        let (written, staged) = Default::default();
+        let at = beside.partition_point(|member| member.id < id);
+        let (apply, encode) = Default::default();
+        let member = Member { id, scheme: kind, tree, written, staged, apply, encode };
+        beside.insert(at, member);
+        Ok(())
+    }
+
+    /// The trees of the state: the Merkle Patricia trie, then those beside it.
+    pub fn trees(&self) -> Vec<TreeReport> {
+        let times = self.times();
+        let first = TreeReport {
+            id: MPT,
+            scheme: spinney_tree::Scheme::id(&spinney_tree::mpt::MptState),
+            root: self.root(),
+            written: self.written(),
+            apply: times.tree,
+            encode: times.encode,
+        };
+        let beside = self.beside.members.iter().map(|member| TreeReport {
+            id: member.id,
+            scheme: member.scheme,
+            root: member.tree.root(),
+            written: member.written,
+            apply: member.apply,
+            encode: member.encode,
+        });
+        std::iter::once(first).chain(beside).collect()
+    }
+
+    /// Gives the trees beside what layers did, as one layer.
+    pub(crate) fn feed(&mut self, first: usize, undo: bool) -> Result<(), StateError> {
+        if self.beside.are_none() {
+            return Ok(());
+        }
+        let mut changes = Changes::default();
+        for layer in &self.layers[first..] {
+            changes.then(layer.changes.as_ref().expect("kept until the block is sealed"));
+        }
+        self.beside.apply(&self.store, &changes, undo, self.sealed.len())
+    }
+}
+
+/// Where a tree stands, for messages: nothing, a state of no block, or that of a block.
+pub(crate) fn stands(at: Option<Option<u64>>) -> String {
+    match at {
+        None => "is empty".into(),
+        Some(None) => "holds a state of no block".into(),
+        Some(Some(number)) => format!("stands at block {number}"),
+    }
+}
+
+impl Changes {
+    /// Takes up what comes after: the two together do what they do one after the other.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, U256};
+    /// # use spinney_state::{AccountChange, Change, Changes};
+    /// let written = |nonce| AccountChange { nonce: Some(nonce), ..AccountChange::default() };
+    /// let one = |change| Changes { accounts: [(Address::ZERO, change)].into() };
+    /// let mut changes = one(Change::Deleted);
+    /// changes.then(&one(Change::Written(written(1))));
+    /// let again = AccountChange { fresh: true, ..written(1) };
+    /// assert_eq!(changes, one(Change::Written(again)));
+    /// ```
+    pub fn then(&mut self, later: &Self) {
+        for (address, later) in &later.accounts {
+            let Some(change) = self.accounts.get_mut(address) else {
+                self.accounts.insert(*address, later.clone());
+                continue;
+            };
+            let Change::Written(new) = later else {
+                *change = Change::Deleted;
+                continue;
+            };
+            match change {
+                Change::Written(old) if !new.fresh => {
+                    old.nonce = new.nonce.or(old.nonce);
+                    old.balance = new.balance.or(old.balance);
+                    if new.code_hash.is_some() {
+                        (old.code_hash, old.code) = (new.code_hash, new.code.clone());
+                    }
+                    old.storage.extend(&new.storage);
+                }
+                // It went, with all it had.
+                _ => {
+                    let mut new = new.clone();
+                    new.fresh = true;
+                    *change = Change::Written(new);
+                }
+            }
+        }
+    }
+}
+
+impl From<StoreError> for BackError {
+    fn from(error: StoreError) -> Self {
+        Self::Tree(error.into())
+    }
+}

@@ -1,0 +1,115 @@
+//! All that a state holds, account by account.
+
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256};
+use spinney_tree::mpt::{MptState, NodeRef};
+use spinney_tree::{Entries, PageStore, Snapshot, Table};
+
+use crate::Account;
+use crate::mpt_state::{State, StateError, decode_account, decode_slot};
+
+impl<P: PageStore> State<P> {
+    /// The accounts of the last commit with their storage, in order of their hashed addresses.
+    pub fn dump(&self) -> Result<Dump<'_, P>, StateError> {
+        Ok(Dump { state: self, snapshot: self.store.snapshot()? })
+    }
+}
+
+/// The content of a state: see [`State::dump`].
+#[derive(Debug)]
+pub struct Dump<'a, P: PageStore> {
+    state: &'a State<P>,
+    snapshot: P::Snapshot<'a>,
+}
+
+/// An account of a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DumpedAccount {
+    /// The Keccak-256 digest of its address.
+    pub key: B256,
+    /// Its address.
+    pub address: Address,
+    /// Nonce, balance and code hash.
+    pub account: Account,
+    /// The root of its storage.
+    pub storage_root: B256,
+    /// Its code; `None` where only the hash was ever given.
+    pub code: Option<Bytes>,
+    /// Its slots that are not zero, in order of their hashes.
+    pub storage: Vec<(B256, U256)>,
+}
+
+impl<P: PageStore> Dump<'_, P> {
+    /// The accounts, in order of their hashed addresses. An account's storage is held in memory.
+    pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
+        let entries = self.state.tree.entries(&self.snapshot, None, b"");
+        Accounts { dump: self, entries, next: None, failed: false }
+    }
+
+    fn preimage<const N: usize>(&self, hash: &[u8]) -> Result<[u8; N], StateError> {
+        let row = self.snapshot.read(Table::Preimages, hash)?;
+        let missing = || StateError::NoPreimage { hash: B256::from_slice(hash) };
+        row.as_deref().and_then(|row| row.try_into().ok()).ok_or_else(missing)
+    }
+
+    fn begin(&self, entry: &spinney_tree::Entry<NodeRef>) -> Result<DumpedAccount, StateError> {
+        let account = decode_account(&entry.value)?;
+        let code = match account.code_hash {
+            KECCAK256_EMPTY => Some(Bytes::new()),
+            hash => {
+                let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
+                row.map(|row| Bytes::copy_from_slice(&row))
+            }
+        };
+        let empty = spinney_tree::mpt::EMPTY_ROOT;
+        Ok(DumpedAccount {
+            key: B256::from_slice(&entry.key),
+            address: self.preimage::<20>(&entry.key)?.into(),
+            account,
+            storage_root: entry.owned.map_or(empty, |top| top.digest()).into(),
+            code,
+            storage: Vec::new(),
+        })
+    }
+}
+
+struct Accounts<'d, 'a, P: PageStore> {
+    dump: &'d Dump<'a, P>,
+    entries: Entries<'d, MptState, P::Snapshot<'a>>,
+    next: Option<DumpedAccount>,
+    failed: bool,
+}
+
+impl<P: PageStore> Accounts<'_, '_, P> {
+    fn advance(&mut self) -> Result<Option<DumpedAccount>, StateError> {
+        for entry in self.entries.by_ref() {
+            let entry = entry?;
+            if entry.key.len() == 32 {
+                let begun = self.dump.begin(&entry)?;
+                if let Some(done) = self.next.replace(begun) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
+            let slot = self.dump.preimage::<32>(&entry.key[32..])?.into();
+            let value = decode_slot(&entry.value)?;
+            if let Some(account) = &mut self.next {
+                account.storage.push((slot, value));
+            }
+        }
+        Ok(self.next.take())
+    }
+}
+
+impl<P: PageStore> Iterator for Accounts<'_, '_, P> {
+    type Item = Result<DumpedAccount, StateError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}

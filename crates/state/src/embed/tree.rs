@@ -1,0 +1,183 @@
+//! A tree that holds a state, without its store: the last commit, and the layers above it.
+
+use alloy_primitives::B256;
+use spinney_tree::{
+    Batch, BlockId, PageStore, Pending, Snapshot, Staged, Tree, TreeError, WriteSet,
+};
+
+use super::layers::{Layer, Notes, Plan, View, Write, batch_of, put_note};
+use super::state::{EmbedError, Embedding};
+use crate::Changes;
+use crate::lazy::LazySnapshot;
+use crate::leaf_undo::LeafUndo;
+
+#[derive(Debug)]
+pub(crate) struct EmbeddedTree<S: Embedding> {
+    tree: Tree<S>,
+    scheme: S,
+    memo: S::Memo,
+    layers: Vec<Layer<S>>,
+}
+
+impl<S: Embedding> EmbeddedTree<S> {
+    pub(crate) fn open<N: Snapshot>(
+        scheme: S,
+        snapshot: &N,
+        cache_bytes: usize,
+    ) -> Result<Self, EmbedError> {
+        let tree = Tree::open(scheme.clone(), S::TREE, snapshot, cache_bytes)?;
+        Ok(Self { tree, scheme, memo: S::Memo::default(), layers: Vec::new() })
+    }
+
+    pub(crate) const fn tree(&self) -> &Tree<S> {
+        &self.tree
+    }
+
+    pub(crate) const fn scheme(&self) -> &S {
+        &self.scheme
+    }
+
+    pub(crate) fn root(&self) -> B256 {
+        self.layers.last().map_or_else(|| self.tree.root(), |layer| layer.pending.root()).into()
+    }
+
+    pub(crate) const fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+
+    pub(crate) fn undo_to(&mut self, layer_count: usize) {
+        self.layers.truncate(layer_count);
+    }
+
+    /// What takes back a layer, if that was asked for.
+    pub(crate) fn undo_of(&self, layer: usize) -> Option<&LeafUndo> {
+        self.layers.get(layer)?.undo.as_ref()
+    }
+
+    pub(crate) fn forget_undo(&mut self, layer: usize) {
+        if let Some(layer) = self.layers.get_mut(layer) {
+            layer.undo = None;
+        }
+    }
+
+    /// What changes do to the leaves, in no particular order.
+    pub(crate) fn plan<P: PageStore>(
+        &self,
+        store: &P,
+        changes: &Changes,
+    ) -> Result<(Vec<Write>, Notes), EmbedError> {
+        let mut plan = Plan {
+            view: self.view(store),
+            scheme: &self.scheme,
+            writes: Vec::new(),
+            notes: Notes::default(),
+            more_uses: Default::default(),
+        };
+        for (address, change) in &changes.accounts {
+            S::plan(&mut plan, *address, change)?;
+        }
+        S::finish(&mut plan)?;
+        Ok((plan.writes, plan.notes))
+    }
+
+    /// Puts a layer on top of all before; with `undo` it knows what takes it back.
+    pub(crate) fn apply<P: PageStore>(
+        &mut self,
+        store: &P,
+        changes: &Changes,
+        undo: bool,
+    ) -> Result<(), EmbedError> {
+        let (writes, notes) = self.plan(store, changes)?;
+        let view = self.view(store);
+        let top = self.layers.last().map(|layer| &layer.pending);
+        let pending = self.tree.prepare(&view.snapshot, top, batch_of(&writes))?;
+        // After the batch, which has read the pages of these leaves level by level.
+        let undo = undo.then(|| view.undo_of(&writes, &notes)).transpose()?;
+        drop(view);
+        self.layers.push(Layer { pending, notes, undo });
+        Ok(())
+    }
+
+    /// Puts all that was applied into a write set.
+    pub(crate) fn stage<P: PageStore>(
+        &self,
+        store: &P,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<Staged<S>, EmbedError> {
+        let snapshot = store.snapshot()?;
+        let none: Pending<S>;
+        let pending = match self.layers.last() {
+            Some(layer) => &layer.pending,
+            None => {
+                none = self.tree.prepare(&snapshot, None, Batch::new())?;
+                &none
+            }
+        };
+        let staged = self.tree.stage(&snapshot, pending, block, set)?;
+        for layer in &self.layers {
+            layer.notes.write(S::TREE, set);
+        }
+        Ok(staged)
+    }
+
+    pub(crate) fn adopt(&mut self, staged: Staged<S>) {
+        self.tree.adopt(staged);
+        self.layers.clear();
+    }
+
+    /// The last commit, taken back: its root has to be the one that was recorded.
+    pub(crate) fn back<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        undo: &LeafUndo,
+    ) -> Result<Pending<S>, BackError> {
+        let mut batch = Batch::new();
+        for (key, value) in &undo.leaves {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            }
+        }
+        let pending = self.tree.prepare(snapshot, None, batch)?;
+        let got = B256::from(pending.root());
+        if got == undo.root { Ok(pending) } else { Err(BackError::Root { got }) }
+    }
+
+    /// The same, into a write set.
+    pub(crate) fn stage_back<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        undo: &LeafUndo,
+        block: BlockId,
+        set: &mut WriteSet,
+    ) -> Result<Staged<S>, BackError> {
+        let pending = self.back(snapshot, undo)?;
+        let staged = self.tree.stage(snapshot, &pending, Some(block), set)?;
+        for (key, row) in &undo.notes {
+            put_note(set, key, row.clone());
+        }
+        Ok(staged)
+    }
+
+    pub(crate) fn view<'a, P: PageStore>(&'a self, store: &'a P) -> View<'a, S, P> {
+        let snapshot = LazySnapshot::new(store);
+        View { tree: &self.tree, layers: &self.layers, snapshot, memo: &self.memo }
+    }
+}
+
+/// Why a tree could not be taken back.
+#[derive(Debug)]
+pub(crate) enum BackError {
+    /// It came out with another root.
+    Root {
+        got: B256,
+    },
+    Tree(TreeError),
+}
+
+impl From<TreeError> for BackError {
+    fn from(error: TreeError) -> Self {
+        Self::Tree(error)
+    }
+}

@@ -1,0 +1,98 @@
+//! The embedding of EIP-7864, as geth has it.
+//!
+//! An account is a sequence of *positions*: basic data at 0, the code hash at 1, slots below 64 from 64
+//! on, code chunks from 128 on, other slots from 256^31 on. A key is `H(32-byte address || position / 256)[..31]
+//! || position % 256`. Leaves never go: what is cleared is zeros.
+
+use alloy_primitives::{Address, B256};
+use spinney_tree::HashFunction;
+
+use super::{Word, padded};
+
+/// The place of basic data in an account's header stem.
+pub const BASIC_DATA: u8 = 0;
+/// The place of the code hash.
+pub const CODE_HASH: u8 = 1;
+/// The place of the first header slot.
+pub const HEADER_STORAGE: u8 = 64;
+/// The place of the first code chunk; 128 of them lie in the header stem.
+pub const CODE: u8 = 128;
+
+/// A stem of an account: that of `tree_index`, positions divided by 256, in 32 bytes big-endian.
+pub fn stem(hash: HashFunction, address: &Address, tree_index: &Word) -> [u8; 31] {
+    let digest = hash.hash([padded(address), *tree_index].as_flattened());
+    digest[..31].try_into().expect("31 of 32 bytes")
+}
+
+/// The key of a place in a stem.
+pub fn key(stem: [u8; 31], place: u8) -> Word {
+    let mut key = [place; 32];
+    key[..31].copy_from_slice(&stem);
+    key
+}
+
+/// The stem of an account's header.
+///
+/// ```
+/// use alloy_primitives::Address;
+/// use spinney_state::embed::ubt::{BASIC_DATA, header, key};
+/// use spinney_tree::HashFunction;
+///
+/// let stem = header(HashFunction::Sha256, &Address::ZERO);
+/// assert_eq!(key(stem, BASIC_DATA)[..4], [0xf5, 0xa5, 0xfd, 0x42]);
+/// ```
+pub fn header(hash: HashFunction, address: &Address) -> [u8; 31] {
+    stem(hash, address, &[0; 32])
+}
+
+/// Where a slot lies: the tree index of its stem, and its place there.
+///
+/// ```
+/// use alloy_primitives::B256;
+/// use spinney_state::embed::ubt::slot_position;
+///
+/// assert_eq!(slot_position(&B256::with_last_byte(63)), ([0; 32], 127));
+/// let (index, place) = slot_position(&B256::with_last_byte(64));
+/// assert_eq!((index[1], place), (1, 64));
+/// // The sum may have 257 bits.
+/// assert_eq!(slot_position(&B256::repeat_byte(0xff)).0[..3], [1, 0, 0xff]);
+/// ```
+pub fn slot_position(slot: &B256) -> (Word, u8) {
+    let place = slot[31];
+    if slot[..31] == [0; 31] && place < 64 {
+        return ([0; 32], HEADER_STORAGE + place);
+    }
+    // 256^31 more, divided by 256.
+    let mut index = [0; 32];
+    index[1..].copy_from_slice(&slot[..31]);
+    let (first, carry) = slot[0].overflowing_add(1);
+    (index[0], index[1]) = (u8::from(carry), first);
+    (index, place)
+}
+
+/// The key of a slot.
+pub fn slot_key(hash: HashFunction, address: &Address, slot: &B256) -> Word {
+    let (index, place) = slot_position(slot);
+    key(stem(hash, address, &index), place)
+}
+
+/// Where a code chunk lies: the tree index of its stem, and its place there.
+///
+/// ```
+/// use spinney_state::embed::ubt::chunk_position;
+///
+/// assert_eq!(chunk_position(127), ([0; 32], 255));
+/// assert_eq!((chunk_position(128).0[31], chunk_position(128).1), (1, 0));
+/// ```
+pub fn chunk_position(chunk: u32) -> (Word, u8) {
+    let position = u64::from(chunk) + u64::from(CODE);
+    let mut index = [0; 32];
+    index[24..].copy_from_slice(&(position >> 8).to_be_bytes());
+    (index, position as u8)
+}
+
+/// The key of a code chunk.
+pub fn chunk_key(hash: HashFunction, address: &Address, chunk: u32) -> Word {
+    let (index, place) = chunk_position(chunk);
+    key(stem(hash, address, &index), place)
+}

@@ -1,0 +1,572 @@
+//! The history: back to earlier blocks, for a look or for good.
+//!
+//! Invariants:
+//! - the rows are of successive blocks, the newest of which is the block of the last commit: each names
+//!   the one before as its parent. Whatever would break that begins the history anew;
+//! - a block's row is written by the commit that writes its state, and is the same whichever blocks that
+//!   commit takes along;
+//! - what is taken back has the root that was recorded, or nothing happens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+use spinney_tree::mpt::{MptState, slot_value};
+use spinney_tree::{
+    Batch, BlockId, PageStore, Pending, RootRecord, Snapshot, Table, Tree, TreeError, TreeId,
+    WriteSet,
+};
+
+use crate::history_row::{Packer, Record, key};
+use crate::leaf_undo::LeafUndo;
+use crate::mpt_state::{
+    Keys, MPT, State, StateError, batch_of, codes_of, decode_slot, put_account, slot_key,
+};
+use crate::undo::{Before, OldAccount, OldFields, Slot, Undo};
+use crate::{Account, AccountChange, Change, Changes, StateRead};
+
+/// How many preimages are asked of the store at once.
+const PREIMAGES_AT_ONCE: usize = 4_096;
+
+/// Faults beyond which a check looks no further.
+const FAULTS_MAX: usize = 1_000;
+
+/// How many blocks a state can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepHistory {
+    /// The last so many; none with 0.
+    Blocks(u64),
+    /// All from now on.
+    All,
+}
+
+impl Default for KeepHistory {
+    /// The last 512 blocks.
+    fn default() -> Self {
+        Self::Blocks(512)
+    }
+}
+
+impl fmt::Display for KeepHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocks(count) => count.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+/// The blocks whose states a store has: see [`State::kept`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// The oldest.
+    pub oldest: BlockId,
+    /// The newest: that of the last commit.
+    pub newest: BlockId,
+}
+
+impl<P: PageStore> State<P> {
+    /// How many blocks the state can be taken back: what is beyond is forgotten by the next commit. 512
+    /// unless told otherwise.
+    pub const fn keep_history(&mut self, keep: KeepHistory) {
+        self.keep = keep;
+    }
+
+    /// The blocks whose states the store has; `None` where it is not known which block's state it holds.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or its history is damaged.
+    pub fn kept(&self) -> Result<Option<Kept>, StateError> {
+        let Some(newest) = self.tree.block() else { return Ok(None) };
+        kept(&self.store.snapshot()?, newest).map(Some)
+    }
+
+    /// What is wrong with the history, row by row; nothing where it is sound. What the rows say of the
+    /// state is not checked: [`at`](Self::at) does that.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn check_history(&self) -> Result<Vec<StateError>, StateError> {
+        let mut faults = Vec::new();
+        let mut last: Option<BlockId> = None;
+        let mut look = |key: &[u8], row: &[u8]| {
+            match decode(key, row) {
+                Ok(record) => {
+                    if last.is_some_and(|last| last != record.parent) {
+                        faults
+                            .push(fault(record.block.number, "it does not follow the one before"));
+                    }
+                    last = Some(record.block);
+                }
+                Err(error) => faults.push(error),
+            }
+            faults.len() < FAULTS_MAX
+        };
+        self.store.snapshot()?.scan(Table::History, &[], None, &mut look)?;
+        if let Some(last) = last.filter(|last| Some(*last) != self.tree.block()) {
+            faults.push(fault(last.number, "it is the last one, and not of the state's block"));
+        }
+        Ok(faults)
+    }
+
+    /// The state of a kept block, to be read and built upon. Nothing is written; changes that were
+    /// applied and not committed are not seen.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, U256};
+    /// # use spinney_state::{AccountChange, Change, Changes, State, StateRead};
+    /// # use spinney_tree::{BlockId, MemoryStore};
+    /// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+    /// for number in 0..3 {
+    ///     let balance = Some(U256::from(number));
+    ///     let change = Change::Written(AccountChange { balance, ..AccountChange::default() });
+    ///     state.apply(&Changes { accounts: [(Address::ZERO, change)].into() })?;
+    ///     state.seal(BlockId { number, hash: [number as u8; 32] })?;
+    ///     state.commit()?;
+    /// }
+    /// let earlier = state.at(1)?;
+    /// assert_eq!(earlier.account(Address::ZERO)?.unwrap().balance, U256::from(1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged.
+    pub fn at(&self, number: u64) -> Result<KeptState<'_, P>, StateError> {
+        let snapshot = self.store.snapshot()?;
+        let (block, pending, _) = self.back_at(&snapshot, number)?;
+        Ok(KeptState { state: self, snapshot, pending, block: Some(block), codes: Vec::new() })
+    }
+
+    /// Takes the state back to a kept block, in one commit, and forgets the history after it. Changes
+    /// that were applied and not committed are gone. Answers with the block.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at); then nothing is committed.
+    pub fn unwind_to(&mut self, number: u64) -> Result<BlockId, StateError> {
+        self.beside.are_all()?;
+        self.undo_to(0);
+        self.sealed.clear();
+        self.beside.undo_to(0);
+        let snapshot = self.store.snapshot()?;
+        let (block, pending, trees) = self.back_at(&snapshot, number)?;
+        let Some(pending) = pending else { return Ok(block) };
+        let mut set = WriteSet::new();
+        let staged = self.tree.stage(&snapshot, &pending, Some(block), &mut set)?;
+        drop(snapshot);
+        self.beside.stage_back(&self.store, &trees, block, &mut set)?;
+        set.drop_range(Table::History, key(number).to_vec(), AFTER_ALL.to_vec());
+        set.sort();
+        self.written += staged.stats();
+        self.timed(|t| &mut t.store, || self.store.commit(&set))?;
+        self.tree.adopt(staged);
+        self.beside.adopt();
+        Ok(block)
+    }
+
+    /// A block by its number, its state where that is not the last commit, and what takes the trees
+    /// beside back to it.
+    #[expect(clippy::type_complexity, reason = "the parts of one answer")]
+    fn back_at<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        number: u64,
+    ) -> Result<(BlockId, Option<Pending<MptState>>, BTreeMap<TreeId, LeafUndo>), StateError> {
+        is_of_last_commit(snapshot, MPT, self.tree.commit_number())?;
+        let Some(head) = self.tree.block() else {
+            return Err(StateError::NotKept { block: number, kept: None });
+        };
+        if number == head.number {
+            return Ok((head, None, BTreeMap::new()));
+        }
+        let Record { parent, parent_root, undo, trees, .. } = undo_after(snapshot, head, number)?;
+        let batch = self.batch_back(snapshot, head, &undo)?;
+        let pending = self.tree.prepare(snapshot, None, batch)?;
+        let found = B256::from(pending.root());
+        if found != parent_root {
+            return Err(StateError::UndoneRoot { block: number, expected: parent_root, found });
+        }
+        Ok((parent, Some(pending), trees))
+    }
+
+    /// The operations that an undo comes to, on the last commit.
+    fn batch_back<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        head: BlockId,
+        undo: &Undo,
+    ) -> Result<Batch, StateError> {
+        let mut batch = Batch::new();
+        for (address, before) in &undo.accounts {
+            let account = keccak256(address);
+            match before {
+                Before::Absent => batch.delete_prefix(account.as_slice()),
+                Before::Whole(old) => {
+                    batch.delete_prefix(account.as_slice());
+                    put_account(&mut batch, account, &old.account);
+                    for (slot, value) in &old.storage {
+                        put_slot(&mut batch, account, *slot, *value);
+                    }
+                }
+                Before::Changed(old) => {
+                    let there = self.account_in(snapshot, None, account)?;
+                    let mut fields = there.ok_or_else(|| {
+                        fault(head.number, &format!("account {address} is to be there, and is not"))
+                    })?;
+                    fields.nonce = old.nonce.unwrap_or(fields.nonce);
+                    fields.balance = old.balance.unwrap_or(fields.balance);
+                    fields.code_hash = old.code_hash.unwrap_or(fields.code_hash);
+                    if there != Some(fields) {
+                        put_account(&mut batch, account, &fields);
+                    }
+                    for (slot, value) in &old.storage {
+                        match value {
+                            Some(value) => put_slot(&mut batch, account, *slot, *value),
+                            None => batch.delete(&slot_key(account, slot.hash())),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Whether what is applied next will be asked to be undone: there is a state below it, and a block
+    /// whose state that is.
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.keep != KeepHistory::Blocks(0)
+            && (self.tree.block().is_some() || !self.sealed.is_empty())
+    }
+
+    /// What takes back changes that were just prepared on the newest layer, given the accounts before.
+    pub(crate) fn undo_of<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        changes: &Changes,
+        keys: &Keys,
+        old: &[Option<Account>],
+    ) -> Result<Undo, StateError> {
+        let mut undo = Undo::default();
+        for (((address, change), keys), old) in changes.accounts.iter().zip(&keys.0).zip(old) {
+            let before = match (change, old) {
+                (Change::Deleted, None) => continue,
+                (Change::Written(_), None) => Before::Absent,
+                (
+                    Change::Deleted | Change::Written(AccountChange { fresh: true, .. }),
+                    Some(old),
+                ) => {
+                    let storage = self.storage_of(snapshot, keys.account)?;
+                    Before::Whole(OldAccount { account: *old, storage })
+                }
+                (Change::Written(change), Some(old)) => {
+                    let mut fields = changed_fields(change, old);
+                    for ((slot, value), hash) in change.storage.iter().zip(&keys.slots) {
+                        let key = slot_key(keys.account, *hash);
+                        let before = self.slot_in(snapshot, self.top(), &key)?;
+                        if before.unwrap_or_default() != *value {
+                            fields.storage.insert(Slot::Known(*slot), before);
+                        }
+                    }
+                    if fields.is_empty() {
+                        continue;
+                    }
+                    Before::Changed(fields)
+                }
+            };
+            undo.accounts.insert(*address, before);
+        }
+        Ok(undo)
+    }
+
+    /// All slots of an account in the newest layer, by themselves where their preimages are known.
+    fn storage_of<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        account: B256,
+    ) -> Result<BTreeMap<Slot, U256>, StateError> {
+        let mut hashed = Vec::new();
+        for entry in self.tree.prefix(snapshot, self.top(), account.as_slice()) {
+            let entry = entry?;
+            if let Some(slot) = entry.key.get(32..).filter(|slot| slot.len() == 32) {
+                hashed.push((B256::from_slice(slot), decode_slot(&entry.value)?));
+            }
+        }
+        let mut storage = BTreeMap::new();
+        for some in hashed.chunks(PREIMAGES_AT_ONCE) {
+            let names: Vec<&[u8]> = some.iter().map(|(hash, _)| hash.as_slice()).collect();
+            let stored = snapshot.read_many(Table::Preimages, &names)?;
+            for ((hash, value), stored) in some.iter().zip(stored) {
+                let noted = || self.preimage_index.get(hash).map(|at| &self.preimages[*at].1[..]);
+                let known = stored.as_deref().or_else(noted);
+                let known = known.and_then(|slot| B256::try_from(slot).ok());
+                storage.insert(known.map_or(Slot::Hashed(*hash), Slot::Known), *value);
+            }
+        }
+        Ok(storage)
+    }
+
+    /// Forgets what takes back layers of blocks that are too old by now, however many a commit takes.
+    pub(crate) fn forget_undo(&mut self) {
+        let KeepHistory::Blocks(keep) = self.keep else { return };
+        let Some(first) = self.sealed.len().checked_sub(keep as usize) else { return };
+        let Some(too_old) = first.checked_sub(1) else { return };
+        let start = too_old.checked_sub(1).map_or(0, |before| self.sealed[before].0);
+        for layer in &mut self.layers[start..self.sealed[too_old].0] {
+            layer.undo = None;
+        }
+        self.beside.forget_undo(too_old);
+    }
+
+    /// Puts the rows of the sealed blocks into a write set, and drops those that are too old.
+    pub(crate) fn stage_history(&self, unsealed: bool, set: &mut WriteSet) {
+        let anew = |set: &mut WriteSet| {
+            set.drop_range(Table::History, Vec::new(), AFTER_ALL.to_vec());
+        };
+        let Some((_, last)) = self.sealed.last() else {
+            if unsealed {
+                // A state of no block has no history.
+                anew(set);
+            }
+            return;
+        };
+        let mut packer = Packer::new();
+        let mut rows: Vec<([u8; 8], Vec<u8>)> = Vec::new();
+        let mut parent = self.tree.block().map(|block| (block, B256::from(self.tree.root())));
+        let mut broken = parent.is_none();
+        let mut start = 0;
+        let oldest = match self.keep {
+            KeepHistory::All => 0,
+            KeepHistory::Blocks(keep) => last.number.saturating_add(1).saturating_sub(keep),
+        };
+        for (index, (end, block)) in self.sealed.iter().enumerate() {
+            if block.number >= oldest {
+                match parent.and_then(|parent| self.record(parent, index, start..*end)) {
+                    Some(record) => rows.push((key(block.number), record.encode(&mut packer))),
+                    None => {
+                        rows.clear();
+                        broken = true;
+                    }
+                }
+            }
+            let layer = end.checked_sub(1).map(|last| self.layers[last].pending.root());
+            parent = Some((*block, layer.unwrap_or_else(|| self.tree.root()).into()));
+            start = *end;
+        }
+        if broken {
+            anew(set);
+        } else if oldest > 0 {
+            set.drop_range(Table::History, Vec::new(), key(oldest).to_vec());
+        }
+        for (key, row) in rows {
+            set.put(Table::History, &key, row);
+        }
+    }
+
+    /// The record of a sealed block whose layers these are; `None` where it does not follow its parent, or what
+    /// it did was not noted.
+    fn record(
+        &self,
+        (parent, parent_root): (BlockId, B256),
+        sealed: usize,
+        layers: std::ops::Range<usize>,
+    ) -> Option<Record> {
+        let (_, block) = self.sealed[sealed];
+        let mut undo = Undo::default();
+        for layer in &self.layers[layers] {
+            undo.extend(layer.undo.clone()?);
+        }
+        let trees = self.beside.undo_of(sealed)?;
+        let follows = block.number > parent.number;
+        follows.then_some(Record { block, parent, parent_root, undo, trees })
+    }
+}
+
+/// The blocks whose states a store has that stands at `newest`.
+fn kept<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Kept, StateError> {
+    let mut oldest = Ok(newest);
+    let mut first = |key: &[u8], row: &[u8]| {
+        oldest = decode(key, row).map(|record| record.parent);
+        false
+    };
+    snapshot.scan(Table::History, &[], None, &mut first)?;
+    Ok(Kept { oldest: oldest?, newest })
+}
+
+/// Refuses a view that shows another commit of a tree than the last one known here: another writer's.
+pub(crate) fn is_of_last_commit<N: Snapshot>(
+    snapshot: &N,
+    tree: TreeId,
+    head: u64,
+) -> Result<(), StateError> {
+    let record = snapshot.read(Table::Roots, &RootRecord::key(tree))?;
+    let record = record.map(|row| RootRecord::decode(tree, &row)).transpose()?;
+    let found = record.map_or(0, |record| record.commit);
+    if found == head { Ok(()) } else { Err(TreeError::OtherSnapshot { tree, found, head }.into()) }
+}
+
+/// What takes a state that stands at `head` back to a block, which is the record's parent.
+pub(crate) fn undo_after<N: Snapshot>(
+    snapshot: &N,
+    head: BlockId,
+    number: u64,
+) -> Result<Record, StateError> {
+    let mut found: Option<Record> = None;
+    let mut outcome = Ok(());
+    let mut take = |key: &[u8], row: &[u8]| {
+        outcome = decode(key, row).and_then(|record| match &mut found {
+            None => {
+                found = Some(record);
+                Ok(())
+            }
+            Some(found) => found.follow(record),
+        });
+        // Where the first row does not lead to the block, those after it do not either.
+        outcome.is_ok() && found.as_ref().is_some_and(|found| found.parent.number == number)
+    };
+    if let Some(first) = number.checked_add(1) {
+        snapshot.scan(Table::History, &key(first), None, &mut take)?;
+    }
+    outcome?;
+    match found.filter(|found| found.parent.number == number) {
+        Some(found) if found.block != head => Err(fault(head.number, "it is missing")),
+        Some(found) => Ok(found),
+        None => {
+            let kept = kept(snapshot, head)?;
+            let kept = Some((kept.oldest.number, kept.newest.number));
+            Err(StateError::NotKept { block: number, kept })
+        }
+    }
+}
+
+impl Record {
+    /// Takes up the record of the block after.
+    fn follow(&mut self, next: Self) -> Result<(), StateError> {
+        if self.block != next.parent {
+            return Err(fault(next.block.number, "it does not follow the one before"));
+        }
+        self.block = next.block;
+        self.undo.extend(next.undo);
+        for (tree, undo) in next.trees {
+            match self.trees.get_mut(&tree) {
+                Some(older) => older.extend(undo),
+                // What begins later cannot be taken back to this block.
+                None => continue,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Above the key of every row.
+const AFTER_ALL: [u8; 9] = [0xff; 9];
+
+fn decode(key: &[u8], row: &[u8]) -> Result<Record, StateError> {
+    let number = key.try_into().map(u64::from_be_bytes);
+    let number = number.map_err(|_| fault(0, "a row of the history has an odd key"))?;
+    Record::decode(number, row).map_err(|what| StateError::History { block: number, what })
+}
+
+fn fault(block: u64, what: &str) -> StateError {
+    StateError::History { block, what: what.into() }
+}
+
+fn put_slot(batch: &mut Batch, account: B256, slot: Slot, value: U256) {
+    batch.put(&slot_key(account, slot.hash()), &slot_value(&value.to_be_bytes()));
+}
+
+fn changed_fields(change: &AccountChange, old: &Account) -> OldFields {
+    let new = change;
+    OldFields {
+        nonce: new.nonce.filter(|nonce| *nonce != old.nonce).map(|_| old.nonce),
+        balance: new.balance.filter(|balance| *balance != old.balance).map(|_| old.balance),
+        code_hash: new.code_hash.filter(|hash| *hash != old.code_hash).map(|_| old.code_hash),
+        ..OldFields::default()
+    }
+}
+
+/// The state of a kept block, or a candidate that stands on one: see [`State::at`]. Dropping it leaves no
+/// trace.
+pub struct KeptState<'a, P: PageStore> {
+    state: &'a State<P>,
+    snapshot: P::Snapshot<'a>,
+    pending: Option<Pending<MptState>>,
+    block: Option<BlockId>,
+    codes: Vec<(B256, Bytes)>,
+}
+
+impl<P: PageStore> fmt::Debug for KeptState<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptState")
+            .field("block", &self.block)
+            .field("root", &self.root())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, P: PageStore> KeptState<'a, P> {
+    /// The state root.
+    pub fn root(&self) -> B256 {
+        let root = self.pending.as_ref().map_or_else(|| self.state.tree.root(), Pending::root);
+        root.into()
+    }
+
+    /// The block whose state it is; none of a candidate.
+    pub const fn block(&self) -> Option<BlockId> {
+        self.block
+    }
+
+    /// The tree that the state is one of: [`pending`](Self::pending) says which.
+    pub const fn tree(&self) -> &'a Tree<MptState> {
+        &self.state.tree
+    }
+
+    /// The state in the tree; `None` is that of the last commit.
+    pub const fn pending(&self) -> Option<&Pending<MptState>> {
+        self.pending.as_ref()
+    }
+
+    /// A view of the store, to read the tree through.
+    pub const fn snapshot(&self) -> &P::Snapshot<'a> {
+        &self.snapshot
+    }
+
+    /// The state after changes, next to this one: a candidate for the block after. Any number may stand on
+    /// one state, and on one another.
+    ///
+    /// # Errors
+    /// If a change makes no sense, or the store fails.
+    pub fn apply(&self, changes: &Changes) -> Result<Self, StateError> {
+        let state = self.state;
+        let keys = Keys::of(changes);
+        let mut codes = self.codes.clone();
+        codes.extend(codes_of(changes)?.into_iter().map(|(hash, code)| (hash, code.clone())));
+        let snapshot = state.store.snapshot()?;
+        let old = state.old_accounts(&snapshot, self.pending(), changes, &keys, false)?;
+        let batch = batch_of(changes, &keys, &old);
+        let pending = state.tree.prepare(&snapshot, self.pending(), batch)?;
+        Ok(Self { state, snapshot, pending: Some(pending), block: None, codes })
+    }
+}
+
+impl<P: PageStore> StateRead for KeptState<'_, P> {
+    type Error = StateError;
+
+    fn account(&self, address: Address) -> Result<Option<Account>, StateError> {
+        self.state.account_in(&self.snapshot, self.pending(), keccak256(address))
+    }
+
+    fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
+        let key = slot_key(keccak256(address), keccak256(slot));
+        Ok(self.state.slot_in(&self.snapshot, self.pending(), &key)?.unwrap_or_default())
+    }
+
+    fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
+        if hash == KECCAK256_EMPTY {
+            return Ok(Some(Bytes::new()));
+        }
+        match self.codes.iter().find(|(noted, _)| *noted == hash) {
+            Some((_, code)) => Ok(Some(code.clone())),
+            None => self.state.stored_code(&self.snapshot, hash),
+        }
+    }
+}

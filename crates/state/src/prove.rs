@@ -1,0 +1,107 @@
+//! Proofs of accounts and slots, in whatever state they are asked for.
+
+use alloy_primitives::{Address, B256};
+use spinney_tree::mpt::MptState;
+use spinney_tree::mpt::proof::AccountProof;
+use spinney_tree::{PageStore, Pending, Snapshot, Tree};
+
+use crate::history::KeptState;
+use crate::lazy::LazySnapshot;
+use crate::mpt_state::{State, StateError};
+
+/// A state to come back to: see [`State::mark`]. It holds what was applied until then, and is good until
+/// a later state is committed.
+#[derive(Clone, Debug)]
+pub struct Mark(Option<Pending<MptState>>);
+
+impl<P: PageStore> State<P> {
+    /// Proves an account and some of its slots, present or absent, in all that was applied.
+    ///
+    /// ```
+    /// use alloy_primitives::{Address, B256, U256};
+    /// use spinney_state::{AccountChange, Change, Changes, State};
+    /// use spinney_tree::MemoryStore;
+    ///
+    /// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+    /// let rich = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
+    /// let mut changes = Changes::default();
+    /// changes.accounts.insert(Address::ZERO, Change::Written(rich));
+    /// let root = state.apply(&changes)?;
+    /// let verified = state.prove(Address::ZERO, &[B256::ZERO])?.verify(&root)?;
+    /// assert_eq!(verified.account().unwrap().balance[31], 5);
+    /// assert_eq!(verified.slot(&[0; 32])?, [0; 32]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn prove(&self, address: Address, slots: &[B256]) -> Result<AccountProof, StateError> {
+        let mut proofs = self.prove_many(&[(address, slots.to_vec())])?;
+        Ok(proofs.pop().expect("one account, one proof"))
+    }
+
+    /// The same for many accounts, in one walk.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn prove_many(
+        &self,
+        wanted: &[(Address, Vec<B256>)],
+    ) -> Result<Vec<AccountProof>, StateError> {
+        let (store, tree, top) = self.parts();
+        prove_in(tree, &LazySnapshot::new(store), top, wanted)
+    }
+
+    /// Remembers the state as it is, with all that was applied.
+    pub fn mark(&self) -> Mark {
+        Mark(self.parts().2.cloned())
+    }
+
+    /// The nodes of a marked state on the paths of hashed keys: accounts of 32 bytes, slots of 64
+    /// (account, slot). Each node of each trie once, a parent before its children.
+    ///
+    /// # Errors
+    /// If a later state was committed since the mark, or the store fails or is damaged.
+    pub fn path_nodes<K: AsRef<[u8]>>(
+        &self,
+        mark: &Mark,
+        keys: &[K],
+    ) -> Result<Vec<Vec<u8>>, StateError> {
+        let (store, tree, _) = self.parts();
+        Ok(tree.path_nodes(&LazySnapshot::new(store), mark.0.as_ref(), keys)?)
+    }
+}
+
+impl<P: PageStore> KeptState<'_, P> {
+    /// Proves an account and some of its slots, present or absent, in this state.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn prove(&self, address: Address, slots: &[B256]) -> Result<AccountProof, StateError> {
+        let mut proofs = self.prove_many(&[(address, slots.to_vec())])?;
+        Ok(proofs.pop().expect("one account, one proof"))
+    }
+
+    /// The same for many accounts, in one walk.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn prove_many(
+        &self,
+        wanted: &[(Address, Vec<B256>)],
+    ) -> Result<Vec<AccountProof>, StateError> {
+        prove_in(self.tree(), self.snapshot(), self.pending(), wanted)
+    }
+}
+
+fn prove_in(
+    tree: &Tree<MptState>,
+    snapshot: &impl Snapshot,
+    state: Option<&Pending<MptState>>,
+    wanted: &[(Address, Vec<B256>)],
+) -> Result<Vec<AccountProof>, StateError> {
+    let words = |slots: &Vec<B256>| slots.iter().map(|slot| slot.0).collect();
+    let wanted: Vec<_> =
+        wanted.iter().map(|(address, slots)| (address.into_array(), words(slots))).collect();
+    Ok(tree.prove_accounts(snapshot, state, &wanted)?)
+}

@@ -1,0 +1,193 @@
+//! What it takes to go back: old values, account by account.
+//!
+//! An [`Undo`] turns the state after some changes into the state before them. That of a block is made of
+//! those of its layers, and that of a range of blocks of those of its blocks: where two name the same
+//! thing, the older one is right.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, U256, keccak256};
+
+use crate::Account;
+
+/// Old values of whatever changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Undo {
+    pub(crate) accounts: BTreeMap<Address, Before>,
+}
+
+/// What an account was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// There was none.
+    Absent,
+    /// It is still there, and this of it changed.
+    Changed(OldFields),
+    /// It is gone, or was made again: this is all it was.
+    Whole(OldAccount),
+}
+
+/// Old values of the fields and slots that changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OldFields {
+    pub(crate) nonce: Option<u64>,
+    pub(crate) balance: Option<U256>,
+    pub(crate) code_hash: Option<B256>,
+    /// `None` where a slot was absent: in some trees that is not the same as zero.
+    pub(crate) storage: BTreeMap<Slot, Option<U256>>,
+}
+
+impl OldFields {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An account with all of its slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OldAccount {
+    pub(crate) account: Account,
+    pub(crate) storage: BTreeMap<Slot, U256>,
+}
+
+/// A slot, or its digest where the slot itself is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slot {
+    Known(B256),
+    Hashed(B256),
+}
+
+impl Slot {
+    pub(crate) fn hash(self) -> B256 {
+        match self {
+            Self::Known(slot) => keccak256(slot),
+            Self::Hashed(hash) => hash,
+        }
+    }
+}
+
+impl Undo {
+    /// Takes up what it takes to undo later changes.
+    pub(crate) fn extend(&mut self, newer: Self) {
+        for (address, newer) in newer.accounts {
+            match self.accounts.entry(address) {
+                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(newer)),
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().extend(newer);
+                }
+            }
+        }
+    }
+}
+
+impl Before {
+    fn extend(&mut self, newer: Self) {
+        match (&mut *self, newer) {
+            (Self::Changed(old), Self::Changed(newer)) => old.extend(newer),
+            (Self::Changed(old), Self::Whole(newer)) => {
+                *self = Self::Whole(newer.before(std::mem::take(old)));
+            }
+            // What was absent, or is known as a whole, is known. An account that changed was there
+            // afterwards, so that it cannot have been absent then.
+            (Self::Absent | Self::Whole(_), _) | (Self::Changed(_), Self::Absent) => {}
+        }
+    }
+}
+
+impl OldFields {
+    fn extend(&mut self, newer: Self) {
+        self.nonce = self.nonce.or(newer.nonce);
+        self.balance = self.balance.or(newer.balance);
+        self.code_hash = self.code_hash.or(newer.code_hash);
+        for (slot, value) in newer.storage {
+            self.storage.entry(slot).or_insert(value);
+        }
+    }
+}
+
+impl OldAccount {
+    /// The account before these values changed.
+    fn before(mut self, old: OldFields) -> Self {
+        let account = &mut self.account;
+        account.nonce = old.nonce.unwrap_or(account.nonce);
+        account.balance = old.balance.unwrap_or(account.balance);
+        account.code_hash = old.code_hash.unwrap_or(account.code_hash);
+        for (slot, value) in old.storage {
+            if let Slot::Known(_) = slot {
+                // Listed from the tree, it may be there by its digest alone.
+                self.storage.remove(&Slot::Hashed(slot.hash()));
+            }
+            match value {
+                Some(value) => drop(self.storage.insert(slot, value)),
+                None => drop(self.storage.remove(&slot)),
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::{Address, B256, U256, keccak256};
+
+    use super::{Before, OldAccount, OldFields, Slot, Undo};
+    use crate::Account;
+
+    const SLOT: B256 = B256::repeat_byte(1);
+
+    fn one(before: Before) -> Undo {
+        Undo { accounts: [(Address::ZERO, before)].into() }
+    }
+
+    fn merged(older: Before, newer: Before) -> Before {
+        let mut undo = one(older);
+        undo.extend(one(newer));
+        undo.accounts.remove(&Address::ZERO).unwrap()
+    }
+
+    #[test]
+    fn the_oldest_value_is_right() {
+        let older = OldFields {
+            nonce: Some(1),
+            storage: [(Slot::Known(SLOT), None)].into(),
+            ..OldFields::default()
+        };
+        let newer = OldFields {
+            nonce: Some(2),
+            balance: Some(U256::from(7)),
+            storage: [(Slot::Known(SLOT), Some(U256::from(9)))].into(),
+            ..OldFields::default()
+        };
+        let both = merged(Before::Changed(older.clone()), Before::Changed(newer));
+        let expected = OldFields { balance: Some(U256::from(7)), ..older };
+        assert_eq!(both, Before::Changed(expected));
+    }
+
+    #[test]
+    fn an_account_that_changed_and_went_is_whole_as_it_was() {
+        let older = OldFields {
+            nonce: Some(1),
+            storage: [(Slot::Known(SLOT), Some(U256::from(3))), (Slot::Known(B256::ZERO), None)]
+                .into(),
+            ..OldFields::default()
+        };
+        let hashed = Slot::Hashed(keccak256(SLOT));
+        let account = Account { nonce: 2, balance: U256::from(5), ..Account::EMPTY };
+        let gone = OldAccount {
+            account,
+            storage: [(hashed, U256::from(4)), (Slot::Known(B256::ZERO), U256::from(6))].into(),
+        };
+        let expected = OldAccount {
+            account: Account { nonce: 1, ..account },
+            storage: [(Slot::Known(SLOT), U256::from(3))].into(),
+        };
+        assert_eq!(merged(Before::Changed(older), Before::Whole(gone)), Before::Whole(expected));
+    }
+
+    #[test]
+    fn what_was_absent_stays_so() {
+        let whole = Before::Whole(OldAccount::default());
+        assert_eq!(merged(Before::Absent, whole.clone()), Before::Absent);
+        assert_eq!(merged(whole.clone(), Before::Absent), whole);
+    }
+}

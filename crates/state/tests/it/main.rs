@@ -1,0 +1,6 @@
+//! The state, seen from outside.
+
+mod history;
+mod kept;
+mod sums;
+mod textbook;

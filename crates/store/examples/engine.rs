@@ -1,0 +1,219 @@
+//! What the engine costs over redb, with keys of 32 and values of 78 bytes.
+//!
+//! `cargo run --release -p spinney-store --example engine -- batches DIR [KEYS]` measures batches of four
+//! updates to one insertion on a tree of 1,000,000 keys. `... -- reopen DIR [KEYS]` kills a process that
+//! commits to a tree of 10,000,000 keys, twenty times, and measures how long opening it again takes.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use spinney_store::RedbStore;
+use spinney_tree::mpt::Mpt;
+use spinney_tree::{Batch, CommitStats, PageStore, Tree, TreeId};
+
+const VALUE_BYTES: usize = 78;
+/// For redb and the engine each.
+const CACHE_BYTES: usize = 512 << 20;
+const ID: TreeId = TreeId(1);
+const KILLS: u32 = 20;
+
+/// Splitmix64 (Steele, Lea and Flood 2014).
+struct Random(u64);
+
+impl Random {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn fill<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
+        }
+        bytes
+    }
+}
+
+/// Random keys, sorted.
+fn keys(count: u64) -> Vec<[u8; 32]> {
+    let mut random = Random(42);
+    let mut keys: Vec<_> = (0..count).map(|_| random.fill()).collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["batches", dir] => batches(dir.as_ref(), 1_000_000),
+        ["batches", dir, keys] => batches(dir.as_ref(), keys.parse()?),
+        ["reopen", dir] => reopen(dir.as_ref(), 10_000_000),
+        ["reopen", dir, keys] => reopen(dir.as_ref(), keys.parse()?),
+        ["commit", dir, keys] => commit_for_ever(dir.as_ref(), keys.parse()?),
+        _ => Err("usage: engine batches|reopen DIR [KEYS]".into()),
+    }
+}
+
+/// A store in a new folder, and a tree of so many keys in it.
+fn build(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dyn Error>> {
+    let store = RedbStore::create(dir, CACHE_BYTES)?;
+    let mut tree = Tree::open(Mpt, ID, &store.snapshot()?, CACHE_BYTES)?;
+    let (start, cpu) = (Instant::now(), cpu());
+    let mut rebuild = tree.rebuild(&store)?;
+    let (mut random, count) = (Random(43), keys.len() as u64);
+    for key in keys {
+        rebuild.push(key, &random.fill::<VALUE_BYTES>())?;
+    }
+    let stats = rebuild.finish(None)?;
+    println!(
+        "{count} keys built in {:.1} s, {:.1} s of CPU: {} rows, {} bytes a key; {} bytes a key to write calls",
+        start.elapsed().as_secs_f64(),
+        (self::cpu() - cpu).as_secs_f64(),
+        stats.rows_written,
+        stats.bytes / count,
+        store.io().bytes_written / count,
+    );
+    Ok((store, tree))
+}
+
+/// The same, by batches of 100,000 keys in random order: as a store that has grown.
+fn fill(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dyn Error>> {
+    const BATCH: usize = 100_000;
+    let store = RedbStore::create(dir, CACHE_BYTES)?;
+    let mut tree = Tree::open(Mpt, ID, &store.snapshot()?, CACHE_BYTES)?;
+    let (mut random, count) = (Random(43), keys.len().div_ceil(BATCH));
+    for part in 0..count {
+        let mut batch = Batch::new();
+        for key in keys.iter().skip(part).step_by(count) {
+            batch.put(key, &random.fill::<VALUE_BYTES>());
+        }
+        let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
+        tree.commit(&store, &pending, None)?;
+    }
+    println!("{} keys in batches of {BATCH}", keys.len());
+    Ok((store, tree))
+}
+
+fn batches(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+    let mut keys = keys(count);
+    let (store, mut tree) = fill(dir, &keys)?;
+    let mut random = Random(7);
+    for size in [1_000, 10_000] {
+        let rounds = 40_000 / size;
+        let mut written = CommitStats::default();
+        let (mut root, mut commit, mut wall) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let before = store.io().bytes_written;
+        for _ in 0..rounds {
+            let mut batch = draw(&mut keys, &mut random, size);
+            let (start, begun) = (cpu(), Instant::now());
+            let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
+            let rooted = cpu();
+            written += tree.commit(&store, &pending, None)?;
+            wall += begun.elapsed();
+            (root, commit) = (root + (rooted - start), commit + (cpu() - rooted));
+        }
+        let total = (rounds * size) as f64;
+        println!(
+            "batches of {size}: {:.0} bytes a key to write calls; {:.2} rows and {:.0} logical bytes a key; \
+             CPU root {:.1} us and commit {:.1} us a key; wall {:.1} us a key",
+            (store.io().bytes_written - before) as f64 / total,
+            written.rows_written as f64 / total,
+            written.bytes as f64 / total,
+            root.as_secs_f64() * 1e6 / total,
+            commit.as_secs_f64() * 1e6 / total,
+            wall.as_secs_f64() * 1e6 / total,
+        );
+    }
+    println!("peak memory {} MiB", peak_mib());
+    Ok(())
+}
+
+/// Four updates to one insertion, of keys that differ.
+fn draw(keys: &mut Vec<[u8; 32]>, random: &mut Random, size: usize) -> Batch {
+    let mut chosen = std::collections::BTreeSet::new();
+    while chosen.len() < size {
+        let fresh = chosen.len() % 5 == 4;
+        let key = if fresh { random.fill() } else { keys[random.next() as usize % keys.len()] };
+        if chosen.insert(key) && fresh {
+            keys.push(key);
+        }
+    }
+    let mut batch = Batch::new();
+    for key in &chosen {
+        batch.put(key, &random.fill::<VALUE_BYTES>());
+    }
+    batch
+}
+
+fn reopen(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+    let keys = keys(count);
+    build(dir, &keys)?.0.close()?;
+    let mut times = Vec::new();
+    for round in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["commit", &dir.to_string_lossy(), &count.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        // Some commits later, at some moment within one.
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        for _ in 0..=round % 4 {
+            lines.next().ok_or("the committing process ended")??;
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(round * 7)));
+        child.kill()?;
+        child.wait()?;
+        let start = Instant::now();
+        let store = RedbStore::open(dir, CACHE_BYTES)?;
+        let tree = Tree::open(Mpt, ID, &store.snapshot()?, CACHE_BYTES)?;
+        let key = &keys[round as usize * 1_009 % keys.len()];
+        tree.get(&store.snapshot()?, None, key)?.ok_or("a key is gone")?;
+        times.push(start.elapsed());
+        drop((tree, store));
+    }
+    times.sort();
+    println!(
+        "{KILLS} times killed: opened and read again in {:.1} ms at most, median {:.1} ms",
+        times[times.len() - 1].as_secs_f64() * 1e3,
+        times[times.len() / 2].as_secs_f64() * 1e3,
+    );
+    Ok(())
+}
+
+fn commit_for_ever(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+    let store = RedbStore::open(dir, CACHE_BYTES)?;
+    let mut tree = Tree::open(Mpt, ID, &store.snapshot()?, CACHE_BYTES)?;
+    let (keys, mut random) = (keys(count), Random(tree.commit_number()));
+    loop {
+        let mut batch = Batch::new();
+        let mut chosen = std::collections::BTreeSet::new();
+        while chosen.len() < 1_000 {
+            chosen.insert(random.next() % count);
+        }
+        for at in chosen {
+            batch.put(&keys[at as usize], &random.fill::<VALUE_BYTES>());
+        }
+        let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
+        tree.commit(&store, &pending, None)?;
+        println!("{}", tree.commit_number());
+    }
+}
+
+/// CPU time of the process so far, of all its threads.
+fn cpu() -> Duration {
+    cpu_time::ProcessTime::now().as_duration()
+}
+
+/// The most memory that was resident at once, where the system says.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
+}

@@ -1,0 +1,212 @@
+//! Connections to a PostgreSQL server: how they are made, what they count, how they fail.
+
+use std::error::Error as StdError;
+use std::io;
+use std::time::Duration;
+
+use postgres::config::Host;
+use postgres::error::SqlState;
+use postgres::types::{ToSql, Type};
+use postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
+use spinney_tree::StoreError;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::guard::{backend, corrupt};
+use crate::metered::Meter;
+
+/// How long a server may take to answer a connection, unless the URL says otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may be silent before it counts as gone, unless the URL says otherwise.
+const TCP_TIMEOUT: Duration = Duration::from_secs(60);
+/// What the number of the lock is seeded with: "Spin", so that it is none of another program's.
+const LOCK_SEED: u64 = 0x5370_696E;
+
+/// A connection, ready for our statements.
+pub(super) struct Connection {
+    client: Box<Client>,
+    schema: String,
+}
+
+/// Why a statement failed: the server's reasons, or ours.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Postgres(postgres::Error),
+    Store(StoreError),
+}
+
+impl From<postgres::Error> for Failed {
+    fn from(error: postgres::Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Connection {
+    pub(super) fn open(config: &Config, meter: &Meter) -> Result<Self, Failed> {
+        let mut client = config.connect(NoTls)?;
+        meter.round_trip();
+        // Transactions are as the module says. Tables are read by their index, whatever a planner without statistics may think.
+        client.batch_execute(
+            "SET default_transaction_isolation = 'repeatable read'; SET enable_seqscan = off; SET enable_bitmapscan = off; \
+             SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
+             SELECT set_config('synchronous_commit', 'on', false) \
+                WHERE current_setting('synchronous_commit') = 'off'",
+        )?;
+        meter.round_trip();
+        let row = client.query_typed("SELECT current_schema()::text", &[])?;
+        meter.round_trip();
+        let schema = row.first().and_then(|row| row.try_get::<_, Option<String>>(0).ok()).flatten();
+        match schema {
+            Some(schema) => Ok(Self { client: Box::new(client), schema }),
+            None => {
+                let what = "none of the schemas in its search_path is there; create one";
+                Err(backend(name(config), what).into())
+            }
+        }
+    }
+
+    /// The advisory lock of the one that writes to this schema.
+    pub(super) fn lock_number(&self) -> i64 {
+        xxh3_64_with_seed(self.schema.as_bytes(), LOCK_SEED) as i64
+    }
+
+    /// Runs statements without parameters in one round trip.
+    pub(super) fn simple(
+        &mut self,
+        meter: &Meter,
+        sql: &str,
+    ) -> Result<Vec<SimpleQueryMessage>, Failed> {
+        meter.round_trip();
+        Ok(self.client.simple_query(sql)?)
+    }
+
+    /// Runs a statement in one round trip, and answers with its rows.
+    pub(super) fn query(
+        &mut self,
+        meter: &Meter,
+        sql: &str,
+        columns: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Failed> {
+        meter.round_trip();
+        Ok(self.client.query_typed(sql, columns)?)
+    }
+
+    pub(super) fn close(self) -> Result<(), Failed> {
+        Ok(self.client.close()?)
+    }
+}
+
+/// Reads a URL.
+pub(super) fn configure(url: &str) -> Result<Config, StoreError> {
+    let mut config: Config = url.parse().map_err(|error: postgres::Error| {
+        // Not the URL itself: it may hold a password.
+        backend("the URL of a PostgreSQL store", with_causes(&error))
+    })?;
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(TCP_TIMEOUT);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("spinney");
+    }
+    Ok(config)
+}
+
+/// The place of a store as messages name it: the URL without its password.
+pub(super) fn name(config: &Config) -> String {
+    let mut hosts = Vec::new();
+    for (at, host) in config.get_hosts().iter().enumerate() {
+        let ports = config.get_ports();
+        let port = ports.get(at).or(ports.first());
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        hosts.push(match host {
+            Host::Tcp(name) => format!("{name}{port}"),
+            #[cfg(unix)]
+            Host::Unix(path) => format!("{}{port}", path.display()),
+        });
+    }
+    let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+    let database = config.get_dbname().unwrap_or_default();
+    let options = config.get_options().map(|o| format!(" ({o})")).unwrap_or_default();
+    format!("postgres://{user}{}/{database}{options}", hosts.join(","))
+}
+
+/// Whether a connection is of no use any more.
+pub(super) fn is_lost(error: &postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => {
+            *code == SqlState::ADMIN_SHUTDOWN
+                || *code == SqlState::CRASH_SHUTDOWN
+                || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+                || code.code().starts_with("08")
+        }
+        None => error.is_closed() || error.source().is_some_and(<dyn StdError>::is::<io::Error>),
+    }
+}
+
+impl Failed {
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Postgres(error) if is_lost(error))
+    }
+
+    /// Whether the transaction was given up for another's sake.
+    pub(super) fn is_transient(&self) -> bool {
+        let Self::Postgres(error) = self else { return false };
+        error.code().is_some_and(|code| {
+            *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED
+        })
+    }
+
+    pub(super) fn into_store_error(self, place: &str) -> StoreError {
+        let error = match self {
+            Self::Store(error) => return error,
+            Self::Postgres(error) => error,
+        };
+        let Some(said) = error.as_db_error() else {
+            let what = match is_lost(&error) {
+                true => format!("the connection to the server is lost ({})", with_causes(&error)),
+                false => with_causes(&error),
+            };
+            return backend(place, what);
+        };
+        let code = said.code();
+        let what = format!("PostgreSQL says: {}", said.message());
+        if *code == SqlState::DISK_FULL {
+            backend(place, io::Error::new(io::ErrorKind::StorageFull, what))
+        } else if *code == SqlState::LOCK_NOT_AVAILABLE {
+            StoreError::Busy { place: place.to_owned() }
+        } else if [
+            SqlState::DATA_CORRUPTED,
+            SqlState::INDEX_CORRUPTED,
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_COLUMN,
+        ]
+        .contains(code)
+        {
+            corrupt(place, what)
+        } else {
+            backend(place, what)
+        }
+    }
+}
+
+/// An error and what it is due to, on one line.
+fn with_causes(error: &postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,679 @@
+//! The SQLite store: opening, committing, closing.
+//!
+//! ```text
+//! table     key        value
+//! spinney   "format"   store format version (4, LE), sealed       what makes the file a store of ours,
+//! spinney   "roots"    number of root records (8, LE), sealed     with its application id "Spin"
+//! pages ..  row key    row, sealed                                one SQL table a [`Table`]
+//! ```
+//!
+//! | format | what is new |
+//! |---|---|
+//! | 1 | the tables above |
+//!
+//! Tables have row ids, and pages of SQLite 4 KiB: measured against 8 and 16 KiB, with and without row
+//! ids, that writes the fewest bytes a changed row (2.6 times the row, others 3.3 to 8.3). A row without
+//! a row id that exceeds 1,002 bytes would overflow its page.
+//!
+//! Invariants:
+//! - a store that opens has the header rows and all tables: both are made before it gets its name;
+//! - one process has `FILE.lock` locked while it may write;
+//! - no file of SQLite's is opened by anything but SQLite while a connection is open: closing it would
+//!   drop SQLite's own locks.
+
+mod snapshot;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+
+use crate::creation::{self, Lock, Site, beside};
+use crate::guard::{backend, corrupt, foreign};
+use crate::metered::Meter;
+use crate::seal::{self, SEAL_BYTES};
+use crate::stats::{IoCounts, StoreStats};
+pub use snapshot::SqliteSnapshot;
+
+/// The newest format described above.
+const FORMAT: u32 = 1;
+const FORMAT_KEY: &[u8] = b"format";
+const ROOTS_KEY: &[u8] = b"roots";
+/// What the header's seals are seeded with, in place of a table.
+const HEADER_SEED: u64 = u64::MAX;
+/// "Spin", in the header of the file.
+const APPLICATION_ID: u32 = 0x5370_696E;
+const PAGE_BYTES: u64 = 4_096;
+const FRAME_HEADER_BYTES: u64 = 24;
+const WAL_HEADER_BYTES: u64 = 32;
+/// The length of the log, in pages, beyond which it is carried over to the file.
+const CHECKPOINT_FRAMES: u64 = 4_096;
+const NO_DATABASE: &str = "it is no SQLite database";
+/// How long a program that knows nothing of us may hold SQLite's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections for readers that are kept open.
+const IDLE_READERS_MAX: usize = 4;
+/// Parts of the cache: each connection has one of its own.
+const CACHE_PARTS: usize = 4;
+
+/// A store in one SQLite file, with SQLite's `-wal` and `-shm` beside it while it is open.
+///
+/// Each commit is durable when it returns (write-ahead log, `synchronous=FULL`). Any number of threads
+/// may read and commit; commits take turns. Each connection caches a quarter of `cache_bytes`: one
+/// writes, and each snapshot that is open reads by one.
+///
+/// # Other processes
+/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may open
+/// it [read-only](Self::open_read_only) meanwhile: SQLite readers and the writer do not wait for one
+/// another. A snapshot held for long keeps the log from being reused, so it grows. SQLite needs shared
+/// memory for that: no network file systems.
+///
+/// # After a failure
+/// A commit that fails has changed nothing, and the next one may succeed.
+///
+/// # Damage
+/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row can
+/// make it seem absent: [`check`](Self::check) finds that, and root records are counted at each opening.
+/// A log that is cut off or damaged ends before the first commit that is not whole: SQLite cannot tell
+/// that from a power cut.
+///
+/// ```
+/// use spinney_store::SqliteStore;
+/// use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
+///
+/// let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("state.sqlite");
+/// let store = SqliteStore::open_or_create(&file, 1 << 20)?;
+/// let mut set = WriteSet::new();
+/// set.put(Table::Meta, b"head", *b"12");
+/// store.commit(&set)?;
+///
+/// let reader = SqliteStore::open_read_only(&file, 1 << 20)?;
+/// let snapshot = reader.snapshot()?;
+/// let row = snapshot.read(Table::Meta, b"head")?;
+/// assert_eq!(row.as_deref(), Some(&b"12"[..]));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteStore {
+    /// Emptied only by closing. Before the lock, so that it goes first.
+    writer: Option<Mutex<Writer>>,
+    /// Readers that nobody uses.
+    idle: Mutex<Vec<Connection>>,
+    /// Locked by the one that may write.
+    _lock: Option<Lock>,
+    file: PathBuf,
+    place: String,
+    cache_bytes: usize,
+    meter: Meter,
+}
+
+struct Writer {
+    connection: Connection,
+    log: Log,
+}
+
+/// Where the write-ahead log stood after a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Log {
+    /// How often it began anew.
+    run: u32,
+    frames: u64,
+}
+
+/// Why a statement failed: SQLite's reasons, or ours.
+#[derive(Debug)]
+enum Failed {
+    Sqlite(rusqlite::Error),
+    Store(StoreError),
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Creates a store in a file; its directory is made if need be.
+    ///
+    /// ```
+    /// # use spinney_store::SqliteStore;
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = SqliteStore::create(folder.path().join("state.sqlite"), 1 << 20)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is a file already, or the directory cannot be written.
+    pub fn create(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        Self::create_filled(file, cache_bytes, |_| Ok(()))
+    }
+
+    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
+    /// `fill` is done: refused or cut off, there is no store, and nothing is left of it but files that
+    /// the next creation removes.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::create`], or if `fill` fails.
+    pub fn create_filled<E: From<StoreError>>(
+        file: impl AsRef<Path>,
+        cache_bytes: usize,
+        fill: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::create_by(file.as_ref(), cache_bytes, |store| {
+            fill(&store)?;
+            Ok(store.close()?)
+        })
+    }
+
+    /// As [`SqliteStore::create_filled`], where `fill` also closes the store.
+    pub(crate) fn create_by<E: From<StoreError>>(
+        file: &Path,
+        cache_bytes: usize,
+        fill: impl FnOnce(Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let site = Site { place: file, file: file.to_owned(), lock: lock_of(file) };
+        let lock = site.create(|unfinished| {
+            // A log that lies beside a new file would be taken for its own.
+            for left in [unfinished, &log_of(unfinished), &shared_of(unfinished)] {
+                creation::remove(left)?;
+            }
+            let mut store = Self::connect(unfinished, file, cache_bytes, None)?;
+            store.make()?;
+            fill(store)?;
+            for left in [log_of(file), shared_of(file)] {
+                creation::remove(&left)?;
+            }
+            Ok::<_, E>(())
+        })?;
+        Ok(Self::open_locked(file, cache_bytes, lock)?)
+    }
+
+    /// Opens a store for reading and writing.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
+    /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
+    /// [`StoreError::Corrupt`] if it is damaged.
+    pub fn open(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        let file = file.as_ref();
+        look(file)?;
+        let lock = creation::lock(&lock_of(file), file)?;
+        Self::open_locked(file, cache_bytes, lock)
+    }
+
+    fn open_locked(file: &Path, cache_bytes: usize, lock: Lock) -> Result<Self, StoreError> {
+        let store = Self::connect(file, file, cache_bytes, Some(lock))?;
+        store.inspect()?;
+        Ok(store)
+    }
+
+    /// Opens a store for reading and writing, after creating it if there is none.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`] and [`SqliteStore::create`].
+    pub fn open_or_create(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        match look(file.as_ref()) {
+            Err(StoreError::Missing { .. }) => Self::create(file, cache_bytes),
+            _ => Self::open(file, cache_bytes),
+        }
+    }
+
+    /// Opens a store for reading, also while another process writes it.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`]; and [`StoreError::Backend`] where SQLite may not make the shared memory
+    /// that it needs beside the file.
+    pub fn open_read_only(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
+        let file = file.as_ref();
+        look(file)?;
+        let store = Self::assemble(file, file, cache_bytes);
+        store.inspect()?;
+        Ok(store)
+    }
+
+    fn assemble(file: &Path, place: &Path, cache_bytes: usize) -> Self {
+        Self {
+            writer: None,
+            idle: Mutex::default(),
+            _lock: None,
+            file: file.to_owned(),
+            place: place.display().to_string(),
+            cache_bytes,
+            meter: Meter::default(),
+        }
+    }
+
+    /// Opens or makes a file for writing.
+    fn connect(
+        file: &Path,
+        place: &Path,
+        cache_bytes: usize,
+        lock: Option<Lock>,
+    ) -> Result<Self, StoreError> {
+        let mut store = Self::assemble(file, place, cache_bytes);
+        let new = lock.is_none();
+        store._lock = lock;
+        let connection = store.run(|| {
+            let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            flags.set(OpenFlags::SQLITE_OPEN_CREATE, new);
+            let connection = store.open_connection(flags)?;
+            if new {
+                connection.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
+                connection.pragma_update(None, "application_id", APPLICATION_ID as i32)?;
+            } else {
+                store.identify(&connection)?;
+            }
+            // In this order: changing the mode of another program's database would change its file.
+            let mode: String =
+                connection
+                    .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+            if mode != "wal" {
+                let what = format!("SQLite can keep no write-ahead log here, only \"{mode}\"");
+                return Err(backend(&store.place, what).into());
+            }
+            connection.pragma_update(None, "synchronous", "full")?;
+            connection.pragma_update(None, "fullfsync", true)?;
+            connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+            Ok(connection)
+        })?;
+        store.writer = Some(Mutex::new(Writer { connection, log: Log::default() }));
+        Ok(store)
+    }
+
+    fn open_connection(&self, flags: OpenFlags) -> Result<Connection, Failed> {
+        let connection = Connection::open_with_flags(&self.file, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        let kib = (self.cache_bytes / CACHE_PARTS).div_ceil(1 << 10).min(i32::MAX as usize);
+        connection.pragma_update(None, "cache_size", -(kib as i64))?;
+        connection.pragma_update(None, "cell_size_check", true)?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        connection.set_prepared_statement_cache_capacity(8 * Table::ALL.len());
+        Ok(connection)
+    }
+
+    /// Refuses a database of another program.
+    fn identify(&self, connection: &Connection) -> Result<(), Failed> {
+        let found: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        if found as u32 == APPLICATION_ID {
+            return Ok(());
+        }
+        Err(foreign(&self.place, "it is a SQLite database of another program").into())
+    }
+
+    /// Makes the tables of a new file.
+    fn make(&mut self) -> Result<(), StoreError> {
+        self.write(|connection| {
+            let names = ["spinney"].into_iter().chain(Table::ALL.map(Table::name));
+            for name in names {
+                connection.execute_batch(&format!(
+                    "CREATE TABLE {name}(key BLOB NOT NULL PRIMARY KEY, value BLOB NOT NULL) STRICT"
+                ))?;
+            }
+            put_header(connection, FORMAT_KEY, &FORMAT.to_le_bytes())?;
+            put_header(connection, ROOTS_KEY, &0_u64.to_le_bytes())
+        })
+    }
+
+    /// Refuses what is no store of ours, or one whose trees would seem to be empty.
+    fn inspect(&self) -> Result<(), StoreError> {
+        let snapshot = self.snapshot()?;
+        match snapshot.header::<4>(FORMAT_KEY)?.map(u32::from_le_bytes) {
+            Some(FORMAT) => {}
+            None => return Err(corrupt(&self.place, "its format row is missing")),
+            Some(0) => return Err(foreign(&self.place, "there is no store format 0")),
+            Some(newer) => {
+                let what = format!(
+                    "its store format is {newer}, and this program knows formats up to {FORMAT}"
+                );
+                return Err(foreign(&self.place, what));
+            }
+        }
+        for table in Table::ALL {
+            if !snapshot.has(table)? {
+                return Err(corrupt(&self.place, format!("its table {table} is missing")));
+            }
+        }
+        // A root record that cannot be found makes its tree look empty, and the next commit would make
+        // it so. There are as many as trees.
+        let mut found = 0;
+        snapshot.scan(Table::Roots, &[], None, &mut |_, _| {
+            found += 1;
+            true
+        })?;
+        match snapshot.header::<8>(ROOTS_KEY)?.map(u64::from_le_bytes) {
+            Some(expected) if expected == found => Ok(()),
+            Some(expected) => {
+                let what = format!("it has {found} of {expected} root records");
+                Err(corrupt(&self.place, what))
+            }
+            None => Err(corrupt(&self.place, "its number of root records is missing")),
+        }
+    }
+
+    /// What passed since the store was opened. SQLite does not say what it reads from its file: read are
+    /// the bytes of rows, and one call a statement; written are the pages of the log and those that are
+    /// carried over to the file, each of the latter counted as often as it is in the log.
+    pub fn io(&self) -> IoCounts {
+        self.meter.counts()
+    }
+
+    /// What the store holds. This reads the whole file once.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        let tables = self.snapshot()?.table_stats()?;
+        let length = |file: PathBuf| fs::metadata(file).map_or(0, |found| found.len());
+        Ok(StoreStats {
+            tables,
+            file_bytes: length(self.file.clone()) + length(log_of(&self.file)),
+        })
+    }
+
+    /// Reads everything and verifies it: the checksums of rows, and the structure of the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] at the first damage found.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let snapshot = self.snapshot()?;
+        snapshot.check_structure()?;
+        for table in Table::ALL {
+            snapshot.scan(table, &[], None, &mut |_, _| true)?;
+        }
+        drop(snapshot);
+        self.inspect()
+    }
+
+    /// Gives space that no row uses back to the file system.
+    ///
+    /// # Errors
+    /// If the store was opened read-only, is in use by another process, or cannot be written.
+    pub fn compact(&mut self) -> Result<(), StoreError> {
+        self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        let writer = self.writer()?;
+        self.run(|| {
+            writer.connection.execute_batch("VACUUM")?;
+            let busy: bool =
+                writer
+                    .connection
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+            if busy {
+                return Err(StoreError::Busy { place: self.place.clone() }.into());
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    ///
+    /// # Errors
+    /// If the log cannot be carried over to the file. No commit is lost.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let writer = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.run(|| writer.connection.close().map_err(|(_, error)| error.into()))
+    }
+
+    fn writer(&self) -> Result<MutexGuard<'_, Writer>, StoreError> {
+        match &self.writer {
+            Some(writer) => Ok(writer.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => Err(backend(&self.place, "it was opened read-only")),
+        }
+    }
+
+    /// Runs `work` in one durable transaction.
+    fn write(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<(), Failed>,
+    ) -> Result<(), StoreError> {
+        let mut writer = self.writer()?;
+        self.run(|| {
+            let immediate = TransactionBehavior::Immediate;
+            let transaction = writer.connection.transaction_with_behavior(immediate)?;
+            work(&transaction)?;
+            Ok(transaction.commit()?)
+        })?;
+        self.meter.synced(1);
+        // The commit is durable. What fails here is tried again after the next one.
+        let _ = self.run(|| self.tend_log(&mut writer));
+        Ok(())
+    }
+
+    /// Counts what a commit wrote, and carries a long log over to the file.
+    fn tend_log(&self, writer: &mut Writer) -> Result<(), Failed> {
+        let (frames, carried) = self.checkpoint(&writer.connection, "NOOP")?;
+        // While the file is open its log is not removed, and SQLite takes no locks on it.
+        let log = Log { run: run_of_log(&log_of(&self.file)).unwrap_or_default(), frames };
+        let new = if log.run == writer.log.run {
+            frames.saturating_sub(writer.log.frames)
+        } else {
+            self.meter.wrote(1, WAL_HEADER_BYTES);
+            self.meter.synced(1);
+            frames
+        };
+        self.meter.wrote(new, new * (PAGE_BYTES + FRAME_HEADER_BYTES));
+        writer.log = log;
+        if frames - carried.min(frames) > CHECKPOINT_FRAMES {
+            let (_, now) = self.checkpoint(&writer.connection, "PASSIVE")?;
+            let moved = now.saturating_sub(carried);
+            self.meter.wrote(moved, moved * PAGE_BYTES);
+            self.meter.synced(2);
+        }
+        Ok(())
+    }
+
+    /// Frames in the log, and how many of them are in the file.
+    fn checkpoint(&self, connection: &Connection, mode: &str) -> Result<(u64, u64), Failed> {
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        let row = |row: &rusqlite::Row<'_>| Ok((count(row.get(1)?), count(row.get(2)?)));
+        Ok(connection.prepare_cached(&sql)?.query_row([], row)?)
+    }
+
+    /// A connection for a reader: one that is idle, or a new one.
+    fn reader(&self) -> Result<Connection, Failed> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(connection) = idle {
+            return Ok(connection);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = self.open_connection(flags)?;
+        self.identify(&connection)?;
+        Ok(connection)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_READERS_MAX {
+            idle.push(connection);
+        }
+    }
+
+    fn run<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, StoreError> {
+        work().map_err(|error| translate(&self.place, error))
+    }
+}
+
+impl PageStore for SqliteStore {
+    type Snapshot<'a> = SqliteSnapshot<'a>;
+
+    fn snapshot(&self) -> Result<SqliteSnapshot<'_>, StoreError> {
+        let connection = self.run(|| {
+            let connection = self.reader()?;
+            connection.prepare_cached("BEGIN")?.execute([])?;
+            // SQLite takes its snapshot with the first read.
+            let sql = "SELECT value FROM spinney WHERE key = ?1";
+            connection.prepare_cached(sql)?.exists([FORMAT_KEY])?;
+            Ok(connection)
+        })?;
+        Ok(SqliteSnapshot::new(connection, self))
+    }
+
+    fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        self.write(|connection| apply(connection, set))
+    }
+}
+
+/// Applies a write set.
+fn apply(connection: &Connection, set: &WriteSet) -> Result<(), Failed> {
+    let mut roots = false;
+    for (table, low, high) in set.drops().filter(|(_, low, high)| low < high) {
+        let sql = format!("DELETE FROM {table} WHERE key > ?1 AND key < ?2");
+        connection.prepare_cached(&sql)?.execute([low, high])?;
+        roots |= table == Table::Roots;
+    }
+    let mut row = Vec::new();
+    let sql = Table::ALL.map(|table| {
+        let put = format!(
+            "INSERT INTO {table}(key, value) VALUES (?1, ?2) \
+             ON CONFLICT(key) DO UPDATE SET value = excluded.value"
+        );
+        (put, format!("DELETE FROM {table} WHERE key = ?1"))
+    });
+    for (table, key, value) in set.rows() {
+        let (put, delete) = &sql[table as usize];
+        roots |= table == Table::Roots;
+        match value {
+            Some(value) => {
+                row.resize(value.len() + SEAL_BYTES, 0);
+                seal::write(table as u64, key, value, &mut row);
+                connection.prepare_cached(put)?.execute([key, &row])?;
+            }
+            None => drop(connection.prepare_cached(delete)?.execute([key])?),
+        }
+    }
+    if roots {
+        let sql = format!("SELECT count(*) FROM {}", Table::Roots);
+        let count: i64 = connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
+        put_header(connection, ROOTS_KEY, &(count as u64).to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn put_header(connection: &Connection, key: &[u8], value: &[u8]) -> Result<(), Failed> {
+    let mut row = vec![0; value.len() + SEAL_BYTES];
+    seal::write(HEADER_SEED, key, value, &mut row);
+    let sql = "INSERT INTO spinney(key, value) VALUES (?1, ?2) \
+               ON CONFLICT(key) DO UPDATE SET value = excluded.value";
+    connection.prepare_cached(sql)?.execute([key, &row])?;
+    Ok(())
+}
+
+/// Looks whether there is a file that may be a store, without opening it.
+fn look(file: &Path) -> Result<(), StoreError> {
+    let place = file.display();
+    match fs::metadata(file) {
+        Ok(found) if found.is_dir() => {
+            Err(foreign(place, "it is a directory, where the file of a store was expected"))
+        }
+        Ok(found) if found.len() == 0 => Err(foreign(place, "it is an empty file")),
+        // Less than a page of any size is what SQLite takes for a new file.
+        Ok(found) if found.len() < 512 => Err(foreign(place, NO_DATABASE)),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(StoreError::Missing { place: place.to_string() })
+        }
+        Err(error) => Err(backend(place, error)),
+    }
+}
+
+fn lock_of(file: &Path) -> PathBuf {
+    beside(file, ".lock")
+}
+
+fn log_of(file: &Path) -> PathBuf {
+    beside(file, "-wal")
+}
+
+fn shared_of(file: &Path) -> PathBuf {
+    beside(file, "-shm")
+}
+
+/// The checkpoint sequence number in the header of a log.
+fn run_of_log(log: &Path) -> io::Result<u32> {
+    let mut header = [0; 16];
+    io::Read::read_exact(&mut File::open(log)?, &mut header)?;
+    Ok(u32::from_be_bytes([header[12], header[13], header[14], header[15]]))
+}
+
+fn translate(place: &str, error: Failed) -> StoreError {
+    let error = match error {
+        Failed::Store(error) => return error,
+        Failed::Sqlite(error) => error,
+    };
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            return StoreError::Busy { place: place.to_owned() };
+        }
+        Some(ErrorCode::DatabaseCorrupt) => return corrupt(place, error.to_string()),
+        Some(ErrorCode::NotADatabase) => return foreign(place, NO_DATABASE),
+        Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
+        Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => io::ErrorKind::PermissionDenied,
+        // A table or a column that should be there.
+        Some(ErrorCode::Unknown) => return corrupt(place, error.to_string()),
+        _ => io::ErrorKind::Other,
+    };
+    match kind {
+        io::ErrorKind::Other => backend(place, error),
+        kind => backend(place, io::Error::from(kind)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spinney_tree::StoreError;
+
+    use super::{FORMAT_KEY, SqliteSnapshot, SqliteStore, put_header};
+    use crate::sql::SqlRow;
+
+    /// A newer store, with all that belongs to it.
+    #[test]
+    fn formats_that_this_program_does_not_know_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("store");
+        for (format, said) in
+            [(2, "its store format is 2, and this program"), (0, "no store format 0")]
+        {
+            let store = SqliteStore::open_or_create(&file, 0).unwrap();
+            let format = u32::to_le_bytes(format);
+            store.write(|connection| put_header(connection, FORMAT_KEY, &format)).unwrap();
+            drop(store);
+            for open in [SqliteStore::open, SqliteStore::open_read_only] {
+                let error = open(&file, 0).unwrap_err();
+                assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+                assert!(error.to_string().contains(said), "{error}");
+            }
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+
+    #[test]
+    fn stores_snapshots_and_rows_cross_threads() {
+        const fn check<T: Send + Sync>() {}
+        check::<SqliteStore>();
+        check::<SqliteSnapshot<'_>>();
+        check::<SqlRow<'_>>();
+    }
+}

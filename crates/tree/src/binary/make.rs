@@ -1,0 +1,225 @@
+//! Making proofs of keys: one walk for all, and a second one where absent keys need witnesses.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use spinney_hash::Digest;
+
+use super::proof::{BinaryTree, KeysProof, Word};
+use crate::error::TreeError;
+use crate::open::corrupt;
+use crate::page_key::PageKey;
+use crate::prove::{Met, MetNode};
+use crate::store::Snapshot;
+use crate::tree::{Pending, Tree};
+
+/// A node on the path of some keys.
+struct Listed {
+    keys: Range<usize>,
+    depth: usize,
+    /// Whether it is a stem: what it holds comes next.
+    stem: bool,
+    fork: Option<Fork>,
+}
+
+struct Fork {
+    skip: usize,
+    /// The skip's bits, packed, where a key leaves in it.
+    bits: Option<Vec<u8>>,
+    /// The hashes of the sides where no key goes.
+    sides: [Option<Digest>; 2],
+}
+
+/// What a walk found.
+struct Walked {
+    nodes: Vec<Listed>,
+    values: Vec<Option<Word>>,
+    /// Leaves that stand where keys would.
+    witnesses: BTreeMap<Vec<u8>, Word>,
+    /// Stems that were reached, and by which keys.
+    stems: Vec<(Vec<u8>, Range<usize>)>,
+    malformed: bool,
+}
+
+impl<S: BinaryTree> Tree<S> {
+    /// Proves `keys`, present or absent, in `state` or in the last commit: shared hashes come once.
+    /// The answer's entries are in order of keys.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, HashFunction, MemoryStore, PageStore, Tree, TreeId, pbt::Pbt};
+    /// # let store = MemoryStore::new();
+    /// # let pbt = Pbt { hash: HashFunction::Blake3 };
+    /// # let tree = Tree::open(pbt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # for key in ["cat", "doe", "dog", "emu"] { batch.put(key.as_bytes(), &[1; 32]); }
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let proof = tree.prove(&store.snapshot()?, Some(&pending), &[b"doe", b"elk"])?;
+    /// let verified = proof.verify(&pbt, &pending.root())?;
+    /// assert_eq!(verified.get(b"doe")?, Some(&[1; 32]));
+    /// assert_eq!(verified.get(b"elk")?, None);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the tree has no such key, `state` stands on an older commit, or a page is damaged or cannot be
+    /// read.
+    pub fn prove<N: Snapshot, K: AsRef<[u8]>>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        keys: &[K],
+    ) -> Result<KeysProof, TreeError> {
+        let mut asked: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        for key in &asked {
+            let refused = |source| TreeError::Refused { key: key.to_vec(), source };
+            self.scheme.admit(key, None).map_err(refused)?;
+        }
+        let mut walked = self.walk(snapshot, state, &asked)?;
+        let witnesses = self.witnesses(snapshot, state, &walked)?;
+        let entries = asked.iter().map(|key| key.to_vec()).zip(walked.values.clone()).collect();
+        if !witnesses.is_empty() {
+            let mut all: Vec<_> = witnesses.keys().map(|key| &key[..]).chain(asked).collect();
+            all.sort_unstable();
+            walked = self.walk(snapshot, state, &all)?;
+        }
+        let mut proof = Vec::new();
+        if !walked.nodes.is_empty() {
+            put_number(&mut proof, witnesses.len());
+            for (key, value) in &witnesses {
+                put_number(&mut proof, key.len());
+                proof.extend_from_slice(key);
+                proof.extend_from_slice(value);
+            }
+            walked.write(&mut proof);
+        }
+        Ok(KeysProof { entries, proof })
+    }
+
+    fn walk<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        keys: &[&[u8]],
+    ) -> Result<Walked, TreeError> {
+        let mut walked = Walked {
+            nodes: Vec::new(),
+            values: vec![None; keys.len()],
+            witnesses: BTreeMap::new(),
+            stems: Vec::new(),
+            malformed: false,
+        };
+        self.visit_paths(snapshot, state, keys, &mut |met| walked.meet(keys, met))?;
+        if walked.malformed {
+            let page = PageKey::page(self.space, &[], 0);
+            return Err(corrupt(&page, "a value below it has not 32 bytes"));
+        }
+        // Then nodes come as they are written: each before those below it, the left before the right.
+        walked.nodes.sort_by_key(|node| (node.keys.start, node.depth, !node.stem));
+        Ok(walked)
+    }
+
+    /// The leaves that have to be shown beside the keys: those met instead of them, and one of each stem
+    /// in which no key that was asked for is present.
+    fn witnesses<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        walked: &Walked,
+    ) -> Result<BTreeMap<Vec<u8>, Word>, TreeError> {
+        let mut witnesses = walked.witnesses.clone();
+        for (stem, keys) in &walked.stems {
+            let found = walked.values[keys.clone()].iter().any(Option::is_some);
+            let mut met = walked.witnesses.range(stem.clone()..).map(|(key, _)| key);
+            if found || met.next().is_some_and(|key| key.starts_with(stem)) {
+                continue;
+            }
+            if let Some(entry) = self.prefix(snapshot, state, stem).next() {
+                let entry = entry?;
+                let value = entry.value[..].try_into();
+                let page = PageKey::page(self.space, &[], 0);
+                let value =
+                    value.map_err(|_| corrupt(&page, "a value below it has not 32 bytes"))?;
+                witnesses.insert(entry.key, value);
+            }
+        }
+        Ok(witnesses)
+    }
+}
+
+impl Walked {
+    fn meet<S: BinaryTree>(&mut self, asked: &[&[u8]], met: Met<'_, S>) {
+        let Met { keys, found, node, .. } = met;
+        match node {
+            MetNode::Terminal(job) => {
+                let stem = job.owned.is_some();
+                let mut key = Vec::new();
+                job.put_key(&mut key);
+                if stem {
+                    self.stems.push((key, keys.clone()));
+                } else if let Some(value) = job.payload.first_chunk() {
+                    match found {
+                        Some(found) => self.values[found] = Some(*value),
+                        None => drop(self.witnesses.insert(key, *value)),
+                    }
+                } else {
+                    self.malformed = true;
+                }
+                self.nodes.push(Listed { keys, depth: job.suffix.start(), stem, fork: None });
+            }
+            MetNode::Branch(job, reached) => {
+                let (depth, fork) = (job.skip.start(), job.skip.end());
+                let below: Vec<_> = reached.filter(|&key| 8 * asked[key].len() > fork).collect();
+                let bits = (below.len() < keys.len()).then(|| {
+                    let mut bits = Vec::new();
+                    job.skip.put_packed(&mut bits);
+                    bits
+                });
+                let mut sides = [None; 2];
+                for (digit, commit) in job.children.iter() {
+                    let side = |key: &usize| asked[*key][fork / 8] >> (7 - fork % 8) & 1 == digit;
+                    if !below.iter().any(side) {
+                        sides[usize::from(digit)] = Some(commit);
+                    }
+                }
+                let fork = Some(Fork { skip: job.skip.len(), bits, sides });
+                self.nodes.push(Listed { keys, depth, stem: false, fork });
+            }
+        }
+    }
+
+    /// Writes the nodes in order, the hashes of sides between them.
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut sides: Vec<Option<&Digest>> = vec![None];
+        let mut nodes = self.nodes.iter();
+        while let Some(side) = sides.pop() {
+            if let Some(hash) = side {
+                out.extend_from_slice(hash);
+                continue;
+            }
+            let node = nodes.next().expect("a node for every side where keys go");
+            let Some(fork) = &node.fork else {
+                out.push(2);
+                if node.stem {
+                    sides.push(None);
+                }
+                continue;
+            };
+            out.push(u8::from(fork.bits.is_some()));
+            put_number(out, fork.skip);
+            out.extend_from_slice(fork.bits.as_deref().unwrap_or_default());
+            let [left, right] = &fork.sides;
+            sides.extend([right.as_ref(), left.as_ref()]);
+        }
+        debug_assert!(nodes.next().is_none());
+    }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: usize) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}

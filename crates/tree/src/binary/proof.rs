@@ -1,0 +1,150 @@
+//! Proofs of keys of a binary tree, present or absent, one or many: made from a tree, verified by anyone.
+//!
+//! A proof goes with the keys and the values that are claimed, `None` for an absent key. It is
+//! ```text
+//! proof  = nothing                 of an empty tree
+//!        | count, witness*, node   witnesses in order of keys
+//! witness = key length, key, value (32)
+//! node   = 0x00 skip, side, side         a fork; all keys here share its skip and go on below it
+//!        | 0x01 skip, bits, side, side   a fork; some key leaves in its skip, or ends there
+//!        | 0x02                          the leaf of the one key here that is present
+//!        | 0x02 node                     in a UBT above stems: the stem of the keys here that are present
+//! side   = hash (32) where no key goes, else a node
+//! ```
+//! Numbers are LEB128 in their shortest form; a skip is a number of bits; bits are packed, most
+//! significant first, zeros behind. *Keys here* are the keys claimed, and the witnesses, whose path leads
+//! to the node. A witness is a leaf that stands where a claimed key would stand were it present. Nothing
+//! can be left out, and nothing said in two ways: a hash where a key goes, a node where none goes, a
+//! witness that shows nothing, bytes behind the end are all refused.
+//!
+//! The hashes of EIP-7864 do not say what they are of: 64 bytes are two sides, or a stem, a zero and what
+//! the stem holds. Two rules keep a proof from reading one as the other. A stem counts only with a leaf in
+//! it, opened over all its eight levels: no pair of sides ends there in the hash of 32 bytes. And a side
+//! that reads as the stem of a claimed key is refused.
+
+use std::collections::BTreeMap;
+
+use spinney_hash::{Digest, HashFunction};
+
+pub use crate::mpt::proof::NotProven;
+
+use super::verify;
+use crate::error::hex;
+use crate::scheme::Scheme;
+
+/// A tree with such proofs: [`Ubt`](crate::ubt::Ubt) and [`Pbt`](crate::pbt::Pbt).
+pub trait BinaryTree: Scheme<Commit = Digest, Root = Digest> {
+    /// Whether the first 31 bytes of a key are a stem.
+    const STEMS: bool;
+
+    /// The hash of every node.
+    fn hash(&self) -> HashFunction;
+}
+
+/// A value of a binary tree.
+pub type Word = [u8; 32];
+
+/// Keys, what is claimed of them, and a proof, as somebody sent them: nothing is known of them yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeysProof {
+    /// The keys claimed, in any order; `None` for an absent one.
+    pub entries: Vec<(Vec<u8>, Option<Word>)>,
+    /// The proof's bytes: see the module's documentation.
+    pub proof: Vec<u8>,
+}
+
+/// What a proof has shown of its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedKeys {
+    values: BTreeMap<Vec<u8>, Option<Word>>,
+}
+
+/// Why a proof does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProofError {
+    /// The proof's bytes are none.
+    #[error("the proof is malformed at byte {at}: {what}")]
+    Malformed {
+        /// Where in the proof.
+        at: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The tree has no such key.
+    #[error("key 0x{}: {what}", hex(.key))]
+    Key {
+        /// The key.
+        key: Vec<u8>,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// What the proof shows is under another root.
+    #[error("the proof leads to root 0x{}, not to 0x{}", hex(.got), hex(.expected))]
+    Root {
+        /// The root that was to be shown.
+        expected: Digest,
+        /// The root of what is claimed.
+        got: Digest,
+    },
+}
+
+impl KeysProof {
+    /// Checks that `tree`, under `root`, holds what is claimed of every key. Needs no store; time and
+    /// memory are in proportion to the keys and the proof.
+    ///
+    /// ```
+    /// use spinney_tree::binary::proof::KeysProof;
+    /// use spinney_tree::{HashFunction::Sha256, ubt::Ubt};
+    ///
+    /// // A tree that holds nothing proves that by nothing.
+    /// let sent = KeysProof { entries: vec![(vec![7; 32], None)], proof: vec![] };
+    /// let verified = sent.verify(&Ubt { hash: Sha256 }, &[0; 32])?;
+    /// assert_eq!(verified.get(&[7; 32])?, None);
+    /// assert!(verified.get(&[8; 32]).is_err(), "nobody asked for it");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the tree has no such key, one is named twice, the proof is malformed, or the root is another.
+    pub fn verify<S: BinaryTree>(
+        &self,
+        tree: &S,
+        root: &Digest,
+    ) -> Result<VerifiedKeys, ProofError> {
+        let mut values = BTreeMap::new();
+        for (key, value) in &self.entries {
+            let refused = |what| ProofError::Key { key: key.clone(), what };
+            check_key(tree, key).map_err(refused)?;
+            if values.insert(key.clone(), *value).is_some() {
+                return Err(refused("it is claimed twice"));
+            }
+        }
+        verify::run(tree, root, &values, &self.proof)?;
+        Ok(VerifiedKeys { values })
+    }
+}
+
+pub(super) fn check_key<S: Scheme>(tree: &S, key: &[u8]) -> Result<(), &'static str> {
+    let long = key.len() > crate::KEY_BYTES_MAX;
+    if long || tree.admit(key, None).is_err() {
+        return Err("the tree has no keys of this length");
+    }
+    Ok(())
+}
+
+impl VerifiedKeys {
+    /// The value of a key, or `None` where the tree does not hold it.
+    ///
+    /// # Errors
+    /// If the proof was not made for the key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<&Word>, NotProven> {
+        let value = self.values.get(key).ok_or_else(|| NotProven { key: key.to_vec() })?;
+        Ok(value.as_ref())
+    }
+
+    /// The keys with their values, in order of keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&Word>)> {
+        self.values.iter().map(|(key, value)| (&key[..], value.as_ref()))
+    }
+}

@@ -1,0 +1,113 @@
+//! Rows on their way out, and the cutting of one branch's children into groups.
+//!
+//! Whoever writes a tree, from the nodes of a batch or from sorted leaves, leaves each node's bytes as an
+//! item and cuts pages here: so the pages are the same.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use crate::digits::Run;
+use crate::image::{
+    CUT_BYTES, Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal,
+};
+use crate::node::overflow_of;
+use crate::page_key::{PageKey, Space};
+use crate::scheme::{Owner, Scheme};
+
+/// Rows that were written.
+#[derive(Debug)]
+pub(crate) struct Emitted {
+    pub(crate) space: Space,
+    pub(crate) rows: Vec<(PageKey, Arc<[u8]>)>,
+    /// A row being sealed.
+    row: Vec<u8>,
+}
+
+impl Emitted {
+    pub(crate) const fn new(space: Space) -> Self {
+        Self { space, rows: Vec::new(), row: Vec::new() }
+    }
+
+    pub(crate) fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
+        seal(key.as_bytes(), kind, bytes, &mut self.row);
+        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
+        self.rows.push((key, Arc::from(&self.row[..])));
+    }
+
+    /// Writes overflowing bytes to rows of their own, at the place where the node's run starts.
+    pub(crate) fn overflow<S: Scheme>(
+        &mut self,
+        path: &[u8],
+        depth: u32,
+        run: Run<'_>,
+        payload: &[u8],
+        limit: usize,
+    ) -> Option<Overflowed> {
+        let (over, blob) = overflow_of(run, payload, limit)?;
+        let bits = depth as usize * Codec::<S>::WIDTH.bits();
+        for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
+            let index = u16::try_from(index).expect("values are bounded");
+            let key = PageKey::overflow(self.space, path, bits, index);
+            self.emit(key, PageKind::Overflow, part);
+        }
+        Some(over)
+    }
+}
+
+/// An item of the branch being written.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// For a group that was not opened, its first child's.
+    pub(crate) digit: u8,
+    pub(crate) bytes: Range<usize>,
+}
+
+/// Cuts the children of one branch into groups.
+pub(crate) struct Cutter<'w, S: Scheme, M> {
+    pub(crate) codec: Codec<'w, S>,
+    /// What the parts are ranges of.
+    pub(crate) bytes: &'w [u8],
+    /// The children whose digits lie in a range.
+    pub(crate) members: M,
+    pub(crate) fork: u32,
+    pub(crate) path: &'w [u8],
+    pub(crate) emitted: &'w mut Emitted,
+}
+
+impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, S, M> {
+    /// Appends the residual image of `parts`, which share the first `bits` bits of their digits. The
+    /// depth of the recursion is the width of a digit.
+    pub(crate) fn cut(&mut self, parts: &[Part], bits: u32, out: &mut Vec<u8>) {
+        let whole = u32::from(S::DIGIT_BITS);
+        match parts {
+            [] => return,
+            [part] => {
+                out.extend_from_slice(&self.bytes[part.bytes.clone()]);
+                return;
+            }
+            _ => {}
+        }
+        let from = out.len();
+        let half = parts.partition_point(|p| p.digit >> (whole - 1 - bits) & 1 == 0);
+        self.cut(&parts[..half], bits + 1, out);
+        self.cut(&parts[half..], bits + 1, out);
+        let forks = half > 0 && half < parts.len();
+        let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
+        let owned = S::OWNER.is_some_and(|owner| self.fork as usize >= owner_digits(owner));
+        let limit = if owned { S::OWNED_CUT_BYTES } else { CUT_BYTES };
+        if bits == 0 || !forks || out.len() - from <= limit {
+            return;
+        }
+        let prefix = parts[0].digit >> (whole - bits) << (whole - bits);
+        let fork = self.fork as usize;
+        let mut path = self.path.to_vec();
+        Codec::<S>::WIDTH.append(&mut path, fork, prefix);
+        let bit = fork * Codec::<S>::WIDTH.bits();
+        let key = PageKey::page(self.emitted.space, &path, bit + bits as usize);
+        self.emitted.emit(key, PageKind::Group, &out[from..]);
+        out.truncate(from);
+        let rest = ((1u16 << (whole - bits)) - 1) as u8;
+        let members = (self.members)(prefix..=prefix | rest);
+        self.codec.put_group(out, prefix, bits as u8, members.into_iter());
+    }
+}

@@ -1,0 +1,208 @@
+//! The pages of what a reduction made: see [`crate::ranges`].
+//!
+//! Each node leaves the bytes of its item, children before their parents, as in [`crate::write`]. A node
+//! that was made is whole, and the depth at which it hangs is known: so its bytes are final.
+
+use std::ops::{Range, RangeInclusive};
+
+use super::{Branch, Item, NONE, Reducer, Terminal, payload, terminal_job};
+use crate::cut::{Cutter, Emitted, Part};
+use crate::digits::Run;
+use crate::image::{
+    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch,
+    PutTerminal, SKIP_BYTES_MAX, is_terminal, set_digit,
+};
+use crate::page_key::{PageKey, Space};
+use crate::scheme::Scheme;
+
+/// Rows of nodes, and the items that wait for their parents. Its buffers serve one reduction after another.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) emitted: Emitted,
+    /// The item bytes of the last reduction.
+    bytes: Vec<u8>,
+    /// Those of each slot.
+    spans: Vec<Range<usize>>,
+    body: Vec<u8>,
+    parts: Vec<Part>,
+}
+
+/// What writing takes: the reduction, its items, and the bytes of those that are subtrees.
+struct Made<'a, S: Scheme> {
+    codec: Codec<'a, S>,
+    reduced: &'a Reducer<S>,
+    items: &'a [Item<'a, S::Commit>],
+}
+
+impl Pages {
+    pub(crate) fn new(space: Space) -> Self {
+        let (bytes, spans, body, parts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { emitted: Emitted::new(space), bytes, spans, body, parts }
+    }
+
+    /// Writes the nodes that the last reduction of `items` made. `written` has the bytes of each item
+    /// that is a subtree. Then hands what the reduction left to `left`: the item that it begins with and,
+    /// for a subtree, its bytes.
+    pub(crate) fn write<'i, S: Scheme>(
+        &mut self,
+        scheme: &S,
+        reduced: &Reducer<S>,
+        items: &[Item<'i, S::Commit>],
+        written: impl Fn(usize) -> &'i [u8],
+        mut left: impl FnMut(usize, Option<(S::Commit, &[u8])>),
+    ) {
+        self.bytes.clear();
+        self.spans.clear();
+        self.spans.resize(reduced.slots.len(), 0..0);
+        for &(slot, item) in &reduced.settled {
+            let from = self.bytes.len();
+            self.bytes.extend_from_slice(written(item as usize));
+            self.spans[slot as usize] = from..self.bytes.len();
+        }
+        let made = Made { codec: Codec { scheme }, reduced, items };
+        for terminal in &reduced.terminals {
+            self.terminal(&made, terminal, None);
+        }
+        let (owners, branches) = (&reduced.owner_ranks, &reduced.branch_ranks);
+        for height in 0..owners.count().max(branches.count()) {
+            if height < owners.count() {
+                for &index in owners.of(height) {
+                    let owner = &reduced.owners[index as usize];
+                    self.terminal(&made, &owner.terminal, Some(owner.owned));
+                }
+            }
+            if height < branches.count() {
+                for &index in branches.of(height) {
+                    self.branch(&made, &reduced.branches[index as usize]);
+                }
+            }
+        }
+        for &(item, slot) in &reduced.left {
+            let made = (slot != NONE).then(|| {
+                let commit = made.commit(slot);
+                (commit, &self.bytes[self.spans[slot as usize].clone()])
+            });
+            left(item as usize, made);
+        }
+    }
+
+    /// Writes the root page, given the item bytes of the topmost node.
+    pub(crate) fn root(&mut self, item: &[u8]) {
+        let key = PageKey::page(self.emitted.space, &[], 0);
+        self.emitted.emit(key, PageKind::Root, item);
+    }
+
+    /// A terminal's item. It carries its commitment at the top, below its owner, and if it overflows.
+    fn terminal<S: Scheme>(&mut self, made: &Made<'_, S>, terminal: &Terminal, owned: Option<u32>) {
+        let commit = made.commit(terminal.slot);
+        let key = made.items[terminal.item as usize].key;
+        let job = terminal_job::<S>(made.items, terminal, owned.map(|slot| made.commit(slot)));
+        let is_owned = owned.is_none() && made.below_owner(key.len(), terminal.depth);
+        let (suffix, payload) = (job.suffix, job.payload);
+        let overflow =
+            self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
+        let carries = terminal.depth == 0
+            || is_owned
+            || overflow.is_some()
+            || S::KEEP_TERMINALS
+            || (S::DELTAS && owned.is_some());
+        let from = self.bytes.len();
+        // The owned item is copied behind the owner's own bytes.
+        let owned = owned.map(|slot| self.bytes[self.spans[slot as usize].clone()].to_vec());
+        let put = PutTerminal {
+            digit: Some(0),
+            suffix,
+            payload,
+            overflow,
+            commit: carries.then_some(commit),
+            owned: owned.as_deref(),
+        };
+        made.codec.put_terminal(&mut self.bytes, &put);
+        self.spans[terminal.slot as usize] = from..self.bytes.len();
+    }
+
+    /// A branch's item. The root's body is never cut off; an owned one's is sooner.
+    fn branch<S: Scheme>(&mut self, made: &Made<'_, S>, branch: &Branch) {
+        let path = made.items[branch.item as usize].key;
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        self.body(made, branch, path, &mut body);
+        let below_owner = S::OWNER.is_some_and(|owner| {
+            branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
+        });
+        let limit = if below_owner { S::OWNED_BODY_BYTES } else { CUT_BYTES };
+        let apart = branch.depth > 0 && body.len() > limit;
+        if apart {
+            let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
+            let key = PageKey::page(self.emitted.space, path, bits);
+            self.emitted.emit(key, PageKind::Body, &body);
+        }
+        let (depth, fork) = (branch.depth as usize, branch.fork as usize);
+        let skip = Run::of(path, depth, fork, Codec::<S>::WIDTH);
+        let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
+        let commit = made.commit(branch.slot);
+        let put =
+            PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
+        let from = self.bytes.len();
+        made.codec.put_branch(&mut self.bytes, &put);
+        self.spans[branch.slot as usize] = from..self.bytes.len();
+        self.body = body;
+    }
+
+    /// A branch's body, its large groups cut off.
+    fn body<S: Scheme>(
+        &mut self,
+        made: &Made<'_, S>,
+        branch: &Branch,
+        path: &[u8],
+        body: &mut Vec<u8>,
+    ) {
+        if branch.value != NONE {
+            let fork = branch.fork as usize;
+            let payload = payload(&made.items[branch.value as usize]);
+            let suffix = Run::cut(&[], fork, 0, Codec::<S>::WIDTH);
+            let limit = FORK_VALUE_BYTES_MAX;
+            let overflow = self.emitted.overflow::<S>(path, branch.fork, suffix, payload, limit);
+            let (digit, commit, owned) = (None, None, None);
+            let put = PutTerminal { digit, suffix, payload, overflow, commit, owned };
+            made.codec.put_terminal(body, &put);
+        }
+        let slots = branch.children.0 as usize..branch.children.1 as usize;
+        let children = &made.reduced.slots[slots.clone()];
+        let spans = &self.spans[slots];
+        self.parts.clear();
+        for (child, span) in children.iter().zip(spans) {
+            set_digit(&mut self.bytes[span.clone()], child.0);
+            self.parts.push(Part { digit: child.0, bytes: span.clone() });
+        }
+        let bytes = &self.bytes[..];
+        let members = |digits: RangeInclusive<u8>| {
+            let within = children.iter().zip(spans).filter(|(child, _)| digits.contains(&child.0));
+            let member = |(child, span): (&(u8, Option<S::Commit>), &Range<usize>)| Member {
+                digit: child.0,
+                terminal: is_terminal(&bytes[span.clone()]),
+                commit: if S::DELTAS { None } else { child.1 },
+            };
+            within.map(member).collect()
+        };
+        let (codec, emitted) = (made.codec, &mut self.emitted);
+        Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(
+            &self.parts,
+            0,
+            body,
+        );
+    }
+}
+
+impl<S: Scheme> Made<'_, S> {
+    fn commit(&self, slot: u32) -> S::Commit {
+        self.reduced.slots[slot as usize].1.expect("all nodes are committed to")
+    }
+
+    /// Whether a terminal of so long a key hangs right below its owner.
+    fn below_owner(&self, key_bytes: usize, depth: u32) -> bool {
+        S::OWNER.is_some_and(|owner| {
+            key_bytes > owner.bytes && depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! Making proofs from a tree: one walk for all keys, whatever state they are proven in.
+
+use std::ops::Range;
+
+use spinney_hash::keccak256;
+
+use super::account::{AccountFields, AccountProof, SlotProof};
+use super::keys::Proof;
+use super::node::{AccountLeaf, Node, read};
+use super::range::RangeProof;
+use crate::error::TreeError;
+use crate::mpt::{Leaves, Mpt, MptState, NodeRef, Scratch, decode_slot_value};
+use crate::prove::{Met, MetNode};
+use crate::scheme::{BranchJob, Scheme};
+use crate::store::Snapshot;
+use crate::tree::{Pending, Tree};
+
+/// Digits of an account's path.
+const ACCOUNT_DIGITS: usize = 64;
+
+/// A node that a proof lists.
+#[derive(Debug)]
+struct Listed {
+    /// The keys on whose path it lies.
+    keys: Range<usize>,
+    /// The digit at which its own begin.
+    depth: usize,
+    rlp: Vec<u8>,
+}
+
+/// What a walk found.
+#[derive(Debug)]
+struct Walked {
+    /// A node before those below it.
+    nodes: Vec<Listed>,
+    /// What the leaf, or the branch, holds under each key.
+    values: Vec<Option<Vec<u8>>>,
+}
+
+impl Walked {
+    fn of<S: Leaves, N: Snapshot>(
+        tree: &Tree<S>,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        keys: &[&[u8]],
+    ) -> Result<Self, TreeError> {
+        let mut walked = Self { nodes: Vec::new(), values: vec![None; keys.len()] };
+        let mut scratch = Scratch::default();
+        tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut scratch))?;
+        // Sorted so, a node comes after those above it: their keys begin no later.
+        walked.nodes.sort_by_key(|node| (node.keys.start, node.depth));
+        Ok(walked)
+    }
+
+    fn meet<S: Leaves>(&mut self, met: Met<'_, S>, scratch: &mut Scratch) {
+        let Met { keys, found, node, .. } = met;
+        match node {
+            MetNode::Terminal(job) => {
+                scratch.start();
+                S::put_leaf(scratch, &job);
+                let rlp = &scratch.bytes;
+                if let (Some(found), Ok(Node::Leaf { value, .. })) = (found, read(rlp)) {
+                    self.values[found] = Some(value.to_vec());
+                }
+                self.list::<S>(keys, job.suffix.start(), rlp);
+            }
+            MetNode::Branch(job, reached) => {
+                if let (Some(found), Some(value)) = (found, job.value) {
+                    self.values[found] = Some(value.to_vec());
+                }
+                self.branch::<S>(keys, &job, reached, scratch);
+            }
+        }
+    }
+
+    fn branch<S: Leaves>(
+        &mut self,
+        keys: Range<usize>,
+        job: &BranchJob<'_, S>,
+        reached: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        scratch.start();
+        scratch.branch(job.children.iter(), job.value);
+        if job.skip.is_empty() {
+            return self.list::<S>(keys, job.skip.start(), &scratch.bytes);
+        }
+        let below = NodeRef::of(&scratch.bytes);
+        if !reached.is_empty() {
+            self.list::<S>(reached, job.skip.end(), &scratch.bytes);
+        }
+        scratch.start();
+        scratch.extension(job.skip, &below);
+        self.list::<S>(keys, job.skip.start(), &scratch.bytes);
+    }
+
+    /// Lists a node, unless its parent holds it whole. The top of a trie has no parent.
+    fn list<S: Scheme>(&mut self, keys: Range<usize>, depth: usize, rlp: &[u8]) {
+        let is_top = depth == 0 || (S::OWNER.is_some() && depth == ACCOUNT_DIGITS);
+        if is_top || rlp.len() >= 32 {
+            self.nodes.push(Listed { keys, depth, rlp: rlp.to_vec() });
+        }
+    }
+
+    /// For each key the nodes on its path: first those of the accounts' trie, then those of a storage.
+    fn paths(&self) -> Vec<[Proof; 2]> {
+        let mut paths = vec![[const { Vec::new() }; 2]; self.values.len()];
+        for node in &self.nodes {
+            let trie = usize::from(node.depth >= ACCOUNT_DIGITS);
+            paths[node.keys.clone()].iter_mut().for_each(|path| path[trie].push(node.rlp.clone()));
+        }
+        paths.into_iter().map(|path| path.map(Proof::new)).collect()
+    }
+
+    /// All nodes, each once: subtrees that are equal have the same.
+    fn into_nodes(self) -> Vec<Vec<u8>> {
+        let mut listed = foldhash::HashSet::default();
+        let nodes = self.nodes.into_iter().map(|node| node.rlp);
+        nodes.filter(|rlp| listed.insert(rlp.clone())).collect()
+    }
+}
+
+/// The same keys in order, each once.
+fn in_order<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+impl Tree<Mpt> {
+    /// The nodes that prove `keys` in `state`, or in the last commit, present or absent: the union of
+    /// their paths, each node once, a parent before its children. Making it is one walk.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # for key in ["cat", "doe", "dog", "emu"] { batch.put(key.as_bytes(), b"x"); }
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let proof = tree.prove(&store.snapshot()?, Some(&pending), &[b"doe", b"elk"])?;
+    /// let verified = proof.verify(&pending.root(), &[b"doe", b"elk"])?;
+    /// assert_eq!(verified.get(b"doe")?, Some(&b"x"[..]));
+    /// assert_eq!(verified.get(b"elk")?, None);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If `state` stands on an older commit, or a page is damaged or cannot be read.
+    pub fn prove<N: Snapshot, K: AsRef<[u8]>>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<Mpt>>,
+        keys: &[K],
+    ) -> Result<Proof, TreeError> {
+        let keys = in_order(keys.iter().map(AsRef::as_ref));
+        Ok(Proof::new(Walked::of(self, snapshot, state, &keys)?.into_nodes()))
+    }
+
+    /// The entries with `start <= key <= end`, at most `limit` of them, with a proof that they are
+    /// all. No `end` is the end of the trie; where the limit cuts the range off, it ends with its last
+    /// entry, and one entry is given at least.
+    ///
+    /// # Errors
+    /// As [`Tree::prove`].
+    pub fn prove_range<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<Mpt>>,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<RangeProof, TreeError> {
+        // The key just behind the last one.
+        let beyond = end.map(|end| [end, &[0]].concat());
+        let mut end = end.map(<[u8]>::to_vec);
+        let mut entries = Vec::new();
+        for entry in self.range(snapshot, state, start, beyond.as_deref()) {
+            let entry = entry?;
+            if entries.len() == limit.max(1) {
+                end = entries.last().map(|(key, _): &(Vec<u8>, _)| key.clone());
+                break;
+            }
+            entries.push((entry.key, entry.value.to_vec()));
+        }
+        let edges = Some(start).filter(|start| !start.is_empty()).into_iter().chain(end.as_deref());
+        let walked = Walked::of(self, snapshot, state, &in_order(edges))?;
+        Ok(RangeProof { start: start.to_vec(), end, entries, nodes: walked.into_nodes() })
+    }
+}
+
+impl Tree<MptState> {
+    /// Proofs of accounts, each with some of its slots, in `state` or in the last commit, present or
+    /// absent, in the order asked for. Making them is one walk.
+    ///
+    /// # Errors
+    /// If `state` stands on an older commit, or a page is damaged or cannot be read.
+    pub fn prove_accounts<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<MptState>>,
+        wanted: &[([u8; 20], Vec<[u8; 32]>)],
+    ) -> Result<Vec<AccountProof>, TreeError> {
+        let hashed: Vec<_> = wanted.iter().map(|(address, slots)| paths(address, slots)).collect();
+        let keys = in_order(hashed.iter().flatten().map(|key| &key[..]));
+        let walked = Walked::of(self, snapshot, state, &keys)?;
+        let nodes = walked.paths();
+        let at = |key: &Vec<u8>| {
+            keys.binary_search(&&key[..]).expect("the walk was made for all of them")
+        };
+        let proofs = wanted.iter().zip(&hashed).map(|((address, slots), hashed)| {
+            let account = at(&hashed[0]);
+            let leaf =
+                walked.values[account].as_deref().and_then(|leaf| AccountLeaf::read(leaf).ok());
+            let slot = |(slot, key): (&[u8; 32], &Vec<u8>)| {
+                let value = walked.values[at(key)].as_deref().and_then(decode_slot_value);
+                let proof = nodes[at(key)][1].clone();
+                SlotProof { key: *slot, value: value.unwrap_or_default(), proof }
+            };
+            AccountProof {
+                address: *address,
+                fields: leaf.map_or(AccountFields::ABSENT, AccountFields::from),
+                account_proof: nodes[account][0].clone(),
+                storage_proof: slots.iter().zip(&hashed[1..]).map(slot).collect(),
+            }
+        });
+        Ok(proofs.collect())
+    }
+
+    /// The nodes on the paths of hashed keys in `state`, or in the last commit: of accounts (32 bytes)
+    /// and of slots (64 bytes: account, slot). Each node of each trie once, a parent before its children;
+    /// what a witness is made of.
+    ///
+    /// # Errors
+    /// As [`Tree::prove_accounts`].
+    pub fn path_nodes<N: Snapshot, K: AsRef<[u8]>>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<MptState>>,
+        keys: &[K],
+    ) -> Result<Vec<Vec<u8>>, TreeError> {
+        let keys = in_order(keys.iter().map(AsRef::as_ref));
+        Ok(Walked::of(self, snapshot, state, &keys)?.into_nodes())
+    }
+}
+
+/// The path of an account, then those of its slots.
+fn paths(address: &[u8; 20], slots: &[[u8; 32]]) -> Vec<Vec<u8>> {
+    let account = keccak256(address);
+    let slots = slots.iter().map(|slot| [account, keccak256(slot)].concat());
+    std::iter::once(account.to_vec()).chain(slots).collect()
+}

@@ -1,0 +1,175 @@
+//! A trie node, read strictly: canonical RLP, canonical hex prefix, a shape that a trie can have.
+
+use crate::digits::Width;
+use crate::mpt::NodeRef;
+use crate::mpt::rlp::{Item, take_item, take_string};
+
+/// Digits of a Merkle Patricia trie.
+pub(in crate::mpt) const NIBBLES: Width = Width::new(4);
+
+/// A node, borrowed from its RLP.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and a box would be an allocation each"
+)]
+pub(in crate::mpt) enum Node<'a> {
+    Leaf {
+        path: HexPath<'a>,
+        value: &'a [u8],
+    },
+    Extension {
+        path: HexPath<'a>,
+        child: Below<'a>,
+    },
+    /// The value is empty where there is none.
+    Branch {
+        children: [Below<'a>; 16],
+        value: &'a [u8],
+    },
+}
+
+/// What a node holds of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mpt) enum Below<'a> {
+    Nothing,
+    Digest(&'a [u8; 32]),
+    /// The child's RLP, shorter than 32 bytes.
+    Embedded(&'a [u8]),
+}
+
+impl Below<'_> {
+    /// The same with its bytes, or `None` where there is nothing.
+    pub(in crate::mpt) fn node_ref(&self) -> Option<NodeRef> {
+        match self {
+            Self::Nothing => None,
+            Self::Digest(digest) => Some(NodeRef::hashed(**digest)),
+            Self::Embedded(rlp) => Some(NodeRef::inline(rlp)),
+        }
+    }
+}
+
+/// The digits of a leaf or an extension, in their hex-prefixed bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::mpt) struct HexPath<'a> {
+    bytes: &'a [u8],
+    /// Digits of the prefix: one or two.
+    prefix: usize,
+}
+
+impl HexPath<'_> {
+    pub(in crate::mpt) fn len(&self) -> usize {
+        NIBBLES.count(self.bytes) - self.prefix
+    }
+
+    pub(in crate::mpt) fn digit(&self, index: usize) -> u8 {
+        NIBBLES.digit(self.bytes, self.prefix + index)
+    }
+
+    /// How many leading digits `key` has at digit `depth`.
+    pub(in crate::mpt) fn common(&self, key: &[u8], depth: usize) -> usize {
+        let have = NIBBLES.count(key).saturating_sub(depth).min(self.len());
+        (0..have).take_while(|&i| self.digit(i) == NIBBLES.digit(key, depth + i)).count()
+    }
+
+    pub(in crate::mpt) fn digits(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..self.len()).map(|index| self.digit(index))
+    }
+}
+
+/// Reads a node. What its children are is read when they are.
+pub(in crate::mpt) fn read(rlp: &[u8]) -> Result<Node<'_>, &'static str> {
+    let Some((Item::List { payload, .. }, [])) = take_item(rlp) else {
+        return Err("it is not one RLP list");
+    };
+    let mut rest = payload;
+    let mut items = [Item::String(&[]); 17];
+    let mut count = 0;
+    while !rest.is_empty() {
+        let slot = items.get_mut(count).ok_or("it has more than 17 items")?;
+        (*slot, rest) = take_item(rest).ok_or("an item is no canonical RLP")?;
+        count += 1;
+    }
+    match count {
+        2 => short(items[0], items[1]),
+        17 => branch(&items),
+        _ => Err("it has neither 2 nor 17 items"),
+    }
+}
+
+fn short<'a>(path: Item<'a>, second: Item<'a>) -> Result<Node<'a>, &'static str> {
+    const WHAT: &str = "its path is no hex prefix";
+    let Item::String(bytes @ [first, ..]) = path else { return Err(WHAT) };
+    let path = match first >> 4 {
+        0 | 2 if first & 15 == 0 => HexPath { bytes, prefix: 2 },
+        1 | 3 => HexPath { bytes, prefix: 1 },
+        _ => return Err(WHAT),
+    };
+    if first & 0x20 != 0 {
+        return match second {
+            Item::String([]) => Err("a leaf has no value"),
+            Item::String(value) => Ok(Node::Leaf { path, value }),
+            Item::List { .. } => Err("a leaf's value is a list"),
+        };
+    }
+    match below(second)? {
+        _ if path.len() == 0 => Err("an extension has no digits"),
+        Below::Nothing => Err("an extension leads nowhere"),
+        child => Ok(Node::Extension { path, child }),
+    }
+}
+
+fn branch<'a>(items: &[Item<'a>; 17]) -> Result<Node<'a>, &'static str> {
+    let mut children = [Below::Nothing; 16];
+    let mut count = 0;
+    for (child, item) in children.iter_mut().zip(items) {
+        *child = below(*item)?;
+        count += usize::from(*child != Below::Nothing);
+    }
+    let Item::String(value) = items[16] else { return Err("a branch's value is a list") };
+    if count + usize::from(!value.is_empty()) < 2 {
+        return Err("a branch has fewer than two children");
+    }
+    Ok(Node::Branch { children, value })
+}
+
+fn below(item: Item<'_>) -> Result<Below<'_>, &'static str> {
+    match item {
+        Item::String([]) => Ok(Below::Nothing),
+        Item::String(bytes) => {
+            Ok(Below::Digest(bytes.try_into().map_err(|_| "a child is no digest")?))
+        }
+        Item::List { whole, .. } if whole.len() < 32 => Ok(Below::Embedded(whole)),
+        Item::List { .. } => Err("a child of 32 bytes or more is embedded"),
+    }
+}
+
+/// An account as its leaf holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mpt) struct AccountLeaf {
+    pub(in crate::mpt) nonce: u64,
+    /// Big-endian.
+    pub(in crate::mpt) balance: [u8; 32],
+    pub(in crate::mpt) storage_root: [u8; 32],
+    pub(in crate::mpt) code_hash: [u8; 32],
+}
+
+impl AccountLeaf {
+    /// Reads the value of an account's leaf.
+    pub(in crate::mpt) fn read(value: &[u8]) -> Result<Self, &'static str> {
+        let read = || {
+            let (Item::List { payload, .. }, []) = take_item(value)? else { return None };
+            let (nonce, rest) = crate::mpt::rlp::take_integer::<8>(payload)?;
+            let (balance, rest) = crate::mpt::rlp::take_integer::<32>(rest)?;
+            let (storage_root, rest) = take_string(rest)?;
+            let (code_hash, []) = take_string(rest)? else { return None };
+            Some(Self {
+                nonce: u64::from_be_bytes(nonce),
+                balance,
+                storage_root: storage_root.try_into().ok()?,
+                code_hash: code_hash.try_into().ok()?,
+            })
+        };
+        read().ok_or("an account's leaf is not nonce, balance, storage root and code hash")
+    }
+}

@@ -1,0 +1,122 @@
+//! The partitioned binary tree of EIP-8297.
+//!
+//! Keys have 1 to 8,192 bytes, and none begins another; values have 32 bytes. A leaf hashes its whole
+//! key, so moving it changes nothing; a branch hashes the bits that all below it share beyond its
+//! parent's. That is the engine's own normal form, digits being bits. The tree keeps zeros: that a slot
+//! of zeros is absent is the state's rule.
+
+pub mod reference;
+
+use spinney_hash::{Digest, HashFunction};
+
+use crate::binary::proof::BinaryTree;
+use crate::binary::{EMPTY, Hasher, admit_value, decode_commit, scheme_id};
+use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+
+/// Stands before what a leaf hashes.
+pub(crate) const LEAF: u8 = 0x00;
+/// Stands before what a branch hashes.
+pub(crate) const BRANCH: u8 = 0x01;
+
+/// The partitioned binary tree over raw keys.
+///
+/// ```
+/// use spinney_tree::{HashFunction, bulk, pbt::Pbt};
+///
+/// let pbt = Pbt { hash: HashFunction::Blake3 };
+/// let root = bulk::root_of_sorted(&pbt, &[([0xab], [1; 32])])?;
+/// assert_eq!(root[..4], [0x2e, 0xbe, 0xea, 0x9f]);
+/// # Ok::<_, spinney_tree::TreeError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pbt {
+    /// The hash of every node.
+    pub hash: HashFunction,
+}
+
+/// Buffers of the scheme.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    hasher: Hasher,
+}
+
+impl BinaryTree for Pbt {
+    const STEMS: bool = false;
+
+    fn hash(&self) -> HashFunction {
+        self.hash
+    }
+}
+
+impl Scheme for Pbt {
+    const DIGIT_BITS: u8 = 1;
+    const OWNER: Option<Owner> = None;
+    const PREFIX_KEYS: bool = false;
+
+    type Commit = Digest;
+    type Root = Digest;
+    type Scratch = Scratch;
+
+    fn id(&self) -> SchemeId {
+        scheme_id(4, self.hash)
+    }
+
+    fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {
+        if key.is_empty() {
+            return Err(Refused::KeyLength { got: 0, expected: "1 to 8,192 bytes" });
+        }
+        admit_value(value)
+    }
+
+    fn commit_terminals<'a>(
+        &self,
+        jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        Scratch { hasher }: &mut Scratch,
+        out: &mut Vec<Digest>,
+    ) {
+        hasher.clear();
+        for job in jobs {
+            hasher.bytes.push(LEAF);
+            job.put_key(&mut hasher.bytes);
+            hasher.bytes.extend_from_slice(job.payload);
+            hasher.end();
+        }
+        hasher.finish(self.hash, out);
+    }
+
+    fn commit_branches<'a>(
+        &self,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        Scratch { hasher }: &mut Scratch,
+        out: &mut Vec<Digest>,
+    ) {
+        hasher.clear();
+        for job in jobs {
+            let bits = u16::try_from(job.skip.len()).unwrap_or(u16::MAX);
+            hasher.bytes.push(BRANCH);
+            hasher.bytes.extend_from_slice(&bits.to_be_bytes());
+            job.skip.put_packed(&mut hasher.bytes);
+            for (_, commit) in job.children.iter() {
+                hasher.bytes.extend_from_slice(&commit);
+            }
+            hasher.end();
+        }
+        hasher.finish(self.hash, out);
+    }
+
+    fn root(&self, top: Option<&Digest>) -> Digest {
+        top.copied().unwrap_or(EMPTY)
+    }
+
+    fn decode_root(&self, bytes: &[u8]) -> Option<Digest> {
+        bytes.try_into().ok()
+    }
+
+    fn encode_commit(&self, commit: &Digest, out: &mut Vec<u8>) {
+        out.extend_from_slice(commit);
+    }
+
+    fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
+        decode_commit(bytes)
+    }
+}

@@ -1,0 +1,84 @@
+//! Memory kept from one batch to the next, so that a steady state allocates nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::apply::Stacks;
+use crate::directory::Indexer;
+use crate::levels::Levels;
+use crate::node::Segment;
+use crate::page_key::PageKey;
+use crate::scheme::Scheme;
+
+/// So many segments wait to be used again, however large; more, as the ranges of a large batch need them, as
+/// long as all of them are not too large.
+const SEGMENTS_MIN: usize = 8;
+const SEGMENTS_MAX: usize = 64;
+const SEGMENTS_BYTES_MAX: usize = 64 << 20;
+/// A segment that grew beyond this is given back to the system.
+const SEGMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Segments and stacks that nobody uses.
+#[derive(Debug)]
+pub(crate) struct Pool<S: Scheme> {
+    segments: Mutex<Vec<Arc<Segment<S::Commit>>>>,
+    tools: Mutex<Vec<Tools<S>>>,
+}
+
+impl<S: Scheme> Default for Pool<S> {
+    fn default() -> Self {
+        Self { segments: Mutex::default(), tools: Mutex::default() }
+    }
+}
+
+/// What one thread needs to apply operations and to commit to what they make.
+#[derive(Debug)]
+pub(crate) struct Tools<S: Scheme> {
+    pub(crate) stacks: Stacks,
+    pub(crate) levels: Levels<S>,
+    pub(crate) indexer: Indexer<S>,
+    pub(crate) missing: Vec<PageKey>,
+}
+
+impl<S: Scheme> Default for Tools<S> {
+    fn default() -> Self {
+        let (stacks, levels) = (Stacks::default(), Levels::default());
+        Self { stacks, levels, indexer: Indexer::default(), missing: Vec::new() }
+    }
+}
+
+impl<S: Scheme> Pool<S> {
+    /// An empty segment that nobody else holds.
+    pub(crate) fn segment(&self) -> Arc<Segment<S::Commit>> {
+        let kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| Arc::new(Segment::new()))
+    }
+
+    /// Takes back segments that nobody else holds.
+    pub(crate) fn recycle(&self, segments: impl Iterator<Item = Arc<Segment<S::Commit>>>) {
+        for mut segment in segments {
+            let Some(alone) = Arc::get_mut(&mut segment) else { continue };
+            alone.clear();
+            if alone.capacity() > SEGMENT_BYTES_MAX {
+                continue;
+            }
+            let mut kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+            let held = |kept: &[Arc<Segment<_>>]| -> usize {
+                kept.iter().map(|segment| segment.capacity()).sum()
+            };
+            if kept.len() < SEGMENTS_MIN
+                || kept.len() < SEGMENTS_MAX && held(&kept) < SEGMENTS_BYTES_MAX
+            {
+                kept.push(segment);
+            }
+        }
+    }
+
+    /// Lends a thread its tools.
+    pub(crate) fn with_tools<T>(&self, work: impl FnOnce(&mut Tools<S>) -> T) -> T {
+        let kept = self.tools.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut tools = kept.unwrap_or_default();
+        let answer = work(&mut tools);
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).push(tools);
+        answer
+    }
+}

@@ -1,0 +1,396 @@
+//! Preparing states: a batch on top of a commit or of another prepared state.
+
+use std::borrow::BorrowMut;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::apply::{Apply, Ops, Outcome, Spot, Start};
+use crate::batch::Batch;
+use crate::cache::Page;
+use crate::error::TreeError;
+use crate::node::{Chain, Layer, Segment, Top};
+use crate::open::{Opener, corrupt};
+use crate::page_key::PageKey;
+use crate::pool::Tools;
+use crate::scheme::Scheme;
+use crate::split::{Tasks, sizes};
+use crate::store::Snapshot;
+use crate::tree::{Pending, Segments, Tree, next_layer};
+
+/// Pages read for a batch: what the cache may have evicted again.
+type Loaded = foldhash::HashMap<PageKey, Arc<[u8]>>;
+
+/// Less than this of what is committed already is carried along without a thought.
+const REBASE_BYTES_MIN: usize = 8 << 20;
+
+/// A range of a batch that one thread applies.
+struct Part<C> {
+    start: Start,
+    segment: Arc<Segment<C>>,
+    outcome: Option<Outcome>,
+    missing: Vec<PageKey>,
+}
+
+impl<S: Scheme> Tree<S> {
+    /// Applies a batch on top of `parent`, or of the last commit, and computes the root. Nothing is
+    /// written: the answer is committed, built upon or dropped.
+    ///
+    /// `snapshot` is a view of the last commit. A batch that is lent (`&mut batch`) comes back empty,
+    /// with memory to be used again: so a steady state allocates nothing.
+    ///
+    /// # Errors
+    /// If the tree refuses an operation, `parent` stands on an older commit, or pages are damaged.
+    pub fn prepare<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        parent: Option<&Pending<S>>,
+        mut batch: impl BorrowMut<Batch>,
+    ) -> Result<Pending<S>, TreeError> {
+        let batch = batch.borrow_mut();
+        let answer = self.prepare_sorted(snapshot, parent, batch);
+        batch.clear();
+        answer
+    }
+
+    fn prepare_sorted<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        parent: Option<&Pending<S>>,
+        batch: &mut Batch,
+    ) -> Result<Pending<S>, TreeError> {
+        batch.sort(&self.scheme)?;
+        let mut pending = self.fork(snapshot, parent)?;
+        if !batch.is_empty() {
+            let mut input = self.pool.segment();
+            batch.swap(alone(&mut input));
+            if let Err(refused) = self.weigh(snapshot, &pending, &input) {
+                self.pool.recycle(std::iter::once(input));
+                return Err(refused);
+            }
+            self.add(snapshot, &mut pending, input, None)?;
+        }
+        Ok(pending)
+    }
+
+    /// Applies the operations of a batch's first segment on top of a state. `layer` is the batch's, if it
+    /// has a name already.
+    fn add<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &mut Pending<S>,
+        input: Arc<Segment<S::Commit>>,
+        layer: Option<&Arc<Layer>>,
+    ) -> Result<(), TreeError> {
+        let known = pending.segments.len();
+        pending.segments.push(Arc::clone(&input));
+        let ops = Ops { list: &input.ops, bytes: &input.bytes, home: known as u32 };
+        let outcome = self.apply(snapshot, pending, ops, layer)?;
+        // What only the state holds can be recycled.
+        drop(input);
+        match outcome {
+            // Nothing of it stays.
+            Outcome::Same => self.pool.recycle(pending.segments.drain(known..)),
+            Outcome::Gone => (pending.top, pending.root) = (None, self.scheme.root(None)),
+            Outcome::Now(child) => {
+                let home = pending.segments.len() as u32 - 1;
+                let commit = Chain::of(&pending.segments).commit(self.codec(), home, &child);
+                pending.top = Some(Top { child, commit });
+                pending.root = self.scheme.root(Some(&commit));
+            }
+        }
+        Ok(())
+    }
+
+    /// A pending state equal to its parent.
+    fn fork<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        parent: Option<&Pending<S>>,
+    ) -> Result<Pending<S>, TreeError> {
+        let Some(parent) = parent else { return Ok(self.head_state()) };
+        self.standing(parent)?;
+        // What is committed is read from its pages: its segments need not be carried along.
+        if parent.position() == self.head.layer {
+            return Ok(self.head_state());
+        }
+        let (settled, fresh) = parent.sizes();
+        if settled <= REBASE_BYTES_MIN.max(4 * fresh) {
+            return Ok(parent.clone());
+        }
+        self.rebase(snapshot, parent)
+    }
+
+    /// The last commit as a pending state.
+    fn head_state(&self) -> Pending<S> {
+        let mut segments = Segments::<S>::new();
+        segments.push(Arc::clone(&self.head.segment));
+        Pending {
+            segments,
+            base: (self.head.layer, self.head.commit),
+            top: self.head.top,
+            root: self.head.root,
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    /// A state whose older batches are committed, made anew on the last commit from those that are not:
+    /// so a state that is always prepared ahead of the commit does not carry all its ancestors along.
+    pub(crate) fn rebase<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: &Pending<S>,
+    ) -> Result<Pending<S>, TreeError> {
+        let mut rebased = self.head_state();
+        let fresh = state.segments.iter().rposition(|segment| segment.layer.is_settled());
+        let mut input = None;
+        for segment in &state.segments[fresh.map_or(1, |last| last + 1)..] {
+            if !segment.ops.is_empty() {
+                input = Some(segment);
+            }
+            if segment.layer.id != 0
+                && let Some(input) = input.take()
+            {
+                self.add(snapshot, &mut rebased, Arc::clone(input), Some(&segment.layer))?;
+            }
+        }
+        if rebased.root == state.root {
+            Ok(rebased)
+        } else {
+            let key = PageKey::page(self.space, &[], 0);
+            Err(corrupt(&key, "what stands on it has another root than before the commit"))
+        }
+    }
+
+    /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
+    pub(crate) fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
+        let head = self.head.layer;
+        if pending.base.0 == head || pending.layers().rev().any(|layer| layer == head) {
+            Ok(())
+        } else {
+            Err(TreeError::Stale { base: pending.base.1, head: self.head.commit })
+        }
+    }
+
+    /// Applies operations and commits to what they make, in segments behind those of `pending`.
+    fn apply<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &mut Pending<S>,
+        ops: Ops<'_>,
+        layer: Option<&Arc<Layer>>,
+    ) -> Result<Outcome, TreeError> {
+        let spot = Spot { depth: 0, digit: 0, owned: false };
+        let old = pending.top.map(|top| top.child);
+        let start = Start { old, spot, ops: 0..ops.list.len() };
+        let mut loaded = Loaded::default();
+        let mut tasks = Tasks::None;
+        if ops.list.len() >= self.split_ops {
+            if snapshot.is_far() {
+                self.read_all(snapshot, pending, (ops, &start), &mut loaded)?;
+            }
+            tasks = self.split(snapshot, pending, ops, &start, &mut loaded)?;
+        }
+        let mut last = self.pool.segment();
+        let segment = alone(&mut last);
+        let outcome =
+            self.descend(snapshot, pending, segment, (ops, &start), &mut loaded, &mut tasks)?;
+        self.pool.with_tools(|tools| {
+            self.commit_to(&pending.segments, pending.segments.len(), segment, tools)
+        })?;
+        match layer {
+            Some(layer) => segment.layer = Arc::clone(layer),
+            None => {
+                let layer = Arc::get_mut(&mut segment.layer);
+                layer.expect("a segment from the pool has a layer of its own").id = next_layer();
+            }
+        }
+        pending.segments.push(last);
+        Ok(outcome)
+    }
+
+    /// Reads all pages that the operations need, each level of them in one call: ranges that go down by
+    /// themselves would ask for the same level again and again.
+    fn read_all<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &Pending<S>,
+        start: (Ops<'_>, &Start),
+        loaded: &mut Loaded,
+    ) -> Result<(), TreeError> {
+        let mut thrown = self.pool.segment();
+        self.descend(snapshot, pending, alone(&mut thrown), start, loaded, &mut Tasks::None)?;
+        self.pool.recycle(std::iter::once(thrown));
+        Ok(())
+    }
+
+    /// Lets all threads apply and commit to a range of the operations each.
+    fn split<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &mut Pending<S>,
+        ops: Ops<'_>,
+        start: &Start,
+        loaded: &mut Loaded,
+    ) -> Result<Tasks, TreeError> {
+        let sizes = sizes(ops.list.len(), self.split_ops, rayon::current_num_threads());
+        let mut tasks = Tasks::Find { sizes: sizes.clone(), found: Vec::new() };
+        let mut first = self.pool.segment();
+        let segment = alone(&mut first);
+        self.descend(snapshot, pending, segment, (ops, start), loaded, &mut tasks)?;
+        // What this descent believes to be stale is not: it changes nothing.
+        segment.dropped.clear();
+        segment.pages.iter_mut().for_each(|page| page.stale = false);
+        pending.segments.push(first);
+        let Tasks::Find { found, .. } = tasks else { unreachable!("it was to find tasks") };
+        let mut parts: Vec<Part<S::Commit>> = found
+            .into_iter()
+            .map(|start| {
+                let (segment, outcome) = (self.pool.segment(), None);
+                Part { start, segment, outcome, missing: Vec::new() }
+            })
+            .collect();
+        loop {
+            parts.par_iter_mut().enumerate().try_for_each(|(index, part)| {
+                self.apply_part(&pending.segments, index, part, ops, loaded)
+            })?;
+            let mut missing: Vec<_> =
+                parts.iter_mut().flat_map(|part| part.missing.drain(..)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            self.read_missing(snapshot, &mut missing, loaded)?;
+        }
+        let outcome = |part: &Part<_>| part.outcome.expect("nothing is missing");
+        let done = parts.iter().map(|part| (part.start.ops.start, outcome(part))).collect();
+        pending.segments.extend(parts.into_iter().map(|part| part.segment));
+        Ok(Tasks::Done { sizes, done })
+    }
+
+    /// Tries to apply one range; notes the pages that it misses.
+    fn apply_part(
+        &self,
+        older: &[Arc<Segment<S::Commit>>],
+        index: usize,
+        part: &mut Part<S::Commit>,
+        ops: Ops<'_>,
+        loaded: &Loaded,
+    ) -> Result<(), TreeError> {
+        if part.outcome.is_some() {
+            return Ok(());
+        }
+        let segment = alone(&mut part.segment);
+        segment.clear();
+        let here = older.len() + index;
+        self.pool.with_tools(|tools| {
+            let start = part.start.clone();
+            let outcome =
+                self.descent(older, here, segment, (ops, start), loaded, &mut Tasks::None, tools)?;
+            part.missing.append(&mut tools.missing);
+            if part.missing.is_empty() {
+                self.commit_to(older, here, segment, tools)?;
+                part.outcome = Some(outcome);
+            }
+            Ok(())
+        })
+    }
+
+    /// Applies operations, reading missing pages level by level.
+    fn descend<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &Pending<S>,
+        segment: &mut Segment<S::Commit>,
+        (ops, start): (Ops<'_>, &Start),
+        loaded: &mut Loaded,
+        tasks: &mut Tasks,
+    ) -> Result<Outcome, TreeError> {
+        let older = &pending.segments;
+        self.pool.with_tools(|tools| {
+            loop {
+                let from = (ops, start.clone());
+                let outcome =
+                    self.descent(older, older.len(), segment, from, loaded, tasks, tools)?;
+                if tools.missing.is_empty() {
+                    return Ok(outcome);
+                }
+                self.read_missing(snapshot, &mut tools.missing, loaded)?;
+                segment.clear();
+                tasks.reset();
+            }
+        })
+    }
+
+    /// Tries to apply operations; the pages that it misses are in `tools`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all of what a descent goes by; it has one caller a case"
+    )]
+    fn descent(
+        &self,
+        older: &[Arc<Segment<S::Commit>>],
+        here: usize,
+        seg: &mut Segment<S::Commit>,
+        (ops, start): (Ops<'_>, Start),
+        loaded: &Loaded,
+        tasks: &mut Tasks,
+        tools: &mut Tools<S>,
+    ) -> Result<Outcome, TreeError> {
+        tools.missing.clear();
+        let fetch = |key: &PageKey| {
+            let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
+            let fresh = |row| (Arc::new(Page::new(key.clone(), row)), false);
+            loaded.map(fresh).or_else(|| self.cache.open(key))
+        };
+        let open = Opener {
+            codec: self.codec(),
+            space: self.space,
+            older,
+            here: here as u32,
+            seg,
+            fetch: &fetch,
+            indexer: &mut tools.indexer,
+            missing: Vec::new(),
+            path: Vec::new(),
+        };
+        let outcome = Apply::run(open, ops, start, (tasks, &mut tools.stacks), &mut tools.missing);
+        if std::mem::take(&mut tools.indexer.made) > 0 {
+            let learned = seg.pages.iter().filter(|page| page.learned);
+            self.cache.count(learned.map(|open| &open.page));
+        }
+        outcome
+    }
+
+    fn commit_to(
+        &self,
+        older: &[Arc<Segment<S::Commit>>],
+        here: usize,
+        segment: &mut Segment<S::Commit>,
+        tools: &mut Tools<S>,
+    ) -> Result<(), TreeError> {
+        tools.levels.run(self.codec(), older, here as u32, segment)
+    }
+
+    /// Reads pages that a descent missed.
+    fn read_missing<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        missing: &mut Vec<PageKey>,
+        loaded: &mut Loaded,
+    ) -> Result<(), TreeError> {
+        missing.sort_unstable();
+        missing.dedup();
+        // The same snapshot is looked at once.
+        if loaded.is_empty() {
+            self.current(snapshot)?;
+        }
+        let rows = self.read_rows_of(snapshot, missing)?;
+        loaded.extend(missing.drain(..).zip(rows));
+        Ok(())
+    }
+}
+
+/// A segment that was just taken from the pool.
+fn alone<C>(segment: &mut Arc<Segment<C>>) -> &mut Segment<C> {
+    Arc::get_mut(segment).expect("nobody else holds a segment from the pool")
+}

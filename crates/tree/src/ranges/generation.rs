@@ -1,0 +1,106 @@
+//! A generation that is built range by range, and found again after a crash.
+
+use super::{Join, RangeBuilder};
+use crate::error::TreeError;
+use crate::page_key::Space;
+use crate::rebuild::rebuild_key;
+use crate::root_record::RootRecord;
+use crate::scheme::Scheme;
+use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::tree::{BlockId, Tree};
+
+/// Pages of the new generation kept in memory while it is opened.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// A rebuild by ranges under way: the pages of a new generation, which nobody sees before
+/// [`Ranges::finish`]. Dropping it leaves its rows in the store, for the same run to go on with, or for
+/// [`Tree::sweep`].
+#[derive(Debug)]
+pub struct Ranges<'a, S: Scheme, P> {
+    tree: &'a mut Tree<S>,
+    store: &'a P,
+    space: Space,
+    run: [u8; 32],
+}
+
+impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
+    /// Begins a rebuild of the tree, or goes on with the one that has the same name: whatever decides
+    /// its pages (leaves, options) has to be in `run`. Answers whether it goes on: rows that were
+    /// committed for it are then still there. What any other rebuild has left is removed.
+    ///
+    /// # Errors
+    /// If another writer has committed to the tree, or the store fails.
+    pub fn begin(
+        tree: &'a mut Tree<S>,
+        store: &'a P,
+        run: [u8; 32],
+    ) -> Result<(Self, bool), TreeError> {
+        let key = rebuild_key(tree.id());
+        let snapshot = store.snapshot()?;
+        tree.current(&snapshot)?;
+        let same = snapshot.read(Table::Meta, &key)?.is_some_and(|row| *row == run);
+        drop(snapshot);
+        if !same {
+            tree.sweep(store)?;
+            let mut set = WriteSet::new();
+            set.put(Table::Meta, &key, run);
+            store.commit(&set)?;
+        }
+        let generation = tree.space.generation.wrapping_add(1);
+        let space = Space { generation, ..tree.space };
+        Ok((Self { tree, store, space, run }, same))
+    }
+
+    /// A builder of the leaves behind the leaf `before`.
+    pub fn builder(&self, before: Option<&[u8]>) -> RangeBuilder<S> {
+        RangeBuilder::new(self.tree.scheme.clone(), self.space, before)
+    }
+
+    /// Joins the summaries of all ranges.
+    pub fn join(&self) -> Join<S> {
+        Join::new(self.tree.scheme.clone(), self.space)
+    }
+
+    /// The tree's scheme.
+    pub const fn scheme(&self) -> &S {
+        &self.tree.scheme
+    }
+
+    /// The tree, as it was.
+    pub const fn tree(&self) -> &Tree<S> {
+        self.tree
+    }
+
+    /// Makes the new generation the tree's, in one commit together with what is in `set`, and removes
+    /// the old one.
+    ///
+    /// # Errors
+    /// If another writer has committed to the tree, the rebuild was swept away, the root page is not
+    /// that of `root`, or the store fails. Then the tree stays as it was, unless all that failed is
+    /// removing the old rows.
+    pub fn finish(
+        self,
+        root: S::Root,
+        block: Option<BlockId>,
+        mut set: WriteSet,
+    ) -> Result<(), TreeError> {
+        let Self { tree, store, space, run } = self;
+        let key = rebuild_key(tree.id());
+        let snapshot = store.snapshot()?;
+        tree.current(&snapshot)?;
+        if snapshot.read(Table::Meta, &key)?.is_none_or(|row| *row != run) {
+            return Err(TreeError::Swept { tree: tree.id() });
+        }
+        drop(snapshot);
+        let mut fresh = tree.generation(space, CACHE_BYTES);
+        let record = fresh.record(tree.commit_number() + 1, block, root);
+        set.put(Table::Roots, &RootRecord::key(tree.id()), record.encode(tree.id()));
+        set.delete(Table::Meta, &key);
+        set.sort();
+        store.commit(&set)?;
+        fresh.load(&store.snapshot()?, &record)?;
+        tree.take_over(fresh, block);
+        tree.sweep(store)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! Proofs out of a tree: one walk for all keys.
+//!
+//! What stands beside a path is in the pages as it is. Only where a key leaves the path of another one,
+//! and so proves that it has no leaf, what it leaves is to be taken as far up as that: a leaf from its
+//! checkpoint, a branch from its fork, all of them on full lanes.
+
+use super::scheme::{Scratch, key_of, split_value};
+use super::{DEPTH, Leaf, Proof, Sum, SumNode, path};
+use crate::error::TreeError;
+use crate::prove::{Met, MetNode};
+use crate::store::Snapshot;
+use crate::tree::{Pending, Tree};
+
+/// A key's leaf, if it has one, and the proof of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Proven {
+    /// The leaf; `None` is proven to be absent.
+    pub leaf: Option<Leaf>,
+    /// The siblings on the key's path.
+    pub proof: Proof,
+}
+
+/// A sibling on the path of a key.
+enum Sibling {
+    At(SumNode),
+    /// Of a leaf, by the number of its rise.
+    Leaf(u32),
+    /// Of a branch, likewise.
+    Branch(u32),
+}
+
+impl Tree<Sum> {
+    /// A proof for each key, in the order given: that its leaf is in `state`, or in the last commit, or
+    /// that it has none.
+    ///
+    /// ```
+    /// use spinney_tree::sum::{Leaf, Sum, path};
+    /// use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId};
+    ///
+    /// let store = MemoryStore::new();
+    /// let tree = Tree::open(Sum::default(), TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// let leaf = Leaf { value: b"five".into(), sum: 5 };
+    /// let mut batch = Batch::new();
+    /// batch.put(&path(&[1; 32]), &leaf.encode());
+    /// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let proofs = tree.prove(&store.snapshot()?, Some(&pending), &[[1; 32], [2; 32]])?;
+    /// let root = pending.root().node();
+    /// proofs[0].verify_inclusion(Default::default(), root, &[1; 32], &leaf)?;
+    /// proofs[1].verify_exclusion(Default::default(), root, &[2; 32])?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If `state` stands on an older commit, or a page is damaged or cannot be read.
+    pub fn prove<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<Sum>>,
+        keys: &[[u8; 32]],
+    ) -> Result<Vec<Proof>, TreeError> {
+        let proven = self.prove_leaves(snapshot, state, keys)?;
+        Ok(proven.into_iter().map(|proven| proven.proof).collect())
+    }
+
+    /// The leaf of each key with its proof, in the order given, in one walk.
+    ///
+    /// # Errors
+    /// As [`Tree::prove`].
+    pub fn prove_leaves<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<Sum>>,
+        keys: &[[u8; 32]],
+    ) -> Result<Vec<Proven>, TreeError> {
+        let mut paths: Vec<_> = keys.iter().map(path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let asked: Vec<&[u8]> = paths.iter().map(|path| &path[..]).collect();
+        let mut found = Found { sum: self.scheme, siblings: Vec::new(), ..Found::default() };
+        found.siblings.resize_with(asked.len(), Vec::new);
+        found.values.resize_with(asked.len(), || None);
+        self.visit_paths(snapshot, state, &asked, &mut |met| found.meet(&asked, met))?;
+        let (leaves, branches) = found.rise();
+        let node = |sibling: &Sibling| match *sibling {
+            Sibling::At(node) => node,
+            Sibling::Leaf(rise) => leaves[rise as usize],
+            Sibling::Branch(rise) => branches[rise as usize],
+        };
+        let proof = |key: &[u8; 32]| {
+            let index = paths.binary_search(&path(key)).expect("it is among those asked for");
+            let siblings = found.siblings[index].iter();
+            let proof = Proof::from_found(siblings.map(|(depth, sibling)| (*depth, node(sibling))));
+            Proven { leaf: found.values[index].clone(), proof }
+        };
+        Ok(keys.iter().map(proof).collect())
+    }
+}
+
+/// What a walk finds.
+#[derive(Default)]
+struct Found {
+    sum: Sum,
+    /// The siblings of each key with their depths, from the top down.
+    siblings: Vec<Vec<(u16, Sibling)>>,
+    /// The leaf of each key.
+    values: Vec<Option<Leaf>>,
+    leaves: Scratch,
+    branches: Scratch,
+}
+
+impl Found {
+    fn meet(&mut self, asked: &[&[u8]], met: Met<'_, Sum>) {
+        let profile = self.sum.profile;
+        // A damaged page may hold any depth.
+        let depth = |digits: usize| digits.min(DEPTH) as u16;
+        match met.node {
+            MetNode::Terminal(job) => {
+                for index in met.keys {
+                    let same = job.suffix.common(asked[index]);
+                    if same == job.suffix.len() {
+                        let (sum, value) = split_value(job.payload);
+                        self.values[index] = Some(Leaf { value: value.to_vec(), sum });
+                        continue;
+                    }
+                    let at = depth(job.suffix.start() + same + 1);
+                    let mut key = Vec::with_capacity(DEPTH / 8);
+                    job.put_key(&mut key);
+                    let rise = self.leaves.leaf(profile, key_of(&key), job.payload, job.was, at);
+                    self.siblings[index].push((at, Sibling::Leaf(rise)));
+                }
+            }
+            MetNode::Branch(job, reached) => {
+                let (start, fork) = (job.skip.start(), job.skip.end());
+                for index in met.keys {
+                    let key = asked[index];
+                    if !reached.contains(&index) {
+                        let at = depth(start + job.skip.common(key) + 1);
+                        let rise = self.branches.branch(profile, &job, at);
+                        self.siblings[index].push((at, Sibling::Branch(rise)));
+                        continue;
+                    }
+                    let digit = key[fork / 8] >> (7 - fork % 8) & 1;
+                    let other = job.children.iter().find(|(other, _)| *other != digit);
+                    if let Some((_, commit)) = other {
+                        self.siblings[index].push((depth(fork + 1), Sibling::At(commit.node)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up what is to rise: the nodes of leaves and of branches.
+    fn rise(&mut self) -> (Vec<SumNode>, Vec<SumNode>) {
+        let profile = self.sum.profile;
+        self.leaves.hash_fresh();
+        self.leaves.climb_to_goals(profile);
+        self.branches.hash_branches(profile);
+        self.branches.climb(profile);
+        (self.leaves.nodes().collect(), self.branches.nodes().collect())
+    }
+}

@@ -1,0 +1,129 @@
+//! Verifying many proofs at once: all of them climb side by side, so that hashing fills its lanes.
+
+use spinney_hash::{Inputs, sha256_equal, sha256_many};
+
+use super::climb::Rise;
+use super::{BOUND_LEAF, DEPTH, Leaf, Profile, Proof, ProofError, SumNode};
+
+/// What a proof is to show: that a key has a leaf, or that it has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The key.
+    pub key: &'a [u8; 32],
+    /// Its leaf; `None` claims that it has none.
+    pub leaf: Option<&'a Leaf>,
+    /// The proof.
+    pub proof: &'a Proof,
+}
+
+/// The first claim of many that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("proof {index}: {source}")]
+pub struct ClaimError {
+    /// Which one it is, from 0.
+    pub index: usize,
+    /// Why it does not hold.
+    pub source: ProofError,
+}
+
+/// Verifies that all claims hold in the tree of a root. On full lanes a proof costs a third of what it
+/// costs alone.
+///
+/// ```
+/// use spinney_tree::sum::{Claim, Leaf, Profile, reference, verify_many};
+///
+/// let leaf = Leaf { value: b"five".into(), sum: 5 };
+/// let leaves = [([1; 32], leaf.clone())].into();
+/// let (root, proofs) = reference::prove(Profile::Compatible, &leaves, &[[1; 32], [3; 32]])?;
+/// let claims = [
+///     Claim { key: &[1; 32], leaf: Some(&leaf), proof: &proofs[0] },
+///     Claim { key: &[3; 32], leaf: None, proof: &proofs[1] },
+/// ];
+/// verify_many(Profile::Compatible, root, &claims)?;
+/// let wrong = [Claim { leaf: None, ..claims[0] }];
+/// assert!(verify_many(Profile::Compatible, root, &wrong).is_err());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The first claim that does not hold.
+pub fn verify_many(
+    profile: Profile,
+    root: SumNode,
+    claims: &[Claim<'_>],
+) -> Result<(), ClaimError> {
+    let empty = |claim: &Claim<'_>| claim.leaf.is_some_and(Leaf::is_empty);
+    if let Some(index) = claims.iter().position(empty) {
+        return Err(ClaimError { index, source: ProofError::EmptyLeaf });
+    }
+    for (index, found) in roots(profile, claims).into_iter().enumerate() {
+        let outcome = found.and_then(|found| match found == root {
+            true => Ok(()),
+            false => Err(ProofError::Root),
+        });
+        outcome.map_err(|source| ClaimError { index, source })?;
+    }
+    Ok(())
+}
+
+/// The root that each proof leads to.
+fn roots(profile: Profile, claims: &[Claim<'_>]) -> Vec<Result<SumNode, ProofError>> {
+    let mut rises = leaves(profile, claims);
+    let mut outcomes: Vec<Result<(), ProofError>> = vec![Ok(()); claims.len()];
+    let mut siblings: Vec<_> = claims.iter().map(|claim| claim.proof.found()).collect();
+    let (mut bytes, mut hashes) = (Vec::new(), Vec::new());
+    loop {
+        let mut met = Vec::new();
+        for (index, (rise, siblings)) in rises.iter_mut().zip(&mut siblings).enumerate() {
+            let next = if outcomes[index].is_ok() { siblings.next() } else { None };
+            rise.to = next.map_or(0, |(depth, _)| depth);
+            met.extend(next.map(|(_, sibling)| (index, sibling)));
+        }
+        profile.climb(&mut rises);
+        if met.is_empty() {
+            break;
+        }
+        bytes.clear();
+        for &(index, sibling) in &met {
+            let rise = &mut rises[index];
+            rise.from -= 1;
+            let here = SumNode { hash: rise.hash, sum: rise.sum };
+            let right = super::goes_right(&rise.key, rise.from.into());
+            let (left, right) = if right { (sibling, here) } else { (here, sibling) };
+            profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut bytes);
+            match rise.sum.checked_add(sibling.sum) {
+                Some(sum) => rise.sum = sum,
+                None => outcomes[index] = Err(ProofError::Overflow { depth: rise.from.into() }),
+            }
+        }
+        hashes.resize(met.len(), [0; 32]);
+        sha256_equal(&bytes, profile.branch_bytes(), &mut hashes);
+        for ((index, _), hash) in met.iter().zip(&hashes) {
+            rises[*index].hash = *hash;
+        }
+    }
+    let node = |rise: &Rise| SumNode { hash: rise.hash, sum: rise.sum };
+    outcomes.into_iter().zip(&rises).map(|(outcome, rise)| outcome.map(|()| node(rise))).collect()
+}
+
+/// The leaves claimed, at depth 256.
+fn leaves(profile: Profile, claims: &[Claim<'_>]) -> Vec<Rise> {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    let nothing = Leaf::default();
+    for claim in claims {
+        let leaf = claim.leaf.unwrap_or(&nothing);
+        if profile == Profile::Bound {
+            bytes.push(BOUND_LEAF);
+        }
+        bytes.extend_from_slice(&leaf.value);
+        bytes.extend_from_slice(&leaf.sum.to_be_bytes());
+        ends.push(u32::try_from(bytes.len()).expect("leaves of a call fit 4 GiB"));
+    }
+    let mut hashes = vec![[0; 32]; claims.len()];
+    sha256_many(Inputs::new(&bytes, &ends), &mut hashes);
+    let rise = |(claim, hash): (&Claim<'_>, [u8; 32])| {
+        let sum = claim.leaf.map_or(0, |leaf| leaf.sum);
+        Rise { hash, sum, key: *claim.key, from: DEPTH as u16, to: DEPTH as u16 }
+    };
+    claims.iter().zip(hashes).map(rise).collect()
+}

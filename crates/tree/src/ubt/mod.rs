@@ -1,0 +1,201 @@
+//! The unified binary tree of EIP-7864, as geth and the specification's own code keep it.
+//!
+//! A key is a *stem* of 31 bytes and a place in it; values have 32 bytes. A stem hashes itself and the
+//! root of a full tree over its 256 places; stems hang in a tree over their bits, in which a lone stem
+//! rises for free and each bit that stems share costs a node with an empty side. Two empty sides are
+//! empty: 32 zero bytes. A value of zeros is a value.
+//!
+//! Digits are bits. A stem is an implicit owner of its values, so it takes room and work in proportion
+//! to them: a value alone in its half of the stem is hashed up to the fork, as a fork is up to the one
+//! above it. Every fork is a branch whose commitment lies in its page, so one changed value of 256 costs
+//! its own hash, its sibling's, and eight pairs.
+
+pub mod reference;
+
+use spinney_hash::{Digest, HashFunction};
+
+use crate::binary::proof::BinaryTree;
+use crate::binary::{EMPTY, Hasher, admit_value, decode_commit, scheme_id};
+use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+
+/// How many bytes of a key are its stem.
+pub const STEM_BYTES: usize = 31;
+
+/// The unified binary tree over raw keys of 32 bytes.
+///
+/// ```
+/// use spinney_tree::{HashFunction, bulk, ubt::Ubt};
+///
+/// let ubt = Ubt { hash: HashFunction::Sha256 };
+/// let root = bulk::root_of_sorted(&ubt, &[([0; 32], [1; 32])])?;
+/// assert_eq!(root[..4], [0xaa, 0xb1, 0x06, 0x0e]);
+/// # Ok::<_, spinney_tree::TreeError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ubt {
+    /// The hash of every node.
+    pub hash: HashFunction,
+}
+
+/// Buffers of the scheme.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    hasher: Hasher,
+    digests: Vec<Digest>,
+    climbs: Vec<Climb>,
+    /// The bits of all climbs, a byte each.
+    bits: Vec<u8>,
+    stems: Vec<u8>,
+    stem_slots: Vec<u32>,
+}
+
+/// A commitment on its way up beside nothing.
+#[derive(Clone, Copy, Debug)]
+struct Climb {
+    slot: u32,
+    /// Where its bits start, topmost first, and how many are left.
+    from: u32,
+    left: u32,
+}
+
+impl BinaryTree for Ubt {
+    const STEMS: bool = true;
+
+    fn hash(&self) -> HashFunction {
+        self.hash
+    }
+}
+
+impl Scheme for Ubt {
+    const DIGIT_BITS: u8 = 1;
+    const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
+    const PREFIX_KEYS: bool = false;
+
+    type Commit = Digest;
+    type Root = Digest;
+    type Scratch = Scratch;
+
+    fn id(&self) -> SchemeId {
+        scheme_id(3, self.hash)
+    }
+
+    fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {
+        match key.len() {
+            32 => admit_value(value),
+            got => Err(Refused::KeyLength { got, expected: "32 bytes" }),
+        }
+    }
+
+    fn commit_terminals<'a>(
+        &self,
+        jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Digest>,
+    ) {
+        scratch.start();
+        for job in jobs {
+            let slot = out.len() as u32;
+            out.push(EMPTY);
+            if let Some(owned) = job.owned {
+                job.put_key(&mut scratch.stems);
+                scratch.stems.push(0);
+                scratch.stems.extend_from_slice(&owned);
+                scratch.stem_slots.push(slot);
+            } else {
+                // A page that others made may hold anything.
+                let value: Digest = job.payload.first_chunk().copied().unwrap_or_default();
+                scratch.hasher.bytes.extend_from_slice(&value);
+                scratch.climb(slot, job.suffix.digits());
+            }
+        }
+        scratch.finish(self.hash, 32, out);
+    }
+
+    fn commit_branches<'a>(
+        &self,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Digest>,
+    ) {
+        scratch.start();
+        for job in jobs {
+            let mut sides = [EMPTY; 2];
+            for (digit, commit) in job.children.iter() {
+                sides[usize::from(digit)] = commit;
+            }
+            scratch.hasher.bytes.extend_from_slice(sides.as_flattened());
+            scratch.climb(out.len() as u32, job.skip.digits());
+            out.push(EMPTY);
+        }
+        scratch.finish(self.hash, 64, out);
+    }
+
+    fn root(&self, top: Option<&Digest>) -> Digest {
+        top.copied().unwrap_or(EMPTY)
+    }
+
+    fn decode_root(&self, bytes: &[u8]) -> Option<Digest> {
+        bytes.try_into().ok()
+    }
+
+    fn encode_commit(&self, commit: &Digest, out: &mut Vec<u8>) {
+        out.extend_from_slice(commit);
+    }
+
+    fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
+        decode_commit(bytes)
+    }
+}
+
+impl Scratch {
+    fn start(&mut self) {
+        self.hasher.clear();
+        self.climbs.clear();
+        self.bits.clear();
+        self.stems.clear();
+        self.stem_slots.clear();
+    }
+
+    fn climb(&mut self, slot: u32, bits: impl Iterator<Item = u8>) {
+        let from = self.bits.len();
+        self.bits.extend(bits);
+        let left = (self.bits.len() - from) as u32;
+        self.climbs.push(Climb { slot, from: from as u32, left });
+    }
+
+    /// Hashes what is in the hasher, `len` bytes a climb, and takes each climb to its end; then stems.
+    fn finish(&mut self, hash: HashFunction, len: usize, out: &mut [Digest]) {
+        self.hash(hash, len);
+        loop {
+            for (climb, digest) in self.climbs.iter().zip(&self.digests) {
+                out[climb.slot as usize] = *digest;
+            }
+            self.climbs.retain(|climb| climb.left > 0);
+            if self.climbs.is_empty() {
+                break;
+            }
+            self.hasher.clear();
+            for climb in &mut self.climbs {
+                climb.left -= 1;
+                let mut sides = [EMPTY; 2];
+                let side = self.bits[(climb.from + climb.left) as usize];
+                sides[usize::from(side)] = out[climb.slot as usize];
+                self.hasher.bytes.extend_from_slice(sides.as_flattened());
+            }
+            self.hash(hash, 64);
+        }
+        if self.stem_slots.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.hasher.bytes, &mut self.stems);
+        self.hash(hash, 64);
+        for (slot, digest) in self.stem_slots.iter().zip(&self.digests) {
+            out[*slot as usize] = *digest;
+        }
+    }
+
+    fn hash(&mut self, hash: HashFunction, len: usize) {
+        self.digests.clear();
+        self.hasher.finish_equal(hash, len, &mut self.digests);
+    }
+}

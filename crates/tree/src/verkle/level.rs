@@ -1,0 +1,247 @@
+//! Commitments of many nodes at once.
+//!
+//! Jobs are gathered as differences, each to the element it is added to; then all are added, all
+//! elements are brought to the form that pages keep, and all are mapped to scalars for one inversion. The
+//! nodes of a skip follow, those at one distance from their forks together.
+
+use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
+
+use super::commit::{Commit, Kind, Point, element, limbs};
+use crate::digits::Run;
+use crate::scheme::{TerminalJob, WasTerminal};
+
+/// What a branch is in the Verkle tree.
+pub(super) enum Shape<'a> {
+    /// The values of a stem.
+    Values,
+    /// An internal node, and those of its skip.
+    Internal(Run<'a>),
+}
+
+/// A level of nodes that are being committed to.
+#[derive(Debug, Default)]
+pub struct Level {
+    jobs: Vec<Job>,
+    elements: Vec<Element>,
+    deltas: Vec<Delta>,
+    /// The skips of all climbs, end to end.
+    skips: Vec<u8>,
+    climbs: Vec<Climb>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    Value([u8; 32]),
+    /// Each half: as it was, or an element.
+    Halves([Result<Point, u32>; 2]),
+    /// An element.
+    Node(u32),
+}
+
+/// A node below one-child nodes, or at the top of the tree.
+#[derive(Clone, Copy, Debug)]
+struct Climb {
+    job: u32,
+    /// Where its digits are among the skips; they are taken from the end.
+    from: u32,
+    left: u32,
+    top: bool,
+}
+
+const NOTHING: [u64; 4] = [0; 4];
+
+/// The terms of a value: its basis points and limbs. The first half carries the mark of presence.
+pub(super) fn terms(value: Option<[u8; 32]>) -> [[u64; 4]; 2] {
+    let Some(value) = value else { return [NOTHING; 2] };
+    let [a, b, c, d] = limbs(&value);
+    [[a, b, 1, 0], [c, d, 0, 0]]
+}
+
+impl Level {
+    pub(super) fn clear(&mut self) {
+        self.jobs.clear();
+        self.elements.clear();
+        self.deltas.clear();
+        self.skips.clear();
+        self.climbs.clear();
+    }
+
+    fn start(&mut self, element: Element) -> u32 {
+        self.elements.push(element);
+        self.elements.len() as u32 - 1
+    }
+
+    fn add(&mut self, target: u32, basis: u8, old: [u64; 4], new: [u64; 4]) {
+        if old != new {
+            let amount = SignedScalar::between(old, new);
+            self.deltas.push(Delta { target, basis, amount });
+        }
+    }
+
+    fn add_value(&mut self, target: u32, suffix: u8, old: Option<[u8; 32]>, new: Option<[u8; 32]>) {
+        let first = suffix % 128 * 2;
+        let (old, new) = (terms(old), terms(new));
+        self.add(target, first, old[0], new[0]);
+        self.add(target, first + 1, old[1], new[1]);
+    }
+
+    /// A value below a stem of several.
+    pub(super) fn value(&mut self, payload: &[u8]) {
+        let Kind::Value(value) = Commit::of_value(payload).0 else { unreachable!("a value") };
+        self.jobs.push(Job::Value(value));
+    }
+
+    /// The only value of a stem.
+    pub(super) fn half(&mut self, suffix: u8, payload: &[u8]) {
+        let target = self.start(Element::IDENTITY);
+        let value = payload.first_chunk().copied().unwrap_or_default();
+        self.add_value(target, suffix, None, Some(value));
+        let mut halves = [Ok(Point::IDENTITY); 2];
+        halves[usize::from(suffix / 128)] = Err(target);
+        self.jobs.push(Job::Halves(halves));
+    }
+
+    /// A stem with these values.
+    pub(super) fn stem(&mut self, job: &TerminalJob<'_, Commit>, halves: &[Point; 2]) {
+        let (target, old) = match &job.was {
+            Some(WasTerminal { commit, owned: Some(owned), .. }) => {
+                (self.start(element(&commit.own())), owned.halves())
+            }
+            _ => {
+                let target = self.start(Element::IDENTITY);
+                let from = self.skips.len();
+                job.put_key(&mut self.skips);
+                let mut stem = [0; 32];
+                // A page that others made may hold a stem of any length.
+                let bytes = self.skips[from..].iter().take(31);
+                stem.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);
+                self.skips.truncate(from);
+                self.add(target, 0, NOTHING, [1, 0, 0, 0]);
+                self.add(target, 1, NOTHING, limbs(&stem));
+                (target, [Point::IDENTITY; 2])
+            }
+        };
+        for (basis, (old, new)) in (2..).zip(old.iter().zip(halves)) {
+            self.add(target, basis, limbs(&old.scalar), limbs(&new.scalar));
+        }
+        self.jobs.push(Job::Node(target));
+        if job.suffix.start() == 0 {
+            // It hangs in the root node by its first byte.
+            let first = job.suffix.digits().next().unwrap_or_default();
+            self.climb([first].into_iter(), true);
+        }
+    }
+
+    /// A branch, what it committed to before, and each digit's child then and now.
+    pub(super) fn branch(
+        &mut self,
+        shape: Shape<'_>,
+        was: Option<&Commit>,
+        changes: impl Iterator<Item = (u8, Option<Commit>, Option<Commit>)>,
+    ) {
+        match shape {
+            Shape::Values => {
+                let old = was.map_or([Point::IDENTITY; 2], Commit::halves);
+                let mut halves = old.map(Ok);
+                for (suffix, old, new) in changes {
+                    let half = &mut halves[usize::from(suffix / 128)];
+                    let target = match *half {
+                        Err(target) => target,
+                        Ok(point) => {
+                            let target = self.start(element(&point.element));
+                            *half = Err(target);
+                            target
+                        }
+                    };
+                    self.add_value(target, suffix, word(old), word(new));
+                }
+                self.jobs.push(Job::Halves(halves));
+            }
+            Shape::Internal(skip) => {
+                let own = was.map_or(Element::IDENTITY, |was| element(&was.own()));
+                let target = self.start(own);
+                for (digit, old, new) in changes {
+                    let scalar = |commit: Option<Commit>| {
+                        commit.map_or(NOTHING, |commit| limbs(&commit.scalar()))
+                    };
+                    self.add(target, digit, scalar(old), scalar(new));
+                }
+                self.jobs.push(Job::Node(target));
+                if !skip.is_empty() || skip.start() == 0 {
+                    self.climb(skip.digits(), skip.start() == 0);
+                }
+            }
+        }
+    }
+
+    /// The last job is below one-child nodes at these digits.
+    fn climb(&mut self, digits: impl Iterator<Item = u8>, top: bool) {
+        let from = self.skips.len();
+        self.skips.extend(digits);
+        let left = (self.skips.len() - from) as u32;
+        let job = self.jobs.len() as u32 - 1;
+        self.climbs.push(Climb { job, from: from as u32, left, top });
+    }
+
+    /// Commits to all jobs, in order.
+    pub(super) fn finish(&mut self, crs: &Crs, out: &mut Vec<Commit>) {
+        crs.add_deltas(&mut self.elements, &self.deltas);
+        let scalars = crs.normalize_and_map_many(&mut self.elements);
+        let point = |target: u32| Point {
+            element: self.elements[target as usize].to_uncompressed(),
+            scalar: scalars[target as usize].to_le_bytes(),
+        };
+        let from = out.len();
+        out.extend(self.jobs.iter().map(|job| {
+            Commit(match *job {
+                Job::Value(value) => Kind::Value(value),
+                Job::Halves(halves) => Kind::Halves(halves.map(|half| half.unwrap_or_else(point))),
+                Job::Node(target) => Kind::Node(point(target)),
+            })
+        }));
+        self.rise(crs, &mut out[from..]);
+    }
+
+    /// Takes every climb to its end.
+    fn rise(&mut self, crs: &Crs, out: &mut [Commit]) {
+        let climbs = std::mem::take(&mut self.climbs);
+        for climb in climbs.iter().filter(|climb| climb.top && climb.left == 0) {
+            let commit = &mut out[climb.job as usize];
+            let own = commit.own();
+            commit.0 = Kind::Top { own, root: own };
+        }
+        let mut left: Vec<Climb> = climbs.iter().copied().filter(|climb| climb.left > 0).collect();
+        while !left.is_empty() {
+            let terms: Vec<[(u8, Fr); 1]> = left
+                .iter()
+                .map(|climb| {
+                    let digit = self.skips[(climb.from + climb.left - 1) as usize];
+                    [(digit, out[climb.job as usize].in_parent())]
+                })
+                .collect();
+            let terms: Vec<&[(u8, Fr)]> = terms.iter().map(|term| &term[..]).collect();
+            let mut nodes = crs.commit_sparse_many(&terms);
+            let scalars = crs.normalize_and_map_many(&mut nodes);
+            for ((climb, node), scalar) in left.iter_mut().zip(&nodes).zip(scalars) {
+                climb.left -= 1;
+                let commit = &mut out[climb.job as usize];
+                let own = commit.own();
+                commit.0 = if climb.top && climb.left == 0 {
+                    Kind::Top { own, root: node.to_uncompressed() }
+                } else {
+                    Kind::Node(Point { element: own, scalar: scalar.to_le_bytes() })
+                };
+            }
+            left.retain(|climb| climb.left > 0);
+        }
+        self.climbs = climbs;
+    }
+}
+
+/// The value of a child of a stem.
+fn word(commit: Option<Commit>) -> Option<[u8; 32]> {
+    match commit?.0 {
+        Kind::Value(value) => Some(value),
+        _ => None,
+    }
+}

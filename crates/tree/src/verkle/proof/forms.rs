@@ -1,0 +1,109 @@
+//! The proof, and its bytes.
+
+use spinney_ipa::{MULTIPROOF_BYTES, Multiproof, ProofError};
+
+/// A proof of the values in a [`StateDiff`](super::StateDiff). It answers nothing until it is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    pub(super) other_stems: Vec<[u8; 31]>,
+    /// A byte a stem: what its path ends with, and how long it is.
+    pub(super) statuses: Vec<u8>,
+    /// By path; that of the root node is the root.
+    pub(super) commitments: Vec<[u8; 32]>,
+    pub(super) multiproof: Multiproof,
+}
+
+/// Why bytes or JSON are no proof.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// The bytes end within a part, or go on behind the last one.
+    #[error("{what} ends at byte {at} of {len}: the proof is cut off or goes on behind its end")]
+    Length {
+        /// Which part.
+        what: &'static str,
+        /// Where it would end.
+        at: u64,
+        /// How many bytes there are.
+        len: usize,
+    },
+    /// The multiproof is none.
+    #[error("the multiproof is malformed: {0}")]
+    Multiproof(#[from] ProofError),
+    /// The JSON is not that of a proof.
+    #[error("{at}: {what}")]
+    Json {
+        /// Where in it.
+        at: String,
+        /// What is wrong there.
+        what: String,
+    },
+}
+
+impl Proof {
+    /// The stems that stand where keys would, in order.
+    pub fn other_stems(&self) -> &[[u8; 31]] {
+        &self.other_stems
+    }
+
+    /// The bytes of rust-verkle: each list after its length (u32, LE), then the multiproof.
+    ///
+    /// ```text
+    /// length, other stem (31)* | length, status (1)* | length, commitment (32)* | multiproof (576)
+    /// status = what is at the end of a stem's path: 0 nothing, 1 another stem, 2 the stem
+    ///          | bytes of the path << 3
+    /// ```
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut list = |count: usize, bytes: &[u8]| {
+            let count = u32::try_from(count).expect("a proof has fewer than 2^32 stems and nodes");
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(bytes);
+        };
+        list(self.other_stems.len(), self.other_stems.as_flattened());
+        list(self.statuses.len(), &self.statuses);
+        list(self.commitments.len(), self.commitments.as_flattened());
+        out.extend_from_slice(&self.multiproof.to_bytes());
+        out
+    }
+
+    /// Reads the bytes of a proof. Commitments are looked at when it is verified.
+    ///
+    /// # Errors
+    /// If the bytes are cut off or go on, or the multiproof is malformed.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut rest = Rest { bytes, at: 0 };
+        let other_stems = rest.list::<31>("a list of stems")?.to_vec();
+        let statuses = rest.list::<1>("a list of statuses")?.as_flattened().to_vec();
+        let commitments = rest.list::<32>("a list of commitments")?.to_vec();
+        let multiproof = rest.take("the multiproof", MULTIPROOF_BYTES as u64)?;
+        if rest.at != bytes.len() {
+            let (at, len) = (rest.at as u64, bytes.len());
+            return Err(Malformed::Length { what: "the multiproof", at, len });
+        }
+        let multiproof = Multiproof::from_bytes(multiproof)?;
+        Ok(Self { other_stems, statuses, commitments, multiproof })
+    }
+}
+
+struct Rest<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, what: &'static str, len: u64) -> Result<&'a [u8], Malformed> {
+        let end = self.at as u64 + len;
+        let cut_off = Malformed::Length { what, at: end, len: self.bytes.len() };
+        let end = usize::try_from(end).map_err(|_| cut_off.clone())?;
+        let part = self.bytes.get(self.at..end).ok_or(cut_off)?;
+        self.at = end;
+        Ok(part)
+    }
+
+    fn list<const N: usize>(&mut self, what: &'static str) -> Result<&'a [[u8; N]], Malformed> {
+        let count = self.take(what, 4)?;
+        let count = u32::from_le_bytes(count.try_into().expect("4 bytes were taken"));
+        Ok(self.take(what, u64::from(count) * N as u64)?.as_chunks().0)
+    }
+}

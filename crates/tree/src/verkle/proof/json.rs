@@ -1,0 +1,167 @@
+//! go-verkle's JSON.
+
+use serde_json::{Map, Value, json};
+use spinney_ipa::{MULTIPROOF_BYTES, Multiproof};
+
+use super::{Malformed, Proof, StateDiff, StemDiff, SuffixDiff};
+
+/// How many points of a kind an inner product proof has.
+const ROUNDS: usize = 8;
+
+fn hex(bytes: &[u8]) -> String {
+    format!("0x{}", crate::error::hex(bytes))
+}
+
+impl Proof {
+    /// The proof as go-verkle writes it: points and bytes in hex, the last scalar big-endian.
+    pub fn to_json(&self) -> Value {
+        let list = |points: &[[u8; 32]]| points.iter().map(|point| hex(point)).collect::<Vec<_>>();
+        let bytes = self.multiproof.to_bytes();
+        let (points, _) = bytes.as_chunks::<32>();
+        let mut last = points[1 + 2 * ROUNDS];
+        last.reverse();
+        json!({
+            "otherStems": self.other_stems.iter().map(|stem| hex(stem)).collect::<Vec<_>>(),
+            "depthExtensionPresent": hex(&self.statuses),
+            "commitmentsByPath": list(&self.commitments),
+            "d": hex(&points[0]),
+            "ipaProof": {
+                "cl": list(&points[1..=ROUNDS]),
+                "cr": list(&points[1 + ROUNDS..=2 * ROUNDS]),
+                "finalEvaluation": hex(&last),
+            },
+        })
+    }
+
+    /// Reads a proof as go-verkle writes it. Commitments are looked at when it is verified.
+    ///
+    /// # Errors
+    /// If a part is missing or is not what it should be.
+    pub fn from_json(json: &Value) -> Result<Self, Malformed> {
+        let proof = At { json, path: String::new() };
+        let ipa = proof.get("ipaProof")?;
+        let mut bytes = Vec::with_capacity(MULTIPROOF_BYTES);
+        bytes.extend(proof.get("d")?.bytes::<32>()?);
+        for kind in ["cl", "cr"] {
+            let points = ipa.get(kind)?;
+            let list = points.list()?;
+            if list.len() != ROUNDS {
+                return Err(points.wrong("a list of 8"));
+            }
+            for point in list {
+                bytes.extend(point.bytes::<32>()?);
+            }
+        }
+        let mut last = ipa.get("finalEvaluation")?.bytes::<32>()?;
+        last.reverse();
+        bytes.extend(last);
+        let stems = proof.get("otherStems")?.list()?;
+        let commitments = proof.get("commitmentsByPath")?.list()?;
+        Ok(Self {
+            other_stems: stems.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            statuses: proof.get("depthExtensionPresent")?.hex()?,
+            commitments: commitments.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            multiproof: Multiproof::from_bytes(&bytes)?,
+        })
+    }
+}
+
+impl StateDiff {
+    /// The values as go-verkle writes them: absent and unchanged ones are null.
+    pub fn to_json(&self) -> Value {
+        let suffix = |entry: &SuffixDiff| {
+            let value = |value: &Option<[u8; 32]>| value.map(|value| hex(&value));
+            json!({
+                "suffix": entry.suffix,
+                "currentValue": value(&entry.current),
+                "newValue": value(&entry.new),
+            })
+        };
+        let stem = |entry: &StemDiff| {
+            let suffixes: Vec<_> = entry.suffixes.iter().map(suffix).collect();
+            json!({ "stem": hex(&entry.stem), "suffixDiffs": suffixes })
+        };
+        Value::Array(self.0.iter().map(stem).collect())
+    }
+
+    /// Reads values as go-verkle writes them.
+    ///
+    /// # Errors
+    /// If a part is missing or is not what it should be.
+    pub fn from_json(json: &Value) -> Result<Self, Malformed> {
+        let stems = At { json, path: String::new() }.list()?;
+        let suffix = |entry: &At<'_>| {
+            let number = entry.get("suffix")?;
+            let suffix = number.json.as_u64().and_then(|n| u8::try_from(n).ok());
+            Ok::<_, Malformed>(SuffixDiff {
+                suffix: suffix.ok_or_else(|| number.wrong("a number below 256"))?,
+                current: entry.optional("currentValue")?,
+                new: entry.optional("newValue")?,
+            })
+        };
+        let stem = |entry: &At<'_>| {
+            let suffixes = entry.get("suffixDiffs")?.list()?;
+            let suffixes = suffixes.iter().map(suffix).collect::<Result<_, _>>()?;
+            Ok::<_, Malformed>(StemDiff { stem: entry.get("stem")?.bytes()?, suffixes })
+        };
+        Ok(Self(stems.iter().map(stem).collect::<Result<_, _>>()?))
+    }
+}
+
+/// A part of a document, and where it is.
+struct At<'a> {
+    json: &'a Value,
+    path: String,
+}
+
+impl<'a> At<'a> {
+    fn wrong(&self, expected: &str) -> Malformed {
+        let at = if self.path.is_empty() { "the document" } else { &self.path[1..] };
+        Malformed::Json { at: at.to_owned(), what: format!("expected {expected}") }
+    }
+
+    fn object(&self) -> Result<&'a Map<String, Value>, Malformed> {
+        self.json.as_object().ok_or_else(|| self.wrong("an object"))
+    }
+
+    fn get(&self, name: &str) -> Result<Self, Malformed> {
+        let path = format!("{}.{name}", self.path);
+        match self.object()?.get(name) {
+            Some(json) => Ok(Self { json, path }),
+            None => Err(Self { json: self.json, path }.wrong("it to be there")),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Self>, Malformed> {
+        // Go writes no list for an empty one.
+        if self.json.is_null() {
+            return Ok(Vec::new());
+        }
+        let list = self.json.as_array().ok_or_else(|| self.wrong("a list"))?;
+        let at = |(index, json)| Self { json, path: format!("{}[{index}]", self.path) };
+        Ok(list.iter().enumerate().map(at).collect())
+    }
+
+    fn hex(&self) -> Result<Vec<u8>, Malformed> {
+        let expected = "hex digits after 0x, two a byte";
+        let text = self.json.as_str().and_then(|text| text.strip_prefix("0x"));
+        let digits = text.ok_or_else(|| self.wrong(expected))?.as_bytes();
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let (pairs, rest) = digits.as_chunks::<2>();
+        let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+        bytes.filter(|_| rest.is_empty()).ok_or_else(|| self.wrong(expected))
+    }
+
+    fn bytes<const N: usize>(&self) -> Result<[u8; N], Malformed> {
+        let bytes = self.hex()?;
+        bytes.try_into().map_err(|_| self.wrong(&format!("{N} bytes")))
+    }
+
+    fn optional<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Malformed> {
+        match self.object()?.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.get(name)?.bytes().map(Some),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The nodes that a proof shows, by path: what a verifier rebuilds of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spinney_ipa::{DecodeError, Element, Fr, Opening, ProofError};
+
+use super::super::commit::limbs;
+use super::super::level::terms;
+use super::{LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, half, place};
+
+/// Why a proof is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProofFault {
+    /// It is about no key, or keys are out of order.
+    #[error("the keys do not strictly rise, or there are none")]
+    Keys,
+    /// There are more stems than statuses, or fewer.
+    #[error("{statuses} statuses for {stems} stems")]
+    Statuses {
+        /// Statuses in the proof.
+        statuses: usize,
+        /// Stems that it is about.
+        stems: usize,
+    },
+    /// A status says nothing known.
+    #[error("stem 0x{}: {byte:#04x} is no status", crate::error::hex(.stem))]
+    Status {
+        /// The stem.
+        stem: [u8; 31],
+        /// Its status.
+        byte: u8,
+    },
+    /// A stem is said to be absent and has a value.
+    #[error("stem 0x{}: it is said to be absent, and has a value", crate::error::hex(.stem))]
+    AbsentValue {
+        /// The stem.
+        stem: [u8; 31],
+    },
+    /// Two stems need different nodes at one place.
+    #[error("the node at 0x{} would have to be two things", crate::error::hex(.path))]
+    Conflict {
+        /// Its path.
+        path: Vec<u8>,
+    },
+    /// Stems that stand where keys would are missing, out of order or too many.
+    #[error("the other stems are not those that stand where absent ones would")]
+    OtherStems,
+    /// Commitments are missing or too many.
+    #[error("{got} commitments, where the nodes on the paths of the keys have {expected}")]
+    Commitments {
+        /// How many there are.
+        got: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A commitment is none.
+    #[error("commitment {index}: {error}")]
+    Commitment {
+        /// Which, by path.
+        index: usize,
+        /// What is wrong with it.
+        error: DecodeError,
+    },
+    /// The root is none.
+    #[error("the root is no commitment: {0}")]
+    Root(DecodeError),
+    /// The openings do not follow from the commitments.
+    #[error(transparent)]
+    Openings(#[from] ProofError),
+}
+
+/// The nodes on the paths of the keys.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    pub(super) nodes: BTreeMap<Vec<u8>, Node>,
+}
+
+#[derive(Debug)]
+pub(super) enum Node {
+    /// With the places at which it is opened.
+    Internal(BTreeSet<u8>),
+    Leaf {
+        stem: [u8; 31],
+        halves: [bool; 2],
+    },
+    /// The half of a leaf, and the suffixes in question.
+    Half(Vec<(u8, Option<[u8; 32]>)>),
+    Empty,
+}
+
+impl Node {
+    /// Whether a commitment goes with it.
+    pub(super) const fn commits(&self) -> bool {
+        !matches!(self, Self::Empty)
+    }
+}
+
+impl Shape {
+    /// The nodes that a proof's statuses speak of.
+    pub(super) fn of(proof: &Proof, diff: &StateDiff) -> Result<Self, ProofFault> {
+        if diff.0.is_empty() || !diff.is_sorted() {
+            return Err(ProofFault::Keys);
+        }
+        let (statuses, stems) = (proof.statuses.len(), diff.0.len());
+        if statuses != stems {
+            return Err(ProofFault::Statuses { statuses, stems });
+        }
+        let mut shape = Self::default();
+        let mut others: BTreeMap<&[u8], Vec<&[u8; 31]>> = BTreeMap::new();
+        for (entry, &byte) in diff.0.iter().zip(&proof.statuses) {
+            let stem = &entry.stem;
+            let read = Status::read(byte).ok_or(ProofFault::Status { stem: *stem, byte });
+            let (status, depth) = read?;
+            let path = &stem[..depth];
+            let absent = entry.suffixes.iter().all(|suffix| suffix.current.is_none());
+            if status != Status::Present && !absent {
+                return Err(ProofFault::AbsentValue { stem: *stem });
+            }
+            shape.descend(path)?;
+            match status {
+                Status::Empty => shape.place(path, Node::Empty)?,
+                Status::Other => others.entry(path).or_default().push(stem),
+                Status::Present => {
+                    let mut halves = [false; 2];
+                    for suffix in &entry.suffixes {
+                        halves[usize::from(half(suffix.suffix))] = true;
+                        let path = [path, &[LEAF_HALVES + half(suffix.suffix)]].concat();
+                        shape.suffix(path, suffix.suffix, suffix.current)?;
+                    }
+                    shape.place(path, Node::Leaf { stem: *stem, halves })?;
+                }
+            }
+        }
+        shape.stand_in(proof, &others)?;
+        shape.check_below()?;
+        Ok(shape)
+    }
+
+    /// Opens the internal nodes on a path.
+    fn descend(&mut self, path: &[u8]) -> Result<(), ProofFault> {
+        for (depth, digit) in path.iter().enumerate() {
+            let above = &path[..depth];
+            let node =
+                self.nodes.entry(above.to_vec()).or_insert_with(|| Node::Internal(BTreeSet::new()));
+            let Node::Internal(opened) = node else {
+                return Err(ProofFault::Conflict { path: above.to_vec() });
+            };
+            opened.insert(*digit);
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, path: &[u8], node: Node) -> Result<(), ProofFault> {
+        let same = match (self.nodes.get(path), &node) {
+            (None, _) | (Some(Node::Empty), Node::Empty) => true,
+            // A stem comes once.
+            _ => false,
+        };
+        if !same {
+            return Err(ProofFault::Conflict { path: path.to_vec() });
+        }
+        self.nodes.insert(path.to_vec(), node);
+        Ok(())
+    }
+
+    fn suffix(
+        &mut self,
+        path: Vec<u8>,
+        suffix: u8,
+        value: Option<[u8; 32]>,
+    ) -> Result<(), ProofFault> {
+        match self.nodes.entry(path).or_insert_with(|| Node::Half(Vec::new())) {
+            Node::Half(suffixes) => suffixes.push((suffix, value)),
+            _ => unreachable!("the halves of a stem are placed with it, and stems come once"),
+        }
+        Ok(())
+    }
+
+    /// Puts the stems that stand where absent ones would.
+    fn stand_in(
+        &mut self,
+        proof: &Proof,
+        others: &BTreeMap<&[u8], Vec<&[u8; 31]>>,
+    ) -> Result<(), ProofFault> {
+        if !proof.other_stems.is_sorted_by(|a, b| a < b) {
+            return Err(ProofFault::OtherStems);
+        }
+        let mut stems = proof.other_stems.iter();
+        for (path, absent) in others {
+            let stem = match self.nodes.get(*path) {
+                // It is there anyway.
+                Some(Node::Leaf { stem, .. }) => *stem,
+                Some(_) => return Err(ProofFault::Conflict { path: path.to_vec() }),
+                None => {
+                    // Paths rise, none begins another, and so the stems rise with them.
+                    let stem = stems.next().filter(|stem| stem.starts_with(path));
+                    let stem = *stem.ok_or(ProofFault::OtherStems)?;
+                    self.nodes.insert(path.to_vec(), Node::Leaf { stem, halves: [false; 2] });
+                    stem
+                }
+            };
+            if absent.iter().any(|absent| **absent == stem) {
+                return Err(ProofFault::OtherStems);
+            }
+        }
+        if stems.next().is_some() { Err(ProofFault::OtherStems) } else { Ok(()) }
+    }
+
+    /// Nothing hangs below leaves and below nothing, but for halves.
+    fn check_below(&self) -> Result<(), ProofFault> {
+        let mut end: Option<&Vec<u8>> = None;
+        for (path, node) in &self.nodes {
+            let below = end.is_some_and(|end| path.starts_with(end));
+            if below && !matches!(node, Node::Half(_)) {
+                return Err(ProofFault::Conflict { path: path.clone() });
+            }
+            if matches!(node, Node::Leaf { .. } | Node::Empty) {
+                end = Some(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// The openings that have to hold, in order. `elements` and `scalars` are those of all nodes.
+    pub(super) fn openings(&self, elements: &BTreeMap<&[u8], (Element, Fr)>) -> Vec<Opening> {
+        let mut openings = Vec::new();
+        let mut below = Vec::new();
+        for (path, node) in &self.nodes {
+            let Some(&(commitment, _)) = elements.get(&path[..]) else { continue };
+            let mut open = |index, value| openings.push(Opening { commitment, index, value });
+            let mut child = |digit: u8| {
+                below.clear();
+                below.extend_from_slice(path);
+                below.push(digit);
+                elements.get(&below[..]).map_or(Fr::ZERO, |child| child.1)
+            };
+            match node {
+                Node::Internal(opened) => {
+                    opened.iter().for_each(|&digit| open(digit, child(digit)));
+                }
+                Node::Leaf { stem, halves } => {
+                    open(LEAF_MARK, Fr::ONE);
+                    open(LEAF_STEM, stem_scalar(stem));
+                    for (half, _) in (LEAF_HALVES..).zip(halves).filter(|(_, open)| **open) {
+                        open(half, child(half));
+                    }
+                }
+                Node::Half(suffixes) => {
+                    for &(suffix, value) in suffixes {
+                        let [low, high] = terms(value);
+                        open(place(suffix), Fr::from_limbs(low));
+                        open(place(suffix) + 1, Fr::from_limbs(high));
+                    }
+                }
+                Node::Empty => {}
+            }
+        }
+        openings
+    }
+}
+
+/// What a leaf commits to in place of its stem.
+pub(super) fn stem_scalar(stem: &[u8; 31]) -> Fr {
+    let mut wide = [0; 32];
+    wide[..31].copy_from_slice(stem);
+    Fr::from_limbs(limbs(&wide))
+}

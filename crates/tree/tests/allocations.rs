@@ -1,0 +1,80 @@
+//! What allocates, counted: in a program of its own, since the count is the process's.
+
+use spinney_tree::mpt::Mpt;
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::{Batch, HashFunction, MemoryStore, PageStore, Pending, Scheme, Tree, TreeId};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static GLOBAL: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
+
+/// A key like a digest.
+fn key(n: u64) -> [u8; 32] {
+    let mut key = [0; 32];
+    for (i, part) in key.chunks_exact_mut(8).enumerate() {
+        let mixed = (n * 4 + i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        part.copy_from_slice(&(mixed ^ mixed >> 29).to_be_bytes());
+    }
+    key
+}
+
+/// How often `work` asks for memory.
+fn allocations(work: impl FnOnce()) -> usize {
+    let region = Region::new(GLOBAL);
+    work();
+    let change = region.change();
+    change.allocations + change.reallocations
+}
+
+#[test]
+fn a_steady_state_allocates_nothing() {
+    steady::<_, 78>(Mpt);
+    steady::<_, 32>(Ubt { hash: HashFunction::Sha256 });
+    steady::<_, 32>(Pbt { hash: HashFunction::Blake3 });
+}
+
+/// Over values of `VALUE` bytes.
+fn steady<S: Scheme, const VALUE: usize>(scheme: S) {
+    const KEYS: u64 = 20_000;
+    let store = MemoryStore::new();
+    let mut tree = Tree::open(scheme, TreeId(1), &store.snapshot().unwrap(), 1 << 30).unwrap();
+    let mut batch = Batch::new();
+    for n in 0..KEYS {
+        batch.put(&key(n), &[1; VALUE]);
+    }
+    let pending = tree.prepare(&store.snapshot().unwrap(), None, &mut batch).unwrap();
+    tree.commit(&store, &pending, None).unwrap();
+    drop(pending);
+    let snapshot = store.snapshot().unwrap();
+
+    let reads = allocations(|| {
+        for n in 0..2_000 {
+            let value = tree.get(&snapshot, None, &key(n * 7 % KEYS)).unwrap();
+            assert_eq!(value.as_deref(), Some(&[1; VALUE][..]));
+        }
+    });
+    assert_eq!(reads, 0, "reading a resident key allocates nothing");
+
+    // Batches of one update, dropped and stacked three high, until the buffers have their sizes and every
+    // page was opened twice, and so has its directory.
+    let round = |n: u64, batch: &mut Batch| {
+        let mut stack = [None, None, None];
+        let mut last = None;
+        for (pending, value) in stack.iter_mut().zip(2..) {
+            batch.put(&key(n * 13 % KEYS), &[value; VALUE]);
+            let next = tree.prepare(&snapshot, last, &mut *batch).unwrap();
+            assert_ne!(next.root(), last.map_or(tree.root(), Pending::root));
+            last = Some(&*pending.insert(next));
+        }
+    };
+    for n in (2..2_000).chain(2..2_000) {
+        round(n, &mut batch);
+    }
+    let updates = allocations(|| {
+        for n in 2..2_000 {
+            round(n, &mut batch);
+        }
+    });
+    assert_eq!(updates, 0, "the root of one update allocates nothing");
+}

@@ -1,0 +1,95 @@
+//! Pages forged with good checksums: whatever is proven from them is an error or a proof that fails,
+//! never a panic.
+
+use spinney_hash::keccak256;
+use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
+use spinney_tree::{
+    Batch, MemorySnapshot, MemoryStore, PageStore as _, Scheme, Table, Tree, WriteSet,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::model::{Entries, ID, pages};
+
+/// A store with these entries.
+fn fill<S: Scheme>(scheme: S, entries: &Entries) -> MemoryStore {
+    let store = MemoryStore::new();
+    let mut tree = Tree::open(scheme, ID, &store.snapshot().unwrap(), 1 << 20).unwrap();
+    let mut batch = Batch::new();
+    entries.iter().for_each(|(key, value)| batch.put(key, value));
+    let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
+    tree.commit(&store, &pending, None).unwrap();
+    store
+}
+
+/// Changes one byte of one page at a time; `prove` does what it can with what is left, and says whether
+/// it was a proof that holds.
+fn forge<S: Scheme + Copy>(
+    scheme: S,
+    entries: &Entries,
+    prove: impl Fn(&Tree<S>, &MemorySnapshot) -> bool,
+) {
+    let store = fill(scheme, entries);
+    let tree = Tree::open(scheme, ID, &store.snapshot().unwrap(), 1).unwrap();
+    assert!(prove(&tree, &store.snapshot().unwrap()));
+    let rows = pages(&tree, &store.snapshot().unwrap());
+    let (mut refused, mut held) = (0, 0);
+    for (number, (key, row)) in rows.iter().enumerate() {
+        for at in (8..row.len()).step_by(13) {
+            let mut forged = row.clone();
+            forged[at] = forged[at].wrapping_add(1 << ((number + at) % 8));
+            let sum = xxh3_64(&[&key[..], &forged[8..]].concat());
+            forged[..8].copy_from_slice(&sum.to_le_bytes());
+            let mut set = WriteSet::new();
+            set.put(Table::Pages, key, forged);
+            store.commit(&set).unwrap();
+            let snapshot = store.snapshot().unwrap();
+            match Tree::open(scheme, ID, &snapshot, 1) {
+                Ok(tree) if prove(&tree, &snapshot) => held += 1,
+                _ => refused += 1,
+            }
+        }
+        let mut set = WriteSet::new();
+        set.put(Table::Pages, key, row.clone());
+        store.commit(&set).unwrap();
+    }
+    println!("{} pages: {refused} forgeries refused, {held} of no consequence", rows.len());
+    assert!(refused > 1_000);
+}
+
+#[test]
+fn forged_pages_of_raw_keys_never_panic() {
+    let hashed = |n: u32| {
+        let len = [3, 40, 78, 900][n as usize % 4];
+        (keccak256(&n.to_be_bytes())[..4 + n as usize % 29].to_vec(), vec![n as u8 | 1; len])
+    };
+    let entries: Entries = (0..220).map(hashed).collect();
+    let keys: Vec<_> = entries.keys().step_by(5).cloned().chain([vec![0x12]]).collect();
+    forge(Mpt, &entries, |tree, snapshot| {
+        let proof = tree.prove(snapshot, None, &keys);
+        proof.is_ok_and(|proof| {
+            let verified = proof.verify(&tree.root(), &keys);
+            verified.is_ok_and(|verified| {
+                let value = |key: &Vec<u8>| entries.get(key).map(|value| &value[..]);
+                keys.iter().all(|key| verified.get(key).unwrap() == value(key))
+            })
+        })
+    });
+}
+
+#[test]
+fn forged_pages_of_accounts_never_panic() {
+    let mut entries = Entries::new();
+    for n in 0..60_u8 {
+        let key = keccak256(&[n; 20]);
+        entries.insert(key.to_vec(), account_value(u64::from(n), &[n; 32], &[n; 32]));
+        for slot in 0..n % 16 * 3 {
+            let path = [key, keccak256(&[slot; 32])].concat();
+            entries.insert(path, slot_value(&[slot | 1; 32]));
+        }
+    }
+    let wanted: Vec<_> = (0..70).step_by(3).map(|n| ([n; 20], vec![[2; 32], [99; 32]])).collect();
+    forge(MptState, &entries, |tree, snapshot| {
+        let proofs = tree.prove_accounts(snapshot, None, &wanted);
+        proofs.is_ok_and(|proofs| proofs.iter().all(|proof| proof.verify(&tree.root()).is_ok()))
+    });
+}

@@ -1,0 +1,224 @@
+//! Proofs of the Verkle tree: byte for byte those of go-verkle and rust-verkle, against the engine's own
+//! values and roots, and whatever one does to them.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::Value as Json;
+use spinney_ipa::Crs;
+use spinney_tree::verkle::proof::{Proof, StateDiff};
+use spinney_tree::{Pending, TreeError};
+
+use crate::binary::{ubt_key, word as value};
+use crate::model::{Bench, Entries, Op};
+use crate::verkle::verkle;
+use crate::verkle_vectors::{Draws, hex, list, load, padded, word};
+
+type Tree = Bench<spinney_tree::verkle::Verkle>;
+
+/// The tree that a proof of the vectors is of.
+fn tree_of(case: &Json) -> Tree {
+    let mut bench = Bench::new(verkle(), 1 << 30);
+    let puts: Vec<Op> = match case["tree"]["trees.json"].as_str() {
+        None => put_all(list(case, "tree")),
+        Some("random-10000") => {
+            let mut draws = Draws::new("tree-random-10000");
+            let entries = (0..10_000).map(|_| (draws.word().to_vec(), draws.word().to_vec()));
+            entries.map(|(key, value)| Op::Put(key, value)).collect()
+        }
+        Some(name) => {
+            let trees = load("trees.json").unwrap();
+            let sequence = list(&trees, "sequences").iter().find(|tree| tree["name"] == name);
+            put_all(list(sequence.unwrap(), "inserts"))
+        }
+    };
+    let pending = bench.prepare(None, &puts);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    bench
+}
+
+fn put_all(entries: &[Json]) -> Vec<Op> {
+    let put = |entry: &Json| Op::Put(hex(&entry["key"]), padded(hex(&entry["value"])));
+    entries.iter().map(put).collect()
+}
+
+#[test]
+fn proofs_are_go_verkles_byte_for_byte() {
+    let Some(vectors) = load("proofs.json") else { return };
+    let mut posts = 0;
+    for case in list(&vectors, "proofs").iter().filter(|case| case["error"].is_null()) {
+        let name = case["name"].as_str().unwrap();
+        let bench = tree_of(case);
+        let root = bench.tree.root();
+        assert_eq!(root, word(&case["root"]), "{name}");
+        let keys: Vec<_> = list(case, "keys_sorted").iter().map(hex).collect();
+        let (proof, mut diff) = bench.tree.prove(&bench.snapshot(), None, &keys).unwrap();
+        assert_eq!(proof.to_json(), case["verkle_proof"], "{name}");
+        let opaque = hex(&case["opaque_bytes_rust_verkle"]);
+        assert_eq!(proof.to_bytes(), opaque, "{name}");
+        assert!(opaque.ends_with(&hex(&case["multiproof_bytes"])), "{name}");
+        assert_eq!(Proof::from_bytes(&opaque).unwrap(), proof, "{name}");
+        assert_eq!(Proof::from_json(&case["verkle_proof"]).unwrap(), proof, "{name}");
+        let told = StateDiff::from_json(&case["state_diff"]).unwrap();
+        // go-verkle tells a key twice that is asked for twice.
+        if keys.is_sorted_by(|a, b| a < b) {
+            for (stem, entry) in told.0.iter().flat_map(|s| s.suffixes.iter().map(|e| (s.stem, e)))
+            {
+                let key = [&stem[..], &[entry.suffix]].concat().try_into().unwrap();
+                assert!(entry.new.is_none_or(|new| diff.set_new(&key, new)), "{name}");
+            }
+            assert_eq!(diff.to_json(), case["state_diff"], "{name}");
+        }
+        let verified = proof.verify(&Crs::new(), &root, &diff).unwrap();
+        for key in &keys {
+            let key: [u8; 32] = key[..].try_into().unwrap();
+            let read = bench.tree.get(&bench.snapshot(), None, &key).unwrap();
+            assert_eq!(
+                verified.get(&key).unwrap().map(|value| value.to_vec()),
+                read.map(|v| v.to_vec())
+            );
+        }
+        if !case["post_root"].is_null() {
+            assert_eq!(verified.post_root(&Crs::new()), word(&case["post_root"]), "{name}");
+            posts += 1;
+        }
+    }
+    assert_eq!(posts, 2);
+}
+
+#[test]
+fn proofs_that_do_not_hold_are_all_refused() {
+    let Some(vectors) = load("proofs_negative.json") else { return };
+    let mut refused = 0;
+    for case in list(&vectors, "cases") {
+        let proof = Proof::from_json(&case["verkle_proof"]).ok();
+        let diff = StateDiff::from_json(&case["state_diff"]).ok();
+        let Some((proof, diff)) = proof.zip(diff) else {
+            refused += 1;
+            continue;
+        };
+        let answer = proof.verify(verkle().crs(), &word(&case["root"]), &diff);
+        assert!(answer.is_err(), "{} {}", case["base"], case["mutation"]);
+        refused += 1;
+    }
+    assert_eq!(refused, 70);
+}
+
+#[test]
+fn witnesses_of_a_test_networks_blocks_hold() {
+    let Some(cases) = load("upstream/block_proof_cases.json") else { return };
+    for case in list(&cases, "cases") {
+        let Some(block) = load(&format!("upstream/{}", case["file"].as_str().unwrap())) else {
+            continue;
+        };
+        let witness = &block["executionWitness"];
+        let proof = Proof::from_json(&witness["verkleProof"]).unwrap();
+        let diff = StateDiff::from_json(&witness["stateDiff"]).unwrap();
+        let verified = proof.verify(verkle().crs(), &word(&case["pre_state_root"]), &diff);
+        assert_eq!(verified.is_ok(), case["valid"] == true, "{}", case["file"]);
+        if let Ok(verified) = verified {
+            let post = verified.post_root(verkle().crs());
+            // Block 1 writes more than its witness tells.
+            let complete = case["file"] != "valid_block_1.json";
+            assert_eq!(post == word(&block["header"]["stateRoot"]), complete);
+        }
+    }
+}
+
+#[test]
+fn a_proof_of_nothing_is_refused() {
+    let bench = Bench::new(verkle(), 1 << 20);
+    let none: [&[u8]; 0] = [];
+    let error = bench.tree.prove(&bench.snapshot(), None, &none).unwrap_err();
+    assert!(matches!(error, TreeError::Refused { .. }), "{error}");
+    let error = bench.tree.prove(&bench.snapshot(), None, &[[1; 31]]).unwrap_err();
+    assert!(matches!(error, TreeError::Refused { .. }), "{error}");
+}
+
+/// A tree, half of it pending, and the keys to prove.
+fn filled(entries: &Entries) -> (Tree, Pending<spinney_tree::verkle::Verkle>) {
+    let mut bench = Bench::new(verkle(), 1);
+    let puts: Vec<_> = entries.iter().map(|(k, v)| Op::Put(k.clone(), v.clone())).collect();
+    let (first, second) = puts.split_at(puts.len() / 2);
+    let pending = bench.prepare(None, first);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    let pending = bench.prepare(None, second);
+    (bench, pending)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        max_shrink_iters: 1_000,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn proofs_of_any_keys_hold_and_give_the_root_after(
+        entries in prop::collection::btree_map(ubt_key(), value(), 0..60),
+        absent in prop::collection::btree_set(ubt_key(), 1..20),
+        every in 1usize..6,
+        new in prop::collection::vec(prop::option::of(value()), 40),
+    ) {
+        let (bench, pending) = filled(&entries);
+        let keys: Vec<_> = entries.keys().step_by(every).cloned().chain(absent).collect();
+        let (proof, mut diff) =
+            bench.tree.prove(&bench.snapshot(), Some(&pending), &keys).unwrap();
+        let crs = verkle();
+        let crs = crs.crs();
+        let bytes = proof.to_bytes();
+        prop_assert_eq!(&Proof::from_bytes(&bytes).unwrap(), &proof);
+        let mut writes = BTreeMap::new();
+        for (key, new) in keys.iter().zip(&new) {
+            let key: [u8; 32] = key[..].try_into().unwrap();
+            let current = diff.get(&key).unwrap().current.map(|value| value.to_vec());
+            prop_assert_eq!(current.as_ref(), entries.get(&key[..]));
+            if let Some(new) = new {
+                diff.set_new(&key, new[..].try_into().unwrap());
+                writes.insert(key.to_vec(), new.clone());
+            }
+        }
+        let verified = proof.verify(crs, &pending.root(), &diff).unwrap();
+        let puts: Vec<_> = writes.into_iter().map(|(key, value)| Op::Put(key, value)).collect();
+        let after = bench.prepare(Some(&pending), &puts);
+        prop_assert_eq!(verified.post_root(crs), after.root());
+        prop_assert!(proof.verify(crs, &[7; 32], &diff).is_err());
+    }
+
+    #[test]
+    fn a_changed_verkle_proof_is_refused(
+        entries in prop::collection::btree_map(ubt_key(), value(), 1..20),
+        absent in prop::collection::btree_set(ubt_key(), 1..4),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 30),
+    ) {
+        let (bench, pending) = filled(&entries);
+        let keys: Vec<_> = entries.keys().step_by(2).cloned().chain(absent).collect();
+        let (proof, diff) = bench.tree.prove(&bench.snapshot(), Some(&pending), &keys).unwrap();
+        let bytes = proof.to_bytes();
+        let refused = |bytes: &[u8], diff: &StateDiff| {
+            let proof = Proof::from_bytes(bytes);
+            proof.is_err() || proof.unwrap().verify(verkle().crs(), &pending.root(), diff).is_err()
+        };
+        prop_assert!(!refused(&bytes, &diff));
+        for (at, flip) in &flips {
+            let mut changed = bytes.clone();
+            // The lists and the beginning of the multiproof are where shapes are told.
+            let at = at.index(changed.len());
+            changed[at] ^= flip;
+            prop_assert!(refused(&changed, &diff), "byte {at} of {}", bytes.len());
+            prop_assert!(refused(&bytes[..at], &diff));
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        prop_assert!(refused(&longer, &diff));
+        for stem in 0..diff.0.len() {
+            let mut changed = diff.clone();
+            let entry = &mut changed.0[stem].suffixes[0];
+            entry.current = if entry.current.is_some() { None } else { Some([0; 32]) };
+            prop_assert!(refused(&bytes, &changed));
+            let mut changed = diff.clone();
+            changed.0.remove(stem);
+            prop_assert!(refused(&bytes, &changed));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Writes seeds for each target under `corpus/`: small real trees and chains, and what lies in
+//! `../shared` where it does.
+
+use std::{fs, io, path::Path};
+
+use crate::{TREE, rows_of};
+use spinney_replay::{SampleChain, SampleOptions, TextbookState};
+use spinney_tree::{
+    Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree,
+    binary::proof::{BinaryTree, KeysProof},
+    mpt::Mpt,
+    pbt::Pbt,
+    ubt::Ubt,
+};
+
+/// Longer inputs are cut: a fuzzer is quick where they are small.
+const SEED_BYTES_MAX: usize = 32 << 10;
+
+type Error = Box<dyn std::error::Error>;
+
+/// Writes them.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn write_all() -> Result<(), Error> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = here.join("corpus");
+    trees(&corpus)?;
+    binary_trees(&corpus)?;
+    chain(&corpus)?;
+    let shared = here.join("../../shared");
+    if !shared.exists() {
+        println!("no seeds from ../shared: it is not beside the checkout");
+        return Ok(());
+    }
+    for (target, name, path) in [
+        ("blocks", "chain-600", "data/chain-600/chain.rlp"),
+        ("blocks", "all-forks", "data/chains/all-forks/chain.rlp"),
+        ("diffs", "all-forks", "data/chains/all-forks/diffs.ndjson"),
+        ("genesis", "chain-600", "data/chain-600/genesis.json"),
+        ("genesis", "all-forks", "data/chains/all-forks/genesis.json"),
+    ] {
+        let bytes = fs::read(shared.join(path))?;
+        write(&corpus, target, name, &bytes[..bytes.len().min(SEED_BYTES_MAX)])?;
+    }
+    Ok(())
+}
+
+/// Trees of every shape that pages have: empty, one entry, prefixes of one another, long keys and
+/// values, enough for groups and pages of their own.
+fn trees(corpus: &Path) -> Result<(), Error> {
+    let long = |byte: u8, len: usize| vec![byte; len];
+    let spread = |count: u32, key_bytes: usize, value_bytes: usize| -> Vec<(Vec<u8>, Vec<u8>)> {
+        let key = |i: u32| {
+            let mixed = u64::from(i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            mixed.into_iter().cycle().take(key_bytes).collect()
+        };
+        (0..count).map(|i| (key(i), long(i as u8 | 1, value_bytes))).collect()
+    };
+    let shapes: [(&str, Vec<(Vec<u8>, Vec<u8>)>); 7] = [
+        ("one", spread(1, 32, 78)),
+        ("few", spread(5, 8, 3)),
+        ("dogs", ["do", "dog", "doge", "horse"].map(|key| (key.into(), b"value".into())).into()),
+        ("prefixes", (1..40).map(|len| (long(7, len), long(9, len))).collect()),
+        ("overflow", vec![(long(1, 900), long(2, 5_000)), (long(1, 901), long(3, 300))]),
+        ("forks", (0..20).map(|i| ([long(4, 70), vec![i]].concat(), long(i, 400))).collect()),
+        ("many", spread(300, 32, 78)),
+    ];
+    for (name, entries) in shapes {
+        let store = MemoryStore::new();
+        let mut tree = Tree::open(Mpt, TREE, &store.snapshot()?, 1 << 20)?;
+        let mut batch = Batch::new();
+        for (key, value) in &entries {
+            batch.put(key, value);
+        }
+        let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+        tree.commit(&store, &pending, None)?;
+        let rows = rows_of(&store, &tree);
+        let snapshot = store.snapshot()?;
+        let record = snapshot.read(Table::Roots, &RootRecord::key(TREE))?.ok_or("a record")?;
+        // A target that never gets past the record would find nothing.
+        assert_eq!(record, rows.record(TREE), "the root record of the targets is out of date");
+        write(corpus, "pages", name, &rows.to_bytes())?;
+        write(corpus, "root_record", name, &record[..record.len() - 8])?;
+        write(corpus, "root_record", &format!("{name}-sealed"), record)?;
+        write(corpus, "traces", name, trace(&entries).as_bytes())?;
+        for (key, which) in entries.iter().map(|entry| &entry.0).zip(0..3) {
+            let absent = [&key[..key.len() - 1], &[0xee]].concat();
+            for (key, kind) in [(key, "present"), (&absent, "absent")] {
+                let nodes = tree.prove(&snapshot, None, &[key])?.into_nodes();
+                let proof = proof(key, &nodes);
+                write(corpus, "proofs", &format!("{name}-{which}-{kind}"), &proof)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Proofs of keys of binary trees, present and absent, and documents of them.
+fn binary_trees(corpus: &Path) -> Result<(), Error> {
+    let hash = HashFunction::Sha256;
+    binary_tree(corpus, Ubt { hash }, 2)?;
+    binary_tree(corpus, Pbt { hash }, 3)
+}
+
+/// `name` is the byte that the target knows tree and hash by.
+fn binary_tree<S: BinaryTree>(corpus: &Path, scheme: S, name: u8) -> Result<(), Error> {
+    let store = MemoryStore::new();
+    let kind = scheme.id().to_string();
+    let tree = Tree::open(scheme, TREE, &store.snapshot()?, 1 << 20)?;
+    let key = |stem: u8, last: u8| {
+        let mut key = [stem.wrapping_mul(0x9d); 32];
+        key[31] = last;
+        key
+    };
+    let mut batch = Batch::new();
+    for (stem, last) in [(0, 0), (0, 7), (0, 200), (1, 1), (2, 2), (3, 3), (40, 4)] {
+        batch.put(&key(stem, last), &[last | 1; 32]);
+    }
+    let state = tree.prepare(&store.snapshot()?, None, batch)?;
+    let asked = [
+        vec![key(0, 7)],
+        vec![key(0, 8)],
+        vec![key(9, 9)],
+        vec![key(0, 0), key(0, 200), key(3, 3), key(40, 5), key(77, 7)],
+    ];
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    for (at, keys) in asked.iter().enumerate() {
+        let KeysProof { entries, proof } = tree.prove(&store.snapshot()?, Some(&state), keys)?;
+        let mut bytes = vec![name, entries.len() as u8];
+        for (key, value) in &entries {
+            bytes.push(key.len() as u8);
+            bytes.extend_from_slice(key);
+            bytes.push(u8::from(value.is_some()));
+            bytes.extend_from_slice(value.as_ref().map_or(&[][..], |word| word));
+        }
+        bytes.extend_from_slice(&proof);
+        write(corpus, "binary_proofs", &format!("{name}-{at}"), &bytes)?;
+        let keys: Vec<_> = entries.iter().map(|(key, _)| format!("\"0x{}\"", hex(key))).collect();
+        let value = |value: &Option<[u8; 32]>| match value {
+            Some(word) => format!("\"0x{}\"", hex(word)),
+            None => "null".into(),
+        };
+        let values: Vec<_> = entries.iter().map(|(_, word)| value(word)).collect();
+        let document = format!(
+            "{{\"tree\":\"{kind}\",\"root\":\"0x{}\",\"keys\":[{}],\"values\":[{}],\"proof\":\"0x{}\"}}",
+            hex(&state.root()),
+            keys.join(","),
+            values.join(","),
+            hex(&proof)
+        );
+        write(corpus, "documents", &format!("{name}-{at}"), document.as_bytes())?;
+    }
+    let account = r#"{"tree":"mpt","address":"0x00000000000000000000000000000000deadbeef","balance":"0x0","nonce":"0x0","codeHash":"0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470","storageHash":"0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421","accountProof":["0x80"],"storageProof":[{"key":"0x1","value":"0x0","proof":[]}]}"#;
+    write(corpus, "documents", "account", account.as_bytes())?;
+    let key = r#"{"result":{"tree":"mpt","key":"0x01","value":null,"proof":["0x80"]}}"#;
+    write(corpus, "documents", "key", key.as_bytes())?;
+    Ok(())
+}
+
+/// Puts, a line each, then deletions of every other key.
+fn trace(entries: &[(Vec<u8>, Vec<u8>)]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let put = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        format!("{{\"put\": {{\"0x{}\": \"0x{}\"}}}}\n", hex(key), hex(value))
+    };
+    let del = |(key, _): &(Vec<u8>, Vec<u8>)| format!("{{\"del\": [\"0x{}\"]}}\n", hex(key));
+    entries.iter().take(20).map(put).chain(entries.iter().take(20).step_by(2).map(del)).collect()
+}
+
+/// What the target of proofs reads: a key, and nodes, each behind its length.
+fn proof(key: &[u8], nodes: &[Vec<u8>]) -> Vec<u8> {
+    let len = key.len().min(255);
+    let mut bytes = [&[len as u8], &key[..len]].concat();
+    for node in nodes {
+        bytes.extend_from_slice(&u16::try_from(node.len()).unwrap_or(u16::MAX).to_be_bytes());
+        bytes.extend_from_slice(node);
+    }
+    bytes
+}
+
+fn chain(corpus: &Path) -> Result<(), Error> {
+    let mut options = SampleOptions::default();
+    options.block_count = 3;
+    let sample = SampleChain::new(options, TextbookState::new())?;
+    write(corpus, "genesis", "sample", sample.genesis().to_json().as_bytes())?;
+    let mut chain = Vec::new();
+    for block in sample {
+        chain.extend_from_slice(&block?.to_rlp());
+    }
+    write(corpus, "blocks", "sample", &chain)?;
+    let diff = br#"{"number":1,"accounts":{"0x00000000000000000000000000000000000000aa":{"fresh":true,"nonce":"0x1","balance":"0x2","code":"0x60","storage":{"0x1":"0x2"}},"0x00000000000000000000000000000000000000bb":null},"stateRoot":"0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"}"#;
+    write(corpus, "diffs", "small", diff)?;
+    Ok(())
+}
+
+fn write(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let folder = corpus.join(target);
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join(name), bytes)
+}
