@@ -6,10 +6,15 @@ use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
+use spinney_tree::verkle::proof::{Malformed, Proof as VerkleProof, StateDiff};
 
-/// What shows it: the nodes of a Merkle Patricia trie, or the bytes of a proof of a binary tree.
+/// The name of the tree whose blocks carry witnesses.
+const VERKLE: &str = "verkle";
+
+/// What shows it: the nodes of a Merkle Patricia trie, or the bytes of a proof of another tree.
 #[derive(Debug)]
 enum Shown {
     Nodes(Vec<Bytes>),
@@ -68,8 +73,12 @@ struct Raw {
     storage_hash: Option<B256>,
     account_proof: Option<Vec<Bytes>>,
     storage_proof: Option<Vec<Slot>>,
+    state_diff: Option<Value>,
+    verkle_proof: Option<Value>,
     /// Where it came as the answer of a node, envelope and all.
     result: Option<Box<Self>>,
+    /// Where it came in a block.
+    execution_witness: Option<Box<Self>>,
 }
 
 /// Tells `null` from nothing.
@@ -89,20 +98,31 @@ pub enum Claim {
     },
     /// An account of a Merkle Patricia trie.
     Account(Box<AccountProof>),
-    /// Keys of a binary tree.
-    Binary(BinaryClaim),
+    /// Keys of a tree whose values are words: binary or Verkle.
+    Words(WordsClaim),
+    /// Keys of a Verkle tree, as the blocks of its test networks carry them.
+    Witness(Box<WitnessClaim>),
 }
 
-/// What a document claims of a binary tree.
+/// What an execution witness of a Verkle tree claims: values before a block, and what becomes of them.
 #[derive(Debug)]
-pub struct BinaryClaim {
+pub struct WitnessClaim {
+    /// The values.
+    pub diff: StateDiff,
+    /// What shows those before.
+    pub proof: VerkleProof,
+}
+
+/// What a document claims of a tree whose values are words.
+#[derive(Debug)]
+pub struct WordsClaim {
     /// The account that the keys are to be those of, if it names one.
     pub account: Option<Asked>,
     /// The keys with their values, and the proof.
     pub proof: KeysProof,
 }
 
-/// An account of a binary tree, and what is asked of it beside its fields.
+/// An account of such a tree, and what is asked of it beside its fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// The account.
@@ -150,9 +170,17 @@ pub enum DocumentError {
     /// A key comes twice.
     #[error("key {0} is given twice")]
     Twice(Bytes),
-    /// A value of a binary tree has not 32 bytes.
-    #[error("a value of {0} bytes, where a binary tree has 32")]
+    /// A value of a tree of words has not 32 bytes.
+    #[error("a value of {0} bytes, where the tree has 32")]
     Value(usize),
+    /// A part of an execution witness is malformed.
+    #[error("{field}: {source}")]
+    Verkle {
+        /// Which part.
+        field: &'static str,
+        /// What is wrong with it.
+        source: Malformed,
+    },
     /// The proof is one of another kind of tree.
     #[error("its proof is {0}, and its tree is {1}")]
     OtherTree(&'static str, String),
@@ -171,10 +199,17 @@ impl Document {
         if let Some(result) = raw.result.take() {
             raw = *result;
         }
+        if let Some(witness) = raw.execution_witness.take() {
+            raw = *witness;
+        }
         let (tree, root) = (raw.tree.take(), raw.root.take());
+        if raw.state_diff.is_some() || raw.verkle_proof.is_some() {
+            let tree = tree.unwrap_or_else(|| VERKLE.into());
+            return Ok(Self { claim: raw.witness(&tree)?, tree: Some(tree), root });
+        }
         let claim = match (&raw.proof, &tree) {
-            (Some(Shown::Bytes(_)), Some(name)) if is_binary(name) => raw.binary()?,
-            (_, Some(name)) if is_binary(name) => {
+            (Some(Shown::Bytes(_)), Some(name)) if has_words(name) => raw.words()?,
+            (_, Some(name)) if has_words(name) => {
                 return Err(match raw.proof {
                     None => DocumentError::Lacks("proof"),
                     Some(_) => DocumentError::OtherTree("a list of nodes", name.clone()),
@@ -192,12 +227,24 @@ impl Document {
 }
 
 /// Whether a tree has proofs of the other kind; whether there is such a tree is seen later.
-fn is_binary(tree: &str) -> bool {
-    tree.starts_with("ubt:") || tree.starts_with("pbt:")
+fn has_words(tree: &str) -> bool {
+    tree == VERKLE || tree.starts_with("ubt:") || tree.starts_with("pbt:")
 }
 
 impl Raw {
-    fn binary(self) -> Result<Claim, DocumentError> {
+    fn witness(self, tree: &str) -> Result<Claim, DocumentError> {
+        if tree != VERKLE {
+            return Err(DocumentError::OtherTree("that of a Verkle tree", tree.to_owned()));
+        }
+        let diff = self.state_diff.ok_or(DocumentError::Lacks("stateDiff"))?;
+        let proof = self.verkle_proof.ok_or(DocumentError::Lacks("verkleProof"))?;
+        let of = |field| move |source| DocumentError::Verkle { field, source };
+        let diff = StateDiff::from_json(&diff).map_err(of("stateDiff"))?;
+        let proof = VerkleProof::from_json(&proof).map_err(of("verkleProof"))?;
+        Ok(Claim::Witness(Box::new(WitnessClaim { diff, proof })))
+    }
+
+    fn words(self) -> Result<Claim, DocumentError> {
         let keys = self.keys.ok_or(DocumentError::Lacks("keys"))?;
         let values = self.values.ok_or(DocumentError::Lacks("values"))?;
         if keys.len() != values.len() {
@@ -215,7 +262,7 @@ impl Raw {
             chunks: self.chunks.unwrap_or_default(),
         });
         let proof = KeysProof { entries, proof: proof.to_vec() };
-        Ok(Claim::Binary(BinaryClaim { account, proof }))
+        Ok(Claim::Words(WordsClaim { account, proof }))
     }
 
     fn keys(self) -> Result<Claim, DocumentError> {
@@ -264,7 +311,7 @@ fn proof(nodes: Vec<Bytes>) -> Proof {
     Proof::new(nodes.into_iter().map(Vec::from).collect())
 }
 
-/// Reads a value, which has 32 bytes in a binary tree.
+/// Reads a value of a tree whose values are words of 32 bytes.
 fn word(value: Option<Bytes>) -> Result<Option<[u8; 32]>, DocumentError> {
     let Some(value) = value else { return Ok(None) };
     let word = value[..].try_into().map_err(|_| DocumentError::Value(value.len()))?;
@@ -282,7 +329,8 @@ mod tests {
             Document::parse(format!(r#"{{"tree": "{tree}", {keys}, "proof": {proof}}}"#).as_bytes())
         };
         assert!(matches!(read("mpt", "[]").unwrap().claim, Claim::Keys { .. }));
-        assert!(matches!(read("pbt:blake3", "\"0x\"").unwrap().claim, Claim::Binary(_)));
+        assert!(matches!(read("verkle", "\"0x\"").unwrap().claim, Claim::Words(_)));
+        assert!(matches!(read("pbt:blake3", "\"0x\"").unwrap().claim, Claim::Words(_)));
         let text = |tree: &str, proof: &str| read(tree, proof).unwrap_err().to_string();
         assert_eq!(text("mpt", "\"0x\""), "its proof is one string, and its tree is mpt");
         assert_eq!(
@@ -291,5 +339,13 @@ mod tests {
         );
         assert!(text("mpt", "{}").contains("a list of nodes, or a proof as one string of hex"));
         assert!(text("mpt", "[1]").contains("expected"));
+        let text = |json: &str| Document::parse(json.as_bytes()).unwrap_err().to_string();
+        assert_eq!(text(r#"{"stateDiff": []}"#), "it is no proof document: it has no verkleProof");
+        assert_eq!(
+            text(r#"{"stateDiff": [{"stem": 1}], "verkleProof": {}}"#),
+            "stateDiff: [0].suffixDiffs: expected it to be there"
+        );
+        let other = r#"{"tree": "mpt", "stateDiff": [], "verkleProof": {}}"#;
+        assert_eq!(text(other), "its proof is that of a Verkle tree, and its tree is mpt");
     }
 }

@@ -16,7 +16,7 @@ use spinney_tree::mpt::{
 };
 use spinney_tree::{
     Batch, BlockId, CommitStats, Finding, PageStore, Pending, SchemeId, Snapshot, StoreError,
-    Table, Tree, TreeError, TreeId, WriteSet,
+    Table, Tree, TreeCosts, TreeError, TreeId, WriteSet,
 };
 
 use crate::beside::{Members, stands};
@@ -277,6 +277,11 @@ impl<P: PageStore> State<P> {
     /// Where the time went since the state was opened.
     pub const fn times(&self) -> StateTimes {
         self.times.get()
+    }
+
+    /// What the tree did since the state was opened.
+    pub fn costs(&self) -> TreeCosts {
+        self.tree.costs()
     }
 
     pub(crate) fn timed<T>(

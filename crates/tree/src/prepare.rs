@@ -2,6 +2,7 @@
 
 use std::borrow::BorrowMut;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -368,7 +369,10 @@ impl<S: Scheme> Tree<S> {
         segment: &mut Segment<S::Commit>,
         tools: &mut Tools<S>,
     ) -> Result<(), TreeError> {
-        tools.levels.run(self.codec(), older, here as u32, segment)
+        let start = Instant::now();
+        let outcome = tools.levels.run(self.codec(), older, here as u32, segment);
+        self.meter.hashed_since(start);
+        outcome
     }
 
     /// Reads pages that a descent missed.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use crate::cache::{Cache, Page};
+use crate::costs::{Meter, TreeCosts};
 use crate::error::TreeError;
 use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
 use crate::node::{Child, Link, OpenPage, Segment, Top};
@@ -63,6 +64,7 @@ pub struct Tree<S: Scheme> {
     pub(crate) head: Head<S>,
     pub(crate) cache: Cache<S::Commit>,
     pub(crate) pool: Arc<Pool<S>>,
+    pub(crate) meter: Meter,
     /// Batches of at least so many operations are split over the threads.
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
@@ -232,6 +234,7 @@ impl<S: Scheme> Tree<S> {
             head,
             cache,
             pool,
+            meter: Meter::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
         };
@@ -251,8 +254,8 @@ impl<S: Scheme> Tree<S> {
         let segment = Arc::new(Segment::new());
         let head = Head { layer: next_layer(), commit: 0, block: None, segment, top: None, root };
         let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
-        let (id, split_ops) = (self.id, self.split_ops);
-        Self { scheme, id, space, head, cache, pool, split_ops, hidden: true }
+        let (id, split_ops, meter) = (self.id, self.split_ops, Meter::default());
+        Self { scheme, id, space, head, cache, pool, meter, split_ops, hidden: true }
     }
 
     /// Becomes what another generation is, once the root record names that.
@@ -321,6 +324,11 @@ impl<S: Scheme> Tree<S> {
         self.split_ops = operations;
     }
 
+    /// What the tree did since it was opened.
+    pub fn costs(&self) -> TreeCosts {
+        self.meter.costs()
+    }
+
     /// The tree's id in its store.
     pub const fn id(&self) -> TreeId {
         self.id
@@ -386,6 +394,7 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Vec<Arc<[u8]>>, TreeError> {
         let bytes: Vec<&[u8]> = keys.iter().map(PageKey::as_bytes).collect();
         let rows = snapshot.read_many(Table::Pages, &bytes)?;
+        self.meter.read(keys.len());
         let mut shared = Vec::with_capacity(keys.len());
         for (key, row) in keys.iter().zip(rows) {
             let row =

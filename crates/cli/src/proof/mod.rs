@@ -1,9 +1,9 @@
 //! `prove` and `verify`: proofs as documents.
 
-mod binary;
 mod document;
 mod prove;
 mod verify;
+mod words;
 
 pub(crate) use self::prove::{ProveArgs, run as prove};
 pub(crate) use self::verify::{VerifyArgs, run as verify};

@@ -11,8 +11,8 @@ use spinney_tree::mpt::Mpt;
 use spinney_tree::sum::Profile;
 use spinney_tree::{BlockId, PageStore, Tree};
 
-use super::binary;
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
+use super::words;
 use crate::args::AtArgs;
 use crate::db;
 use crate::failure::{Exit, Failure};
@@ -24,8 +24,8 @@ use crate::trees::{self, Name};
 /// Prove keys, or an account and its slots, present or absent.
 ///
 /// Prints one JSON document: for raw keys of a store that `root` filled, the nodes on their paths; for an
-/// address in a store of Ethereum's state, the EIP-1186 object. Of a binary tree, one proof of any of its
-/// keys, or of those that hold an account. `spinney verify` checks it without a store.
+/// address in a store of Ethereum's state, the EIP-1186 object. Of a binary or a Verkle tree, one proof of
+/// any of its keys, or of those that hold an account. `spinney verify` checks it without a store.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney prove --db state.db --address 0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
@@ -45,7 +45,7 @@ pub(crate) struct ProveArgs {
     /// A slot of the account; may be given again.
     #[arg(long = "slot", value_name = "SLOT", requires = "address")]
     pub(super) slots: Vec<U256>,
-    /// A chunk of the account's code, in a binary tree: 31 bytes each; may be given again.
+    /// A chunk of the account's code, in a binary or a Verkle tree: 31 bytes each; may be given again.
     #[arg(long = "chunk", value_name = "INDEX", requires = "address")]
     pub(super) chunks: Vec<u32>,
     /// Prove the Keccak-256 digests of the keys, as `root --hash-keys` puts them.
@@ -62,8 +62,8 @@ pub(crate) struct ProveArgs {
     out: Option<PathBuf>,
     #[command(flatten)]
     pub(super) at: AtArgs,
-    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, sum or
-    /// sum:bound.
+    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
+    /// sum or sum:bound.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     tree: String,
     #[command(flatten)]
@@ -81,9 +81,6 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     if let Name::Sum(profile) = name {
         return leaves(args, profile, &place, output);
     }
-    if name == Name::Verkle {
-        trees::check_name(&args.tree)?;
-    }
     if args.all {
         let what = format!("--all is for sum trees, not for {}", args.tree);
         return Err(Failure::new(what).hint("give keys, or --address").into());
@@ -92,10 +89,10 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
     if name != Name::Mpt {
-        return print(&binary::prove(args, name, &store, &place)?, output);
+        return print(&words::prove(args, name, &store, &place)?, output);
     }
     if !args.chunks.is_empty() {
-        return Err(Failure::new("--chunk is for binary trees, which hold code")
+        return Err(Failure::new("--chunk is for the trees that hold code")
             .hint("say --tree ubt:sha256, or whatever tree the store holds")
             .into());
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use spinney_cli::document::{Claim, Document};
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
-use super::binary;
+use super::words;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::trees::Name;
@@ -15,7 +15,8 @@ use crate::{stores, sums, trees};
 
 /// Check a proof document against a root, without a store.
 ///
-/// Reads what `spinney prove` prints, and what eth_getProof answers. Exit code 0 if the proof holds, 1 if
+/// Reads what `spinney prove` prints, what eth_getProof answers, and the execution witnesses of Verkle
+/// blocks (stateDiff and verkleProof), of which it says the root after the block, too. Exit code 0 if the proof holds, 1 if
 /// it does not, 2 if the document is none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -39,11 +40,11 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
         return sums::verify(&bytes, &args.file, (args.root, args.root_sum), output);
     }
     let Document { tree, root: own, claim } = Document::parse(&bytes).map_err(|error| {
-        Failure::new(format!("{error} ({})", args.file.display()))
-            .hint(
-                "the document is one JSON object: what spinney prove prints, or the EIP-1186 object that \
-                 eth_getProof answers, alone or as the result of a response",
-            )
+        Failure::new(format!("{error} ({})", args.file.display())).hint(
+            "the document is one JSON object: what spinney prove prints, the EIP-1186 object that \
+                 eth_getProof answers, alone or as the result of a response, or the execution \
+                 witness of a Verkle block",
+        )
     })?;
     if args.root_sum.is_some() {
         return Err(Failure::new("the document is of a tree without sums (--root-sum)")
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let name = Name::parse(tree.as_deref().unwrap_or("mpt"))?;
     // A document names its tree, and what it claims is of that tree; else it is no document.
-    if !matches!(claim, Claim::Binary(_)) {
+    if matches!(claim, Claim::Keys { .. } | Claim::Account(_)) {
         trees::check_name(&name.to_string())?;
     }
     let root = match (args.root, own) {
@@ -76,7 +77,8 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     let shown = match claim {
         Claim::Keys { entries, proof } => show_keys(&root, &entries, &proof).map_err(Into::into),
         Claim::Account(proof) => show_account(&root, &proof).map_err(Into::into),
-        Claim::Binary(claim) => binary::verify(&root, name, &claim).map_err(anyhow::Error::from),
+        Claim::Words(claim) => words::verify(&root, name, &claim).map_err(anyhow::Error::from),
+        Claim::Witness(claim) => words::verify_witness(&root, &claim).map_err(Into::into),
     };
     let shown = shown.map_err(|error| {
         let what = format!("the proof does not hold under {root}");

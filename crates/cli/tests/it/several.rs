@@ -233,7 +233,7 @@ fn json_of(text: &str) -> Value {
 
 /// Accounts, slots, chunks and raw keys, at the head and at a kept block; changed, they do not hold.
 #[test]
-fn keys_and_accounts_of_binary_trees_are_proven() {
+fn keys_and_accounts_are_proven_in_every_tree_of_words() {
     let Some(chain) = all_forks() else { return };
     let folder = Folder::new();
     let db = folder.path("db");
@@ -245,7 +245,7 @@ fn keys_and_accounts_of_binary_trees_are_proven() {
     });
     let (address, account) = full.expect("a contract with storage");
     let slot = account["storage"].as_object().unwrap().keys().next().expect("a slot");
-    for (tree, root) in [("ubt:sha256", &roots[1]), ("pbt:blake3", &roots[2])] {
+    for (tree, root) in NAMES.iter().zip(&roots).skip(1) {
         let prove =
             |args: &[&str]| spinney(&[&["prove", "--db", &db, "--tree", tree], args].concat());
         let verify = |root: &str, text: &str| spinney_fed(&["verify", "--root", root, "-"], text);
@@ -303,14 +303,47 @@ fn keys_and_accounts_of_binary_trees_are_proven() {
     }
     let prove = |args: &[&str]| spinney(&[&["prove", "--db", &db], args].concat());
     prove(&["--tree", "ubt:keccak", "0x01"]).exits(2).refuses("the store holds no ubt:keccak");
-    prove(&["--address", address, "--chunk", "0"]).exits(2).refuses("--chunk is for binary trees");
+    prove(&["--address", address, "--chunk", "0"])
+        .exits(2)
+        .refuses("--chunk is for the trees that hold code");
     // At a kept block the root is that of a replay which ends there.
     let there = chain.replay(&["--tree", TREES, "--to", "77"]).exits(0).run();
     let there = self::roots(&there);
-    for (tree, root) in [("ubt:sha256", &there[1]), ("pbt:blake3", &there[2])] {
+    for (tree, root) in NAMES.iter().zip(&there).skip(1) {
         let old = prove(&["--tree", tree, "--address", address, "--block", "77"]).exits(0).out;
         assert_eq!(json_of(&old)["root"], *root.as_str());
     }
+}
+
+/// Blocks of a test network carry proofs in go-verkle's JSON.
+#[test]
+fn witnesses_of_verkle_blocks_are_verified() {
+    let Some(cases) = shared("vectors/verkle/upstream/block_proof_cases.json") else { return };
+    let cases = json_of(&std::fs::read_to_string(cases).unwrap());
+    let mut after = 0;
+    for case in cases["cases"].as_array().expect("cases") {
+        let file = format!("vectors/verkle/upstream/{}", case["file"].as_str().unwrap());
+        let Some(file) = shared(&file) else { continue };
+        let block = json_of(&std::fs::read_to_string(&file).unwrap());
+        let root = case["pre_state_root"].as_str().unwrap();
+        let ran = spinney(&["verify", "--root", root, &file]);
+        if case["valid"] == false {
+            ran.exits(1).refuses("does not hold");
+            continue;
+        }
+        let held = ran.exits(0);
+        let next = block["header"]["stateRoot"].as_str().unwrap();
+        after += usize::from(held.out.ends_with(&format!("root after it: {next}\n")));
+        // The witness by itself, and in part.
+        let mut witness = block["executionWitness"].clone();
+        let alone = spinney_fed(&["verify", "--root", root, "-"], &witness.to_string()).exits(0);
+        assert_eq!(alone.out, held.out);
+        witness["stateDiff"].as_array_mut().unwrap().pop();
+        let part = spinney_fed(&["verify", "--root", root, "-"], &witness.to_string());
+        part.exits(1).refuses("does not hold");
+    }
+    // Another block writes more than its witness tells.
+    assert_eq!(after, 1);
 }
 
 /// What is changed in a document is refused: 1 where it does not hold, 2 where it is none.

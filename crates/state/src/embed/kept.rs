@@ -3,8 +3,8 @@
 use std::fmt;
 
 use alloy_primitives::B256;
-use spinney_tree::binary::proof::{BinaryTree, KeysProof};
-use spinney_tree::{BlockId, PageStore, Pending};
+use spinney_tree::binary::proof::KeysProof;
+use spinney_tree::{BlockId, KeyProofs, PageStore, Pending};
 
 use super::layers::word;
 use super::{BinaryState, Embedding, Word};
@@ -88,11 +88,11 @@ impl<S: Embedding, P: PageStore> KeptTree<'_, S, P> {
     /// Proves keys, present or absent.
     ///
     /// # Errors
-    /// If the tree has no such key, or the store fails or is damaged.
+    /// If there are no keys, the tree has no such key, or the store fails or is damaged.
     pub fn prove<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<KeysProof, StateError>
     where
-        S: BinaryTree,
+        S: KeyProofs,
     {
-        Ok(self.state.tree().prove(&self.snapshot, self.pending.as_ref(), keys)?)
+        Ok(S::prove_keys(self.state.tree(), &self.snapshot, self.pending.as_ref(), keys)?)
     }
 }

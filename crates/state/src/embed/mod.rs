@@ -20,7 +20,7 @@ pub use kept::KeptTree;
 pub use layers::Write;
 pub(crate) use tree::{BackError, EmbeddedTree};
 
-pub use state::{BinaryState, EmbedError, Embedding, PBT, UBT, VERKLE, VerkleState};
+pub use state::{BinaryState, EmbedError, EmbedTimes, Embedding, PBT, UBT, VERKLE, VerkleState};
 
 /// A value of 32 bytes, as these trees keep it.
 pub type Word = [u8; 32];

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
@@ -162,6 +164,20 @@ pub(super) mod sealed {
     }
 }
 
+/// Where the time of a [`BinaryState`] goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EmbedTimes {
+    /// Deriving keys, and reading the leaves that say what changes do.
+    pub keys: Duration,
+    /// Applying batches and computing roots.
+    pub tree: Duration,
+    /// Cutting pages.
+    pub encode: Duration,
+    /// The store's commits.
+    pub store: Duration,
+}
+
 /// Ethereum's state in a binary tree or a Verkle tree: the last commit of a store, and what was applied on
 /// top of it.
 ///
@@ -192,6 +208,7 @@ pub(super) mod sealed {
 pub struct BinaryState<S: Embedding, P> {
     pub(crate) store: P,
     pub(crate) inner: EmbeddedTree<S>,
+    times: EmbedTimes,
 }
 
 /// Ethereum's state in a Verkle tree.
@@ -214,7 +231,7 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     /// If the store holds something else, or is damaged.
     pub fn open(scheme: S, store: P, cache_bytes: usize) -> Result<Self, EmbedError> {
         let inner = EmbeddedTree::open(scheme, &store.snapshot()?, cache_bytes)?;
-        Ok(Self { store, inner })
+        Ok(Self { store, inner, times: EmbedTimes::default() })
     }
 
     /// The state root, of all that was applied.
@@ -267,7 +284,11 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     /// If a value does not fit the tree, code is not known, or the store fails. Then nothing of the
     /// changes is applied.
     pub fn apply(&mut self, changes: &Changes) -> Result<B256, EmbedError> {
+        let (start, planned) = (Instant::now(), self.inner.planning);
         self.inner.apply(&self.store, changes, false)?;
+        let keys = self.inner.planning - planned;
+        self.times.keys += keys;
+        self.times.tree += start.elapsed().saturating_sub(keys);
         Ok(self.root())
     }
 
@@ -276,15 +297,24 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
     pub fn commit(&mut self, block: Option<BlockId>) -> Result<CommitStats, EmbedError> {
+        let start = Instant::now();
         let mut set = WriteSet::new();
         let staged = self.inner.stage(&self.store, block, &mut set)?;
         let stats = staged.stats();
+        self.times.encode += start.elapsed();
+        let start = Instant::now();
         if !set.is_empty() {
             set.sort();
             self.store.commit(&set)?;
         }
+        self.times.store += start.elapsed();
         self.inner.adopt(staged);
         Ok(stats)
+    }
+
+    /// Where the time went since it was opened.
+    pub const fn times(&self) -> EmbedTimes {
+        self.times
     }
 
     /// How many accounts use the code of this hash: counted where the tree shares code, else 0.

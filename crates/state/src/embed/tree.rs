@@ -1,5 +1,7 @@
 //! A tree that holds a state, without its store: the last commit, and the layers above it.
 
+use std::time::{Duration, Instant};
+
 use alloy_primitives::B256;
 use spinney_tree::{
     Batch, BlockId, PageStore, Pending, Snapshot, Staged, Tree, TreeError, WriteSet,
@@ -17,6 +19,8 @@ pub(crate) struct EmbeddedTree<S: Embedding> {
     scheme: S,
     memo: S::Memo,
     layers: Vec<Layer<S>>,
+    /// Time spent on what changes do to the leaves.
+    pub(super) planning: Duration,
 }
 
 impl<S: Embedding> EmbeddedTree<S> {
@@ -26,7 +30,13 @@ impl<S: Embedding> EmbeddedTree<S> {
         cache_bytes: usize,
     ) -> Result<Self, EmbedError> {
         let tree = Tree::open(scheme.clone(), S::TREE, snapshot, cache_bytes)?;
-        Ok(Self { tree, scheme, memo: S::Memo::default(), layers: Vec::new() })
+        Ok(Self {
+            tree,
+            scheme,
+            memo: S::Memo::default(),
+            layers: Vec::new(),
+            planning: Duration::ZERO,
+        })
     }
 
     pub(crate) const fn tree(&self) -> &Tree<S> {
@@ -87,7 +97,9 @@ impl<S: Embedding> EmbeddedTree<S> {
         changes: &Changes,
         undo: bool,
     ) -> Result<(), EmbedError> {
+        let start = Instant::now();
         let (writes, notes) = self.plan(store, changes)?;
+        self.planning += start.elapsed();
         let view = self.view(store);
         let top = self.layers.last().map(|layer| &layer.pending);
         let pending = self.tree.prepare(&view.snapshot, top, batch_of(&writes))?;

@@ -56,7 +56,7 @@ pub struct KeysProof {
 /// What a proof has shown of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedKeys {
-    values: BTreeMap<Vec<u8>, Option<Word>>,
+    pub(crate) values: BTreeMap<Vec<u8>, Option<Word>>,
 }
 
 /// Why a proof does not hold.

@@ -25,6 +25,40 @@ pub struct SuffixDiff {
 }
 
 impl StateDiff {
+    /// Values that stay, in any order. A key that comes twice makes a difference that no proof shows.
+    ///
+    /// ```
+    /// use spinney_tree::verkle::proof::StateDiff;
+    ///
+    /// let diff = StateDiff::of([([2; 32], None), ([1; 32], Some([7; 32]))]);
+    /// assert_eq!(diff.get(&[1; 32]).unwrap().current, Some([7; 32]));
+    /// assert_eq!(diff.entries().map(|(key, _)| key[0]).collect::<Vec<_>>(), [1, 2]);
+    /// ```
+    pub fn of(values: impl IntoIterator<Item = ([u8; 32], Option<[u8; 32]>)>) -> Self {
+        let mut values: Vec<_> = values.into_iter().collect();
+        values.sort_unstable_by_key(|(key, _)| *key);
+        let mut stems: Vec<StemDiff> = Vec::new();
+        for ([stem @ .., suffix], current) in values {
+            let entry = SuffixDiff { suffix, current, new: None };
+            match stems.last_mut() {
+                Some(last) if last.stem == stem => last.suffixes.push(entry),
+                _ => stems.push(StemDiff { stem, suffixes: vec![entry] }),
+            }
+        }
+        Self(stems)
+    }
+
+    /// The keys with their entries, in the order that they have here.
+    pub fn entries(&self) -> impl Iterator<Item = ([u8; 32], &SuffixDiff)> {
+        self.0.iter().flat_map(|stem| {
+            stem.suffixes.iter().map(|entry| {
+                let mut key = [entry.suffix; 32];
+                key[..31].copy_from_slice(&stem.stem);
+                (key, entry)
+            })
+        })
+    }
+
     /// The entry of a key.
     pub fn get(&self, key: &[u8; 32]) -> Option<&SuffixDiff> {
         let stem = self.0.binary_search_by(|stem| stem.stem[..].cmp(&key[..31])).ok()?;

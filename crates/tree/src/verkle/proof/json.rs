@@ -116,7 +116,8 @@ struct At<'a> {
 
 impl<'a> At<'a> {
     fn wrong(&self, expected: &str) -> Malformed {
-        let at = if self.path.is_empty() { "the document" } else { &self.path[1..] };
+        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
+        let at = if path.is_empty() { "the document" } else { path };
         Malformed::Json { at: at.to_owned(), what: format!("expected {expected}") }
     }
 

@@ -1,22 +1,24 @@
-//! Proofs of keys of the binary trees, and of accounts in them.
+//! Proofs of keys of the binary trees and of the Verkle tree, and of accounts in them.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::Serialize;
-use spinney_cli::document::{Asked, BinaryClaim};
+use spinney_cli::document::{Asked, WitnessClaim, WordsClaim};
 use spinney_state::embed::{BinaryState, Embedding, KeptTree, Word};
-use spinney_tree::PageStore;
-use spinney_tree::binary::proof::{BinaryTree, ProofError, VerifiedKeys};
+use spinney_tree::binary::proof::VerifiedKeys;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::verkle::proof::ProofFault;
+use spinney_tree::{KeyProofs, KeysFault, PageStore};
 
 use super::prove::ProveArgs;
 use crate::failure::Failure;
 use crate::stores::Place;
 use crate::trees::{self, Name};
 
-/// Proofs of keys of a binary tree; with an address, of the keys that hold that account.
+/// Proofs of keys; with an address, of the keys that hold that account.
 #[derive(Debug, Serialize)]
-pub(super) struct BinaryDocument {
+pub(super) struct WordsDocument {
     tree: String,
     root: B256,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +43,7 @@ pub(super) fn prove(
     name: Name,
     store: &impl PageStore,
     place: &Place,
-) -> anyhow::Result<BinaryDocument> {
+) -> anyhow::Result<WordsDocument> {
     let held = trees::of_states(&store.snapshot()?)?;
     let has = |(_, record): &(_, spinney_tree::RootRecord)| Name::of(record.scheme) == Some(name);
     // An empty store holds the empty tree of any kind.
@@ -52,20 +54,21 @@ pub(super) fn prove(
     match name {
         Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, store, place),
         Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, store, place),
-        Name::Mpt | Name::Verkle | Name::Sum(_) => unreachable!("it has proofs of its own"),
+        Name::Verkle => prove_in(args, name, Verkle::shared(), store, place),
+        Name::Mpt | Name::Sum(_) => unreachable!("it has proofs of its own"),
     }
 }
 
-fn prove_in<S: Embedding + BinaryTree>(
+fn prove_in<S: Embedding + KeyProofs>(
     args: &ProveArgs,
     name: Name,
     scheme: S,
     store: &impl PageStore,
     place: &Place,
-) -> anyhow::Result<BinaryDocument> {
+) -> anyhow::Result<WordsDocument> {
     if args.hash_keys {
         return Err(Failure::new(format!("--hash-keys is for mpt, not for {name}"))
-            .hint("keys of a binary tree are put as they are")
+            .hint("keys of this tree are put as they are")
             .into());
     }
     let state = BinaryState::open(scheme, store, place.tree_cache())?;
@@ -88,7 +91,7 @@ fn prove_in<S: Embedding + BinaryTree>(
     let proof = kept.prove(&keys)?;
     let values = keys.iter().map(|key| Ok(kept.leaf(key)?.map(B256::from)));
     let values = values.collect::<anyhow::Result<_>>()?;
-    Ok(BinaryDocument {
+    Ok(WordsDocument {
         tree: name.to_string(),
         root: kept.root(),
         block: kept.block().map(|block| U64::from(block.number)),
@@ -120,7 +123,7 @@ fn account_keys<S: Embedding, P: PageStore>(
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refuted {
     #[error(transparent)]
-    Proof(#[from] ProofError),
+    Proof(#[from] KeysFault),
     #[error("its keys are not those of account {0}, its slots and its code")]
     OtherKeys(Address),
     #[error(transparent)]
@@ -128,20 +131,21 @@ pub(super) enum Refuted {
 }
 
 /// Checks a claim, and says what it shows.
-pub(super) fn verify(root: &B256, name: Name, claim: &BinaryClaim) -> Result<Vec<String>, Refuted> {
+pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<String>, Refuted> {
     match name {
         Name::Ubt(hash) => verify_in(root, &Ubt { hash }, claim),
         Name::Pbt(hash) => verify_in(root, &Pbt { hash }, claim),
-        Name::Mpt | Name::Verkle | Name::Sum(_) => unreachable!("it has proofs of its own"),
+        Name::Verkle => verify_in(root, &Verkle::shared(), claim),
+        Name::Mpt | Name::Sum(_) => unreachable!("it has proofs of its own"),
     }
 }
 
-fn verify_in<S: Embedding + BinaryTree>(
+fn verify_in<S: Embedding + KeyProofs>(
     root: &B256,
     scheme: &S,
-    claim: &BinaryClaim,
+    claim: &WordsClaim,
 ) -> Result<Vec<String>, Refuted> {
-    let verified = claim.proof.verify(scheme, &root.0)?;
+    let verified = scheme.verify_keys(&root.0, &claim.proof)?;
     let Some(asked) = &claim.account else {
         let line = |(key, value): (&[u8], Option<&Word>)| {
             format!("{}: {}", Bytes::copy_from_slice(key), describe(value))
@@ -168,6 +172,22 @@ fn verify_in<S: Embedding + BinaryTree>(
         ),
     }];
     lines.extend(below(asked, &rest, &verified));
+    Ok(lines)
+}
+
+/// Checks an execution witness, and says what it shows, the root after its changes included.
+pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<String>, ProofFault> {
+    let verkle = Verkle::shared();
+    let verified = claim.proof.verify(verkle.crs(), &root.0, &claim.diff)?;
+    let mut lines = Vec::new();
+    for (key, entry) in claim.diff.entries() {
+        let mut line = format!("{}: {}", B256::from(key), describe(entry.current.as_ref()));
+        if entry.new.is_some() {
+            line += &format!(", becomes {}", describe(entry.new.as_ref()));
+        }
+        lines.push(line);
+    }
+    lines.push(format!("root after it: {}", B256::from(verified.post_root(verkle.crs()))));
     Ok(lines)
 }
 

@@ -1,0 +1,120 @@
+//! One way to ask for proofs of keys and to check them, for every tree whose values are words.
+
+use std::collections::BTreeMap;
+
+use crate::binary::proof::{self, KeysProof, VerifiedKeys};
+use crate::error::TreeError;
+use crate::pbt::Pbt;
+use crate::scheme::Scheme;
+use crate::store::Snapshot;
+use crate::tree::{Pending, Tree};
+use crate::ubt::Ubt;
+use crate::verkle::Verkle;
+use crate::verkle::proof::{Malformed, Proof, ProofFault, StateDiff};
+
+/// A tree of values of 32 bytes whose keys are proven: [`Ubt`], [`Pbt`] and [`Verkle`].
+///
+/// ```
+/// use spinney_tree::{Batch, KeyProofs, MemoryStore, PageStore, Tree, TreeId, verkle::Verkle};
+///
+/// let (store, verkle) = (MemoryStore::new(), Verkle::shared());
+/// let tree = Tree::open(verkle.clone(), TreeId(1), &store.snapshot()?, 1 << 20)?;
+/// let mut batch = Batch::new();
+/// batch.put(&[1; 32], &[7; 32]);
+/// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+/// let keys = [[1; 32], [2; 32]];
+/// let sent = Verkle::prove_keys(&tree, &store.snapshot()?, Some(&pending), &keys)?;
+/// let verified = verkle.verify_keys(&pending.root(), &sent)?;
+/// assert_eq!((verified.get(&keys[0])?, verified.get(&keys[1])?), (Some(&[7; 32]), None));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub trait KeyProofs: Scheme<Root = [u8; 32]> + Sized {
+    /// Proves keys, present or absent, in `state` or in the last commit.
+    ///
+    /// # Errors
+    /// If there are no keys or the tree has no such key, `state` stands on an older commit, or a page is
+    /// damaged or cannot be read.
+    fn prove_keys<N: Snapshot, K: AsRef<[u8]>>(
+        tree: &Tree<Self>,
+        snapshot: &N,
+        state: Option<&Pending<Self>>,
+        keys: &[K],
+    ) -> Result<KeysProof, TreeError>;
+
+    /// Checks, without a store, that a tree with this root holds what is claimed of every key.
+    ///
+    /// # Errors
+    /// If the tree has no such key, one is claimed twice, the proof is malformed, or it shows anything else.
+    fn verify_keys(&self, root: &[u8; 32], sent: &KeysProof) -> Result<VerifiedKeys, KeysFault>;
+}
+
+/// Why a proof of keys is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeysFault {
+    /// In a binary tree.
+    #[error(transparent)]
+    Binary(#[from] proof::ProofError),
+    /// In a Verkle tree: its bytes are none.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// In a Verkle tree: it does not hold.
+    #[error(transparent)]
+    Verkle(#[from] ProofFault),
+}
+
+/// The binary trees have the same proofs.
+macro_rules! binary {
+    ($tree:ty) => {
+        impl KeyProofs for $tree {
+            fn prove_keys<N: Snapshot, K: AsRef<[u8]>>(
+                tree: &Tree<Self>,
+                snapshot: &N,
+                state: Option<&Pending<Self>>,
+                keys: &[K],
+            ) -> Result<KeysProof, TreeError> {
+                tree.prove(snapshot, state, keys)
+            }
+
+            fn verify_keys(
+                &self,
+                root: &[u8; 32],
+                sent: &KeysProof,
+            ) -> Result<VerifiedKeys, KeysFault> {
+                Ok(sent.verify(self, root)?)
+            }
+        }
+    };
+}
+binary!(Ubt);
+binary!(Pbt);
+
+impl KeyProofs for Verkle {
+    fn prove_keys<N: Snapshot, K: AsRef<[u8]>>(
+        tree: &Tree<Self>,
+        snapshot: &N,
+        state: Option<&Pending<Self>>,
+        keys: &[K],
+    ) -> Result<KeysProof, TreeError> {
+        let (proof, diff) = tree.prove(snapshot, state, keys)?;
+        let entries = diff.entries().map(|(key, entry)| (key.to_vec(), entry.current)).collect();
+        Ok(KeysProof { entries, proof: proof.to_bytes() })
+    }
+
+    fn verify_keys(&self, root: &[u8; 32], sent: &KeysProof) -> Result<VerifiedKeys, KeysFault> {
+        let mut values = BTreeMap::new();
+        let mut claimed = Vec::with_capacity(sent.entries.len());
+        for (key, value) in &sent.entries {
+            let refused = |what| proof::ProofError::Key { key: key.clone(), what };
+            let key: [u8; 32] =
+                key[..].try_into().map_err(|_| refused("the tree has no keys of this length"))?;
+            if values.insert(key.to_vec(), *value).is_some() {
+                return Err(refused("it is claimed twice").into());
+            }
+            claimed.push((key, *value));
+        }
+        let diff = StateDiff::of(claimed);
+        Proof::from_bytes(&sent.proof)?.verify(self.crs(), root, &diff)?;
+        Ok(VerifiedKeys { values })
+    }
+}
