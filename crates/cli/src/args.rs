@@ -48,6 +48,7 @@ pub(crate) enum Verb {
     Stage(crate::stage::StageArgs),
     Import(crate::import::ImportArgs),
     Vectors(crate::self_test::VectorsArgs),
+    Bench(crate::bench::BenchArgs),
     /// Print a shell's completion script.
     #[command(
         after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
@@ -72,6 +73,7 @@ impl Verb {
             Self::Stage(args) => args.verb.name(),
             Self::Import(args) => args.verb.name(),
             Self::Vectors(_) => "vectors",
+            Self::Bench(_) => "bench",
             Self::Completions { .. } => "completions",
         }
     }
@@ -88,6 +90,7 @@ impl Cli {
             Verb::Stage(args) => args.verb.format(),
             Verb::Import(args) => args.verb.format(),
             Verb::Vectors(args) => args.format.asked(),
+            Verb::Bench(args) => args.format.asked(),
             Verb::Root(_)
             | Verb::Prove(_)
             | Verb::Verify(_)

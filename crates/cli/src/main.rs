@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod clock;
 mod db;
 mod failure;
@@ -73,6 +74,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Stage(args) => stage::run(&args, output),
         Verb::Import(args) => import::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
+        Verb::Bench(args) => bench::run(&args, output),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "spinney", &mut script);

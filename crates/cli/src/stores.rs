@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    fn named(name: &str) -> Result<Self, Failure> {
+    pub(crate) fn named(name: &str) -> Result<Self, Failure> {
         let known = KINDS.into_iter().find(|kind| kind.name() == name);
         known.ok_or_else(|| {
             let names = KINDS.map(Self::name).join(", ");

@@ -1,0 +1,255 @@
+//! One tree in one store: what each block cost.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::B256;
+use serde::Serialize;
+use spinney_store::{AnyStore, Location, OpenFor};
+use spinney_tree::Table;
+
+use super::input::Input;
+use super::subject::{self, Spent, Subject};
+use crate::clock::Clock;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::stores::Kind;
+use crate::trees::Name;
+
+/// How runs are measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Settings {
+    /// Blocks a commit.
+    pub(super) commit_every: u64,
+    /// One block of so many is proven; none with 0.
+    pub(super) prove_every: u64,
+    pub(super) cache_bytes: usize,
+}
+
+/// What a block cost. Times are microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct BlockCost {
+    pub(super) number: u64,
+    /// Accounts and slots touched.
+    pub(super) touched: u64,
+    pub(super) execution_us: f64,
+    pub(super) read_us: f64,
+    /// Deriving keys, and looking up what changes do to leaves.
+    pub(super) keys_us: f64,
+    /// Applying the batch, without hashing.
+    pub(super) apply_us: f64,
+    /// Committing to nodes; summed over the threads.
+    pub(super) hash_us: f64,
+    /// Of a commit, all of its blocks: zero for those that did not end one.
+    pub(super) encode_us: f64,
+    pub(super) store_us: f64,
+    pub(super) pages_read: u64,
+    pub(super) pages_written: u64,
+    /// Keys and values of the pages written: their logical size.
+    pub(super) page_bytes: u64,
+    /// Bytes handed to write calls.
+    pub(super) written_bytes: u64,
+    /// A proof of all that was touched, after the commit.
+    pub(super) proof_bytes: Option<u64>,
+    pub(super) proof_us: Option<f64>,
+}
+
+impl BlockCost {
+    /// From the batch to the root.
+    pub(super) fn root_us(&self) -> f64 {
+        self.keys_us + self.apply_us + self.hash_us
+    }
+}
+
+/// What the tree takes at some size.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct SizePoint {
+    /// Accounts and slots.
+    pub(super) entries: u64,
+    /// Pages with their keys.
+    pub(super) pages: u64,
+    pub(super) page_bytes: u64,
+}
+
+/// One tree in one store.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Cell {
+    pub(super) tree: String,
+    pub(super) store: &'static str,
+    pub(super) root: B256,
+    /// Wall and CPU time of the blocks, proofs apart.
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) fill_seconds: f64,
+    pub(super) file_bytes: u64,
+    pub(super) sizes: Vec<SizePoint>,
+    pub(super) blocks: Vec<BlockCost>,
+}
+
+/// Runs all blocks into a new store in `folder`.
+pub(super) fn run(
+    (name, kind): (Name, Kind),
+    input: &Input,
+    settings: Settings,
+    folder: &Path,
+    interrupt: &Interrupt,
+    mut progress: impl FnMut(u64),
+) -> anyhow::Result<Cell> {
+    let location = match kind {
+        Kind::Memory => None,
+        Kind::Redb => Some(Location::Redb(folder.join("store"))),
+        Kind::Sqlite => Some(Location::Sqlite(folder.join("store.sqlite"))),
+        Kind::Postgres => unreachable!("it is refused"),
+    };
+    let cache = settings.cache_bytes / 2;
+    let store = match &location {
+        None => AnyStore::memory(),
+        Some(location) => location.open(OpenFor::Filling, cache)?,
+    };
+    let tree = subject::open(name, &store, cache)?;
+    let mut run = Run { name, store: &store, tree, sizes: Vec::new(), settings };
+    let started = Instant::now();
+    run.fill(input)?;
+    let fill_seconds = started.elapsed().as_secs_f64();
+    let clock = Clock::start();
+    let mut blocks = Vec::with_capacity(input.blocks.len());
+    // Seconds on the wall and on the processors.
+    let mut proving = (0.0, 0.0);
+    for index in 0..input.blocks.len() {
+        if interrupt.flag().load(Ordering::Relaxed) {
+            return Err(Failure::new("interrupted")
+                .hint("a measurement is made anew: nothing is kept")
+                .exit(Exit::Interrupted)
+                .into());
+        }
+        let ends = (index as u64 + 1).is_multiple_of(settings.commit_every)
+            || index + 1 == input.blocks.len();
+        let mut cost = run.block(index, input, ends)?;
+        if ends {
+            let clock = Clock::start();
+            run.prove(index, input, &mut cost)?;
+            proving.0 += clock.seconds();
+            proving.1 += clock.cpu_seconds().unwrap_or_default();
+        }
+        blocks.push(cost);
+        progress(index as u64 + 1);
+    }
+    let (seconds, cpu_seconds) = (clock.seconds(), clock.cpu_seconds());
+    if let Some(last) = input.blocks.last() {
+        run.size(last.entries)?;
+    }
+    let (root, sizes) = (run.tree.root(), std::mem::take(&mut run.sizes));
+    drop(run);
+    let file_bytes = store.stats()?.file_bytes;
+    store.close()?;
+    Ok(Cell {
+        tree: name.to_string(),
+        store: kind.name(),
+        root,
+        seconds: seconds - proving.0,
+        cpu_seconds: cpu_seconds.map(|seconds| seconds - proving.1),
+        fill_seconds,
+        file_bytes,
+        sizes,
+        blocks,
+    })
+}
+
+struct Run<'s> {
+    name: Name,
+    store: &'s AnyStore,
+    tree: Box<dyn Subject + 's>,
+    sizes: Vec<SizePoint>,
+    settings: Settings,
+}
+
+impl Run<'_> {
+    /// Puts the first state in; its size is noted each time that it has doubled.
+    fn fill(&mut self, input: &Input) -> anyhow::Result<()> {
+        let mut entries = 0;
+        for changes in (0..).map_while(|part| (input.start)(part)) {
+            self.tree.fill(&changes)?;
+            let slots = |change: &spinney_state::Change| match change {
+                spinney_state::Change::Written(change) => change.storage.len() as u64,
+                spinney_state::Change::Deleted => 0,
+            };
+            let accounts = changes.accounts.len() as u64;
+            entries += accounts + changes.accounts.values().map(slots).sum::<u64>();
+            if self.sizes.last().is_none_or(|last| entries >= 2 * last.entries) {
+                self.size(entries)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what the tree takes.
+    fn size(&mut self, entries: u64) -> anyhow::Result<()> {
+        let stats = self.store.stats()?;
+        let pages = stats.tables.iter().find(|found| found.table == Table::Pages);
+        let (pages, page_bytes) = pages.map_or((0, 0), |found| (found.rows, found.stored_bytes));
+        self.sizes.push(SizePoint { entries, pages, page_bytes });
+        Ok(())
+    }
+
+    /// Reads, applies and, at the end of a commit, commits a block.
+    fn block(&mut self, index: usize, input: &Input, ends: bool) -> anyhow::Result<BlockCost> {
+        let block = &input.blocks[index];
+        let (io, costs) = (self.store.io(), self.tree.costs());
+        let start = Instant::now();
+        self.tree.read(&block.touched)?;
+        let read = start.elapsed();
+        if self.store.io().bytes_written != io.bytes_written {
+            let what = format!("reading {} wrote to the {}", self.name, self.store.kind());
+            return Err(Failure::new(what).hint("this is a bug: reads write nothing").into());
+        }
+        let before = (self.tree.spent(), self.tree.costs());
+        let start = Instant::now();
+        let root = self.tree.apply(block)?;
+        let applied = start.elapsed();
+        if let Some(expected) = block.root.filter(|expected| self.is_mpt() && *expected != root) {
+            let what = format!("block {}: root: expected {expected}, got {root}", block.number);
+            return Err(Failure::new(what).exit(Exit::No).into());
+        }
+        let after = (self.tree.spent(), self.tree.costs());
+        let written = if ends { self.tree.commit(block)? } else { Default::default() };
+        let Spent { encode, store, .. } = self.tree.spent();
+        let keys = after.0.keys.saturating_sub(before.0.keys);
+        let hash = after.1.hashing.saturating_sub(before.1.hashing);
+        let cost = BlockCost {
+            number: block.number,
+            touched: block.touched.values().map(|slots| 1 + slots.len() as u64).sum(),
+            execution_us: micros(block.execution),
+            read_us: micros(read),
+            keys_us: micros(keys),
+            apply_us: micros(applied.saturating_sub(keys + hash)),
+            hash_us: micros(hash),
+            encode_us: micros(encode - after.0.encode),
+            store_us: micros(store - after.0.store),
+            pages_read: self.tree.costs().pages_read - costs.pages_read,
+            pages_written: written.rows_written,
+            page_bytes: written.bytes,
+            written_bytes: (self.store.io() - io).bytes_written,
+            ..BlockCost::default()
+        };
+        Ok(cost)
+    }
+
+    /// Proves what a block that ended a commit touched, if it is its turn.
+    fn prove(&self, index: usize, input: &Input, cost: &mut BlockCost) -> anyhow::Result<()> {
+        let (every, touched) = (self.settings.prove_every, &input.blocks[index].touched);
+        if every > 0 && !touched.is_empty() && (index as u64).is_multiple_of(every) {
+            let (bytes, made) = self.tree.prove(touched)?;
+            (cost.proof_bytes, cost.proof_us) = (Some(bytes), Some(micros(made)));
+        }
+        Ok(())
+    }
+
+    fn is_mpt(&self) -> bool {
+        self.name == Name::Mpt
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 10.0
+}

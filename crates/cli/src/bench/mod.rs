@@ -1,0 +1,195 @@
+//! `bench`: the same blocks into every tree and store that is asked for, and what that cost.
+
+mod input;
+mod machine;
+mod measure;
+mod page;
+mod plot;
+mod report;
+mod subject;
+mod workload;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use spinney_replay::{ChainReader, DiffReader, Genesis, parse_alloc};
+use spinney_state::Changes;
+
+use self::input::Input;
+use self::measure::{Cell, Settings};
+use self::report::Report;
+use self::workload::{Size, Workload};
+use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, this_command};
+use crate::out_file::OutFile;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+use crate::stores::{self, Kind};
+use crate::trees::Name;
+
+/// Measure trees and stores on the same blocks.
+///
+/// Blocks come from a chain.rlp with its genesis.json, executed once; as state differences; or are made by
+/// a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
+/// same reads and writes. Printed is a line a tree and store; `--report` writes one page of HTML with all
+/// figures in it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report out.html\n  \
+    spinney bench --workload transfers --keys 1000000 --store redb,sqlite --report out.html")]
+pub(crate) struct BenchArgs {
+    /// The chain's genesis.json, as geth writes it.
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// Blocks as `geth export` writes them, plain or zstd.
+    #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
+    blocks: Option<PathBuf>,
+    /// State differences, one block a line.
+    #[arg(long, value_name = "FILE")]
+    diffs: Option<PathBuf>,
+    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "diffs", conflicts_with = "genesis")]
+    alloc: Option<PathBuf>,
+    /// The last block.
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// A state and blocks that are made up; how is in docs/design.md.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs"])]
+    workload: Option<Workload>,
+    /// Accounts and slots of a workload's first state.
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "workload")]
+    keys: u64,
+    /// Blocks of a workload.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "workload")]
+    blocks_count: u64,
+    /// Operations of a workload's block.
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "workload")]
+    operations: u64,
+    /// Where the chance of a workload comes from.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload")]
+    seed: u64,
+    /// The trees, with commas between them.
+    #[arg(long, value_name = "TREES", default_value = "mpt,ubt:sha256,pbt:blake3,verkle")]
+    tree: String,
+    /// The stores, with commas between them: memory, redb, sqlite.
+    #[arg(long, value_name = "STORES", default_value = "memory,redb")]
+    store: String,
+    /// Blocks a commit: a number, or `all` for one commit at the end.
+    #[arg(long, value_name = "K", default_value = "1")]
+    commit_every: CommitEvery,
+    /// Prove what one block of so many touched, of those that end a commit; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    prove_every: u64,
+    /// Memory for pages, the store's included.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    cache: Bytes,
+    /// Where stores are made meanwhile. Without it, the system's folder for such files.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Write a page of HTML, whole or not at all.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
+    let cells = cells(args)?;
+    let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
+    let input = input(args)?;
+    let interrupt = Interrupt::listen()?;
+    let settings = Settings {
+        commit_every: args.commit_every.0,
+        prove_every: args.prove_every,
+        cache_bytes: args.cache.0,
+    };
+    let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
+    for (name, kind) in cells {
+        let folder = match &args.dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        };
+        let folder = folder.map_err(|error| {
+            Failure::new("cannot make a folder for a store").because(error).hint("--dir names one")
+        })?;
+        let what = format!("{name} in {}", kind.name());
+        let total = Some(input.blocks.len() as u64);
+        let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
+        let cell =
+            measure::run((name, kind), &input, settings, folder.path(), &interrupt, |block| {
+                progress.update(block, || format!("{what}, block {block}"));
+            });
+        progress.finish();
+        done.push(cell.with_context(|| what)?);
+    }
+    let report = Report::new(&input, settings, done, this_command());
+    if let Some(mut page) = page {
+        page.write_all(page::html(&report)?.as_bytes())?;
+        page.finish()?;
+    }
+    report.print(output)?;
+    Ok(Exit::Ok)
+}
+
+/// All trees in all stores.
+fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
+    let mut cells = Vec::new();
+    for store in args.store.split(',') {
+        let kind = Kind::named(store)?;
+        if kind == Kind::Postgres {
+            return Err(Failure::new("postgres is not measured by this verb (--store)").hint(
+                "give memory, redb or sqlite; spinney replay --store postgres says what a replay took",
+            ));
+        }
+        for tree in args.tree.split(',') {
+            let name = Name::parse(tree)?;
+            name.check_holds_accounts()?;
+            if cells.contains(&(name, kind)) {
+                return Err(Failure::new(format!("{name} in {store} is given twice")));
+            }
+            cells.push((name, kind));
+        }
+    }
+    Ok(cells)
+}
+
+fn input(args: &BenchArgs) -> anyhow::Result<Input> {
+    if let Some(workload) = args.workload {
+        let size = Size {
+            workload,
+            keys: args.keys,
+            blocks: args.blocks_count,
+            operations: args.operations,
+            seed: args.seed,
+        };
+        return size.input();
+    }
+    let genesis = |path: &PathBuf| {
+        Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
+    };
+    match (&args.genesis, &args.blocks, &args.diffs) {
+        (Some(at), Some(blocks), _) => {
+            let file = stores::open_file(blocks)?;
+            let chain =
+                ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
+            input::record(blocks.display().to_string(), genesis(at)?, chain, args.to)
+        }
+        (start, _, Some(diffs)) => {
+            let alloc = match (start, &args.alloc) {
+                (Some(at), _) => genesis(at)?.alloc,
+                (None, Some(alloc)) => parse_alloc(&stores::read_file(alloc)?)
+                    .with_context(|| format!("in {}", alloc.display()))?,
+                (None, None) => Changes::default(),
+            };
+            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
+            let name = diffs.display().to_string();
+            input::differences(name, alloc, DiffReader::new(lines), args.to)
+        }
+        _ => Err(Failure::new("there is nothing to measure")
+            .hint("give --genesis and --blocks, --diffs, or --workload transfers")
+            .into()),
+    }
+}

@@ -1,0 +1,247 @@
+//! Plots as SVG, drawn here so that a page needs nothing but itself.
+
+use std::fmt::Write as _;
+
+/// A line of a plot.
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Which colour: lines of one tree have one.
+    pub(super) colour: usize,
+    pub(super) dashed: bool,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// How an axis runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    Linear,
+    /// By powers of ten; what is not above zero is left out.
+    Log,
+}
+
+/// An axis: its name, how it runs, and how its numbers are written.
+pub(super) struct Axis {
+    pub(super) name: &'static str,
+    pub(super) scale: Scale,
+    pub(super) label: fn(f64) -> String,
+}
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 78.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 46.0;
+
+/// The range of an axis, and its ticks.
+struct Range {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Range {
+    fn of(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+        let shown =
+            values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
+        let (low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
+        match scale {
+            Scale::Linear => Self::linear(low.min(0.0), if high > low { high } else { low + 1.0 }),
+            Scale::Log => Self::log(low, high),
+        }
+    }
+
+    fn linear(low: f64, high: f64) -> Self {
+        let rough = (high - low) / 5.0;
+        let unit = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * unit).find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let high = (high / step).ceil() * step;
+        let count = ((high - low) / step).round() as usize;
+        let ticks = (0..=count).map(|n| low + n as f64 * step).collect();
+        Self { scale: Scale::Linear, low, high, ticks }
+    }
+
+    fn log(low: f64, high: f64) -> Self {
+        let (from, to) = (low.log10().floor(), high.log10().ceil());
+        let to = if to > from { to } else { from + 1.0 };
+        let ticks = (from as i32..=to as i32).map(|power| 10_f64.powi(power)).collect();
+        Self { scale: Scale::Log, low: 10_f64.powf(from), high: 10_f64.powf(to), ticks }
+    }
+
+    /// Where a value is, from 0 to 1.
+    fn at(&self, value: f64) -> Option<f64> {
+        let share = match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Log if value <= 0.0 => return None,
+            Scale::Log => (value / self.low).log10() / (self.high / self.low).log10(),
+        };
+        share.is_finite().then_some(share)
+    }
+}
+
+/// Lines over two axes.
+pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let across = Range::of(x.scale, points().map(|point| point.0));
+    let up = Range::of(y.scale, points().map(|point| point.1));
+    let place = |&(px, py): &(f64, f64)| {
+        let px = LEFT + across.at(px)? * (WIDTH - LEFT - RIGHT);
+        let py = HEIGHT - BOTTOM - up.at(py)? * (HEIGHT - TOP - BOTTOM);
+        Some((px, py))
+    };
+    let mut svg = begin(title);
+    frame(&mut svg, x, &across, y, &up);
+    for line in lines {
+        let dashed = if line.dashed { " dashed" } else { "" };
+        let placed: Vec<_> = line.points.iter().filter_map(place).collect();
+        let path: Vec<_> = placed.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let class = format!("c{}{dashed}", line.colour);
+        let name = escape(&line.name);
+        if placed.len() <= 24 {
+            for (x, y) in &placed {
+                let _ = write!(svg, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3"/>"#);
+            }
+        }
+        let path = path.join(" ");
+        let _ = write!(
+            svg,
+            r#"<polyline class="{class}" points="{path}"><title>{name}</title></polyline>"#
+        );
+    }
+    svg += "</svg>";
+    svg
+}
+
+/// A bar of parts for each name.
+pub(super) fn bars(
+    title: &str,
+    names: &[String],
+    parts: &[&str],
+    values: &[Vec<f64>],
+    label: fn(f64) -> String,
+) -> String {
+    let (row, left) = (26.0, 170.0);
+    let height = 40.0 + row * names.len() as f64;
+    let sums = values.iter().map(|parts| parts.iter().sum());
+    let range = Range::of(Scale::Linear, sums);
+    let width = WIDTH - left - 90.0;
+    let mut svg = format!(
+        r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{}">"#,
+        escape(title)
+    );
+    for (index, (name, values)) in names.iter().zip(values).enumerate() {
+        let y = 8.0 + row * index as f64;
+        let _ = write!(
+            svg,
+            r#"<text class="name" x="{}" y="{}">{}</text>"#,
+            left - 8.0,
+            y + 14.0,
+            escape(name)
+        );
+        let mut x = left;
+        for (part, (name, value)) in parts.iter().zip(values).enumerate() {
+            let wide = range.at(*value).unwrap_or_default() * width;
+            let told = escape(&format!("{name}: {}", label(*value)));
+            let _ = write!(
+                svg,
+                r#"<rect class="p{part}" x="{x:.1}" y="{y}" width="{wide:.2}" height="18"><title>{told}</title></rect>"#
+            );
+            x += wide;
+        }
+        let sum = label(values.iter().sum());
+        let _ = write!(svg, r#"<text x="{:.1}" y="{}">{sum}</text>"#, x + 6.0, y + 14.0);
+    }
+    svg += "</svg>";
+    svg
+}
+
+fn begin(title: &str) -> String {
+    format!(r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{}">"#, escape(title))
+}
+
+/// Axes, grid and numbers.
+fn frame(svg: &mut String, x: &Axis, across: &Range, y: &Axis, up: &Range) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for tick in &up.ticks {
+        let Some(at) = up.at(*tick) else { continue };
+        let py = bottom - at * (bottom - TOP);
+        let _ = write!(
+            svg,
+            r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{py:.1}" y2="{py:.1}"/>"#
+        );
+        let text = escape(&(y.label)(*tick));
+        let _ = write!(
+            svg,
+            r#"<text class="name" x="{}" y="{:.1}">{text}</text>"#,
+            LEFT - 6.0,
+            py + 4.0
+        );
+    }
+    for tick in &across.ticks {
+        let Some(at) = across.at(*tick).filter(|at| *at <= 1.001) else { continue };
+        let px = LEFT + at * (right - LEFT);
+        let _ = write!(
+            svg,
+            r#"<line class="grid" x1="{px:.1}" x2="{px:.1}" y1="{TOP}" y2="{bottom}"/>"#
+        );
+        let text = escape(&(x.label)(*tick));
+        let _ =
+            write!(svg, r#"<text class="middle" x="{px:.1}" y="{}">{text}</text>"#, bottom + 16.0);
+    }
+    let (middle, low) = ((LEFT + right) / 2.0, HEIGHT - 8.0);
+    let _ = write!(
+        svg,
+        r#"<text class="middle axis" x="{middle}" y="{low}">{}</text>"#,
+        escape(x.name)
+    );
+    let high = (TOP + bottom) / 2.0;
+    let _ = write!(
+        svg,
+        r#"<text class="middle axis" transform="translate(14 {high}) rotate(-90)">{}</text>"#,
+        escape(y.name)
+    );
+}
+
+/// Text within HTML or SVG, and in their attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Range, Scale, escape};
+
+    #[test]
+    fn ticks_cover_the_values() {
+        for (low, high) in [(0.0, 7.0), (0.0, 0.003), (3.0, 123_456.0), (5.0, 5.0)] {
+            let range = Range::of(Scale::Linear, [low, high].into_iter());
+            assert!(range.ticks.len() > 2 && range.ticks.len() < 12, "{:?}", range.ticks);
+            assert!(range.low <= low && *range.ticks.last().unwrap() >= high - 1e-9);
+        }
+        let range = Range::of(Scale::Log, [0.0, 5.0, 20_000.0].into_iter());
+        assert_eq!(range.ticks, [1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
+        assert_eq!((range.at(0.0), range.at(1.0)), (None, Some(0.0)));
+        assert!(Range::of(Scale::Log, std::iter::empty()).ticks.len() == 2);
+    }
+
+    #[test]
+    fn text_stays_text() {
+        assert_eq!(escape("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+    }
+}

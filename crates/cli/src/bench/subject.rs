@@ -1,0 +1,170 @@
+//! A tree in a store, as it is measured.
+
+use std::time::{Duration, Instant};
+
+use alloy_primitives::{Address, B256, keccak256};
+use spinney_state::embed::{BinaryState, Embedding};
+use spinney_state::{Changes, KeepHistory, State, StateRead};
+use spinney_store::AnyStore;
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{BlockId, CommitStats, KeyProofs, TreeCosts};
+
+use super::input::{Block, Touched};
+use crate::trees::Name;
+
+/// Where the time of a tree went so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    pub(super) keys: Duration,
+    pub(super) encode: Duration,
+    pub(super) store: Duration,
+}
+
+/// What is asked of a tree, whatever it is.
+pub(super) trait Subject {
+    /// Applies and commits a part of the first state.
+    fn fill(&mut self, changes: &Changes) -> anyhow::Result<()>;
+    /// Reads all that a block touches.
+    fn read(&self, touched: &Touched) -> anyhow::Result<()>;
+    fn apply(&mut self, block: &Block) -> anyhow::Result<B256>;
+    fn commit(&mut self, block: &Block) -> anyhow::Result<CommitStats>;
+    fn root(&self) -> B256;
+    fn spent(&self) -> Spent;
+    fn costs(&self) -> TreeCosts;
+    /// Proves all that a block touches, in the last commit: bytes, and how long that took.
+    fn prove(&self, touched: &Touched) -> anyhow::Result<(u64, Duration)>;
+}
+
+/// Opens a tree in an empty store.
+pub(super) fn open<'s>(
+    name: Name,
+    store: &'s AnyStore,
+    cache_bytes: usize,
+) -> anyhow::Result<Box<dyn Subject + 's>> {
+    Ok(match name {
+        Name::Mpt => {
+            let mut state = State::open(store, cache_bytes)?;
+            // The same writes for every tree: neither history nor preimages.
+            state.keep_history(KeepHistory::Blocks(0));
+            state.keep_preimages(false);
+            Box::new(state)
+        }
+        Name::Ubt(hash) => Box::new(BinaryState::open(Ubt { hash }, store, cache_bytes)?),
+        Name::Pbt(hash) => Box::new(BinaryState::open(Pbt { hash }, store, cache_bytes)?),
+        Name::Verkle => Box::new(BinaryState::open(Verkle::shared(), store, cache_bytes)?),
+        Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
+    })
+}
+
+fn id(block: &Block) -> BlockId {
+    BlockId { number: block.number, hash: [0; 32] }
+}
+
+fn read_all<S: StateRead>(state: &S, touched: &Touched) -> anyhow::Result<()> {
+    for (address, slots) in touched {
+        state.account(*address)?;
+        for slot in slots {
+            state.storage(*address, *slot)?;
+        }
+    }
+    Ok(())
+}
+
+impl Subject for State<&AnyStore> {
+    fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
+        self.apply(changes)?;
+        self.seal(BlockId { number: 0, hash: [0; 32] })?;
+        self.commit()?;
+        Ok(())
+    }
+
+    fn read(&self, touched: &Touched) -> anyhow::Result<()> {
+        read_all(self, touched)
+    }
+
+    fn apply(&mut self, block: &Block) -> anyhow::Result<B256> {
+        let root = self.apply(&block.changes)?;
+        self.seal(id(block))?;
+        Ok(root)
+    }
+
+    fn commit(&mut self, _: &Block) -> anyhow::Result<CommitStats> {
+        Ok(self.commit()?)
+    }
+
+    fn root(&self) -> B256 {
+        self.root()
+    }
+
+    fn spent(&self) -> Spent {
+        let times = self.times();
+        Spent { keys: times.key_hashing, encode: times.encode, store: times.store }
+    }
+
+    fn costs(&self) -> TreeCosts {
+        self.costs()
+    }
+
+    /// The nodes on the paths, each once.
+    fn prove(&self, touched: &Touched) -> anyhow::Result<(u64, Duration)> {
+        let start = Instant::now();
+        let mut keys = Vec::new();
+        for (address, slots) in touched {
+            let account = keccak256(address);
+            keys.push(account.to_vec());
+            keys.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
+        }
+        keys.sort_unstable();
+        let nodes = self.path_nodes(&self.mark(), &keys)?;
+        Ok((nodes.iter().map(|node| node.len() as u64).sum(), start.elapsed()))
+    }
+}
+
+impl<S: Embedding + KeyProofs> Subject for BinaryState<S, &AnyStore> {
+    fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
+        self.apply(changes)?;
+        self.commit(Some(BlockId { number: 0, hash: [0; 32] }))?;
+        Ok(())
+    }
+
+    fn read(&self, touched: &Touched) -> anyhow::Result<()> {
+        read_all(self, touched)
+    }
+
+    fn apply(&mut self, block: &Block) -> anyhow::Result<B256> {
+        Ok(self.apply(&block.changes)?)
+    }
+
+    fn commit(&mut self, block: &Block) -> anyhow::Result<CommitStats> {
+        Ok(self.commit(Some(id(block)))?)
+    }
+
+    fn root(&self) -> B256 {
+        self.root()
+    }
+
+    fn spent(&self) -> Spent {
+        let times = self.times();
+        Spent { keys: times.keys, encode: times.encode, store: times.store }
+    }
+
+    fn costs(&self) -> TreeCosts {
+        self.tree().costs()
+    }
+
+    /// The proof, and the values that go with it: they are in the nodes of a Merkle Patricia trie.
+    fn prove(&self, touched: &Touched) -> anyhow::Result<(u64, Duration)> {
+        let start = Instant::now();
+        let account = |(address, slots): (&Address, &std::collections::BTreeSet<B256>)| {
+            let mut keys = self.scheme().account_keys(address);
+            keys.extend(slots.iter().map(|slot| self.scheme().slot_key(address, slot)));
+            keys
+        };
+        let keys: Vec<_> = touched.iter().flat_map(account).collect();
+        let sent = self.last()?.prove(&keys)?;
+        let values = sent.entries.iter().filter(|(_, value)| value.is_some()).count();
+        Ok((sent.proof.len() as u64 + 32 * values as u64, start.elapsed()))
+    }
+}

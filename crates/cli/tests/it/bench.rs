@@ -1,0 +1,155 @@
+//! `bench`: the same figures for everybody, and a page that a browser shows.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Folder, chain_600, spinney};
+
+const TREES: &str = "mpt,ubt:sha256,pbt:blake3,verkle";
+
+fn bench(more: &[&str]) -> crate::support::Ran {
+    spinney(&[&["bench", "-q", "--json"], more].concat())
+}
+
+fn sum(cell: &Value, figure: &str) -> f64 {
+    let blocks = cell["blocks"].as_array().expect("blocks");
+    blocks.iter().filter_map(|block| block[figure].as_f64()).sum()
+}
+
+#[test]
+fn a_chain_is_measured_in_every_tree_and_store() {
+    let Some(chain) = chain_600() else { return };
+    let args = ["--genesis", &chain.genesis, "--blocks", &chain.blocks, "--to", "60"];
+    let data = bench(&[&args[..], &["--tree", TREES, "--store", "memory,redb"]].concat());
+    let data = data.exits(0).data();
+    assert_eq!((&data["blocks"], &data["roots_checked"]), (&60.into(), &true.into()));
+    let cells = data["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 8);
+    let replay = ["replay", "-q", "--json", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let replay = [&replay[..], &["--to", "60", "--tree", TREES]].concat();
+    let run = spinney(&replay).exits(0).run();
+    for (cell, tree) in cells.iter().zip(run["trees"].as_array().unwrap().iter().cycle()) {
+        assert_eq!((&cell["tree"], &cell["root"]), (&tree["tree"], &tree["root"]));
+        assert_eq!(cell["blocks"].as_array().unwrap().len(), 60);
+        let redb = cell["store"] == "redb";
+        assert_eq!(sum(cell, "written_bytes") > 0.0, redb, "a store in memory writes nothing");
+        assert!(sum(cell, "page_bytes") > 0.0 && sum(cell, "hash_us") > 0.0);
+        assert!(sum(cell, "proof_bytes") > 0.0, "{}", cell["tree"]);
+    }
+    // What does not depend on time depends on the tree alone.
+    for (memory, redb) in cells[..4].iter().zip(&cells[4..]) {
+        for figure in ["touched", "pages_written", "page_bytes", "proof_bytes"] {
+            assert_eq!(sum(memory, figure), sum(redb, figure), "{figure} of {}", redb["tree"]);
+        }
+    }
+}
+
+#[test]
+fn workloads_are_the_same_each_time() {
+    for workload in ["transfers", "giant", "accounts", "deletes"] {
+        let args = ["--workload", workload, "--keys", "500", "--blocks-count", "5"];
+        let args =
+            [&args[..], &["--operations", "30", "--tree", "mpt,pbt:blake3,ubt:sha256"]].concat();
+        let roots = |more: &[&str]| {
+            let data = bench(&[&args[..], &["--store", "memory"], more].concat()).exits(0).data();
+            let cells = data["cells"].as_array().expect("cells").clone();
+            cells.into_iter().map(|cell| cell["root"].clone()).collect::<Vec<_>>()
+        };
+        let first = roots(&[]);
+        assert_eq!(first, roots(&["--commit-every", "all"]), "{workload}");
+        assert_ne!(first, roots(&["--seed", "2"]), "{workload}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    bench(&[]).exits(2).refuses("nothing to measure");
+    let workload = ["--workload", "giant", "--keys", "10"];
+    let with = |more: &[&str]| bench(&[&workload[..], more].concat());
+    with(&["--store", "postgres"]).exits(2).refuses("postgres is not measured");
+    with(&["--store", "paper"]).exits(2).refuses("no store paper");
+    with(&["--tree", "sum"]).exits(2).refuses("holds leaves, and no accounts");
+    with(&["--tree", "mpt,mpt"]).exits(2).refuses("given twice");
+    with(&["--operations", "0"]).exits(2).refuses("a workload of nothing");
+    with(&["--dir", "/nowhere/at/all"]).exits(2).refuses("cannot make a folder");
+    with(&["--report", "/nowhere/at/all.html"]).exits(2).refuses("cannot write");
+}
+
+/// Put at the end of a page, it writes what the browser made of it.
+const LOOK: &str = r#"<script>
+addEventListener("load", () => {
+  const faults = [];
+  const plots = [...document.querySelectorAll("figure svg")];
+  for (const plot of plots) {
+    const frame = plot.getBoundingClientRect();
+    const marks = [...plot.querySelectorAll("polyline, rect")];
+    const shown = marks.map((mark) => mark.getBoundingClientRect()).filter((box) => box.width > 0);
+    const name = plot.getAttribute("aria-label");
+    if (frame.width < 200 || frame.height < 60) faults.push(`${name} has no room`);
+    if (shown.length === 0) faults.push(`${name} is empty`);
+    for (const box of shown) {
+      const within = box.left >= frame.left - 1 && box.right <= frame.right + 1
+        && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1;
+      if (!within) faults.push(`${name} is drawn outside of its frame`);
+    }
+  }
+  if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than the window");
+  const asked = performance.getEntriesByType("resource").map((entry) => entry.name);
+  const outside = asked.filter((name) => !name.startsWith("data:"));
+  document.body.innerHTML = `<pre>seen: ${JSON.stringify({ width: innerWidth, plots: plots.length, faults, outside })}</pre>`;
+});
+</script>"#;
+
+fn browser() -> Option<&'static str> {
+    let known = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+    let found = known.into_iter().find(|path| Path::new(path).exists());
+    if found.is_none() {
+        println!("skipped: there is no Chromium (apt-get install chromium)");
+    }
+    found
+}
+
+/// What the browser sees in a window so wide.
+fn look(browser: &str, folder: &Folder, page: &str, width: u32) -> Value {
+    let page = folder.write(&format!("{width}.html"), format!("{page}{LOOK}"));
+    let out = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
+        .args(["--disable-background-networking", "--disable-component-update", "--dump-dom"])
+        .arg(format!("--window-size={width},1200"))
+        .arg(format!("--user-data-dir={}", folder.path(&format!("profile-{width}"))))
+        .arg(format!("file://{page}"))
+        .output()
+        .expect("the browser runs");
+    let out = String::from_utf8_lossy(&out.stdout).into_owned();
+    let seen = out.split_once("seen: ").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let seen = seen.unwrap_or_else(|| panic!("the browser shows nothing: {out}")).0;
+    serde_json::from_str(&seen.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
+        .expect("it is JSON")
+}
+
+#[test]
+fn a_browser_shows_the_page() {
+    let folder = Folder::new();
+    let path = folder.path("out.html");
+    let args = ["--workload", "transfers", "--keys", "300", "--blocks-count", "40"];
+    let more = ["--operations", "20", "--tree", TREES, "--store", "redb,sqlite", "--report", &path];
+    bench(&[&args[..], &more].concat()).exits(0);
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    for outside in ["http:", "https:", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "the page asks for {outside}");
+    }
+    let Some(browser) = browser() else { return };
+    // A window as wide as a desk's, and the narrowest that the browser makes: about a phone's.
+    for width in [1_200, 500] {
+        let seen = look(browser, &folder, &page, width);
+        assert_eq!(seen["plots"], 7, "{seen}");
+        assert_eq!(seen["faults"], serde_json::json!([]), "{seen}");
+        assert_eq!(seen["outside"], serde_json::json!([]), "{seen}");
+    }
+    // A page without marks would be noticed.
+    let empty = page.replace("<polyline", "<g").replace("</polyline>", "</g>");
+    let seen = look(browser, &folder, &empty, 1_201);
+    assert_eq!(seen["faults"].as_array().map(Vec::len), Some(6), "{seen}");
+}
