@@ -47,6 +47,7 @@ pub(crate) enum Verb {
     Db(crate::db::DbArgs),
     Stage(crate::stage::StageArgs),
     Import(crate::import::ImportArgs),
+    Convert(crate::convert::ConvertArgs),
     Vectors(crate::self_test::VectorsArgs),
     /// Print a shell's completion script.
     #[command(
@@ -71,6 +72,7 @@ impl Verb {
             Self::Db(args) => args.verb.name(),
             Self::Stage(args) => args.verb.name(),
             Self::Import(args) => args.verb.name(),
+            Self::Convert(_) => "convert",
             Self::Vectors(_) => "vectors",
             Self::Completions { .. } => "completions",
         }
@@ -87,6 +89,7 @@ impl Cli {
             Verb::Db(args) => args.verb.format(),
             Verb::Stage(args) => args.verb.format(),
             Verb::Import(args) => args.verb.format(),
+            Verb::Convert(args) => args.format.asked(),
             Verb::Vectors(args) => args.format.asked(),
             Verb::Root(_)
             | Verb::Prove(_)

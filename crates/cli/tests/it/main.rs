@@ -2,6 +2,7 @@
 
 mod binary;
 mod chains;
+mod convert;
 mod db;
 mod history;
 mod import;
