@@ -47,6 +47,7 @@ pub(crate) enum Verb {
     Db(crate::db::DbArgs),
     Stage(crate::stage::StageArgs),
     Import(crate::import::ImportArgs),
+    Convert(crate::convert::ConvertArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     /// Print a shell's completion script.
@@ -72,6 +73,7 @@ impl Verb {
             Self::Db(args) => args.verb.name(),
             Self::Stage(args) => args.verb.name(),
             Self::Import(args) => args.verb.name(),
+            Self::Convert(_) => "convert",
             Self::Vectors(_) => "vectors",
             Self::Bench(_) => "bench",
             Self::Completions { .. } => "completions",
@@ -89,6 +91,7 @@ impl Cli {
             Verb::Db(args) => args.verb.format(),
             Verb::Stage(args) => args.verb.format(),
             Verb::Import(args) => args.verb.format(),
+            Verb::Convert(args) => args.format.asked(),
             Verb::Vectors(args) => args.format.asked(),
             Verb::Bench(args) => args.format.asked(),
             Verb::Root(_)

@@ -7,6 +7,7 @@ use std::panic;
 use std::process::ExitCode;
 
 use serde_json::json;
+use spinney_migrate::{FileError, MigrateError};
 use spinney_replay::{DiffReplayError, ReplayError, SourceError, WitnessError};
 use spinney_state::StateError;
 use spinney_state::embed::EmbedError;
@@ -131,6 +132,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
             | "stage unwind"
             | "stage status"
             | "import state"
+            | "convert"
     );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {
@@ -162,6 +164,9 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
     if let Some(WitnessError::Check(_) | WitnessError::Header { .. }) = cause.downcast_ref() {
         return Some(Exit::No);
     }
+    if cause.downcast_ref().is_some_and(is_refusal) {
+        return Some(Exit::No);
+    }
     match (replaying(cause), cause.downcast_ref::<Diffing>()) {
         (
             Some(
@@ -176,6 +181,47 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
         }
         _ => None,
     }
+}
+
+/// Whether a migration found that something is not as it should be, rather than failed.
+fn is_refusal(error: &MigrateError) -> bool {
+    match error {
+        MigrateError::NoPreimage { .. }
+        | MigrateError::SurplusPreimage { .. }
+        | MigrateError::NoCode { .. }
+        | MigrateError::Code { .. }
+        | MigrateError::Leaves { .. }
+        | MigrateError::Stray { .. }
+        | MigrateError::Count { .. }
+        | MigrateError::Root { .. }
+        | MigrateError::File(FileError::Invalid { .. }) => true,
+        _ => false,
+    }
+}
+
+fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
+    Some(match error {
+        MigrateError::NoPreimage { .. } => {
+            "what is behind hashes comes from a replay without --no-preimages, or from --preimages FILE"
+        }
+        MigrateError::SurplusPreimage { .. } => {
+            "the preimage file is of another state: it has to match exactly"
+        }
+        MigrateError::NoCode { .. } => "the source has to hold the code of every account",
+        MigrateError::NoTree { .. } => "spinney db info shows what it holds",
+        MigrateError::Code { .. }
+        | MigrateError::Leaves { .. }
+        | MigrateError::Stray { .. }
+        | MigrateError::Count { .. }
+        | MigrateError::Root { .. } => {
+            "nothing was made: spinney db check looks at all of the source; if a file is named, it is of \
+             another state"
+        }
+        MigrateError::File(_) => "the file is damaged, or none of EIP-8347: fetch or make it again",
+        MigrateError::Embed(error) => return embed_hint(error),
+        MigrateError::Tree(error) => return tree_hint(error),
+        _ => return None,
+    })
 }
 
 /// A replay's error, also where a witness was being made of the block.
@@ -202,6 +248,7 @@ fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
         .or_else(|| cause.downcast_ref().and_then(tree_hint))
         .or_else(|| cause.downcast_ref().and_then(state_hint))
         .or_else(|| cause.downcast_ref().and_then(embed_hint))
+        .or_else(|| cause.downcast_ref().and_then(migrate_hint))
         .or_else(|| replaying(cause).and_then(replay_hint))
         .or_else(|| cause.downcast_ref().and_then(diff_hint))
         .or_else(|| cause.downcast_ref().and_then(io_hint));

@@ -4,10 +4,12 @@
 mod args;
 mod bench;
 mod clock;
+mod convert;
 mod db;
 mod failure;
 mod import;
 mod interrupt;
+mod memory;
 mod out_file;
 mod output;
 mod progress;
@@ -73,6 +75,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Db(args) => db::run(&args, output),
         Verb::Stage(args) => stage::run(&args, output),
         Verb::Import(args) => import::run(&args, output),
+        Verb::Convert(args) => convert::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Completions { shell } => {

@@ -1,16 +1,25 @@
-//! Moving a state from one tree to another. So far here: the two files of EIP-8347 (draft of July 2026),
-//! byte for byte, read and written as streams.
+//! Moving a state from one tree to another, and making sure that it is the same: [`from_mpt`] and
+//! [`to_mpt`]; and the two files of EIP-8347 (draft of July 2026), byte for byte, read and written as
+//! streams:
 //!
 //! - [`preimages`]: the addresses and slot keys of a state, in the order of its Merkle Patricia trie;
 //! - [`snapshot`]: the leaves of its partitioned binary tree, under their root.
 //!
-//! Both are canonical: one state has one file, so independent makers compare digests. Readers are
+//! Both files are canonical: one state has one file, so independent makers compare digests. Readers are
 //! strict: what is not canonical is refused, with the offset at which it is not.
 
 #![forbid(unsafe_code)]
 
+mod back;
+mod convert;
+mod error;
 mod file;
+mod forward;
+mod names;
 pub mod preimages;
 pub mod snapshot;
 
+pub use convert::{At, Converted, Counts, Stage, Work, from_mpt, to_mpt};
+pub use error::MigrateError;
 pub use file::{Digested, FileError, Flaw};
+pub use names::NameSource;

@@ -271,7 +271,7 @@ impl Gather {
         self.remove_files()
     }
 
-    fn remove_files(&mut self) -> Result<(), PipelineError> {
+    pub(crate) fn remove_files(&mut self) -> Result<(), PipelineError> {
         self.discard()?;
         // Others may keep files there.
         let _ = fs::remove_dir(&self.dir);

@@ -67,6 +67,11 @@ impl Checkpoint {
         Ok(Some(found))
     }
 
+    /// Whether it is of the run with this name.
+    pub fn is_of(&self, name: RunName) -> bool {
+        self.name == name.0
+    }
+
     fn decode(body: &[u8]) -> Option<Self> {
         let mut fields = Fields(body);
         let (name, leaves, hashed) = (fields.array()?, fields.u64()?, fields.u64()?);

@@ -47,9 +47,11 @@ mod merge;
 mod options;
 mod record;
 mod run_file;
+mod sorted;
 
 pub use build::{Phase, Progress, Report};
 pub use checkpoint::{Checkpoint, State};
 pub use error::PipelineError;
 pub use gather::Gather;
 pub use options::{Options, RunName};
+pub use sorted::SortedLeaves;

@@ -223,7 +223,9 @@ impl Check<'_> {
     fn digests(&mut self, snapshot: &impl Snapshot, table: Table) -> Result<(), StoreError> {
         let mut wrong = Vec::new();
         snapshot.scan(table, &[], None, &mut |key, row| {
-            if keccak256(row).as_slice() != key {
+            // A slot's preimage may stand under its account's hash and its own.
+            let digest = key.get(32..).filter(|slot| slot.len() == 32).unwrap_or(key);
+            if keccak256(row).as_slice() != digest {
                 wrong.push(hex::encode_prefixed(key));
             }
             true

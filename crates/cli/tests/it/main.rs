@@ -3,6 +3,7 @@
 mod bench;
 mod binary;
 mod chains;
+mod convert;
 mod db;
 mod history;
 mod import;

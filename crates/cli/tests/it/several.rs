@@ -27,7 +27,7 @@ fn replay(chain: &Chain, more: &[&str]) -> Roots {
 }
 
 /// A dump as a genesis allocation.
-fn alloc_of(dump: &Value) -> String {
+pub(crate) fn alloc_of(dump: &Value) -> String {
     let mut alloc = dump["accounts"].clone();
     for account in alloc.as_object_mut().expect("accounts").values_mut() {
         let account = account.as_object_mut().expect("an account");

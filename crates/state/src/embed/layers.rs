@@ -58,11 +58,11 @@ pub(super) fn put_note(set: &mut WriteSet, key: &[u8], row: Option<Vec<u8>>) {
 }
 
 /// The row of a code that is used so often.
-fn uses_row(uses: u64) -> Option<Vec<u8>> {
+pub(super) fn uses_row(uses: u64) -> Option<Vec<u8>> {
     (uses > 0).then(|| uses.to_be_bytes().to_vec())
 }
 
-fn uses_key(tree: TreeId, hash: &B256) -> Vec<u8> {
+pub(super) fn uses_key(tree: TreeId, hash: &B256) -> Vec<u8> {
     [&tree.0.to_be_bytes()[..], b"c", hash.as_slice()].concat()
 }
 
@@ -70,7 +70,7 @@ fn stems_key(tree: TreeId, address: &Address) -> Vec<u8> {
     [&tree.0.to_be_bytes()[..], b"s", address.as_slice()].concat()
 }
 
-fn stem_key(tree: TreeId, address: &Address, index: &Word) -> Vec<u8> {
+pub(super) fn stem_key(tree: TreeId, address: &Address, index: &Word) -> Vec<u8> {
     [&stems_key(tree, address)[..], index].concat()
 }
 

@@ -14,6 +14,7 @@ mod stems;
 mod tree;
 pub mod ubt;
 pub mod verkle;
+mod whole;
 
 pub use account::{BasicData, chunkify};
 pub use kept::KeptTree;
@@ -21,6 +22,7 @@ pub use layers::Write;
 pub(crate) use tree::{BackError, EmbeddedTree};
 
 pub use state::{BinaryState, EmbedError, EmbedTimes, Embedding, PBT, UBT, VERKLE, VerkleState};
+pub use whole::{Leaves, Whole};
 
 /// A value of 32 bytes, as these trees keep it.
 pub type Word = [u8; 32];

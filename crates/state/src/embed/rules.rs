@@ -8,6 +8,7 @@ use super::account::narrow;
 use super::layers::{Plan, View};
 use super::state::sealed::Rules;
 use super::state::{EmbedError, Embedding, PBT};
+use super::whole::Leaves;
 use super::{BasicData, Word, chunkify, pbt};
 use crate::{Account, AccountChange, Change};
 
@@ -29,6 +30,35 @@ impl Embedding for Pbt {
 
 impl Rules for Pbt {
     type Memo = ();
+
+    const SHARES_CODE: bool = true;
+
+    fn has_leaf(value: &Word) -> bool {
+        *value != ZEROS
+    }
+
+    fn header_by(
+        &self,
+        _: &(),
+        address: &Address,
+        account: &Account,
+        code_size: u32,
+        delegation: Option<&[u8]>,
+    ) -> Result<Leaves, EmbedError> {
+        let delegation = delegation.and_then(pbt::delegation);
+        let header = Header { account: *account, code_size, delegation };
+        let leaves = header.leaves(self, address)?.into_iter();
+        Ok(leaves.filter(|(_, value)| Self::has_leaf(value)).collect())
+    }
+
+    fn delegates(&self, code: &[u8]) -> bool {
+        pbt::delegation(code).is_some()
+    }
+
+    fn delegation_of(&self, leaves: &[Option<Word>]) -> Option<Bytes> {
+        let leaf = leaves.get(usize::from(pbt::DELEGATION)).copied().flatten()?;
+        Some(Bytes::copy_from_slice(&leaf[..23]))
+    }
 
     fn account_keys_by(&self, _: &(), address: &Address) -> Vec<Vec<u8>> {
         let key = |place| pbt::header_key(self.hash, address, place).to_vec();
@@ -152,17 +182,24 @@ impl Header {
         plan: &mut Plan<'_, Pbt, P>,
         address: &Address,
     ) -> Result<(), EmbedError> {
+        for (key, leaf) in self.leaves(plan.scheme, address)? {
+            put(plan, &key, &leaf);
+        }
+        Ok(())
+    }
+
+    /// What its places hold; zeros stand for nothing.
+    fn leaves(&self, scheme: &Pbt, address: &Address) -> Result<[(Vec<u8>, Word); 3], EmbedError> {
         let balance = balance(*address, &self.account)?;
         let data = BasicData { code_size: self.code_size, nonce: self.account.nonce, balance };
         let code_hash = if self.delegation.is_some() { ZEROS } else { self.account.code_hash.0 };
-        for (place, leaf) in [
+        let places = [
             (pbt::BASIC_DATA, data.encode()),
             (pbt::CODE_HASH, code_hash),
             (pbt::DELEGATION, self.delegation.unwrap_or_default()),
-        ] {
-            put(plan, &pbt::header_key(plan.scheme.hash, address, place), &leaf);
-        }
-        Ok(())
+        ];
+        let key = |place| pbt::header_key(scheme.hash, address, place).to_vec();
+        Ok(places.map(|(place, leaf)| (key(place), leaf)))
     }
 
     /// The code that lies in the zone of code, if it has any there.

@@ -126,12 +126,44 @@ pub trait Embedding: Scheme<Root = [u8; 32]> + Clone + 'static + sealed::Rules {
 }
 
 pub(super) mod sealed {
-    use super::{Address, B256, Change, EmbedError, PageStore, Plan};
+    use super::{Account, Address, B256, Bytes, Change, EmbedError, PageStore, Plan, Word};
+    use crate::embed::whole::Leaves;
 
     /// What differs between the embeddings.
     pub trait Rules: Sized {
         /// What is worth remembering of keys that were computed.
         type Memo: Default + std::fmt::Debug + Send + Sync;
+
+        /// Whether accounts of the same code share its leaves.
+        const SHARES_CODE: bool;
+
+        /// Whether a value is a leaf: zeros are none where leaves go.
+        fn has_leaf(value: &Word) -> bool;
+
+        /// The leaves of an account's fields.
+        fn header_by(
+            &self,
+            memo: &Self::Memo,
+            address: &Address,
+            account: &Account,
+            code_size: u32,
+            delegation: Option<&[u8]>,
+        ) -> Result<Leaves, EmbedError>;
+
+        /// Whether code lies among an account's fields.
+        fn delegates(&self, _code: &[u8]) -> bool {
+            false
+        }
+
+        /// The code that lies among an account's fields, as they have it.
+        fn delegation_of(&self, _leaves: &[Option<Word>]) -> Option<Bytes> {
+            None
+        }
+
+        /// What `meta` has to know of a slot.
+        fn slot_note(_address: &Address, _slot: &B256) -> Option<Vec<u8>> {
+            None
+        }
 
         fn account_keys_by(&self, memo: &Self::Memo, address: &Address) -> Vec<Vec<u8>>;
 

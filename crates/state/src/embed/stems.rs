@@ -8,11 +8,12 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{PageStore, TreeId};
 
-use super::layers::Plan;
+use super::layers::{Plan, stem_key};
 use super::rules::{Odd, ZEROS, account, balance, changed, code_size};
 use super::state::sealed::Rules;
 use super::state::{EmbedError, Embedding, UBT, VERKLE};
 use super::verkle::KnownKeys;
+use super::whole::Leaves;
 use super::{BasicData, Word, chunkify, ubt};
 use crate::{Account, Change};
 
@@ -51,6 +52,29 @@ macro_rules! rules_of_stems {
 
         impl Rules for $tree {
             type Memo = $memo;
+
+            const SHARES_CODE: bool = false;
+
+            fn has_leaf(_: &Word) -> bool {
+                true
+            }
+
+            fn header_by(
+                &self,
+                memo: &$memo,
+                address: &Address,
+                account: &Account,
+                code_size: u32,
+                _: Option<&[u8]>,
+            ) -> Result<Leaves, EmbedError> {
+                let leaves = header(self.stem(memo, address, &ZEROS), address, account, code_size)?;
+                Ok(leaves.map(|(key, value)| (key.to_vec(), value)).into())
+            }
+
+            fn slot_note(address: &Address, slot: &B256) -> Option<Vec<u8>> {
+                let (index, _) = ubt::slot_position(slot);
+                (index != ZEROS).then(|| stem_key($id, address, &index))
+            }
 
             fn account_keys_by(&self, memo: &$memo, address: &Address) -> Vec<Vec<u8>> {
                 let stem = self.stem(memo, address, &ZEROS);
@@ -99,6 +123,21 @@ fn read(leaves: &[Option<Word>]) -> Result<Option<(Account, u32)>, Odd> {
     Ok(Some((account(data, code_hash.into()), data.code_size)))
 }
 
+/// The leaves of an account's header.
+fn header(
+    stem: [u8; 31],
+    address: &Address,
+    account: &Account,
+    code_size: u32,
+) -> Result<[(Word, Word); 2], EmbedError> {
+    let balance = balance(*address, account)?;
+    let data = BasicData { code_size, nonce: account.nonce, balance };
+    Ok([
+        (ubt::key(stem, ubt::BASIC_DATA), data.encode()),
+        (ubt::key(stem, ubt::CODE_HASH), account.code_hash.0),
+    ])
+}
+
 fn apply<S: Stems, P: PageStore>(
     plan: &mut Plan<'_, S, P>,
     address: Address,
@@ -120,20 +159,18 @@ fn apply<S: Stems, P: PageStore>(
     let base = old.filter(|_| !change.fresh);
     let new = changed(base, change);
     if old != Some(new) || change.fresh {
-        let balance = balance(address, &new)?;
         let code = if base.is_some_and(|base| base.code_hash == new.code_hash) {
             None
         } else {
             Some(plan.code(address, new.code_hash, change.code.as_ref())?)
         };
-        let data_key = ubt::key(stem, ubt::BASIC_DATA);
         let code_size = match &code {
             Some(code) => code_size(address, code)?,
             None => held.map_or(0, |(_, code_size)| code_size),
         };
-        let data = BasicData { code_size, nonce: new.nonce, balance };
-        plan.put(&data_key, &data.encode());
-        plan.put(&ubt::key(stem, ubt::CODE_HASH), &new.code_hash.0);
+        for (key, value) in header(stem, &address, &new, code_size)? {
+            plan.put(&key, &value);
+        }
         // Chunks of longer code that was there stay, as in geth.
         let mut chunks = (ZEROS, stem);
         for (chunk, bytes) in (0..).zip(chunkify(&code.unwrap_or_default())) {

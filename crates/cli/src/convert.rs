@@ -1,0 +1,522 @@
+//! `convert`: a state from one tree into another, in a store of its own.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use alloy_primitives::B256;
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
+use spinney_pipeline::Options;
+use spinney_store::{AnyStore, Frozen, Location};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{MemoryStore, PageStore, Snapshot as _, Table, WriteSet};
+
+use crate::args::{FormatArgs, Size};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, this_command};
+use crate::memory::peak_memory;
+use crate::output::{Format, Grid, Output, human_bytes};
+use crate::progress::{Progress, Unit};
+use crate::stores::{Kind, Mode, Place};
+use crate::trees::Name;
+
+/// Where a store notes what it is being made of.
+const ORIGIN: &[u8] = b"converted";
+/// A sample for an estimate has so many accounts and slots.
+const SAMPLE: u64 = 200_000;
+
+/// Move a state into another tree, in a new store, and check it before it is there.
+///
+/// The source is only read. The leaves of the new tree are sorted into files and built in ranges, as by stage
+/// run; then the root of the source is computed from what the target holds, and accounts, slots and code are
+/// counted and compared. Until then everything lies at TARGET.part: Ctrl-C and kill -9 cost little, the same
+/// command goes on. TARGET is there once all of it is good.
+///
+/// What is behind hashed keys comes from the store, or from a preimage file of EIP-8347, which has to match
+/// the state exactly, in both directions.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney convert --to pbt:blake3 state.db pbt.db\n  \
+    spinney convert --to verkle --memory 512MiB state.db verkle.db\n  \
+    spinney convert --from pbt:blake3 --to mpt pbt.db again.db\n  \
+    spinney convert --to pbt:blake3 --dry-run state.db pbt.db")]
+pub(crate) struct ConvertArgs {
+    /// The store that is read.
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// The store that is made: a directory for redb, a file for sqlite.
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// The tree of the source: mpt, or pbt with a hash.
+    #[arg(long, value_name = "TREE", default_value = "mpt")]
+    from: String,
+    /// The tree of the target: pbt or ubt with a hash, or verkle; mpt for a source of pbt.
+    #[arg(long, value_name = "TREE")]
+    to: String,
+    /// A preimage file of EIP-8347; without it, the preimages that the source keeps.
+    #[arg(long, value_name = "FILE")]
+    preimages: Option<PathBuf>,
+    /// The kind of the source; without it, what SOURCE names.
+    #[arg(long, value_name = "STORE")]
+    from_store: Option<String>,
+    /// The kind of the target: redb or sqlite.
+    #[arg(long, value_name = "STORE", default_value = "redb")]
+    to_store: String,
+    #[command(flatten)]
+    work: MemoryArgs,
+    /// Say how long it would take and how much disk, by a sample; write nothing to TARGET.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// What a migration may use.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MemoryArgs {
+    /// Memory in all: leaves, rows, and pages of both stores.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub(crate) memory: Size,
+    /// Threads that build ranges; as many as there are cores.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Where leaves are sorted; a folder beside the target.
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
+}
+
+impl MemoryArgs {
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options::default();
+        // What is left is for pages, and for what allocations leave unused.
+        options.memory = self.memory.0 / 3;
+        if let Some(threads) = self.threads {
+            options.threads = threads.max(1);
+            options.in_flight = 2 * options.threads;
+        }
+        options
+    }
+
+    /// Memory for a store's pages and its tree's.
+    pub(crate) fn cache(&self) -> usize {
+        self.memory.0 / 8
+    }
+
+    pub(crate) fn spill(&self, target: &Path) -> PathBuf {
+        self.spill.clone().unwrap_or_else(|| with_suffix(target, ".leaves"))
+    }
+}
+
+pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
+    let (from, to) = (named(&args.from, "--from")?, named(&args.to, "--to")?);
+    check_trees(from, to)?;
+    let cache = args.work.cache();
+    let source = Place::existing(&args.source, args.from_store.as_deref(), cache)?;
+    let interrupt = Interrupt::listen()?;
+    let store = source.open(Mode::Look)?;
+    let frozen = Frozen::of(&store)?;
+    let names = args.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
+    let started = Instant::now();
+    let mut run = Run { from, to, names, source: &frozen, interrupt: &interrupt, output };
+    if args.dry_run {
+        let folder = tempfile::tempdir().context("making a folder for a sample")?;
+        let target = AnyStore::from(MemoryStore::new());
+        let work = (args.work.options(), folder.path().join("leaves"), cache / 2);
+        let made = run.convert(&target, work, Some(SAMPLE))?;
+        let seconds = started.elapsed().as_secs_f64();
+        return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
+    }
+    let site = Site::of(&args.target, &args.to_store, cache)?;
+    let target = site.begin(&format!("{} of {} from {}", to, run.root()?, from))?;
+    let work = (args.work.options(), args.work.spill(&site.part), cache / 2);
+    let made = match run.convert(&target, work, None) {
+        Ok(made) => made,
+        Err(error) if is_stopped(&error) => {
+            target.close()?;
+            output.tell(&format!("continue with: {}", this_command()));
+            return Ok(Exit::Interrupted);
+        }
+        Err(error) => return Err(error),
+    };
+    site.finish(target)?;
+    let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), &args.target)?;
+    for note in &made.report.notes {
+        output.warn(note.clone());
+    }
+    report.print(output)?;
+    Ok(Exit::Ok)
+}
+
+fn named(name: &str, option: &str) -> Result<Name, Failure> {
+    let tree = Name::parse(name)?;
+    if let Name::Sum(_) = tree {
+        let what = format!("a tree {tree} holds leaves, and no accounts ({option})");
+        return Err(Failure::new(what).hint("mpt, ubt, pbt and verkle hold a state"));
+    }
+    Ok(tree)
+}
+
+fn check_trees(from: Name, to: Name) -> Result<(), Failure> {
+    match (from, to) {
+        (Name::Mpt, to) if to != Name::Mpt => Ok(()),
+        (Name::Pbt(_), Name::Mpt) => Ok(()),
+        _ => {
+            let what = format!("there is no way from {from} to {to} (--from, --to)");
+            Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
+        }
+    }
+}
+
+/// Whether an interrupt ended the work.
+pub(crate) fn is_stopped(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(spinney_migrate::MigrateError::Stopped))
+}
+
+/// A conversion between two trees.
+struct Run<'a, P> {
+    from: Name,
+    to: Name,
+    names: NameSource<'a>,
+    source: &'a P,
+    interrupt: &'a Interrupt,
+    output: &'a Output,
+}
+
+impl<P: PageStore> Run<'_, P> {
+    /// The root of the source.
+    fn root(&self) -> anyhow::Result<B256> {
+        let id = self.from.id();
+        let record = crate::trees::of_states(&self.source.snapshot()?)?.into_iter().find(
+            |(found, record)| Some(*found) == id && Name::of(record.scheme) == Some(self.from),
+        );
+        let record = record.ok_or_else(|| {
+            Failure::new(format!("the source holds no {}", self.from))
+                .hint("spinney db info shows what it holds")
+        })?;
+        Ok(B256::try_from(&record.1.root[..])?)
+    }
+
+    fn convert(
+        &mut self,
+        target: &AnyStore,
+        (options, spill, cache): (Options, PathBuf, usize),
+        limit: Option<u64>,
+    ) -> anyhow::Result<Converted> {
+        self.root()?;
+        let mut telling = Telling::new(self.output, self.interrupt);
+        let mut watch = |at: &At| telling.watch(at);
+        let mut work = Work { options, spill: &spill, cache, limit, watch: &mut watch };
+        let (names, source) = (self.names, self.source);
+        let made = match (self.from, self.to) {
+            (Name::Mpt, Name::Ubt(hash)) => {
+                from_mpt(source, target, Ubt { hash }, names, &mut work)
+            }
+            (Name::Mpt, Name::Pbt(hash)) => {
+                from_mpt(source, target, Pbt { hash }, names, &mut work)
+            }
+            (Name::Mpt, _) => from_mpt(source, target, Verkle::shared(), names, &mut work),
+            (Name::Pbt(hash), _) => to_mpt(source, target, Pbt { hash }, names, &mut work),
+            _ => unreachable!("it was refused"),
+        };
+        telling.finish();
+        Ok(made?)
+    }
+}
+
+/// Tells how far a migration is.
+pub(crate) struct Telling<'a> {
+    output: &'a Output,
+    interrupt: &'a Interrupt,
+    progress: Option<(Stage, Progress)>,
+}
+
+impl<'a> Telling<'a> {
+    pub(crate) fn new(output: &'a Output, interrupt: &'a Interrupt) -> Self {
+        Self { output, interrupt, progress: None }
+    }
+
+    pub(crate) fn watch(&mut self, at: &At) -> ControlFlow<()> {
+        if self.progress.as_ref().is_none_or(|(stage, _)| *stage != at.stage) {
+            self.finish();
+            let what = name_of(at.stage);
+            let fresh = Progress::new(self.output.quiet(), what, Unit::Keys, at.total);
+            self.progress = Some((at.stage, fresh));
+        }
+        if let Some((_, progress)) = &mut self.progress {
+            progress.update(at.done, || name_of(at.stage).into());
+        }
+        let asked = self.interrupt.flag().load(std::sync::atomic::Ordering::Relaxed);
+        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    pub(crate) fn finish(&mut self) {
+        if let Some((_, progress)) = self.progress.take() {
+            progress.finish();
+        }
+    }
+}
+
+fn name_of(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Gather => "gather",
+        Stage::Build => "build",
+        Stage::Join => "join",
+        Stage::CheckRoot => "check the root",
+        Stage::CheckBack => "check against the source",
+        _ => "work",
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Where a store is made that is seen by nobody before it is good.
+pub(crate) struct Site {
+    target: PathBuf,
+    pub(crate) part: PathBuf,
+    kind: Kind,
+    place: Place,
+}
+
+impl Site {
+    pub(crate) fn of(target: &Path, kind: &str, cache: usize) -> Result<Self, Failure> {
+        let part = with_suffix(target, ".part");
+        let place = Place::existing(&part, Some(kind), cache)?;
+        let kind = match &place.location {
+            Some(Location::Redb(_)) => Kind::Redb,
+            Some(Location::Sqlite(_)) => Kind::Sqlite,
+            _ => {
+                let what = "the target is a directory or a file (--to-store)";
+                return Err(Failure::new(what).hint("--to-store redb or sqlite"));
+            }
+        };
+        if target.exists() {
+            let what = format!("there is something already at {}", target.display());
+            return Err(Failure::new(what).hint("a state is converted into a new TARGET"));
+        }
+        Ok(Self { target: target.to_owned(), part, kind, place })
+    }
+
+    /// Opens the store, which may be an earlier process's; `origin` says what it is made of.
+    pub(crate) fn begin(&self, origin: &str) -> anyhow::Result<AnyStore> {
+        let store = self.place.open(Mode::Fill)?;
+        let found = {
+            let snapshot = store.snapshot()?;
+            let row = snapshot.read(Table::Meta, ORIGIN)?;
+            row.map(|row| String::from_utf8_lossy(&row).into_owned())
+        };
+        match found {
+            Some(found) if found != origin => {
+                let what = format!("{} is being made of {found}", self.part.display());
+                Err(Failure::new(what)
+                    .hint("remove it to begin anew, or give another TARGET")
+                    .into())
+            }
+            Some(_) => Ok(store),
+            None => {
+                let mut set = WriteSet::new();
+                set.put(Table::Meta, ORIGIN, origin.as_bytes());
+                store.commit(&set)?;
+                Ok(store)
+            }
+        }
+    }
+
+    /// Gives the store its name.
+    pub(crate) fn finish(&self, store: AnyStore) -> anyhow::Result<()> {
+        store.close()?;
+        let named = || format!("renaming {}", self.part.display());
+        fs::rename(&self.part, &self.target).with_context(named)?;
+        if self.kind == Kind::Sqlite {
+            // The lock has the name of what is gone; it may be absent.
+            let _ = fs::remove_file(with_suffix(&self.part, ".lock"));
+        }
+        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::File::open(folder.unwrap_or(Path::new("."))).with_context(named)?;
+        if cfg!(unix) {
+            folder.sync_all().with_context(named)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a conversion did.
+#[derive(Debug, Serialize)]
+struct ConvertReport {
+    from: String,
+    to: String,
+    block: Option<u64>,
+    block_hash: Option<B256>,
+    source_root: B256,
+    root: B256,
+    accounts: u64,
+    slots: u64,
+    codes: u64,
+    leaves: u64,
+    /// Of the target as a snapshot file of EIP-8347, where it is a PBT.
+    snapshot_digest: Option<B256>,
+    snapshot_bytes: Option<u64>,
+    sorted_bytes: u64,
+    page_bytes: u64,
+    target_bytes: u64,
+    seconds: f64,
+    /// The most memory that the process held, where the system tells.
+    peak_memory: Option<u64>,
+}
+
+impl ConvertReport {
+    fn of(
+        run: &Run<'_, impl PageStore>,
+        made: &Converted,
+        seconds: f64,
+        target: &Path,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            from: run.from.to_string(),
+            to: run.to.to_string(),
+            block: made.block.map(|block| block.number),
+            block_hash: made.block.map(|b| B256::from(b.hash)).filter(|hash| !hash.is_zero()),
+            source_root: made.source_root,
+            root: made.root,
+            accounts: made.counts.accounts,
+            slots: made.counts.slots,
+            codes: made.counts.codes,
+            leaves: made.counts.leaves,
+            snapshot_digest: made.snapshot.map(|file| file.digest),
+            snapshot_bytes: made.snapshot.map(|file| file.bytes),
+            sorted_bytes: made.report.spilled,
+            page_bytes: made.report.row_bytes,
+            target_bytes: bytes_of(target)?,
+            seconds,
+            peak_memory: peak_memory(),
+        })
+    }
+
+    fn print(&self, output: &Output) -> anyhow::Result<()> {
+        match output.format() {
+            Format::Json => output.envelope(self, &[])?,
+            Format::Csv => {
+                let mut grid =
+                    Grid::new(&["from", "to", "root", "accounts", "slots", "codes", "leaves"]);
+                let counts = [self.accounts, self.slots, self.codes, self.leaves];
+                let counts = counts.map(|count| count.to_string());
+                let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
+                grid.row(names.into_iter().chain(counts).collect());
+                output.grid(&grid)?;
+            }
+            Format::Table => {
+                let Self { from, to, root, source_root, .. } = self;
+                output.line(&format!("{from} {source_root}"))?;
+                output.line(&format!("{to} {root}"))?;
+                output.line(&format!(
+                    "{} accounts, {} slots, {} codes; {} leaves, {} on disk, {:.1} s",
+                    self.accounts,
+                    self.slots,
+                    self.codes,
+                    self.leaves,
+                    human_bytes(self.target_bytes),
+                    self.seconds,
+                ))?;
+                if let Some(peak) = self.peak_memory {
+                    output.line(&format!("{} of memory at the most", human_bytes(peak)))?;
+                }
+                if let Some(digest) = self.snapshot_digest {
+                    output.line(&format!("snapshot digest {digest}"))?;
+                }
+                output.line("checked: the target's leaves, and the source's root from them")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(target: &Path) -> anyhow::Result<u64> {
+    let found = target.metadata()?;
+    if !found.is_dir() {
+        return Ok(found.len());
+    }
+    let mut bytes = 0;
+    for file in fs::read_dir(target)? {
+        bytes += file?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+/// What a conversion would take.
+#[derive(Debug, Serialize)]
+struct Estimate {
+    from: String,
+    to: String,
+    /// Accounts and slots that were converted for it.
+    sampled: u64,
+    /// The share of the source that they are.
+    share: f64,
+    accounts: u64,
+    slots: u64,
+    leaves: u64,
+    sorted_bytes: u64,
+    page_bytes: u64,
+    /// Without the writing of the target to its disk.
+    seconds: f64,
+}
+
+fn estimate(run: &Run<'_, impl PageStore>, made: &Converted, seconds: f64) -> Estimate {
+    let share = made.share.max(1e-9);
+    let all = |count: u64| (count as f64 / share) as u64;
+    let counts = made.counts;
+    Estimate {
+        from: run.from.to_string(),
+        to: run.to.to_string(),
+        sampled: counts.accounts + counts.slots,
+        share,
+        accounts: all(counts.accounts),
+        slots: all(counts.slots),
+        leaves: all(counts.leaves),
+        sorted_bytes: all(made.report.spilled),
+        page_bytes: all(made.report.row_bytes),
+        seconds: seconds / share,
+    }
+}
+
+impl Estimate {
+    fn print(&self, output: &Output) -> anyhow::Result<()> {
+        match output.format() {
+            Format::Json => output.envelope(self, &[])?,
+            Format::Csv => {
+                let mut grid = Grid::new(&["accounts", "slots", "leaves", "page bytes", "seconds"]);
+                let counts = [self.accounts, self.slots, self.leaves, self.page_bytes];
+                let counts = counts.map(|count| count.to_string());
+                let seconds = format!("{:.1}", self.seconds);
+                grid.row(counts.into_iter().chain([seconds]).collect());
+                output.grid(&grid)?;
+            }
+            Format::Table => {
+                output.line(&format!(
+                    "about {} accounts and {} slots, {} leaves of {}",
+                    self.accounts, self.slots, self.leaves, self.to
+                ))?;
+                output.line(&format!(
+                    "about {} of pages and {} to sort, {:.0} s without the target's disk",
+                    human_bytes(self.page_bytes),
+                    human_bytes(self.sorted_bytes),
+                    self.seconds
+                ))?;
+                output.line(&format!(
+                    "by {} accounts and slots, {:.1}% of the source",
+                    self.sampled,
+                    100.0 * self.share
+                ))?;
+            }
+        }
+        Ok(())
+    }
+}
