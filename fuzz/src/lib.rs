@@ -22,6 +22,7 @@ use spinney_tree::{
         reference,
     },
     pbt::Pbt,
+    sum::{self, Claim, Leaf, Profile, SumNode, verify_many},
     ubt::Ubt,
 };
 
@@ -217,6 +218,42 @@ fn binary_proof<S: BinaryTree>(tree: &S, proof: &KeysProof) {
     let verified = proof.verify(tree, &got).expect("it leads there");
     for (key, value) in &proof.entries {
         assert_eq!(verified.get(key).expect("it was asked for"), value.as_ref());
+    }
+}
+
+/// Proofs of sum trees: a key (32), a sum (8), the length of a value (1) and the value, then a compressed
+/// proof. It is verified against the root that it leads to: then it holds, alone and beside another, and
+/// written in full it leads to the same one.
+pub fn sum_proofs(input: &[u8]) {
+    let Some((key, rest)) = input.split_first_chunk::<32>() else { return };
+    let Some((sum, rest)) = rest.split_first_chunk::<8>() else { return };
+    let Some((&len, rest)) = rest.split_first() else { return };
+    let (value, rest) = rest.split_at(usize::from(len).min(rest.len()));
+    let leaf = Leaf { value: value.to_vec(), sum: u64::from_be_bytes(*sum) };
+    let Ok(proof) = sum::Proof::decode(rest) else { return };
+    assert_eq!(proof.encode(), rest);
+    for profile in [Profile::Compatible, Profile::Bound] {
+        let full = sum::Proof::decode_full(profile, &proof.encode_full(profile));
+        let full = full.expect("one of our own");
+        let root = proof.root(profile, key, &leaf);
+        assert_eq!(full.root(profile, key, &leaf), root);
+        let claimed = (!leaf.is_empty()).then_some(&leaf);
+        let claim = Claim { key, leaf: claimed, proof: &proof };
+        let many = |root| verify_many(profile, root, &[Claim { proof: &full, ..claim }, claim]);
+        let Ok(root) = root else {
+            many(SumNode { hash: [0; 32], sum: 0 }).expect_err("its sums overflow");
+            continue;
+        };
+        many(root).expect("it leads there");
+        many(SumNode { sum: !root.sum, ..root }).expect_err("it leads elsewhere");
+        match claimed {
+            Some(leaf) => {
+                let _ = proof.verify_inclusion(profile, root, key, leaf).expect("as above");
+            }
+            None => {
+                let _ = proof.verify_exclusion(profile, root, key).expect("as above");
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use spinney_tree::{
     binary::proof::{BinaryTree, KeysProof},
     mpt::Mpt,
     pbt::Pbt,
+    sum::{self, Leaf, Profile},
     ubt::Ubt,
 };
 
@@ -27,6 +28,7 @@ pub fn write_all() -> Result<(), Error> {
     let corpus = here.join("corpus");
     trees(&corpus)?;
     binary_trees(&corpus)?;
+    sum_trees(&corpus)?;
     chain(&corpus)?;
     let shared = here.join("../../shared");
     if !shared.exists() {
@@ -101,6 +103,22 @@ fn binary_trees(corpus: &Path) -> Result<(), Error> {
     let hash = HashFunction::Sha256;
     binary_tree(corpus, Ubt { hash }, 2)?;
     binary_tree(corpus, Pbt { hash }, 3)
+}
+
+/// Proofs of leaves of a sum tree, and of keys without any.
+fn sum_trees(corpus: &Path) -> Result<(), Error> {
+    let leaf = |n: u8| Leaf { value: vec![n; usize::from(n % 40)], sum: u64::from(n) << (n % 56) };
+    let key = |n: u8| [n.wrapping_mul(0x9d); 32];
+    let leaves = (1..60).map(|n| (key(n), leaf(n))).collect();
+    let asked: Vec<_> = [1, 7, 40, 77].map(key).into();
+    let (_, proofs) = sum::reference::prove(Profile::Compatible, &leaves, &asked)?;
+    for (at, (key, proof)) in asked.iter().zip(&proofs).enumerate() {
+        let Leaf { value, sum } = leaves.get(key).cloned().unwrap_or_default();
+        let proof = proof.encode();
+        let seed = [&key[..], &sum.to_be_bytes(), &[value.len() as u8], &value, &proof].concat();
+        write(corpus, "sum_proofs", &at.to_string(), &seed)?;
+    }
+    Ok(())
 }
 
 /// `name` is the byte that the target knows tree and hash by.

@@ -4,6 +4,9 @@
 //! updates to one insertion on a tree of 1,000,000 keys. `... -- reopen DIR [KEYS]` kills a process that
 //! commits to a tree of 10,000,000 keys, twenty times, and measures how long opening it again takes.
 
+#[path = "../../tree/examples/support/random.rs"]
+mod random;
+
 use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,31 +17,13 @@ use spinney_store::RedbStore;
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, CommitStats, PageStore, Tree, TreeId};
 
+use random::Random;
+
 const VALUE_BYTES: usize = 78;
 /// For redb and the engine each.
 const CACHE_BYTES: usize = 512 << 20;
 const ID: TreeId = TreeId(1);
 const KILLS: u32 = 20;
-
-/// Splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn fill<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
-        }
-        bytes
-    }
-}
 
 /// Random keys, sorted.
 fn keys(count: u64) -> Vec<[u8; 32]> {

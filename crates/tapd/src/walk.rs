@@ -308,7 +308,7 @@ impl State {
         let climbs = held.iter().map(|Held { slot, key, leaf }| SumClimb {
             hash: HASHES.leaf(leaf).hash,
             sum: leaf.sum,
-            path: key,
+            path: *key,
             from: DEPTH as u16,
             to: slot.depth as u16,
         });

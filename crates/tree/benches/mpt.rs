@@ -1,34 +1,19 @@
 //! How long the Merkle Patricia trie takes, for comparing one version of the code with another:
 //! `cargo bench -p spinney-tree`. What peers take is in bench-compare/.
 
+#[path = "../examples/support/random.rs"]
+mod random;
+
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, WriteSet};
 
+use random::Random;
+
 /// Leaves of the live tree.
 const LEAVES: usize = 100_000;
-
-/// Splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn fill<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
-        }
-        bytes
-    }
-}
 
 struct Live {
     store: MemoryStore,

@@ -3,6 +3,9 @@
 //! `cargo run --release -p spinney-tree --example live -- [mpt|ubt|pbt] [KEYS]...` prints a line for each
 //! number of keys: one update and the root, its own hashes one at a time in the same run, and 10,000 updates.
 
+#[path = "support/random.rs"]
+mod random;
+
 use std::collections::HashSet;
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,28 +17,10 @@ use spinney_tree::{
     Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Scheme, Tree, TreeId,
 };
 
+use random::Random;
+
 type Key = [u8; 32];
 type Error = Box<dyn std::error::Error>;
-
-/// Splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn fill<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
-        }
-        bytes
-    }
-}
 
 /// CPU time of the process so far, of all its threads: what others run on the machine does not count.
 fn cpu() -> Duration {

@@ -9,27 +9,29 @@
 //! - Lanes `0..active` each hold an unfinished climb; `depth` is where its hash stands, above `to`.
 //! - A lane that finishes takes the next climb at once, or else the last active lane moves into it,
 //!   so that climbs of any lengths keep the lanes full until fewer are left than there are lanes.
+//! - A climber that is told so gives up when too few are left, and leaves them where they are, for
+//!   one with fewer lanes to go on with.
 
 use super::rounds::schedule;
 use crate::Digest;
 
 /// One climb: a subtree's hash, and where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct SumClimb<'a> {
-    /// The hash of the subtree at depth `from`, replaced by the one at depth `to`.
+pub struct SumClimb {
+    /// The hash of the subtree at depth `from`.
     pub hash: Digest,
     /// The sum of the subtree, which empty siblings leave as it is.
     pub sum: u64,
     /// The path of the subtree; bit `d` is `(path[d / 8] >> (d % 8)) & 1`, and 0 is left. Bits
     /// `to..from` are read.
-    pub path: &'a [u8],
-    /// The depth that the hash is given for.
+    pub path: [u8; 32],
+    /// The depth that the hash is given for, at most 256; after the climb, `to`.
     pub from: u16,
     /// The depth that the hash is wanted for, not below `from`.
     pub to: u16,
 }
 
-impl SumClimb<'_> {
+impl SumClimb {
     fn is_right(&self, depth: u16) -> bool {
         (self.path[usize::from(depth / 8)] >> (depth % 8)) & 1 == 1
     }
@@ -64,8 +66,13 @@ struct Place {
     depth: u16,
 }
 
-/// Runs every climb.
-pub(super) fn climb<C: Climber>(climber: &mut C, climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
+/// Runs climbs until fewer than `least` are left, at least one: 1 runs all of them.
+pub(super) fn climb<C: Climber>(
+    climber: &mut C,
+    climbs: &mut [SumClimb],
+    empty: &[Digest],
+    least: usize,
+) {
     let mut places = [Place { climb: 0, depth: 0 }; LANES_MAX];
     let mut next = 0;
     let mut active = 0;
@@ -76,7 +83,11 @@ pub(super) fn climb<C: Climber>(climber: &mut C, climbs: &mut [SumClimb<'_>], em
             places[active] = place;
             active += 1;
         }
-        if active == 0 {
+        if active < least {
+            for (lane, place) in places[..active].iter().enumerate() {
+                let climb = &mut climbs[place.climb];
+                (climb.hash, climb.from) = (climber.hash(lane), place.depth);
+            }
             return;
         }
         let mut siblings = [&[0; 32]; LANES_MAX];
@@ -99,7 +110,7 @@ pub(super) fn climb<C: Climber>(climber: &mut C, climbs: &mut [SumClimb<'_>], em
 /// Puts the next climb that has any level to climb into a lane.
 fn start(
     climber: &mut impl Climber,
-    climbs: &[SumClimb<'_>],
+    climbs: &[SumClimb],
     next: &mut usize,
     lane: usize,
 ) -> Option<Place> {
@@ -119,14 +130,14 @@ fn start(
 /// left.
 fn retire(
     climber: &mut impl Climber,
-    climbs: &mut [SumClimb<'_>],
+    climbs: &mut [SumClimb],
     places: &mut [Place; LANES_MAX],
     mut active: usize,
 ) -> usize {
     for lane in (0..active).rev() {
         let climb = &mut climbs[places[lane].climb];
         if places[lane].depth == climb.to {
-            climb.hash = climber.hash(lane);
+            (climb.hash, climb.from) = (climber.hash(lane), climb.to);
             active -= 1;
             if lane != active {
                 climber.copy(active, lane);

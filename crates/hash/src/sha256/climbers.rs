@@ -1,22 +1,28 @@
 //! The climb on each backend.
 
 use super::{
+    Sha256, WIDE_INPUTS_MIN,
     climb::{Climber, LANES_MAX, SumClimb, climb, tail_schedule},
     portable,
     rounds::{digest_of, words_of},
 };
 use crate::{Backend, Digest};
 
-/// Runs every climb on a backend that the CPU has.
-pub(super) fn climb_on(backend: Backend, climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
-    match (backend, climbs.len()) {
+/// Runs every climb on kernels that the CPU has.
+pub(super) fn climb_on(kernels: &Sha256, climbs: &mut [SumClimb], empty: &[Digest]) {
+    match (kernels.backend_for(climbs.len()), climbs.len()) {
         #[cfg(target_arch = "x86_64")]
         (Backend::ShaNi, _) => x86::climb_sha_ni(climbs, empty),
         #[cfg(target_arch = "x86_64")]
-        (Backend::Avx512, 3..) => x86::climb_avx512(climbs, empty),
+        (Backend::Avx512, _) if kernels.few == Backend::ShaNi => {
+            x86::climb_avx512(climbs, empty, WIDE_INPUTS_MIN);
+            x86::climb_sha_ni(climbs, empty);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Backend::Avx512, 3..) => x86::climb_avx512(climbs, empty, 1),
         #[cfg(target_arch = "x86_64")]
         (Backend::Avx2, 3..) => x86::climb_avx2(climbs, empty),
-        _ => climb(&mut Portable { hash: [0; 8], tail: [0; 64] }, climbs, empty),
+        _ => climb(&mut Portable { hash: [0; 8], tail: [0; 64] }, climbs, empty, 1),
     }
 }
 
@@ -63,16 +69,17 @@ mod x86 {
     };
     use crate::{Backend, Digest};
 
-    pub(super) fn climb_sha_ni(climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
-        climb(&mut ShaNi::new(), climbs, empty);
+    pub(super) fn climb_sha_ni(climbs: &mut [SumClimb], empty: &[Digest]) {
+        climb(&mut ShaNi::new(), climbs, empty, 1);
     }
 
-    pub(super) fn climb_avx2(climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
-        climb(&mut Avx2::new(), climbs, empty);
+    pub(super) fn climb_avx2(climbs: &mut [SumClimb], empty: &[Digest]) {
+        climb(&mut Avx2::new(), climbs, empty, 1);
     }
 
-    pub(super) fn climb_avx512(climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
-        climb(&mut Avx512::new(), climbs, empty);
+    /// Until fewer than `least` are left.
+    pub(super) fn climb_avx512(climbs: &mut [SumClimb], empty: &[Digest], least: usize) {
+        climb(&mut Avx512::new(), climbs, empty, least);
     }
 
     /// Four chains; exists only where the instructions do.

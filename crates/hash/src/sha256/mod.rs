@@ -1,5 +1,6 @@
 //! SHA-256 (FIPS 180-4).
 
+pub(crate) mod calibrate;
 mod climb;
 mod climbers;
 mod portable;
@@ -77,34 +78,60 @@ pub fn sha256_equal(bytes: &[u8], len: usize, out: &mut [Digest]) {
 /// use spinney_hash::{SumClimb, sha256, sha256_sum_climb};
 ///
 /// let empty = [[7; 32]; 3];
-/// let mut climbs = [SumClimb { hash: [1; 32], sum: 5, path: &[0b10], from: 2, to: 1 }];
+/// let mut path = [0; 32];
+/// path[0] = 0b10;
+/// let mut climbs = [SumClimb { hash: [1; 32], sum: 5, path, from: 2, to: 1 }];
 /// sha256_sum_climb(&mut climbs, &empty);
 /// let node = [&empty[2][..], &[1; 32], &5u64.to_be_bytes()].concat();
-/// assert_eq!(climbs[0].hash, sha256(&node));
+/// assert_eq!((climbs[0].hash, climbs[0].from), (sha256(&node), 1));
 /// ```
 ///
 /// # Panics
-/// If a climb goes down (`from < to`), starts below the table (`empty` has no entry `from`), or has
-/// a path that ends above `from`.
-pub fn sha256_sum_climb(climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
+/// If a climb goes down (`from < to`), or starts below the table (`empty` has no entry `from`) or
+/// below its path (256).
+pub fn sha256_sum_climb(climbs: &mut [SumClimb], empty: &[Digest]) {
     Sha256::in_use().sum_climb(climbs, empty);
 }
 
+/// Fewer inputs than this run on the SHA instructions, where there are any, rather than on 16 lanes of
+/// AVX-512: half of them, since the lanes are preferred only where they are faster when full.
+const WIDE_INPUTS_MIN: usize = 8;
+
 /// The kernels of one backend, which the CPU has.
-pub(crate) struct Sha256(Backend);
+pub(crate) struct Sha256 {
+    backend: Backend,
+    /// What a few inputs run on.
+    few: Backend,
+}
 
 impl Sha256 {
     fn in_use() -> Self {
-        Self(backend(HashFunction::Sha256))
+        Self::with_few(backend(HashFunction::Sha256))
+    }
+
+    fn with_few(backend: Backend) -> Self {
+        let sha_ni = backend == Backend::Avx512 && Backend::ShaNi.is_available();
+        Self { backend, few: if sha_ni { Backend::ShaNi } else { backend } }
     }
 
     #[cfg(test)]
     pub(crate) fn on(backend: Backend) -> Self {
         assert!(backend.is_available());
-        Self(backend)
+        Self::with_few(backend)
     }
 
-    pub(crate) fn sum_climb(&self, climbs: &mut [SumClimb<'_>], empty: &[Digest]) {
+    /// The kernels of that backend alone, however few inputs there are.
+    pub(crate) fn purely(backend: Backend) -> Self {
+        assert!(backend.is_available());
+        Self { backend, few: backend }
+    }
+
+    /// What so many inputs run on.
+    fn backend_for(&self, inputs: usize) -> Backend {
+        if inputs < WIDE_INPUTS_MIN { self.few } else { self.backend }
+    }
+
+    pub(crate) fn sum_climb(&self, climbs: &mut [SumClimb], empty: &[Digest]) {
         for climb in &*climbs {
             assert!(climb.to <= climb.from, "a climb goes from {} to {}", climb.from, climb.to);
             if climb.to < climb.from {
@@ -113,10 +140,10 @@ impl Sha256 {
                     "no empty subtree at {}",
                     climb.from
                 );
-                assert!(usize::from(climb.from) <= 8 * climb.path.len(), "path ends early");
+                assert!(usize::from(climb.from) <= 8 * climb.path.len(), "a path has 256 bits");
             }
         }
-        climbers::climb_on(self.0, climbs, empty);
+        climbers::climb_on(self, climbs, empty);
     }
 }
 
@@ -126,7 +153,7 @@ impl Sha256 {
 )]
 impl Kernel for Sha256 {
     fn hash1(&self, input: &[u8]) -> Digest {
-        match self.0 {
+        match self.few {
             #[cfg(target_arch = "x86_64")]
             Backend::ShaNi => {
                 let mut digests = [[0; 32]];
@@ -144,7 +171,7 @@ impl Kernel for Sha256 {
     )]
     #[inline]
     fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
-        match (self.0, inputs.len()) {
+        match (self.backend_for(inputs.len()), inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 3..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
@@ -154,6 +181,12 @@ impl Kernel for Sha256 {
             (Backend::Avx2, 3..) => {
                 // SAFETY: as above.
                 lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, len, out) });
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Backend::ShaNi, 5..) => {
+                for (inputs, out) in inputs.chunks(4).zip(out.chunks_mut(4)) {
+                    self.hash(inputs, len, out);
+                }
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::ShaNi, 4) => {
@@ -179,7 +212,7 @@ impl Kernel for Sha256 {
     }
 
     fn lanes(&self) -> usize {
-        match self.0 {
+        match self.backend {
             Backend::Avx512 => 16,
             Backend::Avx2 => 8,
             Backend::ShaNi => 4,

@@ -2,13 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use smallvec::SmallVec;
 use spinney_hash::{Digest, SumClimb, sha256_equal, sha256_sum_climb};
 
 use super::{BOUND_BRANCH, DEPTH, Profile, goes_right};
-
-/// How many climbs are handed to the kernel at a time: they lie on the stack.
-const CLIMBS: usize = 64;
 
 /// How many levels all climbs of this process have hashed so far.
 static LEVELS: AtomicU64 = AtomicU64::new(0);
@@ -19,24 +15,13 @@ pub fn levels_climbed() -> u64 {
     LEVELS.load(Ordering::Relaxed)
 }
 
-/// A subtree that rises from one depth to another.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rise {
-    pub(super) hash: Digest,
-    pub(super) sum: u64,
-    /// The path, as users write keys.
-    pub(super) key: [u8; 32],
-    pub(super) from: u16,
-    pub(super) to: u16,
-}
-
 impl Profile {
     /// Takes every subtree up to where it is to be.
-    pub(super) fn climb(self, rises: &mut [Rise]) {
+    pub(super) fn climb(self, rises: &mut [SumClimb]) {
         let levels = rises.iter().map(|rise| u64::from(rise.from.saturating_sub(rise.to))).sum();
         LEVELS.fetch_add(levels, Ordering::Relaxed);
         match self {
-            Self::Compatible => climb_compatible(self.empty(), rises),
+            Self::Compatible => sha256_sum_climb(rises, self.empty()),
             Self::Bound => climb_bound(self.empty(), rises),
         }
     }
@@ -68,27 +53,9 @@ impl Profile {
     }
 }
 
-fn climb_compatible(empty: &[Digest; DEPTH + 1], rises: &mut [Rise]) {
-    for part in rises.chunks_mut(CLIMBS) {
-        let mut climbs = SmallVec::<[SumClimb<'_>; CLIMBS]>::new();
-        for &Rise { hash, sum, ref key, from, to } in &*part {
-            climbs.push(SumClimb { hash, sum, path: key, from, to });
-        }
-        sha256_sum_climb(&mut climbs, empty);
-        let mut hashes = [[0; 32]; CLIMBS];
-        for (hash, climb) in hashes.iter_mut().zip(&climbs) {
-            *hash = climb.hash;
-        }
-        drop(climbs);
-        for (rise, hash) in part.iter_mut().zip(hashes) {
-            (rise.hash, rise.from) = (hash, rise.to);
-        }
-    }
-}
-
 /// No part of a level is the same for the next one, so levels are hashed like any inputs.
-fn climb_bound(empty: &[Digest; DEPTH + 1], rises: &mut [Rise]) {
-    let below = |rise: &Rise| rise.to < rise.from;
+fn climb_bound(empty: &[Digest; DEPTH + 1], rises: &mut [SumClimb]) {
+    let below = |rise: &SumClimb| rise.to < rise.from;
     let mut climbing: Vec<_> = rises.iter_mut().filter(|rise| below(rise)).collect();
     let mut inputs = Vec::with_capacity(climbing.len() * Profile::Bound.branch_bytes());
     let mut hashes = vec![[0; 32]; climbing.len()];
@@ -98,7 +65,7 @@ fn climb_bound(empty: &[Digest; DEPTH + 1], rises: &mut [Rise]) {
             let sibling = (&empty[usize::from(rise.from)], 0);
             rise.from -= 1;
             let here = (&rise.hash, rise.sum);
-            let right = goes_right(&rise.key, rise.from.into());
+            let right = goes_right(&rise.path, rise.from.into());
             let (left, right) = if right { (sibling, here) } else { (here, sibling) };
             Profile::Bound.put_branch(left, right, &mut inputs);
         }

@@ -23,6 +23,7 @@
 //! ```
 
 mod climb;
+mod leaves;
 mod proof;
 mod prove;
 pub mod reference;
@@ -106,6 +107,13 @@ impl From<SumNode> for Leaf {
     }
 }
 
+/// A root as a root record has it: the hash, then the sum, big-endian.
+impl From<[u8; 40]> for SumNode {
+    fn from(bytes: [u8; 40]) -> Self {
+        Self::read(&bytes)
+    }
+}
+
 impl SumNode {
     /// The hash and the sum, 8 bytes big-endian.
     fn bytes(&self) -> [u8; 40] {
@@ -132,12 +140,9 @@ impl Profile {
     /// The node of a leaf: `SHA256(value || sum)`, with the sum as 8 bytes, big-endian; bound,
     /// `SHA256(0x10 || value || sum)`.
     pub fn leaf(self, leaf: &Leaf) -> SumNode {
-        let sum = leaf.sum.to_be_bytes();
-        let hash = match self {
-            Self::Compatible => sha256(&[&leaf.value[..], &sum].concat()),
-            Self::Bound => sha256(&[&[BOUND_LEAF], &leaf.value[..], &sum].concat()),
-        };
-        SumNode { hash, sum: leaf.sum }
+        let mut bytes = Vec::with_capacity(leaf.value.len() + 9);
+        self.put_leaf(&leaf.value, leaf.sum, &mut bytes);
+        SumNode { hash: sha256(&bytes), sum: leaf.sum }
     }
 
     /// The node over two: `SHA256(left || right || total)`; bound,

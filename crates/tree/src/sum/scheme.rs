@@ -8,10 +8,10 @@
 //! it hangs above [`CHECKPOINT`], the hash it had there on its way up. A leaf that rises goes on from
 //! where it hung; one that sinks because another moves in beside it starts over from the checkpoint.
 
-use spinney_hash::{Digest, Inputs, sha256, sha256_equal, sha256_many};
+use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
-use super::climb::Rise;
-use super::{BOUND_LEAF, DEPTH, Profile, SumNode};
+use super::leaves::LeafHashes;
+use super::{DEPTH, Profile, SumNode};
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, WasTerminal};
 
 /// The depth at which a leaf on its way up leaves a hash: below where leaves of any tree that fits a disk
@@ -83,13 +83,14 @@ impl AsRef<[u8]> for SumRoot {
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    rises: Vec<Rise>,
+    rises: Vec<SumClimb>,
     /// Where each rise ends, and the checkpoint that it has already.
     goals: Vec<(u16, Option<Digest>)>,
-    /// What is hashed, for which rises, and to what.
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
+    /// Leaves that are hashed, and for which rises.
+    leaves: LeafHashes,
     fresh: Vec<u32>,
+    /// Branches that are hashed, and to what.
+    bytes: Vec<u8>,
     digests: Vec<Digest>,
     key: Vec<u8>,
 }
@@ -233,27 +234,25 @@ fn depth_of(digits: usize) -> u16 {
     digits.min(DEPTH) as u16
 }
 
-impl Rise {
-    /// Of a leaf from where it was committed to already, as near to `to` as may be; else `None`, from a
-    /// hash that is to be computed at depth 256.
-    fn of_leaf(
-        key: [u8; 32],
-        sum: u64,
-        was: Option<WasTerminal<SumCommit>>,
-        to: u16,
-    ) -> (Self, Option<Option<Digest>>) {
-        let rise = |hash, from| Self { hash, sum, key, from, to };
-        match was {
-            Some(WasTerminal { depth, commit, .. }) if usize::from(to) <= depth => {
-                (rise(commit.node.hash, depth_of(depth)), Some(commit.checkpoint))
-            }
-            Some(WasTerminal { commit: SumCommit { checkpoint: Some(hash), .. }, .. })
-                if to <= CHECKPOINT =>
-            {
-                (rise(hash, CHECKPOINT), Some(Some(hash)))
-            }
-            _ => (rise([0; 32], DEPTH as u16), None),
+/// The rise of a leaf from where it was committed to already, as near to `to` as may be, and the
+/// checkpoint that it has; else `None`, from a hash that is to be computed at depth 256.
+fn rise_of_leaf(
+    path: [u8; 32],
+    sum: u64,
+    was: Option<WasTerminal<SumCommit>>,
+    to: u16,
+) -> (SumClimb, Option<Option<Digest>>) {
+    let rise = |hash, from| SumClimb { hash, sum, path, from, to };
+    match was {
+        Some(WasTerminal { depth, commit, .. }) if usize::from(to) <= depth => {
+            (rise(commit.node.hash, depth_of(depth)), Some(commit.checkpoint))
         }
+        Some(WasTerminal { commit: SumCommit { checkpoint: Some(hash), .. }, .. })
+            if to <= CHECKPOINT =>
+        {
+            (rise(hash, CHECKPOINT), Some(Some(hash)))
+        }
+        _ => (rise([0; 32], DEPTH as u16), None),
     }
 }
 
@@ -261,9 +260,9 @@ impl Scratch {
     pub(super) fn clear(&mut self) {
         self.rises.clear();
         self.goals.clear();
-        self.bytes.clear();
-        self.ends.clear();
+        self.leaves.clear();
         self.fresh.clear();
+        self.bytes.clear();
         self.digests.clear();
     }
 
@@ -284,15 +283,9 @@ impl Scratch {
         goal: u16,
     ) -> u32 {
         let (sum, value) = split_value(payload);
-        let (rise, known) = Rise::of_leaf(key, sum, was, goal);
+        let (rise, known) = rise_of_leaf(key, sum, was, goal);
         if known.is_none() {
-            if profile == Profile::Bound {
-                self.bytes.push(BOUND_LEAF);
-            }
-            self.bytes.extend_from_slice(value);
-            self.bytes.extend_from_slice(&sum.to_be_bytes());
-            let end = u32::try_from(self.bytes.len()).expect("a level is split before 4 GiB");
-            self.ends.push(end);
+            self.leaves.push(profile, value, sum);
             self.fresh.push(self.rises.len() as u32);
         }
         self.rises.push(rise);
@@ -310,13 +303,7 @@ impl Scratch {
 
     /// Hashes the leaves that are not known yet.
     pub(super) fn hash_fresh(&mut self) {
-        self.digests.resize(self.fresh.len(), [0; 32]);
-        match &mut self.digests[..] {
-            [] => {}
-            [one] => *one = sha256(&self.bytes),
-            many => sha256_many(Inputs::new(&self.bytes, &self.ends), many),
-        }
-        for (rise, hash) in self.fresh.iter().zip(&self.digests) {
+        for (rise, hash) in self.fresh.iter().zip(self.leaves.finish()) {
             self.rises[*rise as usize].hash = *hash;
         }
     }
@@ -330,13 +317,13 @@ impl Scratch {
         }
         let [left, right] = &sides;
         profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut self.bytes);
-        let mut key = [0; 32];
+        let mut path = [0; 32];
         let first = job.skip.start() / 8;
-        for (to, from) in key.iter_mut().skip(first).zip(job.skip.aligned()) {
+        for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
             *to = from.reverse_bits();
         }
         let sum = left.sum.wrapping_add(right.sum);
-        self.rises.push(Rise { hash: [0; 32], sum, key, from: fork, to: to.min(fork) });
+        self.rises.push(SumClimb { hash: [0; 32], sum, path, from: fork, to: to.min(fork) });
         self.rises.len() as u32 - 1
     }
 

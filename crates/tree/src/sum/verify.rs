@@ -1,9 +1,9 @@
 //! Verifying many proofs at once: all of them climb side by side, so that hashing fills its lanes.
 
-use spinney_hash::{Inputs, sha256_equal, sha256_many};
+use spinney_hash::{SumClimb, sha256_equal};
 
-use super::climb::Rise;
-use super::{BOUND_LEAF, DEPTH, Leaf, Profile, Proof, ProofError, SumNode};
+use super::leaves::LeafHashes;
+use super::{DEPTH, Leaf, Profile, Proof, ProofError, SumNode};
 
 /// What a proof is to show: that a key has a leaf, or that it has none.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ fn roots(profile: Profile, claims: &[Claim<'_>]) -> Vec<Result<SumNode, ProofErr
             let rise = &mut rises[index];
             rise.from -= 1;
             let here = SumNode { hash: rise.hash, sum: rise.sum };
-            let right = super::goes_right(&rise.key, rise.from.into());
+            let right = super::goes_right(&rise.path, rise.from.into());
             let (left, right) = if right { (sibling, here) } else { (here, sibling) };
             profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut bytes);
             match rise.sum.checked_add(sibling.sum) {
@@ -102,28 +102,21 @@ fn roots(profile: Profile, claims: &[Claim<'_>]) -> Vec<Result<SumNode, ProofErr
             rises[*index].hash = *hash;
         }
     }
-    let node = |rise: &Rise| SumNode { hash: rise.hash, sum: rise.sum };
+    let node = |rise: &SumClimb| SumNode { hash: rise.hash, sum: rise.sum };
     outcomes.into_iter().zip(&rises).map(|(outcome, rise)| outcome.map(|()| node(rise))).collect()
 }
 
 /// The leaves claimed, at depth 256.
-fn leaves(profile: Profile, claims: &[Claim<'_>]) -> Vec<Rise> {
-    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+fn leaves(profile: Profile, claims: &[Claim<'_>]) -> Vec<SumClimb> {
     let nothing = Leaf::default();
+    let mut hashes = LeafHashes::default();
     for claim in claims {
         let leaf = claim.leaf.unwrap_or(&nothing);
-        if profile == Profile::Bound {
-            bytes.push(BOUND_LEAF);
-        }
-        bytes.extend_from_slice(&leaf.value);
-        bytes.extend_from_slice(&leaf.sum.to_be_bytes());
-        ends.push(u32::try_from(bytes.len()).expect("leaves of a call fit 4 GiB"));
+        hashes.push(profile, &leaf.value, leaf.sum);
     }
-    let mut hashes = vec![[0; 32]; claims.len()];
-    sha256_many(Inputs::new(&bytes, &ends), &mut hashes);
-    let rise = |(claim, hash): (&Claim<'_>, [u8; 32])| {
-        let sum = claim.leaf.map_or(0, |leaf| leaf.sum);
-        Rise { hash, sum, key: *claim.key, from: DEPTH as u16, to: DEPTH as u16 }
+    let rise = |(claim, hash): (&Claim<'_>, &[u8; 32])| {
+        let (sum, at) = (claim.leaf.map_or(0, |leaf| leaf.sum), DEPTH as u16);
+        SumClimb { hash: *hash, sum, path: *claim.key, from: at, to: at }
     };
-    claims.iter().zip(hashes).map(rise).collect()
+    claims.iter().zip(hashes.finish()).map(rise).collect()
 }
