@@ -84,7 +84,7 @@ addEventListener("load", () => {
   const plots = [...document.querySelectorAll("figure svg")];
   for (const plot of plots) {
     const frame = plot.getBoundingClientRect();
-    const marks = [...plot.querySelectorAll("polyline, rect")];
+    const marks = [...plot.querySelectorAll("polyline, circle, rect")];
     const shown = marks.map((mark) => mark.getBoundingClientRect()).filter((box) => box.width > 0);
     const name = plot.getAttribute("aria-label");
     if (frame.width < 200 || frame.height < 60) faults.push(`${name} has no room`);
@@ -150,6 +150,7 @@ fn a_browser_shows_the_page() {
     }
     // A page without marks would be noticed.
     let empty = page.replace("<polyline", "<g").replace("</polyline>", "</g>");
+    let empty = empty.replace("<circle", "<g");
     let seen = look(browser, &folder, &empty, 1_201);
     assert_eq!(seen["faults"].as_array().map(Vec::len), Some(6), "{seen}");
 }
