@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Stage(crate::stage::StageArgs),
     Import(crate::import::ImportArgs),
     Convert(crate::convert::ConvertArgs),
+    Snapshot(crate::snapshot::SnapshotArgs),
+    CatchUp(crate::catch_up::CatchUpArgs),
     Vectors(crate::self_test::VectorsArgs),
     /// Print a shell's completion script.
     #[command(
@@ -73,6 +75,8 @@ impl Verb {
             Self::Stage(args) => args.verb.name(),
             Self::Import(args) => args.verb.name(),
             Self::Convert(_) => "convert",
+            Self::CatchUp(_) => "catch-up",
+            Self::Snapshot(args) => args.verb.name(),
             Self::Vectors(_) => "vectors",
             Self::Completions { .. } => "completions",
         }
@@ -90,6 +94,8 @@ impl Cli {
             Verb::Stage(args) => args.verb.format(),
             Verb::Import(args) => args.verb.format(),
             Verb::Convert(args) => args.format.asked(),
+            Verb::CatchUp(args) => args.format.asked(),
+            Verb::Snapshot(args) => args.verb.format(),
             Verb::Vectors(args) => args.format.asked(),
             Verb::Root(_)
             | Verb::Prove(_)

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod catch_up;
 mod clock;
 mod convert;
 mod db;
@@ -16,6 +17,7 @@ mod proof;
 mod replay;
 mod root;
 mod self_test;
+mod snapshot;
 mod stage;
 mod state_root;
 mod stores;
@@ -75,6 +77,8 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Stage(args) => stage::run(&args, output),
         Verb::Import(args) => import::run(&args, output),
         Verb::Convert(args) => convert::run(&args, output),
+        Verb::Snapshot(args) => snapshot::run(&args, output),
+        Verb::CatchUp(args) => catch_up::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,6 +1,7 @@
 //! The `spinney` binary as its users meet it: standard output, standard error and exit codes.
 
 mod binary;
+mod catch_up;
 mod chains;
 mod convert;
 mod db;
@@ -16,6 +17,7 @@ mod root;
 #[path = "../../../store/tests/it/server.rs"]
 mod server;
 mod several;
+mod snapshot;
 #[cfg(unix)]
 mod sql;
 mod stage;
