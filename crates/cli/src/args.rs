@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Stage(crate::stage::StageArgs),
     Import(crate::import::ImportArgs),
     Convert(crate::convert::ConvertArgs),
+    Snapshot(crate::snapshot::SnapshotArgs),
+    CatchUp(crate::catch_up::CatchUpArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     /// Print a shell's completion script.
@@ -74,6 +76,8 @@ impl Verb {
             Self::Stage(args) => args.verb.name(),
             Self::Import(args) => args.verb.name(),
             Self::Convert(_) => "convert",
+            Self::CatchUp(_) => "catch-up",
+            Self::Snapshot(args) => args.verb.name(),
             Self::Vectors(_) => "vectors",
             Self::Bench(_) => "bench",
             Self::Completions { .. } => "completions",
@@ -92,6 +96,8 @@ impl Cli {
             Verb::Stage(args) => args.verb.format(),
             Verb::Import(args) => args.verb.format(),
             Verb::Convert(args) => args.format.asked(),
+            Verb::CatchUp(args) => args.format.asked(),
+            Verb::Snapshot(args) => args.verb.format(),
             Verb::Vectors(args) => args.format.asked(),
             Verb::Bench(args) => args.format.asked(),
             Verb::Root(_)

@@ -103,6 +103,11 @@ impl MemoryArgs {
         options
     }
 
+    /// The folder that was asked for.
+    pub(crate) fn spill_asked(&self) -> Option<&Path> {
+        self.spill.as_deref()
+    }
+
     /// Memory for a store's pages and its tree's.
     pub(crate) fn cache(&self) -> usize {
         self.memory.0 / 8

@@ -7,7 +7,7 @@ use std::panic;
 use std::process::ExitCode;
 
 use serde_json::json;
-use spinney_migrate::{FileError, MigrateError};
+use spinney_migrate::{CatchUpError, FileError, MigrateError};
 use spinney_replay::{DiffReplayError, ReplayError, SourceError, WitnessError};
 use spinney_state::StateError;
 use spinney_state::embed::EmbedError;
@@ -133,6 +133,10 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
             | "stage status"
             | "import state"
             | "convert"
+            | "catch-up"
+            | "snapshot export"
+            | "snapshot verify"
+            | "snapshot import"
     );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {
@@ -162,6 +166,9 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
         return Some(failure.exit);
     }
     if let Some(WitnessError::Check(_) | WitnessError::Header { .. }) = cause.downcast_ref() {
+        return Some(Exit::No);
+    }
+    if let Some(CatchUpError::List { .. } | CatchUpError::Stranger { .. }) = cause.downcast_ref() {
         return Some(Exit::No);
     }
     if cause.downcast_ref().is_some_and(is_refusal) {
@@ -197,6 +204,19 @@ fn is_refusal(error: &MigrateError) -> bool {
         | MigrateError::File(FileError::Invalid { .. }) => true,
         _ => false,
     }
+}
+
+fn catch_up_hint(error: &CatchUpError) -> Option<&'static str> {
+    Some(match error {
+        CatchUpError::Stranger { .. } => {
+            "the lists have to begin right behind the store's block, and a reorganisation within --depth: \
+             spinney db info shows the block"
+        }
+        CatchUpError::List { .. } => "the list is not that of the block: fetch or make it again",
+        CatchUpError::NoBlock => "import the snapshot again, with --number and --hash",
+        CatchUpError::Tree { source, .. } => return embed_hint(source),
+        _ => return None,
+    })
 }
 
 fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
@@ -249,6 +269,7 @@ fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
         .or_else(|| cause.downcast_ref().and_then(state_hint))
         .or_else(|| cause.downcast_ref().and_then(embed_hint))
         .or_else(|| cause.downcast_ref().and_then(migrate_hint))
+        .or_else(|| cause.downcast_ref().and_then(catch_up_hint))
         .or_else(|| replaying(cause).and_then(replay_hint))
         .or_else(|| cause.downcast_ref().and_then(diff_hint))
         .or_else(|| cause.downcast_ref().and_then(io_hint));

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod catch_up;
 mod clock;
 mod convert;
 mod db;
@@ -17,6 +18,7 @@ mod proof;
 mod replay;
 mod root;
 mod self_test;
+mod snapshot;
 mod stage;
 mod state_root;
 mod stores;
@@ -76,6 +78,8 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Stage(args) => stage::run(&args, output),
         Verb::Import(args) => import::run(&args, output),
         Verb::Convert(args) => convert::run(&args, output),
+        Verb::Snapshot(args) => snapshot::run(&args, output),
+        Verb::CatchUp(args) => catch_up::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Completions { shell } => {

@@ -250,7 +250,7 @@ impl<'a, S: Embedding, N: Snapshot> Back<'a, S, N> {
     }
 
     /// Code put together from its chunks, which have to be those of the code.
-    fn code(
+    pub(crate) fn code(
         &mut self,
         address: Address,
         hash: B256,

@@ -26,13 +26,16 @@ use crate::back::{Back, Finder};
 use crate::error::MigrateError;
 use crate::file::Digested;
 use crate::forward::{Behind, Codes, Forward, Item, Taker, Trie};
-use crate::names::{NameSource, put_account, put_slot};
+use crate::names::{NameSource, put_account};
 use crate::snapshot::Writer;
+use crate::transfer::put_name;
 
 /// Rows beside the tree are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
 /// What a row takes in a write set beside its bytes.
 const ROW_BYTES: usize = 96;
+/// How often a run tells where it is.
+const TICK: u64 = 8_192;
 /// Where a run notes what it took of the source.
 const TAKEN: &[u8] = b"convert";
 
@@ -64,6 +67,8 @@ pub enum Stage {
     CheckRoot,
     /// Reading accounts back from the target, for the root of the source.
     CheckBack,
+    /// Writing a file.
+    Write,
 }
 
 /// How far a run is.
@@ -119,14 +124,29 @@ pub struct Converted {
 }
 
 impl Work<'_> {
-    fn tell(&mut self, stage: Stage, done: u64, total: Option<u64>) -> Result<(), MigrateError> {
+    pub(crate) fn tell(
+        &mut self,
+        stage: Stage,
+        done: u64,
+        total: Option<u64>,
+    ) -> Result<(), MigrateError> {
         match (self.watch)(&At { stage, done, total }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(MigrateError::Stopped),
         }
     }
 
-    fn build<S: Scheme + Clone, Q: PageStore>(
+    /// Tells of every so many.
+    pub(crate) fn tick(
+        &mut self,
+        stage: Stage,
+        done: u64,
+        total: Option<u64>,
+    ) -> Result<(), MigrateError> {
+        if done % TICK == 0 { self.tell(stage, done, total) } else { Ok(()) }
+    }
+
+    pub(crate) fn build<S: Scheme + Clone, Q: PageStore>(
         &mut self,
         gather: Gather,
         tree: &mut Tree<S>,
@@ -294,7 +314,7 @@ fn is_taken<S: Scheme, Q: PageStore>(
 
 /// Reads the leaves of a tree's last commit again: they have its root. Answers how many there are, and of a
 /// tree that was just built the snapshot that they are.
-fn check_root<S: Scheme + Clone, Q: PageStore>(
+pub(crate) fn check_root<S: Scheme + Clone, Q: PageStore>(
     scheme: &S,
     tree: &Tree<S>,
     store: &Q,
@@ -321,9 +341,7 @@ where
         if let Some(writer) = &mut writer {
             writer.leaf(&entry.key, &word(&entry.key, &entry.value)?)?;
         }
-        if leaves % 8_192 == 0 {
-            work.tell(Stage::CheckRoot, leaves, total)?;
-        }
+        work.tick(Stage::CheckRoot, leaves, total)?;
     }
     expect(&tree.scheme_id().to_string(), root, builder.finish()?.into())?;
     let file = writer.map(Writer::finish).transpose()?.map(|(file, _)| file);
@@ -336,7 +354,7 @@ pub(crate) fn word(key: &[u8], value: &[u8]) -> Result<Word, MigrateError> {
     Word::try_from(value).map_err(malformed)
 }
 
-fn expect(tree: &str, expected: B256, found: B256) -> Result<(), MigrateError> {
+pub(crate) fn expect(tree: &str, expected: B256, found: B256) -> Result<(), MigrateError> {
     if expected == found {
         return Ok(());
     }
@@ -402,7 +420,7 @@ impl<S: Embedding, Q: PageStore> Checked<'_, S, Q> {
     }
 
     /// Names a leaf that nobody found, if there are more than `found`.
-    fn find_stray<N: Snapshot>(
+    pub(crate) fn find_stray<N: Snapshot>(
         &self,
         snapshot: &N,
         names: NameSource<'_>,
@@ -471,7 +489,7 @@ impl<N: Snapshot> Finder for Root<'_, N> {
 }
 
 /// A leaf of the Merkle Patricia trie.
-fn trie_leaf(item: &Item) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn trie_leaf(item: &Item) -> (Vec<u8>, Vec<u8>) {
     match item {
         Item::Account { hash, account, .. } => {
             let balance: Word = U256::to_be_bytes(&account.balance);
@@ -482,31 +500,31 @@ fn trie_leaf(item: &Item) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Rows beside a tree, on their way to its store.
-struct Notes<'q, Q> {
+pub(crate) struct Notes<'q, Q> {
     store: &'q Q,
-    set: WriteSet,
+    pub(crate) set: WriteSet,
     bytes: usize,
 }
 
 impl<'q, Q: PageStore> Notes<'q, Q> {
-    fn of(store: &'q Q) -> Self {
+    pub(crate) fn of(store: &'q Q) -> Self {
         Self { store, set: WriteSet::new(), bytes: 0 }
     }
 
     /// So many bytes more.
-    fn grow(&mut self, bytes: usize) -> Result<(), MigrateError> {
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), MigrateError> {
         self.bytes += bytes + ROW_BYTES;
         if self.bytes >= NOTED_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), MigrateError> {
+    pub(crate) fn flush(&mut self) -> Result<(), MigrateError> {
         let mut set = std::mem::take(&mut self.set);
         self.bytes = 0;
         set.sort();
         Ok(self.store.commit(&set)?)
     }
 
-    fn code(&mut self, hash: B256, code: &Bytes) -> Result<(), MigrateError> {
+    pub(crate) fn code(&mut self, hash: B256, code: &Bytes) -> Result<(), MigrateError> {
         self.set.put(Table::Codes, hash.as_slice(), code.to_vec());
         self.grow(32 + code.len())
     }
@@ -521,17 +539,11 @@ struct IntoTree<'a, S: Embedding, Q> {
 
 impl<S: Embedding, Q: PageStore> Taker for IntoTree<'_, S, Q> {
     fn item(&mut self, item: &Item) -> Result<(), MigrateError> {
-        match item {
-            Item::Account { hash, address, .. } => {
-                put_account(hash, address, &mut self.notes.set);
-                self.notes.grow(52)
-            }
-            Item::Slot { account, address, hash, slot, .. } => {
-                put_slot(account, hash, slot, &mut self.notes.set);
-                self.whole.note_slot(address, slot, &mut self.notes.set);
-                self.notes.grow(96)
-            }
+        put_name(item, &mut self.notes.set);
+        if let Item::Slot { address, slot, .. } = item {
+            self.whole.note_slot(address, slot, &mut self.notes.set);
         }
+        self.notes.grow(96)
     }
 
     fn code(&mut self, hash: B256, code: &Bytes) -> Result<(), MigrateError> {
@@ -570,7 +582,7 @@ impl<Q: PageStore> Finder for IntoTrie<'_, Q> {
     }
 }
 
-fn note_uses<S: Embedding>(whole: &Whole<S>, codes: &Codes, set: &mut WriteSet) {
+pub(crate) fn note_uses<S: Embedding>(whole: &Whole<S>, codes: &Codes, set: &mut WriteSet) {
     let uses = codes.iter().filter(|(hash, _)| **hash != EMPTY_CODE_HASH);
     let uses: std::collections::HashMap<_, _> =
         uses.map(|(hash, (_, uses))| (*hash, *uses)).collect();

@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod back;
+mod bal;
+mod catch_up;
 mod convert;
 mod error;
 mod file;
@@ -18,8 +20,14 @@ mod forward;
 mod names;
 pub mod preimages;
 pub mod snapshot;
+mod transfer;
 
+pub use bal::{AccessList, ListError};
+pub use catch_up::{CatchUp, CatchUpError, ListedBlock};
 pub use convert::{At, Converted, Counts, Stage, Work, from_mpt, to_mpt};
 pub use error::MigrateError;
 pub use file::{Digested, FileError, Flaw};
 pub use names::NameSource;
+pub use transfer::{
+    Imported, Named, export_preimages, export_snapshot, import_snapshot, match_preimages,
+};

@@ -27,6 +27,7 @@ use crate::{
     dao,
     error::Check,
     evm::{BlockDb, BlockEvm, BlockHashes, ReadError, SystemCall, block_evm, tx_env},
+    replay::Step,
     requests::Requests,
     rules::Failure,
     source::{ChainBlock, Transaction},
@@ -39,6 +40,8 @@ const ETHER: u128 = 1_000_000_000_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) changes: Changes,
+    /// Parts of the block, where they are wanted.
+    pub(crate) steps: Vec<Step>,
     pub(crate) state_root: B256,
     pub(crate) gas_used: u64,
     pub(crate) receipts_root: B256,
@@ -76,28 +79,41 @@ impl<E> Stop<E> {
     }
 }
 
+/// What is known of the chain that a block is part of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chain<'a> {
+    pub(crate) config: &'a ChainConfig,
+    pub(crate) hashes: &'a BlockHashes,
+    /// Whether what each part of a block did is wanted.
+    pub(crate) steps: bool,
+}
+
 /// Executes `block`, whose senders are known, on top of what `state` holds.
 pub(crate) fn execute<S: WorldState>(
-    config: &ChainConfig,
+    chain: &Chain<'_>,
     fork: Fork,
-    hashes: &BlockHashes,
     block: &ChainBlock,
     senders: &[Address],
     state: &mut S,
 ) -> Result<Outcome, Stop<S::Error>> {
     let header = &block.block.header;
+    let config = chain.config;
     let mut execution = Execution {
         fork,
         header,
-        evm: block_evm(config, fork, header, hashes, state),
+        evm: block_evm(config, fork, header, chain.hashes, state),
+        index: 0,
+        steps: chain.steps.then(Vec::new),
         receipts: Vec::with_capacity(block.block.body.transactions.len()),
         gas_used: 0,
         apply: Duration::ZERO,
     };
     execution.before(config)?;
     for (index, transaction) in block.block.body.transactions.iter().enumerate() {
+        execution.index = index as u64 + 1;
         execution.transaction(index, transaction, senders[index])?;
     }
+    execution.index += 1;
     let requests_hash = execution.requests(config)?;
     let rewards = rewards(fork, block);
     execution.finish(rewards, requests_hash)
@@ -107,6 +123,9 @@ struct Execution<'a, S: WorldState> {
     fork: Fork,
     header: &'a Header,
     evm: BlockEvm<'a, S>,
+    /// The part of the block that is executed.
+    index: u64,
+    steps: Option<Vec<Step>>,
     receipts: Vec<ReceiptEnvelope>,
     gas_used: u64,
     apply: Duration,
@@ -144,6 +163,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         }
         db.overlay.credit(&*db.state, dao::REFUND, total, false).map_err(Stop::State)?;
         let changes = db.overlay.changes();
+        self.step(&changes);
         self.apply(&changes).map(drop)
     }
 
@@ -167,8 +187,10 @@ impl<'a, S: WorldState> Execution<'a, S> {
             .transact(tx_env(transaction, sender))
             .map_err(|error| Stop::from_evm(error, what))?;
         let has_root = self.fork < Fork::Byzantium;
+        let wanted = has_root || self.steps.is_some();
         let db = self.db();
-        let changes = db.overlay.commit(&*db.state, done.state, has_root).map_err(Stop::State)?;
+        let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
+        self.step(&changes);
         let status = if has_root {
             Eip658Value::PostState(self.apply(&changes)?)
         } else {
@@ -221,8 +243,10 @@ impl<'a, S: WorldState> Execution<'a, S> {
             }
             _ => Bytes::new(),
         };
+        let wanted = self.steps.is_some();
         let db = self.db();
-        db.overlay.commit(&*db.state, done.state, false).map_err(Stop::State)?;
+        let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
+        self.step(&changes);
         Ok(output)
     }
 
@@ -243,11 +267,13 @@ impl<'a, S: WorldState> Execution<'a, S> {
             paid.accounts.extend(change.map(|change| (address, change)));
         }
         let changes = db.overlay.changes();
+        self.step(&paid);
         let rest = if self.fork < Fork::Byzantium { &paid } else { &changes };
         let state_root = self.apply(rest)?;
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
         Ok(Outcome {
             changes,
+            steps: self.steps.unwrap_or_default(),
             state_root,
             gas_used: self.gas_used,
             receipts_root: calculate_receipt_root(&self.receipts),
@@ -255,6 +281,13 @@ impl<'a, S: WorldState> Execution<'a, S> {
             requests_hash,
             apply: self.apply,
         })
+    }
+
+    /// Notes what a part of the block did.
+    fn step(&mut self, changes: &Changes) {
+        if let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) {
+            steps.push(Step::new(self.index, changes.clone()));
+        }
     }
 
     fn db(&mut self) -> &mut BlockDb<'a, S> {

@@ -58,7 +58,7 @@ pub use diff::{BlockDiff, DIFF_LINE_LEN_MAX, DiffError, DiffReader, MisfitError,
 pub use diff_replay::{DiffEvent, DiffReplayError, replay_diffs};
 pub use error::{BadBlock, Check, ReplayError, SourceError};
 pub use genesis::{Genesis, GenesisError, parse_alloc};
-pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Summary};
+pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Step, Summary};
 pub use rules::Head;
 pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};

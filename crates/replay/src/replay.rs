@@ -14,7 +14,7 @@ use crate::{
     config::{ChainConfig, Fork},
     error::{BadBlock, Check, ReplayError, SourceError},
     evm::BlockHashes,
-    execute::{Outcome, Stop, execute},
+    execute::{Chain, Outcome, Stop, execute},
     genesis::Genesis,
     rules::{Failure, Head, check_block, check_link, checks, equal},
     senders::senders,
@@ -33,6 +33,7 @@ pub struct Replay<S> {
     resume: Option<(u64, B256)>,
     /// The blocks did not begin with the first one, so that their total difficulty is not known.
     anchored: bool,
+    keep_steps: bool,
 }
 
 /// What executing a block took.
@@ -47,6 +48,24 @@ pub struct BlockTimes {
     pub apply: Duration,
 }
 
+/// What a part of a block did: values afterwards of what changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// 0 before the first transaction, the number of a transaction from 1 on, one more behind the last: the
+    /// index of EIP-7928.
+    pub index: u64,
+    /// What it did.
+    pub changes: Changes,
+}
+
+impl Step {
+    /// Names what a part of a block did.
+    pub const fn new(index: u64, changes: Changes) -> Self {
+        Self { index, changes }
+    }
+}
+
 /// What is known of a block that was executed and found good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,6 +74,8 @@ pub struct BlockReport {
     pub number: u64,
     /// Its hash.
     pub hash: B256,
+    /// The hash of its parent.
+    pub parent_hash: B256,
     /// The rules it follows.
     pub fork: Fork,
     /// Seconds since 1970.
@@ -71,6 +92,8 @@ pub struct BlockReport {
     pub receipt_root_count: usize,
     /// What it did to the state.
     pub changes: Changes,
+    /// What each of its parts did, where that was [asked for](Replay::keep_steps).
+    pub steps: Vec<Step>,
     /// Where the time went.
     pub times: BlockTimes,
 }
@@ -210,12 +233,20 @@ impl<S: WorldState> Replay<S> {
         hashes.push(0, genesis.hash);
         let total_difficulty = genesis.header.difficulty;
         let head = Head::new(genesis.header.clone(), genesis.hash, total_difficulty);
-        Self { config: genesis.config.clone(), state, head, hashes, resume, anchored: false }
+        Self {
+            config: genesis.config.clone(),
+            state,
+            head,
+            hashes,
+            resume,
+            anchored: false,
+            keep_steps: false,
+        }
     }
 
     /// Stands right after a block, of which and of whose ancestors only hashes are known.
     pub(crate) fn after(config: ChainConfig, state: S, head: Head, hashes: BlockHashes) -> Self {
-        Self { config, state, head, hashes, resume: None, anchored: false }
+        Self { config, state, head, hashes, resume: None, anchored: false, keep_steps: false }
     }
 
     /// The hashes that contracts may ask for.
@@ -226,6 +257,11 @@ impl<S: WorldState> Replay<S> {
     /// The block that the next one must follow.
     pub fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// Whether blocks report what each of their parts did.
+    pub const fn keep_steps(&mut self, keep: bool) {
+        self.keep_steps = keep;
     }
 
     /// The rules of the chain.
@@ -403,6 +439,7 @@ impl<S: WorldState> Replay<S> {
         Ok(BlockReport {
             number: header.number,
             hash: block.hash,
+            parent_hash: header.parent_hash,
             fork,
             timestamp: header.timestamp,
             transaction_count,
@@ -411,6 +448,7 @@ impl<S: WorldState> Replay<S> {
             state_root: outcome.state_root,
             receipt_root_count: by_transaction,
             changes: outcome.changes,
+            steps: outcome.steps,
             times: BlockTimes { recover, execute, apply: outcome.apply },
         })
     }
@@ -423,7 +461,8 @@ impl<S: WorldState> Replay<S> {
     ) -> Result<Outcome, Stop<S::Error>> {
         check_block(&self.config, fork, &self.head, block)?;
         let senders = senders?;
-        let outcome = execute(&self.config, fork, &self.hashes, block, &senders, &mut self.state)?;
+        let chain = Chain { config: &self.config, hashes: &self.hashes, steps: self.keep_steps };
+        let outcome = execute(&chain, fork, block, &senders, &mut self.state)?;
         let header = &block.block.header;
         equal(Check::GasUsed, outcome.gas_used, header.gas_used)?;
         equal(Check::LogsBloom, outcome.logs_bloom, header.logs_bloom)?;

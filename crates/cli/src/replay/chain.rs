@@ -4,6 +4,7 @@ use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, Summary};
 use spinney_state::State;
 use spinney_store::AnyStore;
 
+use super::lists::Lists;
 use super::watch::Watch;
 use crate::failure::Failure;
 
@@ -14,7 +15,7 @@ pub(super) fn run<'s>(
     genesis: &Genesis,
     blocks: ChainReader<'static>,
     options: &RunOptions<'_>,
-    watch: &mut Watch<'_>,
+    (watch, mut lists): (&mut Watch<'_>, Option<&mut Lists>),
 ) -> anyhow::Result<(Summary, Kept<'s>)> {
     super::check_genesis(&state, genesis)?;
     let mut replay = match state.block() {
@@ -37,8 +38,12 @@ pub(super) fn run<'s>(
             Replay::resume(genesis, state, head.number, head.hash.into())?
         }
     };
+    replay.keep_steps(lists.is_some());
     let summary = replay.run(blocks, options, |event| match event {
         Event::Block(block) => {
+            if let Some(lists) = &mut lists {
+                lists.block(block);
+            }
             watch.block(block.number, block.state_root, block.transaction_count as u64);
         }
         Event::Committed { number, hash, time } => watch.committed(number, Some(hash), time),

@@ -3,6 +3,7 @@
 mod chain;
 mod diffs;
 mod input;
+mod lists;
 mod report;
 mod watch;
 
@@ -23,6 +24,7 @@ use crate::stores::{Kind, Mode, Place};
 use crate::trees::{self, Together};
 
 use self::input::{Input, Source};
+use self::lists::Lists;
 use self::report::RunReport;
 use self::watch::Watch;
 
@@ -66,6 +68,9 @@ pub(crate) struct ReplayArgs {
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up.
+    #[arg(long, value_name = "FILE", conflicts_with = "diffs")]
+    bal_out: Option<PathBuf>,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
     no_preimages: bool,
@@ -170,7 +175,10 @@ impl Run<'_> {
         self.check_head(&state)?;
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks } => {
-                chain::run(state, &genesis, blocks, &options, watch)?
+                let mut lists = self.args.bal_out.as_deref().map(Lists::begin).transpose()?;
+                let done = chain::run(state, &genesis, blocks, &options, (watch, lists.as_mut()))?;
+                lists.map(Lists::finish).transpose()?;
+                done
             }
             Source::Diffs { start, lines } => diffs::run(state, start, lines, &options, watch)?,
         };

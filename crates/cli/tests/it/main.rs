@@ -2,6 +2,7 @@
 
 mod bench;
 mod binary;
+mod catch_up;
 mod chains;
 mod convert;
 mod db;
@@ -17,6 +18,7 @@ mod root;
 #[path = "../../../store/tests/it/server.rs"]
 mod server;
 mod several;
+mod snapshot;
 #[cfg(unix)]
 mod sql;
 mod stage;

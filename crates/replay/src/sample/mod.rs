@@ -27,7 +27,7 @@ use crate::{
     config::{ChainConfig, Fork},
     error::ReplayError,
     evm::BlockHashes,
-    execute::{Stop, execute},
+    execute::{Chain, Stop, execute},
     genesis::Genesis,
     replay::bad,
     rules::Head,
@@ -152,11 +152,14 @@ impl<S: WorldState> SampleChain<S> {
         let body = BlockBody { transactions, ommers: Vec::new(), withdrawals: Some(withdrawals) };
         let mut block = ChainBlock::new(Block::new(header, body));
         let failed = |error| ReplayError::State { number, error };
-        let outcome = execute(config, Fork::Osaka, &self.hashes, &block, &senders, &mut self.state)
-            .map_err(|stop| match stop {
-                Stop::Bad(failure) => bad(&block, failure),
-                Stop::Evm(message) => ReplayError::Evm { number, message },
-                Stop::State(error) => failed(error),
+        let chain = Chain { config, hashes: &self.hashes, steps: false };
+        let outcome =
+            execute(&chain, Fork::Osaka, &block, &senders, &mut self.state).map_err(|stop| {
+                match stop {
+                    Stop::Bad(failure) => bad(&block, failure),
+                    Stop::Evm(message) => ReplayError::Evm { number, message },
+                    Stop::State(error) => failed(error),
+                }
             })?;
         let header = &mut block.block.header;
         header.state_root = outcome.state_root;

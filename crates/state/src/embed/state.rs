@@ -329,9 +329,26 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
     pub fn commit(&mut self, block: Option<BlockId>) -> Result<CommitStats, EmbedError> {
+        self.commit_first(self.layer_count(), block, WriteSet::new())
+    }
+
+    /// Makes the oldest layers durable in one commit, as the state of `block`, with rows that belong to
+    /// it. The layers above them stay, and can be taken back as before.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    ///
+    /// # Panics
+    /// If there are fewer layers.
+    pub fn commit_first(
+        &mut self,
+        layers: usize,
+        block: Option<BlockId>,
+        along: WriteSet,
+    ) -> Result<CommitStats, EmbedError> {
         let start = Instant::now();
-        let mut set = WriteSet::new();
-        let staged = self.inner.stage(&self.store, block, &mut set)?;
+        let mut set = along;
+        let staged = self.inner.stage_first(&self.store, layers, block, &mut set)?;
         let stats = staged.stats();
         self.times.encode += start.elapsed();
         let start = Instant::now();
@@ -340,7 +357,7 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
             self.store.commit(&set)?;
         }
         self.times.store += start.elapsed();
-        self.inner.adopt(staged);
+        self.inner.adopt_first(staged, layers);
         Ok(stats)
     }
 

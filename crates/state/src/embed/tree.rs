@@ -117,9 +117,21 @@ impl<S: Embedding> EmbeddedTree<S> {
         block: Option<BlockId>,
         set: &mut WriteSet,
     ) -> Result<Staged<S>, EmbedError> {
+        self.stage_first(store, self.layers.len(), block, set)
+    }
+
+    /// Puts the oldest layers into a write set.
+    pub(crate) fn stage_first<P: PageStore>(
+        &self,
+        store: &P,
+        layers: usize,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<Staged<S>, EmbedError> {
         let snapshot = store.snapshot()?;
+        let layers = &self.layers[..layers];
         let none: Pending<S>;
-        let pending = match self.layers.last() {
+        let pending = match layers.last() {
             Some(layer) => &layer.pending,
             None => {
                 none = self.tree.prepare(&snapshot, None, Batch::new())?;
@@ -127,15 +139,20 @@ impl<S: Embedding> EmbeddedTree<S> {
             }
         };
         let staged = self.tree.stage(&snapshot, pending, block, set)?;
-        for layer in &self.layers {
+        for layer in layers {
             layer.notes.write(S::TREE, set);
         }
         Ok(staged)
     }
 
     pub(crate) fn adopt(&mut self, staged: Staged<S>) {
+        self.adopt_first(staged, self.layers.len());
+    }
+
+    /// Takes up the oldest layers; those above them stand on what is committed now.
+    pub(crate) fn adopt_first(&mut self, staged: Staged<S>, layers: usize) {
         self.tree.adopt(staged);
-        self.layers.clear();
+        self.layers.drain(..layers);
     }
 
     /// The last commit, taken back: its root has to be the one that was recorded.

@@ -1,0 +1,187 @@
+//! Block-level access lists (EIP-7928): what a block did, in values afterwards.
+
+use std::collections::BTreeMap;
+
+use alloy_eip7928::{
+    AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,
+    StorageChange, validate_block_access_list,
+};
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+use alloy_rlp::{Decodable as _, Encodable as _};
+use spinney_state::{Account, AccountChange, Change, Changes};
+
+/// Why a block-level access list is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// It is not the one that the header names.
+    #[error("the access list has the hash {found}, and the header names {expected}")]
+    Hash {
+        /// The hash that the header names.
+        expected: B256,
+        /// The hash of the list.
+        found: B256,
+    },
+    /// Its bytes are no access list.
+    #[error("no block-level access list: {0}")]
+    Rlp(String),
+    /// It is not in its canonical form.
+    #[error("the access list is not canonical: {0}")]
+    Canonical(String),
+    /// An access list cannot say what a block did.
+    #[error("account {address}: {what}, which an access list cannot say")]
+    Unsaid {
+        /// The account.
+        address: Address,
+        /// What became of it.
+        what: &'static str,
+    },
+}
+
+/// An access list that was read, and found canonical.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessList(Vec<AccountChanges>);
+
+impl AccessList {
+    /// Reads a list, whose hash has to be the one that the block's header names.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub fn read(rlp: &[u8], header_hash: B256) -> Result<Self, ListError> {
+        let found = keccak256(rlp);
+        if found != header_hash {
+            return Err(ListError::Hash { expected: header_hash, found });
+        }
+        let mut rest = rlp;
+        let list = Vec::<AccountChanges>::decode(&mut rest);
+        let list = list.map_err(|error| ListError::Rlp(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(ListError::Rlp("it goes on behind its end".into()));
+        }
+        // How many transactions the block has is for whoever has the block.
+        validate_block_access_list(&list, u32::MAX as usize - 1)
+            .map_err(|error| ListError::Canonical(error.to_string()))?;
+        Ok(Self(list))
+    }
+
+    /// Writes what a block did: what each of its parts did, by index, and what all of them did together.
+    ///
+    /// # Errors
+    /// If an account was destroyed and made again: its slots cannot be named.
+    pub fn of<'c>(
+        steps: impl IntoIterator<Item = (u64, &'c Changes)>,
+        all: &Changes,
+    ) -> Result<Self, ListError> {
+        let fresh = |(address, change): (&Address, &Change)| {
+            matches!(change, Change::Written(AccountChange { fresh: true, .. })).then_some(*address)
+        };
+        if let Some(address) = all.accounts.iter().find_map(fresh) {
+            let what = "it was destroyed and made again";
+            return Err(ListError::Unsaid { address, what });
+        }
+        let mut merged = BTreeMap::<u64, Changes>::new();
+        for (index, changes) in steps {
+            merged.entry(index).or_default().then(changes);
+        }
+        let mut accounts = BTreeMap::<Address, Values>::new();
+        for (index, changes) in &merged {
+            for (address, change) in &changes.accounts {
+                accounts.entry(*address).or_default().take(BlockAccessIndex::new(*index), change);
+            }
+        }
+        let list = accounts.into_iter().map(|(address, values)| values.listed(address));
+        Ok(Self(list.collect()))
+    }
+
+    /// The bytes of the list, whose hash a header names.
+    pub fn to_rlp(&self) -> Bytes {
+        let mut rlp = Vec::new();
+        self.0.encode(&mut rlp);
+        rlp.into()
+    }
+
+    /// The hash that a header names.
+    pub fn hash(&self) -> B256 {
+        keccak256(self.to_rlp())
+    }
+
+    /// What the block did to a state; `before` is asked for accounts as they were. An account that is left
+    /// with nothing is deleted, with all of its storage.
+    ///
+    /// # Errors
+    /// Those of `before`.
+    pub fn changes<E>(
+        &self,
+        mut before: impl FnMut(Address) -> Result<Option<Account>, E>,
+    ) -> Result<Changes, E> {
+        let mut changes = Changes::default();
+        for list in self.0.iter().filter(|list| list.has_changes()) {
+            let old = before(list.address)?.unwrap_or_default();
+            let code = list.code_post_state();
+            let written = AccountChange {
+                fresh: false,
+                nonce: list.nonce_post_state(),
+                balance: list.balance_post_state(),
+                code_hash: code.map(keccak256),
+                code: code.cloned(),
+                storage: list
+                    .storage_post_states()
+                    .map(|(slot, value)| (B256::from(slot), value))
+                    .collect(),
+            };
+            let new = Account {
+                nonce: written.nonce.unwrap_or(old.nonce),
+                balance: written.balance.unwrap_or(old.balance),
+                code_hash: written.code_hash.unwrap_or(old.code_hash),
+            };
+            let change = if new.is_empty() { Change::Deleted } else { Change::Written(written) };
+            changes.accounts.insert(list.address, change);
+        }
+        Ok(changes)
+    }
+}
+
+/// The values of an account, by the part of the block.
+#[derive(Debug, Default)]
+struct Values {
+    nonces: Vec<NonceChange>,
+    balances: Vec<BalanceChange>,
+    codes: Vec<CodeChange>,
+    slots: BTreeMap<B256, Vec<StorageChange>>,
+}
+
+impl Values {
+    fn take(&mut self, index: BlockAccessIndex, change: &Change) {
+        let gone = AccountChange {
+            nonce: Some(0),
+            balance: Some(U256::ZERO),
+            code_hash: Some(KECCAK256_EMPTY),
+            code: Some(Bytes::new()),
+            ..AccountChange::default()
+        };
+        let change = match change {
+            Change::Written(change) => change,
+            Change::Deleted => &gone,
+        };
+        self.nonces.extend(change.nonce.map(|nonce| NonceChange::new(index, nonce)));
+        self.balances.extend(change.balance.map(|balance| BalanceChange::new(index, balance)));
+        let code = change.code.as_ref().map(|code| CodeChange::new(index, code.clone()));
+        self.codes.extend(code);
+        for (slot, value) in &change.storage {
+            self.slots.entry(*slot).or_default().push(StorageChange::new(index, *value));
+        }
+    }
+
+    fn listed(self, address: Address) -> AccountChanges {
+        let slots = self.slots.into_iter();
+        let slots = slots.map(|(slot, changes)| SlotChanges::new(slot.into(), changes));
+        AccountChanges {
+            address,
+            storage_changes: slots.collect(),
+            storage_reads: Vec::new(),
+            balance_changes: self.balances,
+            nonce_changes: self.nonces,
+            code_changes: self.codes,
+        }
+    }
+}
