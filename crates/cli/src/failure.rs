@@ -125,12 +125,14 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
             | "db stats"
             | "db check"
             | "db load"
+            | "db remove"
             | "db compact"
             | "stage run"
             | "stage dump"
             | "stage unwind"
             | "stage status"
             | "import state"
+            | "import tapd"
     );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {

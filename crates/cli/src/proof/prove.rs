@@ -81,9 +81,7 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     if let Name::Sum(profile) = name {
         return leaves(args, profile, &place, output);
     }
-    if name == Name::Verkle {
-        trees::check_name(&args.tree)?;
-    }
+    trees::check_name(name, |name| name != Name::Verkle)?;
     if args.all {
         let what = format!("--all is for sum trees, not for {}", args.tree);
         return Err(Failure::new(what).hint("give keys, or --address").into());
