@@ -126,6 +126,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
             | "db stats"
             | "db check"
             | "db load"
+            | "db remove"
             | "db compact"
             | "stage run"
             | "stage dump"
@@ -137,6 +138,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
             | "snapshot export"
             | "snapshot verify"
             | "snapshot import"
+            | "import tapd"
     );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {

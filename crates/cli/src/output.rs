@@ -141,7 +141,7 @@ impl Grid {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED).set_header(&self.header);
         table.set_content_arrangement(ContentArrangement::Disabled);
-        table.add_rows(&self.rows);
+        table.add_rows(self.rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
         for (index, column) in table.column_iter_mut().enumerate() {
             let is_number =
                 |row: &Vec<String>| row[index].starts_with(|c: char| c.is_ascii_digit());
@@ -162,6 +162,19 @@ impl Grid {
         }
         text
     }
+}
+
+/// Text of others, for people: control characters, which could move a terminal's cursor, are escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// Quoted where RFC 4180 asks for it.
@@ -190,13 +203,23 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{csv_cell, human_bytes};
+    use super::{Grid, csv_cell, human_bytes};
 
     #[test]
     fn bytes_are_scaled() {
         assert_eq!(human_bytes(1023), "1023 B");
         assert_eq!(human_bytes(1536), "1.5 KiB");
         assert_eq!(human_bytes(3 << 40), "3.0 TiB");
+    }
+
+    #[test]
+    fn what_others_named_moves_no_cursor() {
+        let mut grid = Grid::new(&["name"]);
+        grid.row(vec!["a\u{1b}[2J\n\u{9b}b, \"c\" \u{e9}".into()]);
+        let table = grid.table();
+        assert!(table.contains("a\\u{1b}[2J\\n\\u{9b}b, \"c\" \u{e9}"), "{table}");
+        // A table for programs keeps what is there.
+        assert!(grid.csv().contains('\u{1b}'));
     }
 
     #[test]

@@ -15,9 +15,6 @@ use crate::db;
 use crate::failure::Failure;
 use crate::sums;
 
-/// The tree that every verb takes.
-const HAVE: &str = "mpt";
-
 /// A tree of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
@@ -217,15 +214,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// Refuses a tree that a verb does not take, which takes only the first.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
-    match Name::parse(name)? {
-        Name::Mpt => Ok(()),
-        _ => {
-            let what = format!("tree {name} is not in this version of this verb (--tree)");
-            Err(Failure::new(what).hint(format!("this verb has: {HAVE}")))
-        }
+/// Refuses a tree that a verb does not take, and says which it does.
+pub(crate) fn check_name(name: Name, takes: impl Fn(Name) -> bool) -> Result<(), Failure> {
+    if takes(name) {
+        return Ok(());
     }
+    let have: Vec<_> =
+        Name::ALL.into_iter().filter(|name| takes(*name)).map(|name| name.to_string()).collect();
+    let what = format!("tree {name} is not in this version of this verb (--tree)");
+    Err(Failure::new(what).hint(format!("this verb has: {}", have.join(", "))))
 }
 
 /// The name of a scheme that a store holds.

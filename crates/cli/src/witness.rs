@@ -16,7 +16,8 @@ use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::{stores, trees};
+use crate::stores;
+use crate::trees::{self, Name};
 
 /// Make the execution witnesses of blocks, and check each by executing its block on nothing else.
 ///
@@ -85,7 +86,7 @@ impl WhichArgs {
 }
 
 pub(crate) fn run(args: &WitnessArgs, output: &Output) -> anyhow::Result<Exit> {
-    trees::check_name(&args.tree)?;
+    trees::check_name(Name::parse(&args.tree)?, |name| name == Name::Mpt)?;
     let BlockRange(first, last) = args.which.range();
     if first == 0 {
         return Err(Failure::new("the genesis is not executed, and has no witness")

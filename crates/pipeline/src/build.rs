@@ -272,10 +272,7 @@ impl Gather {
     }
 
     pub(crate) fn remove_files(&mut self) -> Result<(), PipelineError> {
-        self.discard()?;
-        // Others may keep files there.
-        let _ = fs::remove_dir(&self.dir);
-        Ok(())
+        Self::forget(&self.dir)
     }
 }
 

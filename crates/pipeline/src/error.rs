@@ -58,6 +58,15 @@ pub enum PipelineError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A file there is of another run.
+    #[error(
+        "{} is of another run: of other leaves, of another tree, or with other options",
+        .path.display()
+    )]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+    },
     /// The tree refused a leaf or failed.
     #[error(transparent)]
     Tree(#[from] TreeError),

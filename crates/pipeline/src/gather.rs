@@ -101,33 +101,33 @@ impl Gather {
             let (body, _) = take(Kind::Sorted, &bytes).map_err(|error| damaged(error.what()))?;
             let mut fields = Fields(body);
             let (name, leaves, files) = (fields.array(), fields.u64(), fields.u32());
+            if name.is_some_and(|name| name != self.name.0) {
+                return Err(PipelineError::OtherRun { path });
+            }
             if (name, leaves, files) != (Some(self.name.0), Some(self.held), Some(self.files)) {
-                return Err(damaged("it is of another run, or files are missing"));
+                return Err(damaged("files of its run are missing"));
             }
             self.sorted = true;
         }
         Ok(())
     }
 
+    /// Gives up the run: removes its files, and their directory if nothing else lies in it.
+    ///
+    /// # Errors
+    /// If a file cannot be removed.
+    pub fn forget(dir: &Path) -> Result<(), PipelineError> {
+        if dir.is_dir() {
+            remove_runs(dir)?;
+            // Others may keep files there.
+            let _ = fs::remove_dir(dir);
+        }
+        Ok(())
+    }
+
     /// Removes the files of the run.
     pub(crate) fn discard(&mut self) -> Result<(), PipelineError> {
-        let mut ours = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(at(&self.dir))? {
-            let path = entry.map_err(at(&self.dir))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("run-")
-                || name.starts_with(SORTED)
-                || path == Journal::path(&self.dir)
-            {
-                ours.push(path);
-            }
-        }
-        // The last name first: the notes of ranges, that all leaves are sorted, then runs from the last one
-        // down. So wherever this ends, what is left is the beginning of a run.
-        ours.sort_unstable();
-        for path in ours.iter().rev() {
-            fs::remove_file(path).map_err(at(path))?;
-        }
+        remove_runs(&self.dir)?;
         (self.files, self.held, self.spilled, self.sorted) = (0, 0, 0, false);
         Ok(())
     }
@@ -231,4 +231,23 @@ impl Gather {
         let runs: Result<Vec<_>, _> = (0..self.files).map(open).collect();
         Ok((runs?, self.held))
     }
+}
+
+/// Removes all files of runs in a directory.
+fn remove_runs(dir: &Path) -> Result<(), PipelineError> {
+    let mut ours = Vec::new();
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let path = entry.map_err(at(dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("run-") || name.starts_with(SORTED) || path == Journal::path(dir) {
+            ours.push(path);
+        }
+    }
+    // The last name first: the notes of ranges, that all leaves are sorted, then runs from the last one
+    // down. So wherever this ends, what is left is the beginning of a run.
+    ours.sort_unstable();
+    for path in ours.iter().rev() {
+        fs::remove_file(path).map_err(at(path))?;
+    }
+    Ok(())
 }

@@ -104,8 +104,11 @@ impl RunFile {
         let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
         let head = read_record(&mut file, &path, Kind::File, 0, bytes)?;
         let head = take(Kind::File, &head).map_err(|error| damaged(error.what()))?.0;
-        if head != [&name.0[..], &number.to_be_bytes()].concat() {
-            return Err(damaged("it is of another run"));
+        if !head.starts_with(&name.0) {
+            return Err(PipelineError::OtherRun { path });
+        }
+        if head[name.0.len()..] != number.to_be_bytes() {
+            return Err(damaged("it has another file's number"));
         }
         let end = bytes.checked_sub(FOOTER_BYTES as u64).ok_or(damaged("it is cut off"))?;
         let mut footer = [0; FOOTER_BYTES];

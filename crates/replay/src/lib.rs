@@ -10,7 +10,7 @@
 //! | read geth's `genesis.json`, or its accounts alone | [`Genesis`], [`parse_alloc`] |
 //! | execute and check blocks | [`Replay`] |
 //! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
-//! | read a dump of a state, or an allocation, account by account | [`read_state_file`] |
+//! | read a dump of a state, or an allocation, account by account, or slot by slot | [`read_state_file`], [`read_state_slots`] |
 //! | make a chain to try things on | [`SampleChain`] |
 //! | make and check execution witnesses | [`WitnessMaker`], [`Witness`] |
 //!
@@ -62,7 +62,7 @@ pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Step, Summa
 pub use rules::Head;
 pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
-pub use state_file::{StateFile, StateFileError, read_state_file};
+pub use state_file::{StateFile, StateFileError, StateTaker, read_state_file, read_state_slots};
 pub use textbook::TextbookState;
 pub use witness::{Witness, WitnessError, WitnessMaker, WitnessStateError};
 pub use world::{SealedBlock, WorldState};

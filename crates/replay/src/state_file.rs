@@ -1,6 +1,6 @@
 //! All accounts of a state in one JSON document: geth's dumps and ours, and genesis allocations.
 
-use std::{cell::RefCell, fmt, io};
+use std::{collections::BTreeMap, fmt, io};
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use serde::{
@@ -59,24 +59,174 @@ pub fn read_state_file<E: std::error::Error + 'static>(
     input: impl io::Read,
     mut take: impl FnMut(Address, AccountChange) -> Result<(), E>,
 ) -> Result<StateFile, StateFileError<E>> {
-    let refused = RefCell::new(None);
-    let mut take = |address, change| {
-        take(address, change).map_err(|error| drop(refused.borrow_mut().replace(error)))
-    };
-    let mut json = serde_json::Deserializer::from_reader(input);
-    let read = Document { take: &mut take }.deserialize(&mut json);
-    let read = read.and_then(|file| json.end().map(|()| file));
-    if let Some(error) = refused.take() {
-        return Err(StateFileError::Taker(error));
-    }
-    Ok(read?)
+    read(input, &mut Whole { take: &mut take, refused: None })
 }
 
-/// Takes an account; where it does not, the reason lies elsewhere.
-type Take<'t> = &'t mut dyn FnMut(Address, AccountChange) -> Result<(), ()>;
+/// Whoever takes a state slot by slot: see [`read_state_slots`].
+pub trait StateTaker {
+    /// Why it takes no more.
+    type Error: std::error::Error + 'static;
 
-struct Document<'t> {
-    take: Take<'t>,
+    /// Takes a slot that is not zero; its account comes later.
+    ///
+    /// # Errors
+    /// Ends the reading.
+    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), Self::Error>;
+
+    /// Takes an account, without its slots.
+    ///
+    /// # Errors
+    /// Ends the reading.
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Self::Error>;
+}
+
+/// As [`read_state_file`], with memory for one slot, and one account's code: that neither an address nor a
+/// slot is given twice is for the taker to see.
+///
+/// # Errors
+///
+/// The document is malformed, or the taker refuses. What came before was taken.
+pub fn read_state_slots<T: StateTaker>(
+    input: impl io::Read,
+    taker: &mut T,
+) -> Result<StateFile, StateFileError<T::Error>> {
+    read(input, &mut BySlot { taker, refused: None })
+}
+
+fn read<S: Sink>(
+    input: impl io::Read,
+    sink: &mut S,
+) -> Result<StateFile, StateFileError<S::Error>> {
+    let mut json = serde_json::Deserializer::from_reader(input);
+    let read = Document { sink: &mut *sink }.deserialize(&mut json);
+    let read = read.and_then(|file| json.end().map(|()| file));
+    match sink.refused() {
+        Some(error) => Err(StateFileError::Taker(error)),
+        None => Ok(read?),
+    }
+}
+
+/// Where accounts go. What refuses them is kept, since the reader has errors of its own.
+trait Sink {
+    type Error: std::error::Error + 'static;
+
+    /// The storage of an account as it is read, and as its change has it.
+    fn storage<'de, A: MapAccess<'de>>(
+        &mut self,
+        address: Address,
+        map: &mut A,
+    ) -> Result<BTreeMap<B256, U256>, A::Error>;
+
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), ()>;
+
+    fn refused(&mut self) -> Option<Self::Error>;
+}
+
+/// Takes accounts with their storage.
+struct Whole<'t, E> {
+    take: &'t mut dyn FnMut(Address, AccountChange) -> Result<(), E>,
+    refused: Option<E>,
+}
+
+impl<E: std::error::Error + 'static> Sink for Whole<'_, E> {
+    type Error = E;
+
+    fn storage<'de, A: MapAccess<'de>>(
+        &mut self,
+        _: Address,
+        map: &mut A,
+    ) -> Result<BTreeMap<B256, U256>, A::Error> {
+        let storage = map.next_value::<Option<UniqueMap<HexWord, HexWord>>>()?.unwrap_or_default();
+        let slots = storage.0.into_iter().map(|(slot, value)| (slot.0, word(value)));
+        Ok(slots.filter(|(_, value)| !value.is_zero()).collect())
+    }
+
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), ()> {
+        (self.take)(address, change).map_err(|error| self.refused = Some(error))
+    }
+
+    fn refused(&mut self) -> Option<E> {
+        self.refused.take()
+    }
+}
+
+/// Takes slots one by one.
+struct BySlot<'t, T: StateTaker> {
+    taker: &'t mut T,
+    refused: Option<T::Error>,
+}
+
+impl<T: StateTaker> Sink for BySlot<'_, T> {
+    type Error = T::Error;
+
+    fn storage<'de, A: MapAccess<'de>>(
+        &mut self,
+        address: Address,
+        map: &mut A,
+    ) -> Result<BTreeMap<B256, U256>, A::Error> {
+        map.next_value_seed(Slots { sink: self, address })?;
+        Ok(BTreeMap::new())
+    }
+
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), ()> {
+        self.taker.account(address, change).map_err(|error| self.refused = Some(error))
+    }
+
+    fn refused(&mut self) -> Option<T::Error> {
+        self.refused.take()
+    }
+}
+
+/// The storage of an account, which may be null.
+struct Slots<'s, 't, T: StateTaker> {
+    sink: &'s mut BySlot<'t, T>,
+    address: Address,
+}
+
+impl<'de, T: StateTaker> DeserializeSeed<'de> for Slots<'_, '_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T: StateTaker> Visitor<'de> for Slots<'_, '_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of words by slot")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some((HexWord(slot), value)) = map.next_entry()? {
+            let value = word(value);
+            if value.is_zero() {
+                continue;
+            }
+            if let Err(error) = self.sink.taker.slot(self.address, slot, value) {
+                self.sink.refused = Some(error);
+                return Err(A::Error::custom("refused"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn word(value: HexWord) -> U256 {
+    U256::from_be_bytes(value.0.0)
+}
+
+struct Document<'t, S> {
+    sink: &'t mut S,
 }
 
 #[derive(Deserialize)]
@@ -86,7 +236,7 @@ struct Block {
     hash: Option<HexHash>,
 }
 
-impl<'de> DeserializeSeed<'de> for Document<'_> {
+impl<'de, S: Sink> DeserializeSeed<'de> for Document<'_, S> {
     type Value = StateFile;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<StateFile, D::Error> {
@@ -94,7 +244,7 @@ impl<'de> DeserializeSeed<'de> for Document<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Document<'_> {
+impl<'de, S: Sink> Visitor<'de> for Document<'_, S> {
     type Value = StateFile;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +261,7 @@ impl<'de> Visitor<'de> for Document<'_> {
                 }
                 "accounts" | "alloc" => {
                     seen = true;
-                    file.account_count = map.next_value_seed(Accounts { take: &mut *self.take })?;
+                    file.account_count = map.next_value_seed(Accounts { sink: &mut *self.sink })?;
                 }
                 "root" => file.root = Some(map.next_value::<HexHash>()?.0),
                 "block" => {
@@ -125,11 +275,11 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 }
 
-struct Accounts<'t> {
-    take: Take<'t>,
+struct Accounts<'t, S> {
+    sink: &'t mut S,
 }
 
-impl<'de> DeserializeSeed<'de> for Accounts<'_> {
+impl<'de, S: Sink> DeserializeSeed<'de> for Accounts<'_, S> {
     type Value = u64;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
@@ -137,7 +287,7 @@ impl<'de> DeserializeSeed<'de> for Accounts<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Accounts<'_> {
+impl<'de, S: Sink> Visitor<'de> for Accounts<'_, S> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,46 +297,87 @@ impl<'de> Visitor<'de> for Accounts<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
         let mut count = 0;
         while let Some(HexAddress(address)) = map.next_key()? {
-            let Object(account): Object<Account> = map.next_value()?;
-            let change = account.change(address)?;
-            (self.take)(address, change).map_err(|()| A::Error::custom("refused"))?;
+            let change = map.next_value_seed(Account { sink: &mut *self.sink, address })?;
+            self.sink.account(address, change).map_err(|()| A::Error::custom("refused"))?;
             count += 1;
         }
         Ok(count)
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Account {
-    balance: Option<Quantity>,
-    nonce: Option<Quantity64>,
-    code: Option<HexBytes>,
-    code_hash: Option<HexHash>,
-    storage: Option<UniqueMap<HexWord, HexWord>>,
+/// An account, as it would be created.
+struct Account<'t, S> {
+    sink: &'t mut S,
+    address: Address,
 }
 
-impl Account {
-    fn change<E: serde::de::Error>(self, address: Address) -> Result<AccountChange, E> {
-        let code = self.code.map(|code| code.0).filter(|code| !code.is_empty());
-        let given = self.code_hash.map(|hash| hash.0);
+impl<'de, S: Sink> DeserializeSeed<'de> for Account<'_, S> {
+    type Value = AccountChange;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AccountChange, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, S: Sink> Visitor<'de> for Account<'_, S> {
+    type Value = AccountChange;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AccountChange, A::Error> {
+        let (mut balance, mut nonce, mut code, mut code_hash) = (None, None, None, None);
+        let mut storage = None;
+        while let Some(name) = map.next_key::<String>()? {
+            let name = match &name[..] {
+                "balance" if balance.is_none() => {
+                    balance = Some(map.next_value::<Option<Quantity>>()?);
+                    continue;
+                }
+                "nonce" if nonce.is_none() => {
+                    nonce = Some(map.next_value::<Option<Quantity64>>()?);
+                    continue;
+                }
+                "code" if code.is_none() => {
+                    code = Some(map.next_value::<Option<HexBytes>>()?);
+                    continue;
+                }
+                "codeHash" if code_hash.is_none() => {
+                    code_hash = Some(map.next_value::<Option<HexHash>>()?);
+                    continue;
+                }
+                "storage" if storage.is_none() => {
+                    storage = Some(self.sink.storage(self.address, &mut map)?);
+                    continue;
+                }
+                "balance" | "nonce" | "code" | "codeHash" | "storage" => name,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+        }
+        let code = code.flatten().map(|code| code.0).filter(|code| !code.is_empty());
+        let given = code_hash.flatten().map(|hash| hash.0);
         let computed = code.as_ref().map(keccak256);
         if let (Some(expected), Some(got)) = (given, computed)
             && expected != got
         {
-            let why =
-                format_args!("{address}: its code has hash {got}, and codeHash is {expected}");
-            return Err(E::custom(why));
+            let why = format_args!(
+                "{}: its code has hash {got}, and codeHash is {expected}",
+                self.address
+            );
+            return Err(A::Error::custom(why));
         }
-        let storage = self.storage.unwrap_or_default().0.into_iter();
-        let storage = storage.map(|(slot, value)| (slot.0, U256::from_be_bytes(value.0.0)));
         Ok(AccountChange {
             fresh: false,
-            nonce: Some(self.nonce.map_or(0, |nonce| nonce.0)),
-            balance: Some(self.balance.map_or(U256::ZERO, |balance| balance.0)),
+            nonce: Some(nonce.flatten().map_or(0, |nonce| nonce.0)),
+            balance: Some(balance.flatten().map_or(U256::ZERO, |balance| balance.0)),
             code_hash: computed.or(given),
             code,
-            storage: storage.filter(|(_, value)| !value.is_zero()).collect(),
+            storage: storage.unwrap_or_default(),
         })
     }
 }
@@ -198,7 +389,7 @@ mod tests {
     use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
     use spinney_state::AccountChange;
 
-    use super::{StateFile, StateFileError, read_state_file};
+    use super::{StateFile, StateFileError, StateTaker, read_state_file, read_state_slots};
 
     #[derive(Debug)]
     struct Never;
@@ -252,6 +443,58 @@ mod tests {
         let (file, accounts) = read(alloc).unwrap();
         assert_eq!((file.root, file.block, file.account_count), (None, None, 1));
         assert_eq!(accounts[0].1.balance, Some(U256::from(16)));
+    }
+
+    /// Gathers what is taken slot by slot.
+    #[derive(Default)]
+    struct Gathered {
+        slots: Vec<(Address, B256, U256)>,
+        accounts: Vec<(Address, AccountChange)>,
+        refuses: bool,
+    }
+
+    impl StateTaker for Gathered {
+        type Error = Never;
+
+        fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), Never> {
+            self.slots.push((address, slot, value));
+            if self.refuses { Err(Never) } else { Ok(()) }
+        }
+
+        fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Never> {
+            self.accounts.push((address, change));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn slots_come_one_by_one_before_their_account() {
+        let json = r#"{"alloc": {"00000000000000000000000000000000000000aa":
+            {"storage": {"0x01": "2a", "0x02": "0x0", "0x01": "1"}, "balance": "0x10"},
+            "00000000000000000000000000000000000000bb": {"storage": null}}}"#;
+        let mut taken = Gathered::default();
+        let file = read_state_slots(json.as_bytes(), &mut taken).unwrap();
+        assert_eq!(file.account_count, 2);
+        let (aa, one) = (Address::with_last_byte(0xaa), B256::with_last_byte(1));
+        // What is given twice is for the taker to see.
+        assert_eq!(taken.slots, [(aa, one, U256::from(42)), (aa, one, U256::ONE)]);
+        assert_eq!(taken.accounts.len(), 2);
+        assert_eq!(taken.accounts[0].1.balance, Some(U256::from(16)));
+        assert!(taken.accounts[0].1.storage.is_empty());
+
+        let mut taken = Gathered { refuses: true, ..Gathered::default() };
+        let error = read_state_slots(json.as_bytes(), &mut taken).unwrap_err();
+        assert!(matches!(error, StateFileError::Taker(Never)), "{error}");
+        assert_eq!(taken.slots.len(), 1);
+        assert!(read(json).unwrap_err().to_string().contains("twice"));
+        for (field, value) in [("balance", "1"), ("storage", "{}"), ("code", "null")] {
+            let account = format!("{{\"{field}\": {value}, \"{field}\": {value}}}");
+            let json = format!(
+                r#"{{"alloc": {{"00000000000000000000000000000000000000aa": {account}}}}}"#
+            );
+            let error = read(&json).unwrap_err().to_string();
+            assert!(error.contains("duplicate field"), "{error}");
+        }
     }
 
     #[test]

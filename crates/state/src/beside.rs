@@ -331,10 +331,8 @@ impl<P: PageStore> State<P> {
         let head = (self.tree.commit_number(), self.tree.block());
         let is_new = |(commits, _)| commits == 0;
         if (is_new(head), head.1) != (is_new(tree.head()), tree.head().1) {
-            let number = |(commits, block): (u64, Option<BlockId>)| {
-                (commits > 0).then(|| block.map(|block| block.number))
-            };
-            let (found, expected) = (number(tree.head()), number(head));
+            let at = |(commits, block): (u64, Option<BlockId>)| (commits > 0).then_some(block);
+            let (found, expected) = (at(tree.head()), at(head));
             return Err(StateError::OtherBlock { tree: kind, found, expected });
         }
         self.beside.strangers.remove(&id);
@@ -382,11 +380,17 @@ impl<P: PageStore> State<P> {
 }
 
 /// Where a tree stands, for messages: nothing, a state of no block, or that of a block.
-pub(crate) fn stands(at: Option<Option<u64>>) -> String {
+pub(crate) fn stands(at: Option<Option<BlockId>>) -> String {
     match at {
         None => "is empty".into(),
         Some(None) => "holds a state of no block".into(),
-        Some(Some(number)) => format!("stands at block {number}"),
+        // State differences name no hash; zeros stand for it.
+        Some(Some(BlockId { number, hash })) if hash == [0; 32] => {
+            format!("stands at block {number}")
+        }
+        Some(Some(BlockId { number, hash })) => {
+            format!("stands at block {number} ({})", B256::from(hash))
+        }
     }
 }
 

@@ -29,9 +29,24 @@ pub fn leaves_of<E>(
     let value = account_value(change.nonce.unwrap_or_default(), &balance, &code_hash.0);
     take(key.as_slice(), &value)?;
     for (slot, word) in change.storage.iter().filter(|(_, word)| **word != U256::ZERO) {
-        let hash = keccak256(slot);
-        preimage(hash, slot.as_slice());
-        take(&slot_key(key, hash), &slot_value(&word.to_be_bytes()))?;
+        leaf_of_slot(key, slot, *word, &mut preimage, &mut take)?;
     }
     Ok(())
+}
+
+/// Hands the leaf of a slot that is not zero to `take`, as [`leaves_of`] does. `account` is the hash of the
+/// address.
+///
+/// # Errors
+/// Whatever `take` answers.
+pub fn leaf_of_slot<E>(
+    account: B256,
+    slot: &B256,
+    word: U256,
+    mut preimage: impl FnMut(B256, &[u8]),
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let hash = keccak256(slot);
+    preimage(hash, slot.as_slice());
+    take(&slot_key(account, hash), &slot_value(&word.to_be_bytes()))
 }

@@ -27,6 +27,6 @@ pub use beside::TreeReport;
 pub use change::{AccountChange, Change, Changes, StateRead};
 pub use dump::{Dump, DumpedAccount};
 pub use history::{KeepHistory, Kept, KeptState};
-pub use leaves::leaves_of;
+pub use leaves::{leaf_of_slot, leaves_of};
 pub use mpt_state::{MPT, State, StateError, StateTimes};
 pub use prove::Mark;

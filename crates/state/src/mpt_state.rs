@@ -102,9 +102,9 @@ pub enum StateError {
         /// The tree.
         tree: SchemeId,
         /// The block whose state it holds.
-        found: Option<Option<u64>>,
+        found: Option<Option<BlockId>>,
         /// The block of the Merkle Patricia trie.
-        expected: Option<Option<u64>>,
+        expected: Option<Option<BlockId>>,
     },
     /// Taken back to a block, the state does not have the root that it had then.
     #[error("taken back to block {block}, the state has root {found}, and it had {expected} then")]

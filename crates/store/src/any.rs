@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::folder::Folder;
 use crate::postgres::{self, PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
@@ -90,6 +91,26 @@ impl Location {
             (Self::Postgres(at), Writing) => PostgresStore::open(at)?.into(),
             (Self::Postgres(at), Reading) => PostgresStore::open_read_only(at)?.into(),
         })
+    }
+
+    /// Removes the store there with all that it holds. There is no way back.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for writing,
+    /// or if it cannot be removed.
+    pub fn remove(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Redb(at) => {
+                // Refused while there is a writer, and whatever is no store.
+                RedbStore::open(at, 0)?.close()?;
+                Folder::new(at).remove()
+            }
+            Self::Sqlite(at) => {
+                SqliteStore::open(at, 0)?.close()?;
+                SqliteStore::remove(at)
+            }
+            Self::Postgres(at) => PostgresStore::remove(at),
+        }
     }
 
     /// Creates a store that `fill` puts rows into. Nobody sees it before `fill` is done: refused or cut

@@ -6,13 +6,13 @@
 //! DIR/spinney.lock        locked meanwhile
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
-use crate::creation::{Site, blank};
+use crate::creation::{self, Site, blank};
 use crate::guard::{backend, corrupt, foreign};
 
 const FILE: &str = "spinney.redb";
@@ -86,6 +86,16 @@ impl Folder {
 
     fn not_a_directory(&self) -> StoreError {
         foreign(self.path.display(), "it is a file, where the directory of a store was expected")
+    }
+
+    /// Removes the store, and the directory if nothing else lies in it.
+    pub(crate) fn remove(&self) -> Result<(), StoreError> {
+        let lock = self.path.join(LOCK);
+        let _creation = creation::lock(&lock, &self.path)?;
+        creation::remove(&self.file())?;
+        creation::remove(&lock)?;
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
     }
 
     /// Creates a store: `fill` makes one in the file it is given, and closes it.

@@ -132,7 +132,7 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
             format!("{value:.0}")
         }
     };
-    let bytes: fn(f64) -> String = |value| human_bytes(value.round() as u64);
+    let bytes: fn(f64) -> String = decimal_bytes;
     let percent: fn(f64) -> String = |value| format!("{:.0} %", value * 100.0);
     let axis = |name, scale, label| Axis { name, scale, label };
     let time = || axis("time", Scale::Log, human_micros as fn(f64) -> String);
@@ -196,6 +196,16 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
         }),
     );
     figures
+}
+
+/// Bytes on an axis of powers of ten.
+fn decimal_bytes(value: f64) -> String {
+    match value {
+        _ if value >= 1e9 => format!("{:.0} GB", value / 1e9),
+        _ if value >= 1e6 => format!("{:.0} MB", value / 1e6),
+        _ if value >= 1e3 => format!("{:.0} kB", value / 1e3),
+        _ => format!("{value:.0} B"),
+    }
 }
 
 const PARTS: [&str; 6] = ["read", "keys", "apply", "hash", "encode", "store"];

@@ -29,7 +29,7 @@ pub(super) struct Axis {
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 78.0;
-const RIGHT: f64 = 14.0;
+const RIGHT: f64 = 34.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 

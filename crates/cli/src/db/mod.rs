@@ -16,7 +16,7 @@ use crate::failure::Exit;
 use crate::import;
 use crate::output::{Format, Output};
 use crate::stores::Mode;
-use crate::sums::{self, NamespaceArgs};
+use crate::sums::{self, NamespaceArgs, RemoveArgs};
 use crate::trees::{self, Name};
 
 /// Look into a store.
@@ -43,11 +43,15 @@ pub(crate) enum DbVerb {
     #[command(after_help = "Example:\n  spinney db dump --db state.db > headstate.json")]
     Dump(DumpArgs),
     /// Make a store from a dump: accounts, code, preimages, block and root, which is checked; or the
-    /// entries of a raw tree, whose dump has no root.
+    /// entries of a raw tree, whose dump has no root; or the leaves of a sum tree, also into a namespace of
+    /// a store that is there.
     ///
     /// Refused or cut off, it leaves no store behind.
     #[command(after_help = "Example:\n  spinney db load --db new.db headstate.json")]
     Load(LoadArgs),
+    /// Remove a namespace of sum trees: its leaves, its root and its name, in one commit.
+    #[command(after_help = "Example:\n  spinney db remove --db assets.db --namespace issuance-1")]
+    Remove(RemoveArgs),
     /// Give space that no row uses back to the file system.
     #[command(after_help = "Example:\n  spinney db compact --db state.db")]
     Compact(ReportArgs),
@@ -97,6 +101,7 @@ impl DbVerb {
             Self::Check(_) => "db check",
             Self::Dump(_) => "db dump",
             Self::Load(_) => "db load",
+            Self::Remove(_) => "db remove",
             Self::Compact(_) => "db compact",
         }
     }
@@ -107,6 +112,7 @@ impl DbVerb {
                 args.format.asked()
             }
             Self::Load(args) => args.format.asked(),
+            Self::Remove(args) => args.format.asked(),
             Self::Dump(_) => None,
         }
     }
@@ -118,16 +124,17 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
         DbVerb::Stats(args) => stats::run(&args.at.place()?.open(Mode::Look)?, output),
         DbVerb::Check(args) => check::run(&args.at.place()?, output),
         DbVerb::Dump(args) => dump::run(args, output),
-        DbVerb::Load(args) => match Name::parse(&args.tree)? {
-            Name::Sum(profile) => {
-                let (place, namespace) = (args.at.place()?, &args.namespace.namespace);
-                sums::load(&place, namespace, profile, &args.file, output)
+        DbVerb::Load(args) => {
+            let (name, place) = (Name::parse(&args.tree)?, args.at.place()?);
+            trees::check_name(name, |name| matches!(name, Name::Mpt | Name::Sum(_)))?;
+            match name {
+                Name::Sum(profile) => {
+                    sums::load(&place, &args.namespace.namespace, profile, &args.file, output)
+                }
+                _ => import::load(&place, &args.file, output),
             }
-            _ => {
-                trees::check_name(&args.tree)?;
-                import::load(&args.at.place()?, &args.file, output)
-            }
-        },
+        }
+        DbVerb::Remove(args) => sums::remove(args, output),
         DbVerb::Compact(args) => compact::run(&args.at.place()?, output),
     }
 }

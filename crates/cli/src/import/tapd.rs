@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use alloy_primitives::{B256, hex};
 use clap::Args;
 use serde_json::json;
-use spinney_state::sum::{SumBatch, SumTree};
+use spinney_state::sum::{NAME_BYTES_MAX, SumBatch, SumTree};
 use spinney_store::AnyStore;
 use spinney_tapd::{Database, Report, TapdError};
 use spinney_tree::sum::{Profile, SumNode};
@@ -13,7 +13,7 @@ use spinney_tree::sum::{Profile, SumNode};
 use super::fill::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs};
 use crate::failure::{Exit, Failure};
-use crate::output::{Format, Grid, Output};
+use crate::output::{Format, Grid, Output, printable};
 use crate::progress::{Progress, Unit};
 
 /// What a leaf counts for, beside its value.
@@ -55,6 +55,7 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
             names
         }
     };
+    check_names(&names)?;
     let mut imported = Vec::new();
     let store = place.create(|store| {
         for name in &names {
@@ -77,6 +78,20 @@ fn open(database: &PathBuf) -> Result<Database, TapdError> {
     }
 }
 
+/// Refuses names that a store cannot have, before anything is read.
+fn check_names(names: &[String]) -> Result<(), Failure> {
+    let Some(name) = names.iter().find(|name| !(1..=NAME_BYTES_MAX).contains(&name.len())) else {
+        return Ok(());
+    };
+    let begins: String = name.chars().take(40).collect();
+    Err(Failure::new(format!(
+        "the namespace \"{}..\" of {} bytes, where 1 to {NAME_BYTES_MAX} are taken",
+        printable(&begins),
+        name.len()
+    ))
+    .hint("nothing was made; --namespace, given as often as need be, imports the other trees"))
+}
+
 /// Puts one tree into the store, in as many batches as its leaves take.
 fn import(
     database: &mut Database,
@@ -91,7 +106,7 @@ fn import(
         batch.put(&key, &leaf);
         bytes += LEAF_BYTES + leaf.value.len();
         leaves += 1;
-        progress.update(leaves, || format!("tree {name}"));
+        progress.update(leaves, || format!("tree {}", printable(name)));
         if bytes >= BATCH_BYTES {
             tree.apply(&mut std::mem::take(&mut batch))?;
             bytes = 0;
@@ -110,7 +125,8 @@ fn import(
     let (root, expected) = (tree.root(), report.root);
     // Each row's hash held; so this is our own failure, if it ever is one.
     if expected.is_some_and(|expected| expected != root) {
-        let what = format!("the tree \"{name}\" has another root than its database says");
+        let what =
+            format!("the tree \"{}\" has another root than its database says", printable(name));
         let hint = "this is a bug of spinney: its rows are sound; nothing was made";
         return Err(Failure::new(what).exit(Exit::No).hint(hint).into());
     }
@@ -122,7 +138,8 @@ fn damaged(name: &str, report: &Report) -> Failure {
     let more = report.damage_count.saturating_sub(SHOWN as u64);
     let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
     let what = format!(
-        "the tree \"{name}\" is damaged; {} leaves are sound{}{more}",
+        "the tree \"{}\" is damaged; {} leaves are sound{}{more}",
+        printable(name),
         report.leaves,
         shown.collect::<String>(),
     );
@@ -138,7 +155,7 @@ fn explain(error: TapdError) -> Failure {
         TapdError::Missing(_) => "the database of tapd is tapd.db in its data folder",
         _ => "DATABASE is tapd's SQLite file, or postgres://user@host/database",
     };
-    Failure::new(error.to_string()).hint(hint)
+    Failure::new(printable(&error.to_string())).hint(hint)
 }
 
 fn print(imported: &[Imported], output: &Output) -> std::io::Result<()> {

@@ -8,11 +8,13 @@ use spinney_tree::{PageStore, Snapshot as _, Table, Tree, WriteSet};
 
 use super::DumpArgs;
 use super::run::{Built, Work, is_stopped, print};
+use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
+use crate::trees;
 
 /// Rows are copied so many bytes at a time.
 const COPY_BYTES: usize = 16 << 20;
@@ -29,6 +31,16 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
+    let others = db::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
+    let others: Vec<_> = others
+        .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
+        .collect();
+    if !others.is_empty() {
+        let what = format!("the store holds {}, which would stay behind (--db)", others.join(", "));
+        let hint = "a dump is of mpt alone; spinney import state --tree takes what spinney db dump prints of \
+                    a block into several trees";
+        return Err(Failure::new(what).hint(hint).into());
+    }
     let state = State::open(&store, place.tree_cache())?;
     let kept = state.at(before)?;
     let interrupt = Interrupt::listen()?;

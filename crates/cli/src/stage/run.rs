@@ -5,12 +5,12 @@ use std::io::{self, BufReader, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use alloy_primitives::{B256, hex};
+use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
-use spinney_replay::{StateFileError, read_state_file};
-use spinney_state::{MPT, leaves_of};
+use spinney_replay::{StateFileError, StateTaker, read_state_slots};
+use spinney_state::{AccountChange, MPT, leaf_of_slot, leaves_of};
 use spinney_store::{AnyStore, Location};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
@@ -36,6 +36,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         None => Vec::new(),
     };
     let interrupt = Interrupt::listen()?;
+    let is_new = !place.exists()?;
     let store = place.open(if args.own { Mode::Change } else { Mode::Fill })?;
     check_held(&store.snapshot()?, args.own)?;
     let mut tree = Tree::open(MptState, MPT, &store.snapshot()?, place.tree_cache())?;
@@ -62,6 +63,18 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
             output.tell(&format!("continue with: {}", this_command()));
             return Ok(Exit::Interrupted);
         }
+        Err(error) if is_refused(&error) => {
+            drop(tree);
+            store.close()?;
+            Gather::forget(&args.work.spill(&place))?;
+            if let Some(location) = place.location.as_ref().filter(|_| is_new) {
+                location.remove()?;
+            }
+            return Err(match &args.state {
+                Some(file) => named(error, file),
+                None => error,
+            });
+        }
         done => done?,
     };
     let (root, block) = (tree.root(), tree.block());
@@ -73,6 +86,23 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
 
 pub(super) fn is_stopped(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(PipelineError::Stopped))
+}
+
+/// Whether the input was refused, as it would be again: there is nothing to go on with.
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.is::<Failure>() || matches!(error.downcast_ref(), Some(PipelineError::Twice { .. }))
+}
+
+/// Says whose key comes twice, which the document tells: the run knows hashed keys alone.
+fn named(error: anyhow::Error, file: &Path) -> anyhow::Error {
+    let Some(PipelineError::Twice { key }) = error.downcast_ref() else { return error };
+    let Ok(input) = crate::stores::open_file(file) else { return error };
+    let mut finder = Finder { key, whose: None };
+    // It was read before, to its end or as far as that key; what is wrong beyond is of no use here.
+    let _ = read_state_slots(BufReader::with_capacity(1 << 18, input), &mut finder);
+    let Some(whose) = finder.whose else { return error };
+    let what = format!("{whose} is given twice ({})", file.display());
+    Failure::new(what).hint("nothing was made of it; a state names each account once").into()
 }
 
 /// Only a state is built anew from its own leaves; and one from elsewhere takes the place of a state or of
@@ -108,7 +138,7 @@ fn source_of(file: &Path, args: &RunArgs) -> anyhow::Result<Vec<u8>> {
             read => digest.update(&buffer[..read]),
         }
     }
-    let mut source = b"state".to_vec();
+    let mut source = b"state by slots".to_vec();
     source.extend_from_slice(&digest.finalize());
     source
         .extend_from_slice(format!("{:?} {:?} {:?}", args.number, args.hash, args.root).as_bytes());
@@ -148,6 +178,102 @@ pub(super) struct Work<'a> {
     pub(super) store: &'a AnyStore,
     pub(super) interrupt: &'a Interrupt,
     pub(super) output: &'a Output,
+}
+
+/// Takes a document slot by slot: code and preimages go to the store at once, where they are true of any
+/// state, also where the leaves are sorted already, since what was noted last time may be lost.
+struct Taker<'a, 'w> {
+    work: &'a Work<'w>,
+    gather: &'a mut Gather,
+    noted: WriteSet,
+    noted_bytes: usize,
+    /// The account whose slots come, and the hash of its address.
+    account: Option<(Address, B256)>,
+    /// Leaves so far.
+    count: u64,
+    progress: Progress,
+}
+
+impl Taker<'_, '_> {
+    fn note(noted: &mut WriteSet, bytes: &mut usize, table: Table, key: B256, value: &[u8]) {
+        *bytes += key.len() + value.len();
+        noted.put(table, key.as_slice(), value.to_vec());
+    }
+
+    /// Goes on to the next leaf.
+    fn taken(&mut self, address: Address) -> Result<(), Refusal> {
+        self.count += 1;
+        self.progress.update(self.count, || format!("account {address}"));
+        if self.noted_bytes >= NOTED_BYTES {
+            self.noted_bytes = 0;
+            let mut set = std::mem::take(&mut self.noted);
+            set.sort();
+            self.work.store.commit(&set).map_err(TreeError::from)?;
+        }
+        Ok(())
+    }
+}
+
+impl StateTaker for Taker<'_, '_> {
+    type Error = Refusal;
+
+    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), Refusal> {
+        self.work.goes_on()?;
+        let (_, account) = match self.account {
+            Some(known) if known.0 == address => known,
+            _ => *self.account.insert((address, keccak256(address))),
+        };
+        let Self { gather, noted, noted_bytes, .. } = self;
+        let preimage = |hash, value: &[u8]| {
+            Self::note(noted, noted_bytes, Table::Preimages, hash, value);
+        };
+        leaf_of_slot(account, &slot, value, preimage, |key, value| gather.push(key, value))?;
+        self.taken(address)
+    }
+
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Refusal> {
+        self.work.goes_on()?;
+        let Self { gather, noted, noted_bytes, .. } = self;
+        if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
+            Self::note(noted, noted_bytes, Table::Codes, keccak256(code), code);
+        }
+        let preimage = |hash, value: &[u8]| {
+            Self::note(noted, noted_bytes, Table::Preimages, hash, value);
+        };
+        leaves_of(address, &change, preimage, |key, value| gather.push(key, value))?;
+        self.taken(address)
+    }
+}
+
+/// Finds out whose key it is: that of an account, or of a slot.
+struct Finder<'k> {
+    key: &'k [u8],
+    whose: Option<String>,
+}
+
+impl StateTaker for Finder<'_> {
+    type Error = PipelineError;
+
+    fn slot(&mut self, address: Address, slot: B256, _: U256) -> Result<(), PipelineError> {
+        match self.key.split_at_checked(32) {
+            Some((account, of_slot))
+                if keccak256(slot).as_slice() == of_slot
+                    && keccak256(address).as_slice() == account =>
+            {
+                self.whose = Some(format!("slot {slot} of account {address}"));
+                Err(PipelineError::Stopped)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn account(&mut self, address: Address, _: AccountChange) -> Result<(), PipelineError> {
+        if keccak256(address).as_slice() != self.key {
+            return Ok(());
+        }
+        self.whose = Some(format!("account {address}"));
+        Err(PipelineError::Stopped)
+    }
 }
 
 /// Why a leaf of a document could not be taken.
@@ -204,38 +330,24 @@ impl Work<'_> {
         file: &Path,
         args: &RunArgs,
     ) -> anyhow::Result<(BlockId, Option<[u8; 32]>)> {
-        let mut progress = Progress::new(self.output.quiet(), "gather", Unit::Keys, None);
         let input = BufReader::with_capacity(1 << 18, crate::stores::open_file(file)?);
-        let mut noted = WriteSet::new();
-        let (mut noted_bytes, mut count) = (0, 0);
-        let found = read_state_file(input, |address, change| {
-            self.goes_on()?;
-            let mut note = |table, key: B256, value: &[u8]| {
-                // Also where the leaves are sorted already: what was noted last time may be lost.
-                noted_bytes += key.len() + value.len();
-                noted.put(table, key.as_slice(), value.to_vec());
-            };
-            if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
-                note(Table::Codes, alloy_primitives::keccak256(code), code);
-            }
-            let preimage = |hash, value: &[u8]| note(Table::Preimages, hash, value);
-            leaves_of(address, &change, preimage, |key, value| {
-                count += 1;
-                gather.push(key, value)
-            })?;
-            progress.update(count, || format!("account {address}"));
-            if noted_bytes >= NOTED_BYTES {
-                noted_bytes = 0;
-                let mut set = std::mem::take(&mut noted);
-                set.sort();
-                self.store.commit(&set).map_err(TreeError::from)?;
-            }
-            Ok::<_, Refusal>(())
-        });
+        let mut taker = Taker {
+            work: self,
+            gather,
+            noted: WriteSet::new(),
+            noted_bytes: 0,
+            account: None,
+            count: 0,
+            progress: Progress::new(self.output.quiet(), "gather", Unit::Keys, None),
+        };
+        let found = read_state_slots(input, &mut taker);
+        let Taker { gather, mut noted, progress, .. } = taker;
         progress.finish();
         let found = found.map_err(|error| match error {
             StateFileError::Taker(Refusal::Pipeline(error)) => error.into(),
             StateFileError::Taker(Refusal::Tree(error)) => error.into(),
+            // The document may be good, and the run go on.
+            StateFileError::Json(error) if error.is_io() => io::Error::from(error).into(),
             error => {
                 anyhow::Error::from(Failure::new(format!("{error} ({})", file.display())).hint(
                     "the file is {\"accounts\": {..}}, as spinney db dump and geth write it, or {\"alloc\": {..}}",

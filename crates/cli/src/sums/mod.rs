@@ -2,7 +2,9 @@
 
 mod dump;
 mod line;
+mod load;
 mod prove;
+mod remove;
 mod root;
 mod verify;
 
@@ -12,10 +14,13 @@ use spinney_tree::PageStore;
 use spinney_tree::sum::Profile;
 
 use crate::failure::Failure;
+use crate::output::printable;
 
-pub(crate) use dump::{dump, load};
+pub(crate) use dump::dump;
 pub(crate) use line::SumLine;
+pub(crate) use load::load;
 pub(crate) use prove::{prove, prove_all};
+pub(crate) use remove::{RemoveArgs, remove};
 pub(crate) use root::SumSink;
 pub(crate) use verify::{is_sum, verify};
 
@@ -32,6 +37,7 @@ pub(crate) fn plain(error: SumError) -> anyhow::Error {
     match error {
         SumError::Tree(error) => error.into(),
         SumError::Output(error) => error.into(),
+        SumError::OtherProfile { name, is, asked } => other_profile(&name, is, asked).into(),
         other => other.into(),
     }
 }
@@ -44,15 +50,20 @@ fn open<'s, P: PageStore>(
     cache: usize,
 ) -> anyhow::Result<SumTree<'s, P>> {
     let tree = SumTree::open(store, namespace, cache).map_err(plain)?.ok_or_else(|| {
+        let namespace = printable(namespace);
         Failure::new(format!("the store holds no sum tree of namespace {namespace} (--namespace)"))
             .hint("spinney db info shows the namespaces that it holds")
     })?;
     if tree.profile() != profile {
-        let (is, asked) = (name(tree.profile()), name(profile));
-        let what = format!("namespace {namespace} holds a tree {is}, not {asked} (--tree)");
-        return Err(Failure::new(what).hint(format!("say --tree {is}")).into());
+        return Err(other_profile(namespace, tree.profile(), profile).into());
     }
     Ok(tree)
+}
+
+fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {
+    let (namespace, is, asked) = (printable(namespace), name(is), name(asked));
+    let what = format!("namespace {namespace} holds a tree {is}, not {asked} (--tree)");
+    Failure::new(what).hint(format!("say --tree {is}, or give another --namespace"))
 }
 
 /// As `--tree` takes it.

@@ -10,7 +10,7 @@ use spinney_tree::sum::{Profile, Proven, SumNode};
 use super::{name, open, plain};
 use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
-use crate::output::Output;
+use crate::output::{Output, printable};
 use crate::stores::{Mode, Place};
 
 /// A proof of one key, as `prove` prints it and `verify` reads it. An absent key has no value and the sum 0.
@@ -79,6 +79,12 @@ pub(crate) fn prove_all(
     let store = Frozen::of(&store)?;
     let tree = open(&store, namespace, profile, place.tree_cache())?;
     let root = tree.root();
+    if root == profile.empty_node(0) {
+        // A file without documents would say nothing of any root.
+        let what = format!("namespace {} has no leaves to prove (--all)", printable(namespace));
+        let hint = "spinney prove KEY proves that a key has no leaf";
+        return Err(Failure::new(what).hint(hint).into());
+    }
     let mut file = OutFile::begin(out)?;
     let write = |key: &[u8; 32], proven: &Proven, bytes: &mut Vec<u8>| {
         let document = SumDocument::new(profile, root, key, proven);

@@ -101,6 +101,57 @@ fn a_document_becomes_a_state() {
     spinney(&["stage", "run", "--db", &db, "--state", "-"]).exits(2).refuses("cannot read -");
 }
 
+/// What a refused document would leave behind: nothing, where there was nothing.
+#[test]
+fn a_document_that_is_refused_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let address = |n: u8| format!("0x{}", format!("{n:02x}").repeat(20));
+    let document =
+        |accounts: &str| format!("{{\"block\": {{\"number\": 7}}, \"accounts\": {{{accounts}}}}}");
+    let account = |n: u8| format!("\"{}\": {{\"balance\": \"{n}\"}}", address(n));
+    let good = document(&account(1));
+    let twice = document(&[account(1), account(2), account(1)].join(","));
+    let zeros = format!("0x{}", "0".repeat(64));
+    let named = format!("account {} is given twice", address(1));
+    let cases: [(&str, &str, &[&str], i32, &str); 4] = [
+        ("cut", &good[..good.len() - 1], &[], 2, "EOF"),
+        ("twice", &twice, &[], 2, &named),
+        // So many leaves at a time that both are never in memory together.
+        ("spilled", &twice, &["--memory", "100"], 2, &named),
+        ("root", &good, &["--root", &zeros], 1, "state root: expected"),
+    ];
+    let mut places = vec![("redb", folder.path("redb")), ("sqlite", folder.path("sqlite"))];
+    if let Some(server) = crate::server::shared() {
+        places.push(("postgres", server.schema().0));
+    }
+    for (kind, db) in places {
+        let spill = folder.path("leaves");
+        for (name, text, more, exit, says) in cases {
+            let file = folder.write(name, text);
+            let args = ["stage", "run", "-q", "--store", kind, "--db", &db, "--state", &file];
+            let args = [&args[..], &["--spill", &spill], more].concat();
+            let refused = spinney(&args).exits(exit);
+            assert!(refused.err.contains(says), "{kind}: {name}: {refused:?}");
+            assert!(!std::path::Path::new(&spill).exists(), "{kind}: {name}");
+            let info = ["db", "info", "--store", kind, "--db", &db];
+            spinney(&info).exits(2).refuses("there is no store");
+        }
+        let left = std::fs::read_dir(folder.path(".")).unwrap().count();
+        assert_eq!(left, cases.len(), "{kind}: the documents");
+    }
+}
+
+#[test]
+fn a_dump_leaves_no_tree_behind() {
+    let folder = Folder::new();
+    let (db, into) = (folder.path("db"), folder.path("into"));
+    let trees = ["--tree", "mpt,ubt:sha256"];
+    spinney(&[&["replay", "-q", "--blocks-count", "3", "--db", &db], &trees[..]].concat()).exits(0);
+    let dump = ["stage", "dump", "--db", &db, "--from", "2", "--into", &into];
+    spinney(&dump).exits(2).refuses("the store holds ubt:sha256, which would stay behind");
+    assert!(!std::path::Path::new(&into).exists());
+}
+
 /// Code and preimages wait for the last commit, longer than the leaves do.
 #[test]
 fn a_run_that_is_killed_loses_no_code() {

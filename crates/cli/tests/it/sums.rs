@@ -79,6 +79,9 @@ fn a_trace_of_leaves_is_proven_dumped_and_loaded_in_every_store() {
         let names: Vec<_> =
             info["trees"].as_array().unwrap().iter().map(|tree| &tree["namespace"]).collect();
         assert_eq!(names, ["issuance-1", "copy"]);
+        for tree in info["trees"].as_array().unwrap() {
+            assert_eq!((&tree["root"], &tree["root_sum"]), (&document["root"], &"7".into()));
+        }
         spinney(&["db", "stats", "--json", "--db", &db]).exits(0);
     }
 }
@@ -113,8 +116,89 @@ fn bad_input_is_named_and_changes_nothing() {
         spinney_fed(&["verify", "-"], &bad).exits(2);
     }
     let other = ["root", "--tree", "sum:bound", "--db", &db, "-"];
-    spinney_fed(&other, &put("11", "aa", "1")).exits(2).refuses("is sum, not sum:bound");
+    spinney_fed(&other, &put("11", "aa", "1")).exits(2).refuses("holds a tree sum, not sum:bound");
     assert_sound(&db);
+}
+
+/// What a refused dump would leave behind: nothing, of a store, of a name, or of leaves.
+#[test]
+fn a_dump_that_is_refused_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let line = |byte: &str, sum: &str| {
+        format!("{{\"key\":\"{}\",\"value\":\"0xaa\",\"sum\":\"{sum}\"}}\n", key(byte))
+    };
+    let max = u64::MAX.to_string();
+    // In the order of the tree, the lowest bit of a byte counts most: 0x22 comes before 0x11.
+    let refused = [
+        ("order", line("11", "1") + &line("22", "1"), "line 2: its key does not come after"),
+        ("twice", line("22", "1") + &line("22", "1"), "line 2: its key does not come after"),
+        ("sum", line("22", &max) + &line("11", "1"), "integer overflow"),
+        ("cut", line("22", "1") + "{\"key\":", "line 2"),
+        ("empty", line("22", "0").replace("0xaa", "0x"), "line 1: its leaf is empty"),
+    ];
+    for (kind, db) in places(&folder, "load") {
+        let load = |namespace: &str, file: &str| {
+            let to = ["--db", &db, "--store", kind, "--tree", "sum", "--namespace", namespace];
+            spinney(&[&["db", "load"], &to[..], &[file]].concat())
+        };
+        for round in 0..2 {
+            for (name, dump, says) in &refused {
+                load("new", &folder.write(name, dump)).exits(2).refuses(says);
+            }
+            let info = spinney(&["db", "info", "--json", "--db", &db, "--store", kind]);
+            if round == 0 {
+                info.exits(2);
+                load("old", &folder.write("good", &(line("22", "1") + &line("11", "2")))).exits(0);
+            } else {
+                let trees = info.exits(0).data()["trees"].clone();
+                let trees = trees.as_array().unwrap();
+                assert_eq!((trees.len(), &trees[0]["namespace"]), (1, &"old".into()), "{kind}");
+            }
+        }
+        assert_sound(&db);
+    }
+}
+
+#[test]
+fn namespaces_are_listed_without_leaves_and_removed_whole() {
+    let folder = Folder::new();
+    let odd = "od\u{1b}[2Jd";
+    for (kind, db) in places(&folder, "names") {
+        let at = ["--db", &db, "--store", kind, "--tree", "sum"];
+        let root = |namespace: &str, lines: &str| {
+            let to = ["--namespace", namespace, "-"];
+            spinney_fed(&[&["root"], &at[..], &to].concat(), lines).exits(0)
+        };
+        root("a", &put("11", "aa", "5"));
+        root(odd, "");
+        root("b", &put("22", "aa", "7"));
+        let listed =
+            |format: &str| spinney(&["db", "info", "--db", &db, "--format", format]).exits(0);
+        let trees = listed("json").data()["trees"].clone();
+        let trees = trees.as_array().unwrap();
+        let empty = trees.iter().find(|tree| tree["namespace"] == *odd).expect("it is listed");
+        assert_eq!(
+            (trees.len(), &empty["root_sum"], &empty["commit"]),
+            (3, &"0".into(), &0.into())
+        );
+        assert!(empty["root"].as_str().unwrap().starts_with("0xb1e8e8f2"), "{kind}: {empty}");
+        let table = listed("table").out;
+        assert!(table.contains("od\\u{1b}[2Jd") && !table.contains('\u{1b}'), "{table}");
+
+        let prove = ["prove", "--all", "--namespace", odd];
+        let refused = spinney(&[&prove, &at[..]].concat()).exits(2);
+        refused.refuses("namespace od\\u{1b}[2Jd has no leaves to prove");
+        let remove = |more: &[&str]| spinney(&[&["db", "remove", "--db", &db], more].concat());
+        remove(&[]).exits(2).says("--namespace");
+        remove(&["--namespace", "c"]).exits(2).refuses("no sum tree of namespace c");
+        remove(&["--namespace", "a", "--tree", "mpt"]).exits(2).refuses("mpt has no namespaces");
+        remove(&["--namespace", "a", "--tree", "sum:bound"]).exits(2).refuses("say --tree sum");
+        assert_eq!(remove(&["--namespace", "a", "--json"]).exits(0).data()["root_sum"], "5");
+        remove(&["--namespace", odd]).exits(0);
+        let trees = listed("json").data()["trees"].clone();
+        assert_eq!((trees.as_array().unwrap().len(), &trees[0]["namespace"]), (1, &"b".into()));
+        assert_sound(&db);
+    }
 }
 
 #[test]

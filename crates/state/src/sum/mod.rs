@@ -27,12 +27,14 @@
 mod names;
 mod together;
 mod tree;
+mod turns;
 
 use std::io;
 
+use spinney_tree::sum::Profile;
 use spinney_tree::{StoreError, TreeError, TreeId};
 
-pub use names::{Namespace, namespaces};
+pub use names::{NAME_BYTES_MAX, Namespace, namespaces};
 pub use together::{Nest, commit_together};
 pub use tree::{SumBatch, SumTree};
 
@@ -48,6 +50,25 @@ pub enum SumError {
         /// The longest that there may be.
         most: usize,
     },
+    /// The tree of a name is of another profile.
+    #[error("namespace {name:?} holds a tree of the profile {is:?}, not {asked:?}")]
+    OtherProfile {
+        /// The name.
+        name: String,
+        /// The profile of its tree.
+        is: Profile,
+        /// The one that was asked for.
+        asked: Profile,
+    },
+    /// Another handle has removed the tree.
+    #[error("the tree of namespace {name:?} was removed meanwhile: open or create it again")]
+    Removed {
+        /// Its name.
+        name: String,
+    },
+    /// Every tree has an id of its own, and all have been given.
+    #[error("all ids of trees have been given: make another store")]
+    NoId,
     /// What the store says of its namespaces makes no sense.
     #[error("the namespace under 0x{key} is damaged: {what}")]
     Damaged {

@@ -2,21 +2,26 @@
 //!
 //! ```text
 //! "sum:" | name (1 to 512 bytes)  ->  tree id (u32 BE) | hash of the scheme (u16 BE)
+//! "sums"                          ->  the next id (u32 BE)
 //! ```
-//! Ids are given from 65,536 up, each above all before it.
+//! Ids are given from 65,536 up, each above all before it, also above those of trees that were removed: so
+//! a handle on a tree that is gone never stands on another one.
 
 use alloy_primitives::hex;
 use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::{PageStore, Scheme, Snapshot, Table, TreeId, WriteSet};
 
-use super::SumError;
+use super::{SumError, turns};
 
 const PREFIX: &[u8] = b"sum:";
 /// The first key behind all that begin with the prefix.
 const BEHIND: &[u8] = b"sum;";
+/// The key of the next id.
+const NEXT: &[u8] = b"sums";
 /// The first id: below it are the trees that have one of their own.
 const FIRST: u32 = 1 << 16;
-const NAME_BYTES_MAX: usize = 512;
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
 
 /// A sum tree that a store holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,26 +78,48 @@ pub(super) fn find(snapshot: &impl Snapshot, name: &str) -> Result<Option<Namesp
     snapshot.read(Table::Meta, &key)?.map(|row| decode(&key, &row)).transpose()
 }
 
-/// Gives a name an id, durably.
+/// Gives a name an id, durably; one that has an id keeps it.
 pub(super) fn create<P: PageStore>(
     store: &P,
     name: &str,
     profile: Profile,
 ) -> Result<Namespace, SumError> {
     let key = key_of(name)?;
-    let taken = namespaces(&store.snapshot()?)?;
-    let last = taken.iter().map(|known| known.id.0).max();
-    let id = last.map_or(FIRST, |last| last.saturating_add(1));
+    let _turn = turns::names();
+    if let Some(known) = find(&store.snapshot()?, name)? {
+        return Ok(known);
+    }
+    let id = next_id(&store.snapshot()?)?;
+    let after = id.checked_add(1).ok_or(SumError::NoId)?;
     let mut row = id.to_be_bytes().to_vec();
     row.extend_from_slice(&Sum { profile }.id().hash.to_be_bytes());
     let mut set = WriteSet::new();
     set.put(Table::Meta, &key, row);
+    set.put(Table::Meta, NEXT, after.to_be_bytes());
+    set.sort();
     store.commit(&set)?;
     Ok(Namespace { name: name.to_owned(), id: TreeId(id), profile })
 }
 
+/// The id of the next tree. Stores of earlier versions do not say it until a tree is made or removed.
+fn next_id(snapshot: &impl Snapshot) -> Result<u32, SumError> {
+    let row = snapshot.read(Table::Meta, NEXT)?;
+    let said = row.map(|row| (*row).try_into().map(u32::from_be_bytes)).transpose();
+    let damaged = |_| {
+        let what = "the number of the next tree is not 4 bytes".to_owned();
+        SumError::Damaged { key: hex::encode(NEXT), what }
+    };
+    let taken = namespaces(snapshot)?.into_iter().map(|known| known.id.0.saturating_add(1)).max();
+    Ok(said.map_err(damaged)?.max(taken).unwrap_or(FIRST))
+}
+
 /// Puts the removal of a name into a write set.
-pub(super) fn remove(name: &str, set: &mut WriteSet) -> Result<(), SumError> {
+pub(super) fn remove(
+    name: &str,
+    snapshot: &impl Snapshot,
+    set: &mut WriteSet,
+) -> Result<(), SumError> {
+    set.put(Table::Meta, NEXT, next_id(snapshot)?.to_be_bytes());
     set.delete(Table::Meta, &key_of(name)?);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use spinney_tree::{PageStore, WriteSet};
 
+use super::turns::Turn;
 use super::{SumBatch, SumError, SumTree};
 
 /// The root of one tree as a leaf of another.
@@ -66,6 +67,8 @@ pub fn commit_together<P: PageStore>(
             }
         }
     }
+    let _turn = Turn::of(trees.iter().map(|(tree, _)| tree.name()));
+    trees.iter().try_for_each(|(tree, _)| tree.check_named())?;
     let mut set = WriteSet::new();
     let staged: Result<Vec<_>, _> =
         trees.iter().zip(&states).map(|((tree, _), state)| tree.stage(state, &mut set)).collect();

@@ -6,12 +6,13 @@ use alloy_primitives::hex;
 use rayon::prelude::*;
 use spinney_tree::sum::{Leaf, Profile, Proven, Sum, SumNode, path};
 use spinney_tree::{
-    Batch, CommitStats, PageStore, Pending, RootRecord, Scheme as _, Staged, Table, Tree,
-    TreeError, WriteSet,
+    Batch, CommitStats, PageStore, Pending, RootRecord, Snapshot, Staged, Table, Tree, TreeError,
+    WriteSet,
 };
 
 use super::SumError;
 use super::names::{self, Namespace};
+use super::turns::{self, Turn};
 use crate::lazy::LazySnapshot;
 
 /// How many leaves are proven by one thread at a time, and written by one call.
@@ -97,8 +98,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
             None => names::create(store, name, profile)?,
         };
         if namespace.profile != profile {
-            let (found, expected) = (Sum { profile: namespace.profile }.id(), Sum { profile }.id());
-            return Err(TreeError::OtherScheme { tree: namespace.id, found, expected }.into());
+            let (is, asked) = (namespace.profile, profile);
+            return Err(SumError::OtherProfile { name: namespace.name, is, asked });
         }
         let tree = Tree::open(Sum { profile }, namespace.id, &store.snapshot()?, cache_bytes)?;
         Ok(Self { store, tree, namespace })
@@ -145,7 +146,25 @@ impl<'s, P: PageStore> SumTree<'s, P> {
     /// Nothing is changed then.
     pub fn apply(&mut self, batch: &mut SumBatch) -> Result<CommitStats, SumError> {
         let pending = self.prepare(batch)?;
+        let _turn = Turn::of([self.name()]);
+        self.check_named()?;
         Ok(self.tree.commit(self.store, &pending, None)?)
+    }
+
+    /// Refuses a tree without commits that another handle has removed. One with commits is refused by the
+    /// engine: its root record is gone, and ids are not given twice.
+    pub(super) fn check_named(&self) -> Result<(), SumError> {
+        if self.tree.commit_number() > 0 {
+            return Ok(());
+        }
+        self.check_named_in(&self.store.snapshot()?)
+    }
+
+    fn check_named_in(&self, snapshot: &impl Snapshot) -> Result<(), SumError> {
+        match names::find(snapshot, self.name())? {
+            Some(found) if found == self.namespace => Ok(()),
+            _ => Err(SumError::Removed { name: self.name().to_owned() }),
+        }
     }
 
     /// Applies a batch and computes the root; nothing is written.
@@ -279,18 +298,63 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         self.apply(&mut batch)
     }
 
+    /// Replaces all leaves by those given, which come in the order of the tree, in bounded memory. Nobody
+    /// sees any of them before all are in.
+    ///
+    /// # Errors
+    /// If a leaf is out of order, the sums overflow, `leaves` fail, another writer has committed,
+    /// or the store fails. The tree is as it was then.
+    pub fn rebuild<E: From<SumError>>(
+        &mut self,
+        leaves: impl IntoIterator<Item = Result<([u8; 32], Leaf), E>>,
+    ) -> Result<CommitStats, E> {
+        let name = self.namespace.name.clone();
+        // Not held while the leaves come: whoever gives them may commit elsewhere.
+        let turn = Turn::of([&name[..]]);
+        self.check_named()?;
+        let store = self.store;
+        let mut rebuild = self.tree.rebuild(store).map_err(SumError::from)?;
+        drop(turn);
+        let put = || -> Result<(), E> {
+            for leaf in leaves {
+                let (key, leaf) = leaf?;
+                let pushed = rebuild.push(&path(&key), &leaf.encode());
+                pushed.map_err(|error| SumError::Tree(as_users_write(error)))?;
+            }
+            Ok(())
+        };
+        match put() {
+            Ok(()) => {
+                let _turn = Turn::of([&name[..]]);
+                let done = rebuild.finish(None);
+                Ok(done.map_err(|error| SumError::Tree(as_users_write(error)))?)
+            }
+            Err(error) => {
+                drop(rebuild);
+                // What is left over now the next rebuild removes; the first error says more.
+                let _ = self.tree.sweep(store);
+                Err(error)
+            }
+        }
+    }
+
     /// Removes the tree from its store: its leaves, its root and its name.
     ///
     /// # Errors
     /// As [`SumTree::apply`].
     pub fn remove(self) -> Result<(), SumError> {
+        let (_names, _turn) = (turns::names(), Turn::of([self.name()]));
+        let snapshot = self.store.snapshot()?;
+        self.check_named_in(&snapshot)?;
+        // What a rebuild that was cut off has left belongs to no other tree.
+        self.tree.sweep(self.store)?;
         let mut batch = SumBatch::new();
         batch.delete_all();
         let pending = self.prepare(&mut batch)?;
         let mut set = WriteSet::new();
         let _ = self.stage(&pending, &mut set)?;
         set.delete(Table::Roots, &RootRecord::key(self.tree.id()));
-        names::remove(self.name(), &mut set)?;
+        names::remove(self.name(), &snapshot, &mut set)?;
         set.sort();
         Ok(self.store.commit(&set)?)
     }
@@ -338,9 +402,11 @@ impl<'s, P: PageStore> SumTree<'s, P> {
 
 /// Keys as users write them, in what the engine says of them.
 fn as_users_write(error: TreeError) -> TreeError {
+    let written = |key: Vec<u8>| key.into_iter().map(u8::reverse_bits).collect();
     match error {
-        TreeError::Duplicate { key } => {
-            TreeError::Duplicate { key: key.iter().map(|byte| byte.reverse_bits()).collect() }
+        TreeError::Duplicate { key } => TreeError::Duplicate { key: written(key) },
+        TreeError::Unsorted { before, key } => {
+            TreeError::Unsorted { before: written(before), key: written(key) }
         }
         other => other,
     }

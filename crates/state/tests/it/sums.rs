@@ -70,25 +70,103 @@ fn trees_of_other_names_are_apart() {
     assert_eq!(all(&b), leaves(10..40));
     assert!(SumTree::open(&store, "d", 1 << 20).unwrap().is_none());
     let other = SumTree::create(&store, "b", Bound, 1 << 20).unwrap_err();
-    assert!(matches!(other, SumError::Tree(TreeError::OtherScheme { .. })), "{other}");
+    assert!(matches!(other, SumError::OtherProfile { .. }), "{other}");
 
     b.remove().unwrap();
     assert!(SumTree::open(&store, "b", 1 << 20).unwrap().is_none());
     assert_eq!(all(&c), leaves(10..40));
     c.remove().unwrap();
     a.remove().unwrap();
-    let mut rows = 0;
-    for table in Table::ALL {
-        store
-            .snapshot()
-            .unwrap()
-            .scan(table, &[], None, &mut |_, _| {
-                rows += 1;
-                true
-            })
-            .unwrap();
+    assert_eq!(
+        rows(&store).len(),
+        1,
+        "all that stays of trees that were removed is the number of the next"
+    );
+}
+
+/// Ids are given once: whatever a handle on a removed tree does, no tree of the same or of another name
+/// sees any of it.
+#[test]
+fn a_handle_on_a_removed_tree_changes_nothing() {
+    let store = MemoryStore::new();
+    for filled in [false, true] {
+        let mut removed = create(&store, "a");
+        if filled {
+            removed.apply(&mut batch(&leaves(0..9))).unwrap();
+        }
+        let stale = || SumTree::open(&store, "a", 1 << 20).unwrap().unwrap();
+        let (mut one, mut two, three, mut four) = (stale(), stale(), stale(), stale());
+        removed.remove().unwrap();
+        let before = rows(&store);
+        let refused = one.insert(&key(1), &leaf(1)).unwrap_err();
+        let expected = if filled { "shows commit 0" } else { "was removed meanwhile" };
+        assert!(refused.to_string().contains(expected), "{refused}");
+        assert_eq!(rows(&store), before);
+
+        // Nor after the name, or another one, was given anew.
+        let (mut again, other) = (create(&store, "a"), create(&store, "b"));
+        assert!(again.tree().id() < other.tree().id(), "ids rise");
+        assert!(two.tree().id() < again.tree().id(), "and come once");
+        again.apply(&mut batch(&leaves(3..5))).unwrap();
+        let before = rows(&store);
+        let refused = three.remove().unwrap_err();
+        assert!(matches!(refused, SumError::Removed { .. }), "{refused}");
+        two.apply(&mut batch(&leaves(0..1))).unwrap_err();
+        let nested = &mut [(&mut two, batch(&leaves(0..1))), (&mut again, SumBatch::new())];
+        commit_together(&store, nested, &[Nest { child: 0, parent: 1, key: key(8) }]).unwrap_err();
+        let given = leaves(0..1).into_iter().map(Ok::<_, SumError>);
+        four.rebuild(given).unwrap_err();
+        assert_eq!(rows(&store), before);
+        again.remove().unwrap();
+        other.remove().unwrap();
     }
-    assert_eq!(rows, 0, "nothing stays of trees that were removed");
+}
+
+#[test]
+fn sorted_leaves_replace_all_or_nothing() {
+    let store = MemoryStore::new();
+    let mut tree = create(&store, "a");
+    tree.apply(&mut batch(&leaves(0..30))).unwrap();
+    let sorted = |leaves: &Leaves| {
+        let mut sorted: Vec<_> = leaves.clone().into_iter().collect();
+        sorted.sort_by_key(|(key, _)| key.map(u8::reverse_bits));
+        sorted
+    };
+    let next = sorted(&leaves(20..400));
+    let (root, before) = (tree.root(), rows(&store));
+    let out_of_order = next.iter().cloned().chain([(next[7].0, leaf(1))]);
+    let refused = tree.rebuild(out_of_order.map(Ok::<_, SumError>)).unwrap_err();
+    let named = format!("0x{}", next[7].0.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    assert!(refused.to_string().contains(&named), "a key as it was written: {refused}");
+    let heavy = next.iter().map(|(key, leaf)| (*key, Leaf { sum: u64::MAX / 3, ..leaf.clone() }));
+    let refused = tree.rebuild(heavy.map(Ok::<_, SumError>)).unwrap_err();
+    assert!(matches!(refused, SumError::Tree(TreeError::Overweight { .. })), "{refused}");
+    let cut = next.iter().take(9).cloned().map(Ok);
+    let cut = cut.chain([Err(SumError::Output(std::io::Error::other("no")))]);
+    tree.rebuild(cut).unwrap_err();
+    assert_eq!((tree.root(), rows(&store)), (root, before));
+
+    tree.rebuild(next.iter().cloned().map(Ok::<_, SumError>)).unwrap();
+    assert_eq!(tree.root(), reference::root(Compatible, &leaves(20..400)).unwrap());
+    assert_eq!(all(&tree), leaves(20..400));
+    assert_eq!(tree.tree().check(&store.snapshot().unwrap(), |_| {}).unwrap(), []);
+    tree.insert(&key(1), &leaf(1)).unwrap();
+    let mut expected = leaves(20..400);
+    expected.insert(key(1), leaf(1));
+    assert_eq!(all(&create(&store, "a")), expected);
+}
+
+/// All that a store holds.
+fn rows(store: &MemoryStore) -> Vec<(Table, Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    for table in Table::ALL {
+        let mut keep = |key: &[u8], row: &[u8]| {
+            rows.push((table, key.to_vec(), row.to_vec()));
+            true
+        };
+        store.snapshot().unwrap().scan(table, &[], None, &mut keep).unwrap();
+    }
+    rows
 }
 
 #[test]

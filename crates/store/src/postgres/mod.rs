@@ -152,6 +152,16 @@ impl PostgresStore {
         Ok(store)
     }
 
+    /// Removes a store that nobody has open for writing.
+    pub(crate) fn remove(url: &str) -> Result<(), StoreError> {
+        let store = Self::at(url)?;
+        let mut connection = store.lock(store.connect()?)?;
+        store.header(&mut connection)?;
+        let sql = "DROP TABLE spinney_rows, spinney_store";
+        store.run(|| connection.simple(&store.meter, sql))?;
+        Ok(())
+    }
+
     /// Opens a store for reading and writing.
     ///
     /// # Errors

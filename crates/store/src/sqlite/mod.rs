@@ -249,6 +249,15 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Removes the files of a store that nobody has open for writing.
+    pub(crate) fn remove(file: &Path) -> Result<(), StoreError> {
+        let _lock = creation::lock(&lock_of(file), file)?;
+        for part in [file, &log_of(file), &shared_of(file), &lock_of(file)] {
+            creation::remove(part)?;
+        }
+        Ok(())
+    }
+
     fn assemble(file: &Path, place: &Path, cache_bytes: usize) -> Self {
         Self {
             writer: None,

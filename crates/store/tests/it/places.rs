@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use redb::{Database, TableDefinition};
-use spinney_store::RedbStore;
-use spinney_tree::{PageStore, RootRecord, StoreError, Table, TreeId, WriteSet};
+use spinney_store::{Location, OpenFor, RedbStore};
+use spinney_tree::{PageStore, RootRecord, Snapshot as _, StoreError, Table, TreeId, WriteSet};
 use tempfile::tempdir;
 
 use crate::tools::{CACHE_BYTES, contents, puts, read};
@@ -279,4 +279,38 @@ fn figures_are_those_of_the_rows() {
     let roomy = stats.file_bytes - small.file_bytes;
     assert!(small.unused_bytes() < roomy, "{roomy} bytes were given back: {small:?}");
     store.check().unwrap();
+}
+
+/// A removed store is gone, and its place free; one that somebody writes stays, and so does what is none.
+#[test]
+fn a_store_is_removed_whole_or_stays() {
+    let folder = tempdir().unwrap();
+    let redb = Location::Redb(folder.path().join("redb"));
+    let sqlite = Location::Sqlite(folder.path().join("sqlite"));
+    let mut places = vec![redb, sqlite];
+    #[cfg(unix)]
+    places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0)));
+    for place in &places {
+        assert!(matches!(place.remove(), Err(StoreError::Missing { .. })), "{place}");
+        let store = place.open(OpenFor::Filling, 1 << 20).unwrap();
+        let mut set = WriteSet::new();
+        set.put(Table::Meta, b"key", *b"value");
+        store.commit(&set).unwrap();
+        assert!(matches!(place.remove(), Err(StoreError::Busy { .. })), "{place}");
+        store.close().unwrap();
+        place.remove().unwrap();
+        let gone = place.open(OpenFor::Reading, 1 << 20).unwrap_err();
+        assert!(matches!(gone, StoreError::Missing { .. }), "{place}: {gone}");
+        let store = place.open(OpenFor::Filling, 1 << 20).unwrap();
+        assert!(store.snapshot().unwrap().read(Table::Meta, b"key").unwrap().is_none());
+        store.close().unwrap();
+        place.remove().unwrap();
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let other = folder.path().join("other");
+    std::fs::write(&other, [1; 600]).unwrap();
+    for place in [Location::Redb(other.clone()), Location::Sqlite(other.clone())] {
+        assert!(place.remove().is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), [1; 600]);
+    }
 }

@@ -306,6 +306,43 @@ fn a_second_handle_that_was_overtaken_is_refused() {
     }
 }
 
+/// Handles in many threads: each commit that returned is there, whole, and names are given once.
+#[test]
+fn writers_of_one_process_take_turns() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 6;
+    for place in places() {
+        let store = place.store();
+        let write = |thread: u64| {
+            let own = tree(store, &format!("own {thread}"), Compatible).tree().id();
+            for round in 0..ROUNDS {
+                let leaves =
+                    numbered((thread * ROUNDS + round) * 3..(thread * ROUNDS + round + 1) * 3);
+                // Whoever was overtaken looks again.
+                loop {
+                    match tree(store, "shared", Compatible).apply(&mut batch(&leaves)) {
+                        Ok(_) => break,
+                        Err(SumError::Tree(TreeError::OtherSnapshot { .. })) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            own
+        };
+        let mut ids: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || write(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        ids.push(tree(store, "shared", Compatible).tree().id());
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len() as u64, THREADS + 1, "each name has an id of its own");
+        let all = numbered(0..THREADS * ROUNDS * 3);
+        check(&tree(store, "shared", Compatible), &all, &[]);
+    }
+}
+
 fn key_of(n: u64) -> [u8; 32] {
     let mut key = [0; 32];
     for (i, part) in key.chunks_exact_mut(8).enumerate() {

@@ -1,0 +1,162 @@
+//! `db load`: a dump of leaves into a namespace without any, in bounded memory.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use alloy_primitives::B256;
+use serde::Deserialize;
+use serde_json::json;
+use spinney_cli::trace::{Hex, Lines};
+use spinney_state::sum::{SumError, SumTree};
+use spinney_store::AnyStore;
+use spinney_tree::sum::{Leaf, Profile, SumNode, path};
+
+use super::line::Total;
+use super::plain;
+use crate::failure::{Exit, Failure};
+use crate::output::{Format, Grid, Output, printable};
+use crate::progress::{Progress, Unit};
+use crate::stores::{self, Mode, Place};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    key: B256,
+    value: Hex,
+    sum: Total,
+}
+
+/// What was put in.
+#[derive(Debug)]
+struct Loaded {
+    root: SumNode,
+    leaves: u64,
+}
+
+/// Puts a dump into a namespace that has no leaves yet: all of it, or nothing, and then neither the
+/// namespace nor the store stays if they were not there before.
+pub(crate) fn load(
+    place: &Place,
+    namespace: &str,
+    profile: Profile,
+    file: &Path,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    let mut input = BufReader::with_capacity(1 << 18, stores::open_file(file)?);
+    let mut dump = Dump { file, lines: Lines::new(&mut input), last: None };
+    let (cache, quiet) = (place.tree_cache(), output.quiet());
+    let mut fill = |store: &AnyStore| fill(store, namespace, profile, cache, &mut dump, quiet);
+    let (store, loaded) = if place.exists()? {
+        let store = place.open(Mode::Fill)?;
+        let loaded = fill(&store)?;
+        (store, loaded)
+    } else {
+        let mut loaded = None;
+        let store = place.create(|store| {
+            loaded = Some(fill(store)?);
+            Ok(())
+        })?;
+        (store, loaded.expect("what made the store filled it"))
+    };
+    store.close()?;
+    print(namespace, &loaded, output)?;
+    Ok(Exit::Ok)
+}
+
+fn fill<R: BufRead>(
+    store: &AnyStore,
+    namespace: &str,
+    profile: Profile,
+    cache_bytes: usize,
+    dump: &mut Dump<'_, R>,
+    quiet: bool,
+) -> anyhow::Result<Loaded> {
+    let there = SumTree::open(store, namespace, cache_bytes).map_err(plain)?.is_some();
+    let mut tree = SumTree::create(store, namespace, profile, cache_bytes).map_err(plain)?;
+    if tree.root() != profile.empty_node(0) {
+        let what = format!("namespace {} has leaves already (--namespace)", printable(namespace));
+        return Err(Failure::new(what).hint("a dump is loaded into a namespace of its own").into());
+    }
+    let mut progress = Progress::new(quiet, "load", Unit::Keys, None);
+    let mut leaves = 0;
+    let counted = dump.inspect(|_| {
+        leaves += 1;
+        progress.update(leaves, || format!("leaf {leaves}"));
+    });
+    let built = tree.rebuild(counted);
+    progress.finish();
+    if let Err(error) = built {
+        if !there {
+            // The name was made for this; the first error says more.
+            let _ = tree.remove();
+        }
+        return Err(match error.downcast::<SumError>() {
+            Ok(error) => plain(error),
+            Err(error) => error,
+        });
+    }
+    Ok(Loaded { root: tree.root(), leaves })
+}
+
+/// The leaves of a file, in the order of the tree.
+struct Dump<'f, R> {
+    file: &'f Path,
+    lines: Lines<R>,
+    last: Option<[u8; 32]>,
+}
+
+impl<R: BufRead> Iterator for Dump<'_, R> {
+    type Item = anyhow::Result<([u8; 32], Leaf)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.leaf().transpose()
+    }
+}
+
+impl<R: BufRead> Dump<'_, R> {
+    fn leaf(&mut self) -> anyhow::Result<Option<([u8; 32], Leaf)>> {
+        let line = self.lines.next_line()?.map(serde_json::from_slice::<Line>).transpose();
+        let line = line.map_err(|error| self.refuse(error.to_string()))?;
+        let Some(Line { key, value, sum }) = line else { return Ok(None) };
+        let leaf = Leaf { value: value.0, sum: sum.0 };
+        if leaf.is_empty() {
+            return Err(self.refuse("its leaf is empty").into());
+        }
+        let at = path(&key);
+        if self.last.is_some_and(|last| last >= at) {
+            let what = "its key does not come after the one before, in the order of the tree";
+            return Err(self.refuse(what).into());
+        }
+        self.last = Some(at);
+        Ok(Some((key.0, leaf)))
+    }
+
+    fn refuse(&self, what: impl std::fmt::Display) -> Failure {
+        let (number, file) = (self.lines.number(), self.file.display());
+        Failure::new(format!("line {number}: {what} ({file})")).hint(
+            "the file is what spinney db dump writes of a sum tree; nothing was put in. \
+             spinney root --tree sum takes leaves in any order",
+        )
+    }
+}
+
+fn print(namespace: &str, loaded: &Loaded, output: &Output) -> std::io::Result<()> {
+    let Loaded { root, leaves } = loaded;
+    let (hash, sum) = (B256::from(root.hash), root.sum.to_string());
+    match output.format() {
+        Format::Json => {
+            let data =
+                json!({ "namespace": namespace, "root": hash, "root_sum": sum, "entries": leaves });
+            output.envelope(&data, &[])
+        }
+        Format::Csv => {
+            let mut grid = Grid::new(&["namespace", "root", "root_sum", "entries"]);
+            grid.row(vec![namespace.into(), hash.to_string(), sum, leaves.to_string()]);
+            output.grid(&grid)
+        }
+        Format::Table => {
+            let namespace = printable(namespace);
+            output.line(&format!("{leaves} leaves, root {hash}, sum {sum} ({namespace})"))
+        }
+    }
+}
