@@ -306,11 +306,11 @@ fn a_store_is_removed_whole_or_stays() {
         store.close().unwrap();
         place.remove().unwrap();
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let other = folder.path().join("other");
-    std::fs::write(&other, [1; 600]).unwrap();
+    fs::write(&other, [1; 600]).unwrap();
     for place in [Location::Redb(other.clone()), Location::Sqlite(other.clone())] {
         assert!(place.remove().is_err());
-        assert_eq!(std::fs::read(&other).unwrap(), [1; 600]);
+        assert_eq!(fs::read(&other).unwrap(), [1; 600]);
     }
 }
