@@ -194,18 +194,18 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
 
 /// Whether a migration found that something is not as it should be, rather than failed.
 fn is_refusal(error: &MigrateError) -> bool {
-    match error {
+    matches!(
+        error,
         MigrateError::NoPreimage { .. }
-        | MigrateError::SurplusPreimage { .. }
-        | MigrateError::NoCode { .. }
-        | MigrateError::Code { .. }
-        | MigrateError::Leaves { .. }
-        | MigrateError::Stray { .. }
-        | MigrateError::Count { .. }
-        | MigrateError::Root { .. }
-        | MigrateError::File(FileError::Invalid { .. }) => true,
-        _ => false,
-    }
+            | MigrateError::SurplusPreimage { .. }
+            | MigrateError::NoCode { .. }
+            | MigrateError::Code { .. }
+            | MigrateError::Leaves { .. }
+            | MigrateError::Stray { .. }
+            | MigrateError::Count { .. }
+            | MigrateError::Root { .. }
+            | MigrateError::File(FileError::Invalid { .. })
+    )
 }
 
 fn catch_up_hint(error: &CatchUpError) -> Option<&'static str> {

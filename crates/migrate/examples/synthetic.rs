@@ -82,7 +82,7 @@ fn word(what: &str, index: u64) -> B256 {
 }
 
 fn account(index: u64) -> AccountChange {
-    let code = (index % CONTRACT_EVERY == 0).then(|| {
+    let code = index.is_multiple_of(CONTRACT_EVERY).then(|| {
         let seed = word("code", index / CONTRACT_EVERY % CODES);
         let length = 200 + u64::from(seed[0]) * 40;
         let words =
@@ -105,7 +105,7 @@ fn slots_of(index: u64, accounts: u64, slots: u64) -> u64 {
     match index {
         0 if contracts == 1 => slots,
         0 => slots - slots / 2 / (contracts - 1) * (contracts - 1),
-        _ if index % CONTRACT_EVERY == 0 => slots / 2 / (contracts - 1),
+        _ if index.is_multiple_of(CONTRACT_EVERY) => slots / 2 / (contracts - 1),
         _ => 0,
     }
 }

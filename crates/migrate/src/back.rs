@@ -137,7 +137,7 @@ impl<'a, S: Embedding, N: Snapshot> Back<'a, S, N> {
             let (item, part) = (place.0 as usize, usize::from(place.1));
             let leaf = self.get(&wanted[item].keys[part])?;
             wanted[item].leaves[part] = leaf;
-            if at % 8_192 == 0 {
+            if at.is_multiple_of(8_192) {
                 goes_on(done + at / 2)?;
             }
         }

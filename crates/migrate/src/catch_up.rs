@@ -18,7 +18,9 @@ use crate::names::{put_account, put_slot};
 #[non_exhaustive]
 pub enum CatchUpError {
     /// The block is not one that could follow.
-    #[error("block {number} ({hash}) follows {parent}, and {}", stands(.base, .head))]
+    #[error(
+        "block {number} ({hash}) follows {parent}, which is none of the blocks {base} to {head} that are known"
+    )]
     Stranger {
         /// Its number.
         number: u64,
@@ -27,9 +29,9 @@ pub enum CatchUpError {
         /// The hash of its parent.
         parent: B256,
         /// The block of the last commit.
-        base: Option<BlockId>,
+        base: u64,
         /// The newest block.
-        head: Option<BlockId>,
+        head: u64,
     },
     /// Its access list is refused.
     #[error("block {number}: {source}")]
@@ -50,14 +52,6 @@ pub enum CatchUpError {
     /// The store says of no block whose state it holds.
     #[error("the store does not say which block its state is of")]
     NoBlock,
-}
-
-fn stands(base: &Option<BlockId>, head: &Option<BlockId>) -> String {
-    let name = |block: &Option<BlockId>| match block {
-        None => "no block".to_owned(),
-        Some(block) => format!("block {} ({})", block.number, B256::from(block.hash)),
-    };
-    format!("the state has those from {} to {}", name(base), name(head))
 }
 
 /// A block that is caught up with.
@@ -150,15 +144,16 @@ impl<P: PageStore> CatchUp<P> {
     ///
     /// # Errors
     /// [`CatchUpError`]: if its parent is neither the base nor above it, its list is not the one that its
-    /// header names, or the tree refuses it. Then layers are as they were.
+    /// header names, or the tree refuses it. A list that is refused leaves all layers as they were; where the
+    /// tree refuses, those above the parent are gone.
     pub fn apply(&mut self, block: &ListedBlock<'_>) -> Result<B256, CatchUpError> {
         let number = block.id.number;
         let stranger = || CatchUpError::Stranger {
             number,
             hash: block.id.hash.into(),
             parent: block.parent,
-            base: Some(self.base),
-            head: Some(self.head()),
+            base: self.base.number,
+            head: self.head().number,
         };
         let (parent, layers) = self.find(block.parent).ok_or_else(stranger)?;
         if parent.number.checked_add(1) != Some(number) {
@@ -205,8 +200,8 @@ impl<P: PageStore> CatchUp<P> {
             number: 0,
             hash,
             parent: B256::ZERO,
-            base: Some(self.base),
-            head: Some(self.head()),
+            base: self.base.number,
+            head: self.head().number,
         })?;
         if layers == 0 {
             return Ok(());

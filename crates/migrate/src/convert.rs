@@ -143,7 +143,7 @@ impl Work<'_> {
         done: u64,
         total: Option<u64>,
     ) -> Result<(), MigrateError> {
-        if done % TICK == 0 { self.tell(stage, done, total) } else { Ok(()) }
+        if done.is_multiple_of(TICK) { self.tell(stage, done, total) } else { Ok(()) }
     }
 
     pub(crate) fn build<S: Scheme + Clone, Q: PageStore>(

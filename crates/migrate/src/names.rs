@@ -79,16 +79,19 @@ impl Names for FileNames {
     }
 }
 
+/// A row's key and value.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// The rows of a store's table.
 struct Listing<'n, N> {
     snapshot: &'n N,
     /// Where to read on.
     from: Vec<u8>,
-    rows: VecDeque<(Vec<u8>, Vec<u8>)>,
+    rows: VecDeque<Row>,
 }
 
 impl<N: Snapshot> Listing<'_, N> {
-    fn peek(&mut self) -> Result<Option<&(Vec<u8>, Vec<u8>)>, MigrateError> {
+    fn peek(&mut self) -> Result<Option<&Row>, MigrateError> {
         if self.rows.is_empty() {
             let rows = &mut self.rows;
             self.snapshot.scan(Table::Preimages, &self.from, None, &mut |key, row| {

@@ -47,7 +47,7 @@ fn check(chain: &Chain, number: &str) {
     assert_eq!((&found["snapshot"], &found["preimages"]), (&data["snapshot"], &data["preimages"]));
     spinney(&["snapshot", "verify", "-q", &out]).exits(0);
 
-    let import = ["snapshot", "import", "-q", "--json", "--number", number, &checks[0], &imported];
+    let import = ["snapshot", "import", "-q", "--json", "--number", number, checks[0], &imported];
     let made = spinney(&[&import[..], &checks[1..]].concat()).exits(0).data();
     assert_eq!(made["state_root"], root);
     assert_sound(&imported);

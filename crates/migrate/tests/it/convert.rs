@@ -75,12 +75,15 @@ fn a_state_moves_into_a_verkle_tree() {
     there(Verkle::shared(), &one_state(), 10_000);
 }
 
+/// Accounts with their slots.
+type Named = Vec<(Address, Vec<B256>)>;
+
 /// The preimages of a state, as a file; `change` is told of each account and its slots first.
 fn file_of(
     changes: &Changes,
-    change: impl Fn(&mut Vec<(Address, Vec<B256>)>),
+    change: impl Fn(&mut Named),
 ) -> (tempfile::TempDir, std::path::PathBuf) {
-    let mut accounts: Vec<(Address, Vec<B256>)> = changes
+    let mut accounts: Named = changes
         .accounts
         .iter()
         .map(|(address, change)| {
@@ -106,7 +109,7 @@ fn file_of(
 fn preimages_match_in_both_directions() {
     let changes = one_state();
     let (source, rich) = (trie_of(&changes), Address::repeat_byte(8));
-    let convert = |change: &dyn Fn(&mut Vec<(Address, Vec<B256>)>)| {
+    let convert = |change: &dyn Fn(&mut Named)| {
         let (_folder, path) = file_of(&changes, change);
         let (there, back) = (MemoryStore::new(), MemoryStore::new());
         let names = NameSource::File(&path);
@@ -120,9 +123,8 @@ fn preimages_match_in_both_directions() {
     let (forward, backward) = convert(&|_| {});
     assert_eq!((forward.is_ok(), backward.unwrap()), (true, root_of(&source)));
 
-    let at = |accounts: &mut Vec<(Address, Vec<B256>)>| {
-        accounts.iter().position(|(address, _)| *address == rich).unwrap()
-    };
+    let at =
+        |accounts: &mut Named| accounts.iter().position(|(address, _)| *address == rich).unwrap();
     let of_slot = |slot: u64| B256::from(U256::from(slot));
     let (forward, backward) = convert(&|accounts| {
         let at = at(accounts);
