@@ -197,7 +197,11 @@ fn mpt_lens(keys: &[Key], key: &Key) -> Vec<usize> {
     let mut here = keys;
     while here.len() > 1 {
         let digit = |key: &Key| key[depth / 2] >> (4 * (1 - depth % 2)) & 15;
-        let children = here.chunk_by(|a, b| digit(a) == digit(b)).count();
+        let (mut children, mut rest) = (0, here);
+        while let Some(first) = rest.first() {
+            children += 1;
+            rest = &rest[rest.partition_point(|key| digit(key) <= digit(first))..];
+        }
         if children > 1 {
             lens.push(list(children * 33 + 17 - children));
         }
