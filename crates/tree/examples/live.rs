@@ -127,7 +127,7 @@ fn print_single<S: Scheme, const VALUE: usize>(
         all[all.len() / 2]
     };
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / SINGLE as f64;
-    // The first half makes the tree's pages known.
+    // The first half fills caches and buffers.
     let late = || rounds[rounds.len() / 2..].iter();
     println!(
         "{} keys: one update {:.2} us, own hashes {:.2} us, ratio {:.2}",

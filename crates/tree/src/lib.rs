@@ -31,7 +31,6 @@ mod cache;
 mod check;
 mod cut;
 mod digits;
-mod directory;
 mod drop;
 mod error;
 mod grow;
