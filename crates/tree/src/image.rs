@@ -360,7 +360,6 @@ impl<'s, S: Scheme> Codec<'s, S> {
 
     /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no branch whose
     /// skip is inline.
-    #[expect(clippy::type_complexity, reason = "two halves of one answer")]
     pub(crate) fn plain_branch<'a>(
         &self,
         page: &'a [u8],
