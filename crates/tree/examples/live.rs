@@ -112,7 +112,7 @@ fn print_single<S: Scheme, const VALUE: usize>(
         all[all.len() / 2]
     };
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / SINGLE as f64;
-    // The first half makes the tree's pages known.
+    // The first half fills caches and buffers.
     let late = || rounds[rounds.len() / 2..].iter();
     println!(
         "{} keys: one update {:.2} us, own hashes {:.2} us, ratio {:.2}",
@@ -182,7 +182,11 @@ fn mpt_lens(keys: &[Key], key: &Key) -> Vec<usize> {
     let mut here = keys;
     while here.len() > 1 {
         let digit = |key: &Key| key[depth / 2] >> (4 * (1 - depth % 2)) & 15;
-        let children = here.chunk_by(|a, b| digit(a) == digit(b)).count();
+        let (mut children, mut rest) = (0, here);
+        while let Some(first) = rest.first() {
+            children += 1;
+            rest = &rest[rest.partition_point(|key| digit(key) <= digit(first))..];
+        }
         if children > 1 {
             lens.push(list(children * 33 + 17 - children));
         }

@@ -11,7 +11,7 @@
 //!   caller reads the whole list in one call and starts over. So pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
-mod lone;
+mod patch;
 mod settle;
 
 use std::ops::Range;
@@ -19,13 +19,12 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::batch::{Op, OpKind};
-use crate::directory::is_indexed;
 use crate::error::TreeError;
 use crate::node::{Change, Child, Link, Place, Span, Was};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::{Scheme, implicit_owners};
 use crate::split::Tasks;
-use lone::Step;
+use patch::{Hit, Patching, is_patched};
 
 /// What became of a child.
 #[derive(Clone, Copy, Debug)]
@@ -76,32 +75,8 @@ enum FrameKind {
         payload: Place,
         owned: Option<Child>,
     },
-    /// Branches that a single put passed.
-    Steps {
-        from: usize,
-        op: usize,
-    },
-}
-
-impl Frame {
-    /// Nothing opened, nothing changed.
-    fn bare(kind: FrameKind, spot: Spot, ops: Range<usize>) -> Self {
-        let Spot { depth, digit, owned } = spot;
-        let groups = SmallVec::new();
-        Self {
-            kind,
-            digit,
-            depth,
-            owned,
-            ops,
-            pages: 0..0,
-            groups,
-            existed: true,
-            changed: false,
-            was: Was::NOTHING,
-            changes: 0,
-        }
-    }
+    /// A branch in a page that keeps all of its children.
+    Patch(Patching),
 }
 
 /// The operations of a batch, sorted.
@@ -128,7 +103,7 @@ pub(crate) struct Stacks {
     /// The children of a group.
     opened: Vec<Child>,
     changes: Vec<Change>,
-    steps: Vec<Step>,
+    hits: Vec<Hit>,
     path: Vec<u8>,
 }
 
@@ -139,7 +114,7 @@ impl Stacks {
         self.out.clear();
         self.opened.clear();
         self.changes.clear();
-        self.steps.clear();
+        self.hits.clear();
         self.path.clear();
     }
 }
@@ -155,7 +130,7 @@ pub(crate) struct Apply<'a, S: Scheme> {
     out: Vec<Child>,
     opened: Vec<Child>,
     changes: Vec<Change>,
-    steps: Vec<Step>,
+    hits: Vec<Hit>,
     owner_digits: usize,
 }
 
@@ -179,26 +154,20 @@ impl<'a, S: Scheme> Apply<'a, S> {
         missing: &mut Vec<crate::page_key::PageKey>,
     ) -> Result<Outcome, TreeError> {
         stacks.clear();
-        let Stacks { frames, old, out, opened, changes, steps, path } = std::mem::take(stacks);
+        let Stacks { frames, old, out, opened, changes, hits, path } = std::mem::take(stacks);
         open.path = path;
         open.missing = std::mem::take(missing);
         let owner_digits = S::OWNER.map_or(0, |o| o.bytes * Opener::<S>::WIDTH.per_byte());
         let mut apply =
-            Self { open, ops, tasks, frames, old, out, opened, changes, steps, owner_digits };
+            Self { open, ops, tasks, frames, old, out, opened, changes, hits, owner_digits };
         let outcome = apply.descend(start);
         *missing = std::mem::take(&mut apply.open.missing);
-        let Self { open: Opener { path, .. }, frames, old, out, opened, changes, steps, .. } =
-            apply;
-        *stacks = Stacks { frames, old, out, opened, changes, steps, path };
+        let Self { open: Opener { path, .. }, frames, old, out, opened, changes, hits, .. } = apply;
+        *stacks = Stacks { frames, old, out, opened, changes, hits, path };
         outcome
     }
 
     fn descend(&mut self, start: Start) -> Result<Outcome, TreeError> {
-        if let Some(Child { link: Link::Stored { segment, page, .. }, .. }) = start.old
-            && start.spot.depth == 0
-        {
-            self.open.root(segment, page);
-        }
         let mut outcome = self.visit(start.old, start.spot, start.ops)?;
         while let Some(frame) = self.frames.pop() {
             outcome = self.resume(frame, outcome)?;
@@ -259,7 +228,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
             return Ok(Some(outcome));
         }
         let answer = match old {
-            Some(child) if is_indexed::<S>() && !child.terminal && self.is_put(&ops) => {
+            Some(child) if is_patched::<S>() && self.is_put(&ops) => {
                 self.visit_alone(child, spot, ops)
             }
             _ => self.try_visit(old, spot, ops),
@@ -429,13 +398,16 @@ impl<'a, S: Scheme> Apply<'a, S> {
         &mut self,
         mut at: At,
         skip: Piece,
-        body: Children,
+        mut body: Children,
     ) -> Result<Option<Outcome>, Halt> {
         let run = self.open.run(&skip);
         let same = run.common(self.key(at.ops.start)).min(run.common(self.key(at.ops.end - 1)));
         let end = at.spot.depth + skip.digits;
         if same < skip.digits && self.lone_delete(&at.ops) {
             return Ok(Some(Outcome::Same));
+        }
+        if is_patched::<S>() && same == skip.digits && self.patch(&mut at, end, &mut body)? {
+            return Ok(None);
         }
         // All of the branch's children are needed: to commit to it anew, or to hand on.
         self.set_path_with(at.ops.start, at.spot.depth, &skip);
@@ -615,12 +587,14 @@ impl<'a, S: Scheme> Apply<'a, S> {
         if let Some(outcome) = outcome {
             match frame.kind {
                 FrameKind::Owner { .. } => return Ok(Some(self.finish_owner(frame, outcome))),
-                FrameKind::Steps { from, op } => return self.come_up(from, op, outcome).map(Some),
-                FrameKind::Fork { .. } => {}
+                FrameKind::Fork { .. } => self.take(&mut frame, outcome),
+                FrameKind::Patch(_) => self.take_hit(&mut frame, outcome),
             }
-            self.take(&mut frame, outcome);
         }
-        self.advance(frame)
+        match frame.kind {
+            FrameKind::Patch(_) => self.advance_hits(frame),
+            _ => self.advance(frame),
+        }
     }
 
     /// Puts a visited child among the new ones. The visited child is the next old one, if its digit is
@@ -661,7 +635,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 return self.finish_fork(frame).map(Some);
             }
             let width = Opener::<S>::WIDTH;
-            let digit = width.digit(self.key(frame.ops.start), fork);
+            let digit = self.op(frame.ops.start).digit(self.ops.bytes, fork, width);
             while old.start < old.end && self.old[old.start].digit < digit {
                 self.out.push(self.old[old.start]);
                 old.start += 1;
@@ -780,7 +754,7 @@ fn share_end<S: Scheme>(
     ops: &Range<usize>,
     (fork, digit): (usize, u8),
 ) -> usize {
-    let same = |op: &Op| Opener::<S>::WIDTH.digit(&bytes[op.key.range()], fork) == digit;
+    let same = |op: &Op| op.digit(bytes, fork, Opener::<S>::WIDTH) == digit;
     let (mut low, mut step) = (ops.start + 1, 1);
     while low + step <= ops.end && same(&all[low + step - 1]) {
         low += step;

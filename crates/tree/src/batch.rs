@@ -1,5 +1,6 @@
 //! Operations to apply as one.
 
+use crate::digits::Width;
 use crate::error::TreeError;
 use crate::node::{Segment, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
@@ -31,6 +32,18 @@ pub(crate) struct Op {
     first: u64,
     pub(crate) key: Span,
     pub(crate) kind: OpKind,
+}
+
+impl Op {
+    /// The digit of the key at `index`; `bytes` are those of the batch.
+    pub(crate) fn digit(&self, bytes: &[u8], index: usize, width: Width) -> u8 {
+        let bit = index * width.bits();
+        if bit < 64 {
+            // No way to the key itself.
+            return (self.first >> (64 - width.bits() - bit)) as u8 & width.mask();
+        }
+        width.digit(&bytes[self.key.range()], index)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,81 +1,50 @@
 //! Pages that stay in memory.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::directory::Directory;
 use crate::page_key::PageKey;
 
-/// The pages of the last commit and their directories, up to a budget in bytes.
+/// The pages of the last commit, up to a budget in bytes.
 ///
 /// A page is only ever evicted whole, and never while it is in use: whoever reads it shares it.
 #[derive(Debug)]
-pub(crate) struct Cache<C> {
-    pages: RwLock<Pages<C>>,
+pub(crate) struct Cache {
+    pages: RwLock<Pages>,
     budget: usize,
 }
 
 /// A page, shared by the cache and by all who read it.
 #[derive(Debug)]
-pub(crate) struct Page<C> {
+pub(crate) struct Page {
     pub(crate) key: PageKey,
     pub(crate) row: Arc<[u8]>,
-    /// Whether a batch opened it since it was kept.
-    opened: AtomicBool,
-    /// Whether its directory is part of what the cache counts.
-    counted: AtomicBool,
-    directory: OnceLock<Directory<C>>,
 }
 
-impl<C: Copy> Page<C> {
+impl Page {
     pub(crate) const fn new(key: PageKey, row: Arc<[u8]>) -> Self {
-        let (opened, counted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { key, row, opened, counted, directory: OnceLock::new() }
-    }
-
-    pub(crate) fn directory(&self) -> Option<&Directory<C>> {
-        self.directory.get()
-    }
-
-    /// Notes that a batch opens it; answers whether one did before.
-    pub(crate) fn open(&self) -> bool {
-        // Known pages are only read, so that threads share their lines.
-        let again = self.directory().is_some() || self.opened.load(Ordering::Relaxed);
-        if !again {
-            self.opened.store(true, Ordering::Relaxed);
-        }
-        again
-    }
-
-    /// Gives it a directory; `false` if another thread was faster.
-    pub(crate) fn learn(&self, directory: Directory<C>) -> bool {
-        self.directory.set(directory).is_ok()
+        Self { key, row }
     }
 
     /// Bytes of memory, as the cache counts them.
     fn bytes(&self) -> usize {
-        let counted = self.directory().filter(|_| self.counted.load(Ordering::Relaxed));
-        self.key.as_bytes().len() + self.row.len() + counted.map_or(0, Directory::bytes)
+        self.key.as_bytes().len() + self.row.len()
     }
 }
-
-/// A page, and whether a batch opened it before.
-pub(crate) type Opened<C> = (Arc<Page<C>>, bool);
 
 /// Pages by the hashes of their keys, which lie in the pages: a table of nothing but pointers stays in
 /// a core's cache.
 #[derive(Debug)]
-struct Pages<C> {
-    table: HashTable<Arc<Page<C>>>,
+struct Pages {
+    table: HashTable<Arc<Page>>,
     hasher: RandomState,
     bytes: usize,
 }
 
-impl<C: Copy> Cache<C> {
+impl Cache {
     pub(crate) fn new(budget: usize) -> Self {
         let (table, hasher) = (HashTable::new(), RandomState::default());
         Self { pages: RwLock::new(Pages { table, hasher, bytes: 0 }), budget }
@@ -87,29 +56,9 @@ impl<C: Copy> Cache<C> {
     }
 
     /// A page for a batch.
-    pub(crate) fn open(&self, key: &PageKey) -> Option<Opened<C>> {
+    pub(crate) fn open(&self, key: &PageKey) -> Option<Arc<Page>> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let page = Arc::clone(pages.find(key)?);
-        drop(pages);
-        let again = page.open();
-        Some((page, again))
-    }
-
-    /// Counts the directories that a batch made of pages that are still here.
-    pub(crate) fn count<'a>(&self, learned: impl Iterator<Item = &'a Arc<Page<C>>>)
-    where
-        C: 'a,
-    {
-        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
-        for page in learned {
-            let Some(directory) = page.directory() else { continue };
-            if pages.find(&page.key).is_some_and(|kept| Arc::ptr_eq(kept, page))
-                && !page.counted.swap(true, Ordering::Relaxed)
-            {
-                pages.bytes += directory.bytes();
-            }
-        }
-        pages.bound(self.budget);
+        pages.find(key).map(Arc::clone)
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.
@@ -146,21 +95,21 @@ impl<C: Copy> Cache<C> {
         pages.bytes -= freed;
     }
 
-    /// Bytes of keys, pages and directories in memory.
+    /// Bytes of keys and pages in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).bytes
     }
 }
 
-impl<C: Copy> Pages<C> {
-    fn find(&self, key: &PageKey) -> Option<&Arc<Page<C>>> {
+impl Pages {
+    fn find(&self, key: &PageKey) -> Option<&Arc<Page>> {
         self.table.find(self.hasher.hash_one(key), |page| page.key == *key)
     }
 
-    fn insert(&mut self, page: Page<C>) {
+    fn insert(&mut self, page: Page) {
         self.remove(&page.key);
         self.bytes += page.bytes();
-        let hash = |page: &Arc<Page<C>>| self.hasher.hash_one(&page.key);
+        let hash = |page: &Arc<Page>| self.hasher.hash_one(&page.key);
         let page = Arc::new(page);
         self.table.insert_unique(hash(&page), page, hash);
     }

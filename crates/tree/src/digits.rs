@@ -37,7 +37,7 @@ impl Width {
     }
 
     /// The largest digit.
-    const fn mask(self) -> u8 {
+    pub(crate) const fn mask(self) -> u8 {
         (0xff_u16 >> (8 - self.0)) as u8
     }
 

@@ -358,6 +358,46 @@ impl<'s, S: Scheme> Codec<'s, S> {
         }
     }
 
+    /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no branch whose
+    /// skip is inline.
+    pub(crate) fn plain_branch<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<(Run<'a>, Option<(usize, usize)>)> {
+        let tag = *page.get(at)?;
+        if tag != TAG_BRANCH && tag != TAG_BRANCH_PAGE {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        self.skip_commit(&mut bytes).ok()?;
+        let skip = bytes.run(start, Self::WIDTH).ok()?;
+        if tag == TAG_BRANCH_PAGE {
+            return Some((skip, None));
+        }
+        let len = bytes.length().ok()?;
+        let from = bytes.at;
+        bytes.take(len).ok()?;
+        Some((skip, Some((from, bytes.at))))
+    }
+
+    /// The suffix and the payload of a terminal at `at` that has nothing else.
+    pub(crate) fn bare_terminal<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<(Run<'a>, &'a [u8])> {
+        if *page.get(at)? != TAG_TERMINAL {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + 2 };
+        let suffix = bytes.run(start, Self::WIDTH).ok()?;
+        let len = bytes.length().ok()?;
+        Some((suffix, bytes.take(len).ok()?))
+    }
+
     /// Parses an item that has to be a node.
     pub(crate) fn node<'a>(
         &self,

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::directory::stored_terminal;
 use crate::error::TreeError;
 use crate::image::{Codec, SUM_BYTES};
-use crate::node::{Body, Chain, Child, Link, Segment};
-use crate::open::corrupt;
+use crate::node::{Body, Branch, Chain, Child, Kids, Link, Segment};
+use crate::open::{corrupt, stored_terminal};
 use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob};
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
@@ -94,9 +93,39 @@ impl<S: Scheme> Levels<S> {
         seg: &mut Segment<S::Commit>,
     ) -> Result<(), TreeError> {
         self.commit_siblings(codec, older, here, seg)?;
+        // The path of one operation: each node stands on the one before it.
+        if (0..).zip(&seg.nodes).all(|(index, node)| node.height == index) {
+            self.commit_path(codec, older, here, seg);
+            return Ok(());
+        }
         self.ranks.sort(seg.nodes.iter().map(|node| rank(node.height, &node.body)));
         (0..self.ranks.count())
             .try_for_each(|rank| self.commit_level(codec, older, here, seg, rank))
+    }
+
+    fn commit_path(
+        &mut self,
+        codec: Codec<'_, S>,
+        older: &[Arc<Segment<S::Commit>>],
+        here: u32,
+        seg: &mut Segment<S::Commit>,
+    ) {
+        for node in 0..seg.nodes.len() as u32 {
+            self.out.clear();
+            let chain = Chain { older, last: Some((here, seg)) };
+            let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
+            match seg.nodes[node as usize].body {
+                Body::Terminal(_) => {
+                    let job = std::iter::once(terminal_job(codec, chain, here, node));
+                    scheme.commit_terminals(job, scratch, out);
+                }
+                Body::Branch(_) => {
+                    let job = std::iter::once(branch_job(codec, chain, here, node));
+                    scheme.commit_branches(job, scratch, out);
+                }
+            }
+            seg.nodes[node as usize].commit = Some(out[0]);
+        }
     }
 
     fn commit_siblings(
@@ -129,9 +158,15 @@ impl<S: Scheme> Levels<S> {
                 failed.map_or(Ok(()), Err)
             },
         )?;
-        let Segment { siblings, children, commits, .. } = seg;
-        for (&(child, _), commit) in siblings.iter().zip(&self.out) {
-            children[child as usize].commit = commits.len() as u32;
+        let Segment { siblings, children, slots, nodes, commits, .. } = seg;
+        for (&(child, parent), commit) in siblings.iter().zip(&self.out) {
+            let beside = match &nodes[parent as usize].body {
+                Body::Branch(Branch { children: Kids::Patched(_), .. }) => {
+                    &mut slots[child as usize].beside
+                }
+                _ => &mut children[child as usize].commit,
+            };
+            *beside = commits.len() as u32;
             commits.push(*commit);
         }
         Ok(())
@@ -220,19 +255,25 @@ fn branch_job<'a, S: Scheme>(
         unreachable!("a level of branches")
     };
     let home = chain.segment(here);
-    let children = home.children(branch.children);
+    let children = match &branch.children {
+        Kids::Listed(span) => Children::of(codec.scheme, chain, here, home.children(*span)),
+        Kids::Patched(patch) => Children::patched(codec.scheme, chain, here, patch),
+    };
     let changes = (branch.was.node != Child::NOWHERE).then(|| Changes {
         was: home.commits[branch.was.node as usize],
         scheme: codec.scheme,
         chain,
         home: here,
-        children,
+        children: match branch.children {
+            Kids::Listed(span) => home.children(span),
+            Kids::Patched(_) => unreachable!("where differences are followed, nothing is patched"),
+        },
         list: &home.changes[branch.changes.range()],
     });
     BranchJob {
         changes,
         skip: chain.skip(branch, Codec::<S>::WIDTH),
-        children: Children::of(codec.scheme, chain, here, children),
+        children,
         value: branch.value.map(|value| chain.bytes(value)),
     }
 }
@@ -249,12 +290,22 @@ fn sibling_job<'a, S: Scheme>(
     let Body::Branch(parent) = &chain.node(here, parent).body else {
         unreachable!("only branches have siblings")
     };
-    let child = &chain.segment(here).children[child as usize];
-    let (fork, digit) = (parent.fork as usize, Some(child.digit));
-    let start = fork + 1;
-    let Link::Stored { segment, page, at } = child.link else {
-        unreachable!("only stored terminals lack a commitment")
+    let home = chain.segment(here);
+    let (digit, segment, page, at) = match &parent.children {
+        Kids::Listed(_) => {
+            let child = &home.children[child as usize];
+            let Link::Stored { segment, page, at } = child.link else {
+                unreachable!("only stored terminals lack a commitment")
+            };
+            (child.digit, segment, page, at)
+        }
+        Kids::Patched(patch) => {
+            let slot = &home.slots[child as usize];
+            (slot.digit, patch.segment, patch.page, slot.at)
+        }
     };
+    let (fork, digit) = (parent.fork as usize, Some(digit));
+    let start = fork + 1;
     let page = &chain.segment(segment).pages[page as usize];
     debug_assert!(usize::from(at) > SUM_BYTES);
     let key = JobKey::Below { path: chain.bytes(parent.path), fork, digit };

@@ -32,7 +32,6 @@ mod check;
 mod costs;
 mod cut;
 mod digits;
-mod directory;
 mod drop;
 mod error;
 mod grow;

@@ -17,6 +17,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use smallvec::SmallVec;
+
 use crate::batch::Op;
 use crate::cache::Page;
 use crate::digits::{Run, Width};
@@ -59,8 +61,7 @@ pub(crate) enum Link {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
     pub(crate) link: Link,
-    /// Where its commitment is: among the segment's, with [`Child::LISTED`] in the directory of the page
-    /// that the link names, or [`Child::NOWHERE`].
+    /// Where among the segment's its commitment is, or [`Child::NOWHERE`].
     pub(crate) commit: u32,
     pub(crate) digit: u8,
     pub(crate) terminal: bool,
@@ -69,17 +70,9 @@ pub(crate) struct Child {
 impl Child {
     /// The commitment is where the link points to, or not known yet.
     pub(crate) const NOWHERE: u32 = u32::MAX;
-    /// The rest of the number is the place in the list of a directory.
-    pub(crate) const LISTED: u32 = 1 << 31;
-
-    /// Whether its commitment is in the directory of a page.
-    const fn is_listed(&self) -> bool {
-        self.commit & Self::LISTED != 0 && self.commit != Self::NOWHERE
-    }
-
     /// Whether its commitment is among those of the segment of its parent.
     pub(crate) const fn is_beside(&self) -> bool {
-        self.commit & Self::LISTED == 0
+        self.commit != Self::NOWHERE
     }
 
     /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
@@ -162,11 +155,73 @@ pub(crate) struct Branch {
     pub(crate) depth: u32,
     /// The digit at which it forks: the first one beyond its skip.
     pub(crate) fork: u32,
-    pub(crate) children: Span,
+    pub(crate) children: Kids,
     pub(crate) value: Option<Place>,
     pub(crate) was: Was,
     /// What changed since; of no account where nothing was.
     pub(crate) changes: Span,
+}
+
+/// The children of a branch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kids {
+    /// Listed in the segment.
+    Listed(Span),
+    /// Those of a branch in a page, but for some that changed.
+    Patched(Patch),
+}
+
+/// A branch as a page has it, some of whose children changed: none came, none went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patch {
+    /// The opened page that holds its body as it was.
+    pub(crate) segment: u32,
+    pub(crate) page: u32,
+    /// Where in it the body lies.
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    /// Its children, among the slots of the node's segment.
+    pub(crate) slots: Span,
+    /// The groups that were opened, among the segment's.
+    pub(crate) groups: Span,
+}
+
+/// A child of a patched branch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Where the item, or the member of a group, lies in the branch's body.
+    pub(crate) at: u16,
+    /// Where the item lies in the page of its group, if that is open.
+    pub(crate) item: u16,
+    pub(crate) digit: u8,
+    /// The bits of its group; 0 if it is in none.
+    pub(crate) bits: u8,
+    /// The number of its group among those opened, from 1 on; 0 if it is not open.
+    pub(crate) group: u8,
+    pub(crate) terminal: bool,
+    pub(crate) state: SlotState,
+    /// The place among the segment's children of one that changed; else of its commitment among the
+    /// segment's, or [`Child::NOWHERE`].
+    pub(crate) beside: u32,
+}
+
+/// What became of a child of a patched branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    Same,
+    Changed,
+    /// Only until the branch is made anew without it.
+    Gone,
+}
+
+impl Slot {
+    /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
+    pub(crate) const fn uncommitted(&self) -> bool {
+        self.terminal
+            && self.bits == 0
+            && self.beside == Child::NOWHERE
+            && matches!(self.state, SlotState::Same)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,18 +241,16 @@ pub(crate) struct Node<C> {
 
 /// A page that a batch opened.
 #[derive(Clone, Debug)]
-pub(crate) struct OpenPage<C> {
-    pub(crate) page: Arc<Page<C>>,
-    /// Whether the batch gave it a directory, which the cache does not count yet.
-    pub(crate) learned: bool,
+pub(crate) struct OpenPage {
+    pub(crate) page: Arc<Page>,
     /// Whether a node in it was made anew, so that the page has to be written anew or removed.
     pub(crate) stale: bool,
 }
 
-impl<C> std::ops::Deref for OpenPage<C> {
-    type Target = Page<C>;
+impl std::ops::Deref for OpenPage {
+    type Target = Page;
 
-    fn deref(&self) -> &Page<C> {
+    fn deref(&self) -> &Page {
         &self.page
     }
 }
@@ -220,11 +273,15 @@ pub(crate) struct Segment<C> {
     /// Commitments of children: see [`Child::commit`].
     pub(crate) commits: Vec<C>,
     /// Children that are to be committed to, though nothing changed in them: where they are in
-    /// `children`, and the node whose children they are.
+    /// `children`, or in `slots`, and the node whose children they are.
     pub(crate) siblings: Vec<(u32, u32)>,
+    /// The children of patched branches.
+    pub(crate) slots: Vec<Slot>,
+    /// The groups' pages that were opened for patched branches, by segment and page.
+    pub(crate) groups: Vec<(u32, u32)>,
     /// See [`Branch::changes`].
     pub(crate) changes: Vec<Change>,
-    pub(crate) pages: Vec<OpenPage<C>>,
+    pub(crate) pages: Vec<OpenPage>,
     pub(crate) dropped: Vec<Dropped>,
     /// The batch's, in its last segment; of no batch in others.
     pub(crate) layer: Arc<Layer>,
@@ -258,6 +315,8 @@ impl<C: Copy> Segment<C> {
             children: Vec::new(),
             commits: Vec::new(),
             siblings: Vec::new(),
+            slots: Vec::new(),
+            groups: Vec::new(),
             changes: Vec::new(),
             pages: Vec::new(),
             dropped: Vec::new(),
@@ -273,6 +332,8 @@ impl<C: Copy> Segment<C> {
         self.children.clear();
         self.commits.clear();
         self.siblings.clear();
+        self.slots.clear();
+        self.groups.clear();
         self.changes.clear();
         self.pages.clear();
         self.dropped.clear();
@@ -291,7 +352,9 @@ impl<C: Copy> Segment<C> {
             + self.commits.capacity() * size_of::<C>()
             + self.siblings.capacity() * size_of::<(u32, u32)>()
             + self.changes.capacity() * size_of::<Change>()
-            + self.pages.capacity() * size_of::<OpenPage<C>>()
+            + self.pages.capacity() * size_of::<OpenPage>()
+            + self.slots.capacity() * size_of::<Slot>()
+            + self.groups.capacity() * size_of::<(u32, u32)>()
             + self.dropped.capacity() * size_of::<Dropped>()
     }
 
@@ -303,8 +366,7 @@ impl<C: Copy> Segment<C> {
 
     pub(crate) fn push_commit(&mut self, commit: C) -> u32 {
         self.commits.push(commit);
-        let at = u32::try_from(self.commits.len() - 1).ok().filter(|&at| at < Child::LISTED);
-        at.expect("a batch's bytes are bounded below 4 GiB")
+        u32::try_from(self.commits.len() - 1).expect("a batch's bytes are bounded below 4 GiB")
     }
 
     /// What a terminal of this segment committed to before.
@@ -317,7 +379,29 @@ impl<C: Copy> Segment<C> {
     pub(crate) fn children(&self, span: Span) -> &[Child] {
         &self.children[span.range()]
     }
+
+    /// A child of a patched branch.
+    pub(crate) fn kid(&self, patch: &Patch, slot: &Slot) -> Child {
+        let Slot { at, digit, bits, terminal, .. } = *slot;
+        if slot.state == SlotState::Changed {
+            return self.children[slot.beside as usize];
+        }
+        let (segment, page) = (patch.segment, patch.page);
+        let link = match (bits, slot.group) {
+            (0, _) => Link::Stored { segment, page, at },
+            (_, 0) => Link::Group { segment, page, at, bits },
+            (_, group) => {
+                let group = patch.groups.at + u32::from(group) - 1;
+                let (segment, page) = self.groups[group as usize];
+                Link::Stored { segment, page, at: slot.item }
+            }
+        };
+        Child { link, commit: slot.beside, digit, terminal }
+    }
 }
+
+/// The children of one branch.
+pub(crate) type KidList = SmallVec<[Child; 16]>;
 
 /// The segments from the committed head down to a pending state.
 #[derive(Clone, Copy, Debug)]
@@ -369,13 +453,6 @@ impl<'a, C: Copy> Chain<'a, C> {
             return self.segment(home).commits[child.commit as usize];
         }
         match child.link {
-            Link::Stored { segment, page, .. } | Link::Group { segment, page, .. }
-                if child.is_listed() =>
-            {
-                let page = &self.segment(segment).pages[page as usize];
-                let directory = page.directory().expect("a child is listed in it");
-                directory.commit((child.commit & !Child::LISTED) as usize)
-            }
             Link::Made { segment, node } => {
                 self.node(segment, node).commit.expect("children commit before their parent")
             }
@@ -388,6 +465,17 @@ impl<'a, C: Copy> Chain<'a, C> {
                 let bytes = &row[at + MEMBER_COMMIT_AT..];
                 let (commit, _) = codec.scheme.decode_commit(bytes).expect("it was skimmed");
                 commit
+            }
+        }
+    }
+
+    /// The children of a branch of segment `home`.
+    pub(crate) fn kids(&self, home: u32, kids: &Kids) -> KidList {
+        let home = self.segment(home);
+        match kids {
+            Kids::Listed(span) => KidList::from_slice(home.children(*span)),
+            Kids::Patched(patch) => {
+                home.slots[patch.slots.range()].iter().map(|slot| home.kid(patch, slot)).collect()
             }
         }
     }

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::cache::Opened;
+use crate::cache::Page;
 use crate::digits::{Run, Width};
-use crate::directory::Indexer;
 use crate::error::TreeError;
 use crate::image::{
-    Codec, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
+    Codec, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
     TerminalBody, TerminalView, overflow_checksum,
 };
 use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was};
 use crate::page_key::{PageKey, Space, describe};
 use crate::read::NESTED;
-use crate::scheme::Scheme;
+use crate::scheme::{JobKey, Scheme, TerminalJob};
 
 /// What is wrong with a node that its parent counts on to carry its commitment.
 pub(crate) const UNCOMMITTED: &str = "an owned terminal has no commitment";
@@ -75,8 +74,7 @@ pub(crate) struct Opener<'a, S: Scheme> {
     /// The index of the segment being filled.
     pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Opened<S::Commit>> + Sync),
-    pub(crate) indexer: &'a mut Indexer<S>,
+    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<Page>> + Sync),
     /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.
@@ -98,37 +96,21 @@ impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) fn page(&mut self, digits: usize, bits: usize, kind: PageKind) -> Result<u32, Halt> {
         let bits = digits * Self::WIDTH.bits() + bits;
         let key = PageKey::page(self.space, &self.path, bits);
-        let again = self.row(key, kind)?;
-        let page = self.seg.pages.len() - 1;
-        let open = &mut self.seg.pages[page];
-        if again && open.directory().is_none() {
-            let made = self.indexer.index(self.codec, kind, &open.row, (&self.path, digits));
-            open.learned = made.is_some_and(|directory| open.page.learn(directory));
-        }
-        Ok(page as u32)
+        self.row(key, kind)?;
+        Ok(self.seg.pages.len() as u32 - 1)
     }
 
-    /// The root page, which is always open, is opened by a batch.
-    pub(crate) fn root(&mut self, segment: u32, page: u32) {
-        let page = &self.older[segment as usize].pages[page as usize].page;
-        let is_root = page.row.get(SUM_BYTES) == Some(&(PageKind::Root as u8));
-        if is_root && page.open() && page.directory().is_none() {
-            let made = self.indexer.index(self.codec, PageKind::Root, &page.row, (&[], 0));
-            made.map(|directory| page.learn(directory));
-        }
-    }
-
-    /// Opens a row; answers whether it was opened before.
-    fn row(&mut self, key: PageKey, kind: PageKind) -> Result<bool, Halt> {
-        let Some((page, again)) = (self.fetch)(&key) else {
+    /// Opens a row.
+    fn row(&mut self, key: PageKey, kind: PageKind) -> Result<(), Halt> {
+        let Some(page) = (self.fetch)(&key) else {
             self.missing.push(key);
             return Err(Halt::Missing);
         };
         if page.row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return Err(corrupt(&key, "it is of another kind than its parent says").into());
         }
-        self.seg.pages.push(OpenPage { page, learned: false, stale: false });
-        Ok(again)
+        self.seg.pages.push(OpenPage { page, stale: false });
+        Ok(())
     }
 
     /// Reads overflowed bytes at the first `digits` digits of `self.path` into the segment.
@@ -150,7 +132,7 @@ impl<'a, S: Scheme> Opener<'a, S> {
         for index in 0..rows {
             let key = key(self.space, &self.path, index)?;
             match self.row(key, PageKind::Overflow) {
-                Ok(_) => credit += 2,
+                Ok(()) => credit += 2,
                 Err(Halt::Missing) => {
                     missing = true;
                     credit -= 1;
@@ -319,7 +301,7 @@ impl<'a, S: Scheme> Opener<'a, S> {
                     unreachable!("a branch was looked into")
                 };
                 let from = out.len();
-                out.extend_from_slice(chain.segment(segment).children(branch.children));
+                out.extend_from_slice(&chain.kids(segment, &branch.children));
                 for child in &mut out[from..] {
                     *child = self.bring(segment, *child);
                 }
@@ -367,13 +349,6 @@ impl<'a, S: Scheme> Opener<'a, S> {
         out: &mut Vec<Child>,
     ) -> Result<Option<Place>, Halt> {
         let open = &self.chain().segment(segment).pages[page as usize];
-        if let Some(directory) = open.directory()
-            && let Some(fork) = directory.body_at(from)
-            && !fork.has_value()
-        {
-            out.extend(fork.children().map(|index| directory.child(index, segment, page)));
-            return Ok(None);
-        }
         let row = Arc::clone(&open.row);
         let (base, mut value, mut at) = (out.len(), None, from);
         while at < to {
@@ -507,6 +482,38 @@ impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) fn corrupt_page(&self, segment: u32, page: u32, what: &str) -> TreeError {
         corrupt(&self.chain().segment(segment).pages[page as usize].key, what)
     }
+}
+
+/// A terminal in a page, to commit to: its bytes lie there, else it would carry its commitment.
+pub(crate) fn stored_terminal<'a, S: Scheme>(
+    codec: Codec<'_, S>,
+    row: &'a [u8],
+    at: usize,
+    start: usize,
+    key: JobKey<'a>,
+) -> Result<TerminalJob<'a, S::Commit>, Malformed> {
+    if let Some((suffix, payload)) = codec.bare_terminal(row, at, start) {
+        return Ok(TerminalJob { key, suffix, payload, owned: None, was: None });
+    }
+    let (NodeView::Terminal(TerminalView { body, owned, .. }), _) = codec.node(row, at, start)?
+    else {
+        return Err("a branch has no commitment");
+    };
+    let TerminalBody::Inline { suffix, payload } = body else {
+        return Err("an overflowed terminal has no commitment");
+    };
+    let owned = match (owned, S::OWNER) {
+        (Some(at), Some(owner)) => {
+            let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
+            let commit = match codec.node(row, at, start)?.0 {
+                NodeView::Terminal(view) => view.commit,
+                NodeView::Branch(view) => Some(view.commit),
+            };
+            Some(commit.ok_or(UNCOMMITTED)?)
+        }
+        _ => None,
+    };
+    Ok(TerminalJob { key, suffix, payload, owned, was: None })
 }
 
 pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {

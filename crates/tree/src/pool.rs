@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::apply::Stacks;
-use crate::directory::Indexer;
 use crate::levels::Levels;
 use crate::node::Segment;
 use crate::page_key::PageKey;
@@ -35,14 +34,13 @@ impl<S: Scheme> Default for Pool<S> {
 pub(crate) struct Tools<S: Scheme> {
     pub(crate) stacks: Stacks,
     pub(crate) levels: Levels<S>,
-    pub(crate) indexer: Indexer<S>,
     pub(crate) missing: Vec<PageKey>,
 }
 
 impl<S: Scheme> Default for Tools<S> {
     fn default() -> Self {
         let (stacks, levels) = (Stacks::default(), Levels::default());
-        Self { stacks, levels, indexer: Indexer::default(), missing: Vec::new() }
+        Self { stacks, levels, missing: Vec::new() }
     }
 }
 

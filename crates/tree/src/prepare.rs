@@ -340,7 +340,7 @@ impl<S: Scheme> Tree<S> {
         tools.missing.clear();
         let fetch = |key: &PageKey| {
             let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
-            let fresh = |row| (Arc::new(Page::new(key.clone(), row)), false);
+            let fresh = |row| Arc::new(Page::new(key.clone(), row));
             loaded.map(fresh).or_else(|| self.cache.open(key))
         };
         let open = Opener {
@@ -350,16 +350,10 @@ impl<S: Scheme> Tree<S> {
             here: here as u32,
             seg,
             fetch: &fetch,
-            indexer: &mut tools.indexer,
             missing: Vec::new(),
             path: Vec::new(),
         };
-        let outcome = Apply::run(open, ops, start, (tasks, &mut tools.stacks), &mut tools.missing);
-        if std::mem::take(&mut tools.indexer.made) > 0 {
-            let learned = seg.pages.iter().filter(|page| page.learned);
-            self.cache.count(learned.map(|open| &open.page));
-        }
-        outcome
+        Apply::run(open, ops, start, (tasks, &mut tools.stacks), &mut tools.missing)
     }
 
     fn commit_to(

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use crate::cache::Page;
 use crate::digits::{Run, Width};
-use crate::directory::Indexer;
 use crate::error::TreeError;
 use crate::image::{Codec, unseal};
 use crate::node::{Child, Link, Segment};
@@ -96,15 +95,13 @@ impl<S: Scheme> Tree<S> {
             }
             None => (std::slice::from_ref(&self.head.segment), self.head.top),
         };
-        let (mut segment, mut indexer) = (Segment::new(), Indexer::default());
+        let mut segment = Segment::new();
         let mut loaded = Pages::default();
         loop {
             let fetch = |key: &PageKey| {
                 let loaded = loaded.get(key).cloned();
-                let fresh = |row| (Arc::new(Page::new(key.clone(), row)), false);
-                // Directories are used, and left to batches to make.
-                let resident = || self.cache.open(key).map(|(page, _)| (page, false));
-                loaded.map(fresh).or_else(resident)
+                let fresh = |row| Arc::new(Page::new(key.clone(), row));
+                loaded.map(fresh).or_else(|| self.cache.open(key))
             };
             let mut open = Opener {
                 codec: self.codec(),
@@ -113,7 +110,6 @@ impl<S: Scheme> Tree<S> {
                 here: older.len() as u32,
                 seg: &mut segment,
                 fetch: &fetch,
-                indexer: &mut indexer,
                 missing: Vec::new(),
                 path: Vec::new(),
             };

@@ -306,7 +306,7 @@ impl<S: Scheme> Reader<'_, S> {
                 let Body::Branch(branch) = home.nodes[node as usize].body else {
                     unreachable!("a branch was met")
                 };
-                let children = home.children(branch.children);
+                let children = Chain::of(self.segments).kids(segment, &branch.children);
                 let Ok(index) = children.binary_search_by_key(&digit, |child| child.digit) else {
                     return Ok(None);
                 };
@@ -597,7 +597,7 @@ impl<S: Scheme> Reader<'_, S> {
                     unreachable!("a branch was met")
                 };
                 let mut opened: Option<u8> = None;
-                for child in home.children(branch.children) {
+                for child in &Chain::of(self.segments).kids(*segment, &branch.children) {
                     let Link::Group { bits, .. } = child.link else {
                         children.push((child.digit, self.child(child)));
                         continue;

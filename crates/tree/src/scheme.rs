@@ -19,8 +19,8 @@
 use std::fmt;
 
 use crate::digits::Run;
-use crate::image::Codec;
-use crate::node::{Chain, Change, Child};
+use crate::image::{Codec, MEMBER_COMMIT_AT};
+use crate::node::{Chain, Change, Child, Link, Patch, Segment, Slot, SlotState};
 
 /// The most bytes a key may have.
 pub const KEY_BYTES_MAX: usize = 8_192;
@@ -286,6 +286,27 @@ impl<S: Scheme> Changes<'_, S> {
     }
 }
 
+/// What a child of a patched branch, whose body is in `row`, commits to.
+fn slot_commit<S: Scheme>(
+    scheme: &S,
+    chain: Chain<'_, S::Commit>,
+    home: &Segment<S::Commit>,
+    row: &[u8],
+    slot: &Slot,
+) -> S::Commit {
+    if slot.state == SlotState::Changed {
+        let Link::Made { segment, node } = home.children[slot.beside as usize].link else {
+            unreachable!("what changed was made")
+        };
+        return chain.node(segment, node).commit.expect("children commit before their parent");
+    }
+    if slot.beside != Child::NOWHERE {
+        return home.commits[slot.beside as usize];
+    }
+    let bytes = &row[usize::from(slot.at) + MEMBER_COMMIT_AT..];
+    scheme.decode_commit(bytes).expect("it was skimmed").0
+}
+
 /// The children of a branch, by digit.
 #[derive(Debug)]
 pub struct Children<'a, S: Scheme>(Source<'a, S>);
@@ -300,6 +321,14 @@ enum Source<'a, S: Scheme> {
         children: &'a [Child],
     },
     List(&'a [(u8, Option<S::Commit>)]),
+    /// Of a patched node in segment `home`: those that did not change say in `row` what they commit to.
+    Patched {
+        scheme: &'a S,
+        chain: Chain<'a, S::Commit>,
+        home: &'a Segment<S::Commit>,
+        row: &'a [u8],
+        slots: &'a [Slot],
+    },
 }
 
 impl<'a, S: Scheme> Children<'a, S> {
@@ -312,6 +341,17 @@ impl<'a, S: Scheme> Children<'a, S> {
         Self(Source::Chain { scheme, chain, home, children })
     }
 
+    pub(crate) fn patched(
+        scheme: &'a S,
+        chain: Chain<'a, S::Commit>,
+        home: u32,
+        patch: &Patch,
+    ) -> Self {
+        let (home, row) = (chain.segment(home), chain.row(patch.segment, patch.page));
+        let slots = &home.slots[patch.slots.range()];
+        Self(Source::Patched { scheme, chain, home, row, slots })
+    }
+
     pub(crate) const fn list(children: &'a [(u8, Option<S::Commit>)]) -> Self {
         Self(Source::List(children))
     }
@@ -321,6 +361,7 @@ impl<'a, S: Scheme> Children<'a, S> {
         match self.0 {
             Source::Chain { children, .. } => children.len(),
             Source::List(children) => children.len(),
+            Source::Patched { slots, .. } => slots.len(),
         }
     }
 
@@ -339,6 +380,10 @@ impl<'a, S: Scheme> Children<'a, S> {
             Source::List(children) => {
                 let (digit, commit) = children[index];
                 (digit, commit.expect("children commit before their parent"))
+            }
+            Source::Patched { scheme, chain, home, row, slots } => {
+                let slot = &slots[index];
+                (slot.digit, slot_commit(scheme, chain, home, row, slot))
             }
         })
     }

@@ -62,7 +62,7 @@ pub struct Tree<S: Scheme> {
     id: TreeId,
     pub(crate) space: Space,
     pub(crate) head: Head<S>,
-    pub(crate) cache: Cache<S::Commit>,
+    pub(crate) cache: Cache,
     pub(crate) pool: Arc<Pool<S>>,
     pub(crate) meter: Meter,
     /// Batches of at least so many operations are split over the threads.
@@ -307,7 +307,7 @@ impl<S: Scheme> Tree<S> {
             let child = Child { link, commit: Child::NOWHERE, digit: 0, terminal };
             top = Some(Top { child, commit });
             let page = Arc::new(Page::new(key, row));
-            segment.pages.push(OpenPage { page, learned: false, stale: false });
+            segment.pages.push(OpenPage { page, stale: false });
         }
         let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
         let segment = Arc::new(segment);

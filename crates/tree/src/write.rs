@@ -5,8 +5,9 @@
 //! [`CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
 //! pages are a function of the entries.
 //!
-//! Nodes are written children first, in the order of their segments; each leaves the bytes of its item,
-//! which its parent copies. An untouched item is copied from the page it was read from.
+//! Nodes are written children first; each leaves the bytes of its item, which its parent copies. An
+//! untouched item is copied from the page it was read from, and a patched branch is the bytes that its page
+//! has, with the items of the changed children laid over theirs.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,10 +18,12 @@ use crate::cut::{Cutter, Emitted, Part};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch,
-    PutTerminal, SKIP_BYTES_MAX, set_digit,
+    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, Member, PageKind,
+    PutBranch, PutTerminal, SKIP_BYTES_MAX, SUM_BYTES, set_digit,
 };
-use crate::node::{Body, Branch, Chain, Child, Link, Place, Segment, Span, Terminal};
+use crate::node::{
+    Body, Branch, Chain, Child, Kids, Link, Patch, Place, Segment, Slot, SlotState, Span, Terminal,
+};
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
@@ -39,14 +42,30 @@ pub(crate) struct Rows {
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
-    /// The item bytes of every node written so far, by segment and node.
-    items: Vec<Vec<Span>>,
+    /// The items of nodes whose parents are not written yet, in order.
+    items: Vec<Span>,
+    /// Where among them the next child is of the node being written.
+    used: usize,
     bytes: Vec<u8>,
     emitted: Emitted,
     /// The body of the branch being written.
     body: Vec<u8>,
+    /// A commitment being compared or written.
+    member: Vec<u8>,
     /// The items of the branch being written.
     parts: Vec<Part>,
+}
+
+/// A node whose children are being written.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    segment: u32,
+    node: u32,
+    /// The next of its children to look at.
+    next: usize,
+    /// Where its children's items start: their spans, and their bytes.
+    items: usize,
+    from: usize,
 }
 
 /// The rows of all nodes reachable from `root`. None of the segments is committed yet, but for the first,
@@ -61,16 +80,18 @@ pub(crate) fn rows<S: Scheme>(
     let mut writer = Writer {
         codec,
         chain,
-        items: segments.iter().map(|s| vec![Span::EMPTY; s.nodes.len()]).collect(),
+        items: Vec::new(),
+        used: 0,
         bytes: Vec::new(),
         emitted: Emitted::new(space),
         body: Vec::new(),
+        member: Vec::new(),
         parts: Vec::new(),
     };
     if let Some(root) = root
         && let Link::Made { segment, node } = root.link
     {
-        writer.write(root, segment, node)?;
+        writer.write(segment, node)?;
     }
     Ok(difference(space, segments, root, writer.emitted.rows))
 }
@@ -115,54 +136,77 @@ fn difference<C: Copy>(
 }
 
 impl<S: Scheme> Writer<'_, S> {
-    fn write(&mut self, root: &Child, segment: u32, node: u32) -> Result<(), TreeError> {
-        for (index, nodes) in self.reachable(segment, node).into_iter().enumerate() {
-            for node in nodes {
-                let top = (index as u32, node) == (segment, node_of(root));
-                self.node(index as u32, node, top)?;
+    /// Writes the nodes below one, children before their parents, and then itself as the root page. Only
+    /// items on the way from the root are held, so that memory does not grow with what is written.
+    fn write(&mut self, segment: u32, node: u32) -> Result<(), TreeError> {
+        let mut todo = vec![Visit { segment, node, next: 0, items: 0, from: 0 }];
+        while let Some(visit) = todo.last_mut() {
+            if let Some((segment, node)) = self.next_made(visit) {
+                let (items, from) = (self.items.len(), self.bytes.len());
+                todo.push(Visit { segment, node, next: 0, items, from });
+                continue;
             }
+            let Visit { segment, node, items, from, .. } = *visit;
+            todo.pop();
+            self.used = items;
+            let item = self.bytes.len();
+            self.node(segment, node, todo.is_empty())?;
+            // The children's items have served.
+            self.items.truncate(items);
+            self.bytes.copy_within(item.., from);
+            self.bytes.truncate(from + self.bytes.len() - item);
+            self.items.push(Span::new(from, self.bytes.len() - from));
         }
-        let item = self.items[segment as usize][node as usize].range();
         let key = PageKey::page(self.emitted.space, &[], 0);
-        self.emitted.emit(key, PageKind::Root, &self.bytes[item]);
+        self.emitted.emit(key, PageKind::Root, &self.bytes);
         Ok(())
     }
 
-    /// The nodes of each segment that the root reaches, children before their parents.
-    fn reachable(&self, segment: u32, node: u32) -> Vec<Vec<u32>> {
-        let mut seen: Vec<Vec<bool>> =
-            self.items.iter().map(|nodes| vec![false; nodes.len()]).collect();
-        let mut todo = vec![(segment, node)];
-        seen[segment as usize][node as usize] = true;
-        while let Some((segment, node)) = todo.pop() {
-            let home = self.chain.segment(segment);
-            let mut reach = |child: &Child| {
-                if let Link::Made { segment, node } = child.link
-                    && !std::mem::replace(&mut seen[segment as usize][node as usize], true)
-                {
-                    todo.push((segment, node));
-                }
-            };
-            match &home.nodes[node as usize].body {
-                Body::Terminal(terminal) => terminal.owned.iter().for_each(&mut reach),
-                Body::Branch(branch) => home.children(branch.children).iter().for_each(&mut reach),
+    /// The next child made by a batch of a node that is visited.
+    fn next_made(&self, visit: &mut Visit) -> Option<(u32, u32)> {
+        let home = self.chain.segment(visit.segment);
+        let made = |child: &Child| match child.link {
+            Link::Made { segment, node } => Some((segment, node)),
+            _ => None,
+        };
+        let from = visit.next;
+        let mut passed = from;
+        let found = match &home.nodes[visit.node as usize].body {
+            Body::Terminal(terminal) => {
+                passed = 1;
+                terminal.owned.as_ref().filter(|_| from == 0).and_then(made)
             }
-        }
-        let numbers =
-            |seen: Vec<bool>| (0..).zip(seen).filter_map(|(node, seen)| seen.then_some(node));
-        seen.into_iter().map(|seen| numbers(seen).collect()).collect()
+            Body::Branch(Branch { children: Kids::Listed(span), .. }) => {
+                home.children(*span)[from..].iter().find_map(|child| {
+                    passed += 1;
+                    made(child)
+                })
+            }
+            Body::Branch(Branch { children: Kids::Patched(patch), .. }) => {
+                home.slots[patch.slots.range()][from..].iter().find_map(|slot| {
+                    passed += 1;
+                    let changed = slot.state == SlotState::Changed;
+                    changed.then(|| made(&home.children[slot.beside as usize]))?
+                })
+            }
+        };
+        visit.next = passed;
+        found
+    }
+
+    /// The item of the next child that was made, in order.
+    fn take_item(&mut self) -> std::ops::Range<usize> {
+        self.used += 1;
+        self.items[self.used - 1].range()
     }
 
     fn node(&mut self, segment: u32, index: u32, top: bool) -> Result<(), TreeError> {
         let node = self.chain.node(segment, index);
         let commit = node.commit.expect("nodes commit before they are written");
-        let from = self.bytes.len();
         match &node.body {
-            Body::Terminal(terminal) => self.terminal(terminal, commit, top)?,
-            Body::Branch(branch) => self.branch(segment, branch, commit, top)?,
+            Body::Terminal(terminal) => self.terminal(terminal, commit, top),
+            Body::Branch(branch) => self.branch(segment, branch, commit, top),
         }
-        self.items[segment as usize][index as usize] = Span::new(from, self.bytes.len() - from);
-        Ok(())
     }
 
     /// Appends a terminal's item. It carries its commitment if it is to, or if it overflows.
@@ -201,8 +245,8 @@ impl<S: Scheme> Writer<'_, S> {
         match child.link {
             Link::Made { segment, node } => {
                 let made = self.chain.node(segment, node);
+                let item = self.take_item();
                 let Body::Terminal(terminal) = &made.body else {
-                    let item = self.items[segment as usize][node as usize].range();
                     return Ok(self.bytes[item].to_vec());
                 };
                 let commit = made.commit.expect("nodes commit before they are written");
@@ -273,7 +317,12 @@ impl<S: Scheme> Writer<'_, S> {
         if let Some(value) = branch.value {
             self.fork_value(branch, path, value, body);
         }
-        let children = self.chain.segment(segment).children(branch.children);
+        if let Kids::Patched(patch) = &branch.children
+            && self.patch_body(segment, patch, branch.fork as usize, body)?
+        {
+            return Ok(());
+        }
+        let children = &self.chain.kids(segment, &branch.children)[..];
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         self.gather(segment, children, branch, &mut parts)?;
@@ -286,6 +335,81 @@ impl<S: Scheme> Writer<'_, S> {
         Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(&parts, 0, body);
         self.parts = parts;
         Ok(())
+    }
+
+    /// Writes a patched branch's body, and the groups that were opened, as they were but for the children
+    /// that changed. Pages are cut by the sizes of items alone: if one has another size, or a commitment
+    /// has, nothing is written, and the answer is `false`.
+    fn patch_body(
+        &mut self,
+        segment: u32,
+        patch: &Patch,
+        fork: usize,
+        body: &mut Vec<u8>,
+    ) -> Result<bool, TreeError> {
+        let home = self.chain.segment(segment);
+        let slots = &home.slots[patch.slots.range()];
+        let changed = || slots.iter().filter(|slot| slot.state == SlotState::Changed);
+        let first = self.used;
+        for (item, slot) in (first..).zip(changed()) {
+            if !self.fits(segment, patch, (slot, self.items[item]), fork)? {
+                return Ok(false);
+            }
+        }
+        let base = usize::from(patch.from);
+        body.extend_from_slice(
+            &self.chain.row(patch.segment, patch.page)[base..usize::from(patch.to)],
+        );
+        for (item, slot) in (first..).zip(changed()) {
+            let child = &home.children[slot.beside as usize];
+            let at = usize::from(slot.at) - base;
+            if slot.bits == 0 {
+                splice(body, at, &self.bytes[self.items[item].range()], slot.digit);
+            } else {
+                self.member.clear();
+                let commit = self.chain.commit(self.codec, segment, child);
+                self.codec.scheme.encode_commit(&commit, &mut self.member);
+                body[at + MEMBER_COMMIT_AT..][..self.member.len()].copy_from_slice(&self.member);
+            }
+        }
+        for (number, &(segment, page)) in (1..).zip(&home.groups[patch.groups.range()]) {
+            let page = &self.chain.segment(segment).pages[page as usize];
+            let mut group = page.row[SUM_BYTES + 1..].to_vec();
+            for (item, slot) in (first..).zip(changed()).filter(|(_, slot)| slot.group == number) {
+                let at = usize::from(slot.item) - (SUM_BYTES + 1);
+                splice(&mut group, at, &self.bytes[self.items[item].range()], slot.digit);
+            }
+            self.emitted.emit(page.key.clone(), PageKind::Group, &group);
+        }
+        Ok(true)
+    }
+
+    /// Whether a child that changed takes as many bytes as before, wherever it stands.
+    fn fits(
+        &mut self,
+        segment: u32,
+        patch: &Patch,
+        (slot, item): (&Slot, Span),
+        fork: usize,
+    ) -> Result<bool, TreeError> {
+        let home = self.chain.segment(segment);
+        let child = &home.children[slot.beside as usize];
+        let (mut place, mut at) = ((patch.segment, patch.page), usize::from(slot.at));
+        if slot.bits > 0 {
+            self.member.clear();
+            let commit = self.chain.commit(self.codec, segment, child);
+            self.codec.scheme.encode_commit(&commit, &mut self.member);
+            let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
+            if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
+                return Ok(false);
+            }
+            place = home.groups[patch.groups.range()][usize::from(slot.group) - 1];
+            at = usize::from(slot.item);
+        }
+        let page = &self.chain.segment(place.0).pages[place.1 as usize];
+        let skimmed = self.codec.skim(&page.row, at, fork + 1);
+        let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
+        Ok(child.terminal == slot.terminal && item.len as usize == end - at)
     }
 
     fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place, body: &mut Vec<u8>) {
@@ -320,8 +444,8 @@ impl<S: Scheme> Writer<'_, S> {
             let from = self.bytes.len();
             index += 1;
             match child.link {
-                Link::Made { segment, node } => {
-                    let item = self.items[segment as usize][node as usize].range();
+                Link::Made { .. } => {
+                    let item = self.take_item();
                     self.bytes.extend_from_within(item);
                     set_digit(&mut self.bytes[from..], child.digit);
                 }
@@ -361,9 +485,9 @@ fn member<S: Scheme>(
     Member { digit: child.digit, terminal: child.terminal, commit }
 }
 
-fn node_of(child: &Child) -> u32 {
-    match child.link {
-        Link::Made { node, .. } => node,
-        _ => unreachable!("a root that was made"),
-    }
+/// Writes an item over one of the same size.
+fn splice(body: &mut [u8], at: usize, item: &[u8], digit: u8) {
+    let place = &mut body[at..at + item.len()];
+    place.copy_from_slice(item);
+    set_digit(place, digit);
 }

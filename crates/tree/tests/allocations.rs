@@ -56,8 +56,7 @@ fn steady<S: Scheme, const VALUE: usize>(scheme: S) {
     });
     assert_eq!(reads, 0, "reading a resident key allocates nothing");
 
-    // Batches of one update, dropped and stacked three high, until the buffers have their sizes and every
-    // page was opened twice, and so has its directory.
+    // Batches of one update, dropped and stacked three high, until the buffers have their sizes.
     let round = |n: u64, batch: &mut Batch| {
         let mut stack = [None, None, None];
         let mut last = None;

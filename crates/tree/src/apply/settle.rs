@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::{Apply, Frame, FrameKind, Outcome};
 use crate::error::TreeError;
-use crate::node::{Body, Branch, Child, Link, Node, Place, Span, Terminal, Was};
+use crate::node::{Body, Branch, Child, Kids, Link, Node, Place, Span, Terminal, Was};
 use crate::open::{Halt, Looked, Opener};
 use crate::scheme::{Scheme, implicit_owners};
 
@@ -212,6 +212,7 @@ impl<S: Scheme> Apply<'_, S> {
             }
         }
         let (depth, fork) = (depth as u32, fork as u32);
+        let children = Kids::Listed(children);
         let body = Body::Branch(Branch { path, depth, fork, children, value, was, changes });
         let link = self.push_node(body, tallest + 1);
         Child { link, commit: Child::NOWHERE, digit, terminal: false }
