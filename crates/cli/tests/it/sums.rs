@@ -192,7 +192,9 @@ fn namespaces_are_listed_without_leaves_and_removed_whole() {
         remove(&[]).exits(2).says("--namespace");
         remove(&["--namespace", "c"]).exits(2).refuses("no sum tree of namespace c");
         remove(&["--namespace", "a", "--tree", "mpt"]).exits(2).refuses("mpt has no namespaces");
-        remove(&["--namespace", "a", "--tree", "sum:bound"]).exits(2).refuses("a tree sum, not sum:bound");
+        remove(&["--namespace", "a", "--tree", "sum:bound"])
+            .exits(2)
+            .refuses("a tree sum, not sum:bound");
         assert_eq!(remove(&["--namespace", "a", "--json"]).exits(0).data()["root_sum"], "5");
         remove(&["--namespace", odd]).exits(0);
         let trees = listed("json").data()["trees"].clone();
