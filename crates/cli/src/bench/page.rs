@@ -27,9 +27,9 @@ pub(super) fn html(report: &Report) -> serde_json::Result<String> {
     page += &headline(report);
     for (title, told, figure) in figures(report) {
         let (title, told) = (escape(title), escape(told));
-        let _ = write!(
+        let _ = writeln!(
             page,
-            "<section><h2>{title}</h2><p>{told}</p><figure>{figure}</figure></section>\n"
+            "<section><h2>{title}</h2><p>{told}</p><figure>{figure}</figure></section>"
         );
     }
     page += &how(report);
