@@ -231,9 +231,12 @@ fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
         }
         MigrateError::NoCode { .. } => "the source has to hold the code of every account",
         MigrateError::NoTree { .. } => "spinney db info shows what it holds",
+        MigrateError::Stray { .. } => {
+            "give --preimages FILE of that state; a store that has mpt too is converted from mpt, which knows \
+             the slots of each account"
+        }
         MigrateError::Code { .. }
         | MigrateError::Leaves { .. }
-        | MigrateError::Stray { .. }
         | MigrateError::Count { .. }
         | MigrateError::Root { .. } => {
             "nothing was made: spinney db check looks at all of the source; if a file is named, it is of \

@@ -138,13 +138,17 @@ fn what_cannot_be_converted_is_refused() {
     std::fs::remove_dir_all(folder.path("target.part")).expect("it was begun");
     convert("mpt", "verkle", &db, &target, &[]).exits(0);
     convert("mpt", "verkle", &db, &target, &[]).exits(2).refuses("there is something already");
+    // Beside a trie, a store does not say which slots an account of the other tree has.
+    let (both, other) = (folder.path("both"), folder.path("other"));
+    chain.replay(&["--tree", "mpt,pbt:blake3", "--db", &both, "--to", "60"]).exits(0);
+    convert("pbt:blake3", "mpt", &both, &other, &[]).exits(1).refuses("belongs to no account");
     let file = folder.path("pbt.sqlite");
     convert("mpt", "pbt:blake3", &db, &file, &["--to-store", "sqlite"]).exits(0);
     assert_eq!(spinney(&["db", "check", "--json", "--db", &file]).exits(0).data()["sound"], true);
     let left: Vec<_> = std::fs::read_dir(std::path::Path::new(&file).parent().unwrap())
         .expect("a folder")
         .map(|file| file.expect("a file").file_name().into_string().expect("text"))
-        .filter(|name| name.contains(".part"))
+        .filter(|name| name.starts_with("pbt.sqlite.part"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
 }
