@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::cache::Page;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
@@ -74,7 +73,7 @@ pub(crate) struct Opener<'a, S: Scheme> {
     /// The index of the segment being filled.
     pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<Page>> + Sync),
+    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<[u8]>> + Sync),
     /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.
@@ -102,14 +101,15 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     /// Opens a row.
     fn row(&mut self, key: PageKey, kind: PageKind) -> Result<(), Halt> {
-        let Some(page) = (self.fetch)(&key) else {
+        let Some(row) = (self.fetch)(&key) else {
             self.missing.push(key);
             return Err(Halt::Missing);
         };
-        if page.row.get(SUM_BYTES) != Some(&(kind as u8)) {
+        fetch_lines(&row);
+        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return Err(corrupt(&key, "it is of another kind than its parent says").into());
         }
-        self.seg.pages.push(OpenPage { page, stale: false });
+        self.seg.pages.push(OpenPage { key, row, stale: false });
         Ok(())
     }
 
@@ -482,6 +482,14 @@ impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) fn corrupt_page(&self, segment: u32, page: u32, what: &str) -> TreeError {
         corrupt(&self.chain().segment(segment).pages[page as usize].key, what)
     }
+}
+
+/// Reads a byte of each of a page's cache lines: so they come from memory side by side. Parsing meets one
+/// item after another, and would wait for each.
+fn fetch_lines(row: &[u8]) {
+    const LINE_BYTES: usize = 64;
+    let sum = row.chunks(LINE_BYTES).fold(0, |sum, line| sum ^ line[0]);
+    std::hint::black_box(sum);
 }
 
 /// A terminal in a page, to commit to: its bytes lie there, else it would carry its commitment.
