@@ -105,7 +105,6 @@ impl<'a, S: Scheme> Opener<'a, S> {
             self.missing.push(key);
             return Err(Halt::Missing);
         };
-        fetch_lines(&row);
         if row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return Err(corrupt(&key, "it is of another kind than its parent says").into());
         }
@@ -482,14 +481,6 @@ impl<'a, S: Scheme> Opener<'a, S> {
     pub(crate) fn corrupt_page(&self, segment: u32, page: u32, what: &str) -> TreeError {
         corrupt(&self.chain().segment(segment).pages[page as usize].key, what)
     }
-}
-
-/// Reads a byte of each of a page's cache lines: so they come from memory side by side. Parsing meets one
-/// item after another, and would wait for each.
-fn fetch_lines(row: &[u8]) {
-    const LINE_BYTES: usize = 64;
-    let sum = row.chunks(LINE_BYTES).fold(0, |sum, line| sum ^ line[0]);
-    std::hint::black_box(sum);
 }
 
 /// A terminal in a page, to commit to: its bytes lie there, else it would carry its commitment.

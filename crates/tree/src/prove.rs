@@ -97,9 +97,7 @@ impl<S: Scheme> Tree<S> {
         let mut segment = Segment::new();
         let mut loaded = Pages::default();
         loop {
-            let fetch = |key: &PageKey| {
-                loaded.get(key).cloned().or_else(|| self.cache.get(key))
-            };
+            let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
             let mut open = Opener {
                 codec: self.codec(),
                 space: self.space,
