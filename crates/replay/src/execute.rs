@@ -3,7 +3,7 @@
 //! What lies on the state afterwards is for the caller to keep or to take back.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,7 @@ use crate::{
     requests::Requests,
     rules::Failure,
     source::{ChainBlock, Transaction},
+    trace::{BlockTrace, TransactionTrace},
     world::WorldState,
 };
 
@@ -43,12 +44,28 @@ pub(crate) struct Outcome {
     /// Parts of the block, where they are wanted.
     pub(crate) steps: Vec<Step>,
     pub(crate) state_root: B256,
-    pub(crate) gas_used: u64,
-    pub(crate) receipts_root: B256,
-    pub(crate) logs_bloom: Bloom,
-    pub(crate) requests_hash: Option<B256>,
+    /// What only those know who execute; nothing where transactions were traced.
+    pub(crate) receipts: Option<Receipts>,
     /// Time spent in the state: applying, and computing roots.
     pub(crate) apply: Duration,
+}
+
+/// What a block's transactions leave behind beside the state.
+#[derive(Debug)]
+pub(crate) struct Receipts {
+    pub(crate) gas_used: u64,
+    pub(crate) root: B256,
+    pub(crate) logs_bloom: Bloom,
+    pub(crate) requests_hash: Option<B256>,
+}
+
+/// Where what transactions do comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transactions<'a> {
+    /// They are executed; these are their senders.
+    Signed(&'a [Address]),
+    /// It is known already.
+    Traced(&'a BlockTrace),
 }
 
 /// Why an execution stopped.
@@ -88,12 +105,12 @@ pub(crate) struct Chain<'a> {
     pub(crate) steps: bool,
 }
 
-/// Executes `block`, whose senders are known, on top of what `state` holds.
+/// Executes `block` on top of what `state` holds.
 pub(crate) fn execute<S: WorldState>(
     chain: &Chain<'_>,
     fork: Fork,
     block: &ChainBlock,
-    senders: &[Address],
+    transactions: Transactions<'_>,
     state: &mut S,
 ) -> Result<Outcome, Stop<S::Error>> {
     let header = &block.block.header;
@@ -103,6 +120,7 @@ pub(crate) fn execute<S: WorldState>(
         header,
         evm: block_evm(config, fork, header, chain.hashes, state),
         index: 0,
+        is_traced: matches!(transactions, Transactions::Traced(_)),
         steps: chain.steps.then(Vec::new),
         receipts: Vec::with_capacity(block.block.body.transactions.len()),
         gas_used: 0,
@@ -111,7 +129,12 @@ pub(crate) fn execute<S: WorldState>(
     execution.before(config)?;
     for (index, transaction) in block.block.body.transactions.iter().enumerate() {
         execution.index = index as u64 + 1;
-        execution.transaction(index, transaction, senders[index])?;
+        match transactions {
+            Transactions::Signed(senders) => {
+                execution.transaction(index, transaction, senders[index])?;
+            }
+            Transactions::Traced(trace) => execution.traced(&trace.transactions[index])?,
+        }
     }
     execution.index += 1;
     let requests_hash = execution.requests(config)?;
@@ -125,6 +148,7 @@ struct Execution<'a, S: WorldState> {
     evm: BlockEvm<'a, S>,
     /// The part of the block that is executed.
     index: u64,
+    is_traced: bool,
     steps: Option<Vec<Step>>,
     receipts: Vec<ReceiptEnvelope>,
     gas_used: u64,
@@ -186,7 +210,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
             .evm
             .transact(tx_env(transaction, sender))
             .map_err(|error| Stop::from_evm(error, what))?;
-        let has_root = self.fork < Fork::Byzantium;
+        let has_root = self.has_roots();
         let wanted = has_root || self.steps.is_some();
         let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
@@ -204,11 +228,27 @@ impl<'a, S: WorldState> Execution<'a, S> {
         Ok(())
     }
 
+    /// Takes over what a transaction did.
+    fn traced(&mut self, trace: &TransactionTrace) -> Result<(), Stop<S::Error>> {
+        let none = BTreeSet::new();
+        let emptied = if self.fork >= Fork::Eip158 { &trace.emptied } else { &none };
+        let db = self.db();
+        let changes = db.overlay.take(&*db.state, &trace.changes, emptied).map_err(Stop::State)?;
+        self.step(&changes);
+        Ok(())
+    }
+
+    /// Whether receipts have roots of the state, so that transactions are applied one by one.
+    fn has_roots(&self) -> bool {
+        self.fork < Fork::Byzantium && !self.is_traced
+    }
+
     /// What the execution layer asks of the consensus layer, from Prague on.
     fn requests(&mut self, config: &ChainConfig) -> Result<Option<B256>, Stop<S::Error>> {
         if self.fork < Fork::Prague {
             return Ok(None);
         }
+        // Logs are in no trace: then the calls are made for what they do to the state.
         let logs = self.receipts.iter().flat_map(|receipt| receipt.logs());
         let mut requests = Requests::deposits(config.deposit_contract, logs)?;
         for contract in
@@ -268,19 +308,17 @@ impl<'a, S: WorldState> Execution<'a, S> {
         }
         let changes = db.overlay.changes();
         self.step(&paid);
-        let rest = if self.fork < Fork::Byzantium { &paid } else { &changes };
+        let rest = if self.has_roots() { &paid } else { &changes };
         let state_root = self.apply(rest)?;
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
-        Ok(Outcome {
-            changes,
-            steps: self.steps.unwrap_or_default(),
-            state_root,
+        let receipts = (!self.is_traced).then(|| Receipts {
             gas_used: self.gas_used,
-            receipts_root: calculate_receipt_root(&self.receipts),
+            root: calculate_receipt_root(&self.receipts),
             logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
             requests_hash,
-            apply: self.apply,
-        })
+        });
+        let steps = self.steps.unwrap_or_default();
+        Ok(Outcome { changes, steps, state_root, receipts, apply: self.apply })
     }
 
     /// Notes what a part of the block did.

@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use spinney_replay::{BlockDiff, ChainReader, DiffError, Genesis, Replay, SealedBlock, WorldState};
+use spinney_replay::{
+    BlockDiff, ChainReader, Check, DiffError, Genesis, Replay, ReplayError, SealedBlock, WorldState,
+};
 use spinney_state::{Account, Change, Changes, KeepHistory, State, StateError, StateRead};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+
+use crate::failure::Failure;
+use crate::replay::Traces;
 
 /// Accounts, and slots of them.
 pub(super) type Touched = BTreeMap<Address, BTreeSet<B256>>;
@@ -125,11 +130,12 @@ impl WorldState for Recorder {
     }
 }
 
-/// Executes a chain once, in memory, and notes what each block reads and does. All of it is held.
+/// Executes a chain once, or follows its traces, in memory, and notes what each block reads and does. All of
+/// it is held.
 pub(super) fn record(
-    name: String,
+    mut name: String,
     genesis: Genesis,
-    blocks: ChainReader<'static>,
+    (blocks, mut traces): (ChainReader<'static>, Option<Traces>),
     last: Option<u64>,
 ) -> anyhow::Result<Input> {
     let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
@@ -139,13 +145,34 @@ pub(super) fn record(
     let mut ledger = Ledger::default();
     ledger.apply(&genesis.alloc);
     let mut recorded: Vec<Block> = Vec::new();
+    let mut executed = Vec::new();
     for block in blocks {
         let block = block?;
-        if last.is_some_and(|last| block.block.header.number > last) {
+        let number = block.block.header.number;
+        if last.is_some_and(|last| number > last) {
             break;
         }
         replay.state_mut().touched.take();
-        let Some(report) = replay.block(&block)? else { continue };
+        let report = match &mut traces {
+            // The genesis has no trace.
+            Some(traces) if number > 0 => {
+                let trace = traces.of_block(number).map_err(ReplayError::<StateError>::from)?;
+                let trace = trace.ok_or_else(|| {
+                    Failure::new(format!("the traces end before block {number} (--traces)"))
+                        .hint("give the traces of all blocks, or end before it with --to")
+                })?;
+                match replay.traced(&block, trace) {
+                    // Of some blocks traces do not tell all: these are executed.
+                    Err(ReplayError::BadBlock(bad)) if bad.what == Check::StateRoot => {
+                        executed.push(number);
+                        replay.block(&block)?
+                    }
+                    traced => traced?,
+                }
+            }
+            _ => replay.block(&block)?,
+        };
+        let Some(report) = report else { continue };
         let mut touched = replay.state_mut().touched.take();
         // One layer a block is enough to go on from.
         replay.state_mut().commit()?;
@@ -160,6 +187,12 @@ pub(super) fn record(
             root: Some(report.state_root),
             entries: ledger.entries(),
         });
+    }
+    if let Some(first) = executed.first() {
+        let count = executed.len();
+        name += &format!(
+            "; {count} blocks, {first} the first of them, executed: their traces do not lead to their roots"
+        );
     }
     let alloc = genesis.alloc;
     let start = Box::new(move |part| (part == 0).then(|| alloc.clone()));

@@ -22,18 +22,19 @@ use self::measure::{Cell, Settings};
 use self::report::Report;
 use self::workload::{Size, Workload};
 use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
+use crate::replay::open_traces;
 use crate::stores::{self, Kind};
 use crate::trees::Name;
 
 /// Measure trees and stores on the same blocks.
 ///
-/// Blocks come from a chain.rlp with its genesis.json, executed once; as state differences; or are made by
-/// a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
+/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state differences; or are
+/// made by a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
 /// same reads and writes. Printed is a line a tree and store; `--report` writes one page of HTML with all
 /// figures in it.
 #[derive(Debug, Args)]
@@ -48,16 +49,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
     blocks: Option<PathBuf>,
     /// State differences, one block a line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "lines")]
     diffs: Option<PathBuf>,
-    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "diffs", conflicts_with = "genesis")]
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see replay.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    traces: Option<PathBuf>,
+    /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
     alloc: Option<PathBuf>,
     /// The last block.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
     /// A state and blocks that are made up; how is in docs/design.md.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs", "traces"])]
     workload: Option<Workload>,
     /// Accounts and slots of a workload's first state.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "workload")]
@@ -170,12 +174,17 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
     let genesis = |path: &PathBuf| {
         Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
     };
-    match (&args.genesis, &args.blocks, &args.diffs) {
+    match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
         (Some(at), Some(blocks), _) => {
             let file = stores::open_file(blocks)?;
             let chain =
                 ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
-            input::record(blocks.display().to_string(), genesis(at)?, chain, args.to)
+            let traces = args.traces.as_deref().map(open_traces).transpose()?;
+            let mut name = blocks.display().to_string();
+            if let Some(traces) = &args.traces {
+                name += &format!(", traced in {}", traces.display());
+            }
+            input::record(name, genesis(at)?, (chain, traces), args.to)
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
@@ -184,12 +193,21 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                     .with_context(|| format!("in {}", alloc.display()))?,
                 (None, None) => Changes::default(),
             };
-            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             let name = diffs.display().to_string();
+            if args.traces.is_some() {
+                let lines = open_traces(diffs)?.into_diffs();
+                return input::differences(name, alloc, lines, args.to).map_err(|error| {
+                    Failure::new("the traces cannot be read (--traces)")
+                        .because(error)
+                        .hint(TRACE_HINT)
+                        .into()
+                });
+            }
+            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             input::differences(name, alloc, DiffReader::new(lines), args.to)
         }
         _ => Err(Failure::new("there is nothing to measure")
-            .hint("give --genesis and --blocks, --diffs, or --workload transfers")
+            .hint("give --genesis and --blocks, --diffs, --traces, or --workload transfers")
             .into()),
     }
 }
