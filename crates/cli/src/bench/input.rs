@@ -25,6 +25,8 @@ pub(super) struct Block {
     pub(super) execution: Duration,
     /// What it read or wrote.
     pub(super) touched: Touched,
+    /// Bytes of the codes that it read, each once; nothing where nothing was executed.
+    pub(super) code_bytes: Option<u64>,
     pub(super) changes: Changes,
     /// The root of the Merkle Patricia trie afterwards, where a header gives it.
     pub(super) root: Option<B256>,
@@ -87,6 +89,8 @@ pub(super) fn touch(touched: &mut Touched, changes: &Changes) {
 struct Recorder {
     state: State<MemoryStore>,
     touched: RefCell<Touched>,
+    /// Codes, and how long they are.
+    codes: RefCell<BTreeMap<B256, u64>>,
 }
 
 impl StateRead for Recorder {
@@ -103,7 +107,10 @@ impl StateRead for Recorder {
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
-        self.state.code(hash)
+        let code = self.state.code(hash)?;
+        let length = code.as_ref().map_or(0, |code| code.len() as u64);
+        self.codes.borrow_mut().insert(hash, length);
+        Ok(code)
     }
 }
 
@@ -141,7 +148,8 @@ pub(super) fn record(
     let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
     state.keep_preimages(false);
     state.keep_history(KeepHistory::Blocks(0));
-    let mut replay = Replay::start(&genesis, Recorder { state, touched: RefCell::default() })?;
+    let recorder = Recorder { state, touched: RefCell::default(), codes: RefCell::default() };
+    let mut replay = Replay::start(&genesis, recorder)?;
     let mut ledger = Ledger::default();
     ledger.apply(&genesis.alloc);
     let mut recorded: Vec<Block> = Vec::new();
@@ -153,6 +161,7 @@ pub(super) fn record(
             break;
         }
         replay.state_mut().touched.take();
+        replay.state_mut().codes.take();
         let report = match &mut traces {
             // The genesis has no trace.
             Some(traces) if number > 0 => {
@@ -174,6 +183,7 @@ pub(super) fn record(
         };
         let Some(report) = report else { continue };
         let mut touched = replay.state_mut().touched.take();
+        let codes = replay.state_mut().codes.take();
         // One layer a block is enough to go on from.
         replay.state_mut().commit()?;
         touch(&mut touched, &report.changes);
@@ -183,6 +193,7 @@ pub(super) fn record(
             transactions: report.transaction_count as u64,
             execution: report.times.execute,
             touched,
+            code_bytes: (!report.is_traced).then(|| codes.values().sum()),
             changes: report.changes,
             root: Some(report.state_root),
             entries: ledger.entries(),
@@ -222,6 +233,7 @@ pub(super) fn differences(
             transactions: 0,
             execution: Duration::ZERO,
             touched,
+            code_bytes: None,
             root: diff.state_root.or_else(|| diff.roots.get("mpt").copied()),
             changes: diff.changes,
             entries: ledger.entries(),

@@ -84,8 +84,9 @@ pub(crate) struct BenchArgs {
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value = "1")]
     commit_every: CommitEvery,
-    /// Prove what one block of so many touched, of those that end a commit; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it begins one;
+    /// 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     prove_every: u64,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
