@@ -20,7 +20,7 @@ use revm::{
     ExecuteEvm, SystemCallEvm,
     context::result::{EVMError, ExecutionResult, InvalidTransaction},
 };
-use spinney_state::{Changes, EMPTY_CODE_HASH};
+use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH};
 
 use crate::{
     config::{ChainConfig, Fork},
@@ -43,6 +43,11 @@ pub(crate) struct Outcome {
     pub(crate) changes: Changes,
     /// Parts of the block, where they are wanted.
     pub(crate) steps: Vec<Step>,
+    /// Accounts that are there, with nothing in them, where steps are wanted.
+    pub(crate) left_empty: Vec<Address>,
+    /// The slots that went with accounts which were destroyed and made again, where steps are wanted and the
+    /// state knows them.
+    pub(crate) replaced: BTreeMap<Address, Vec<B256>>,
     pub(crate) state_root: B256,
     /// What only those know who execute; nothing where transactions were traced.
     pub(crate) receipts: Option<Receipts>,
@@ -122,6 +127,7 @@ pub(crate) fn execute<S: WorldState>(
         index: 0,
         is_traced: matches!(transactions, Transactions::Traced(_)),
         steps: chain.steps.then(Vec::new),
+        gone: BTreeMap::new(),
         receipts: Vec::with_capacity(block.block.body.transactions.len()),
         gas_used: 0,
         apply: Duration::ZERO,
@@ -150,6 +156,8 @@ struct Execution<'a, S: WorldState> {
     index: u64,
     is_traced: bool,
     steps: Option<Vec<Step>>,
+    /// The slots of accounts that were destroyed, where the state knows them and steps are wanted.
+    gone: BTreeMap<Address, Vec<B256>>,
     receipts: Vec<ReceiptEnvelope>,
     gas_used: u64,
     apply: Duration,
@@ -187,7 +195,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         }
         db.overlay.credit(&*db.state, dao::REFUND, total, false).map_err(Stop::State)?;
         let changes = db.overlay.changes();
-        self.step(&changes);
+        self.step(&changes)?;
         self.apply(&changes).map(drop)
     }
 
@@ -214,7 +222,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         let wanted = has_root || self.steps.is_some();
         let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
-        self.step(&changes);
+        self.step(&changes)?;
         let status = if has_root {
             Eip658Value::PostState(self.apply(&changes)?)
         } else {
@@ -234,7 +242,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         let emptied = if self.fork >= Fork::Eip158 { &trace.emptied } else { &none };
         let db = self.db();
         let changes = db.overlay.take(&*db.state, &trace.changes, emptied).map_err(Stop::State)?;
-        self.step(&changes);
+        self.step(&changes)?;
         Ok(())
     }
 
@@ -286,7 +294,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         let wanted = self.steps.is_some();
         let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
-        self.step(&changes);
+        self.step(&changes)?;
         Ok(output)
     }
 
@@ -307,7 +315,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
             paid.accounts.extend(change.map(|change| (address, change)));
         }
         let changes = db.overlay.changes();
-        self.step(&paid);
+        self.step(&paid)?;
         let rest = if self.has_roots() { &paid } else { &changes };
         let state_root = self.apply(rest)?;
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
@@ -317,15 +325,37 @@ impl<'a, S: WorldState> Execution<'a, S> {
             logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
             requests_hash,
         });
+        let apply = self.apply;
+        let (mut left_empty, mut replaced) = (Vec::new(), self.gone);
+        if self.steps.is_some() {
+            let db = &mut self.evm.ctx.journaled_state.database;
+            for address in changes.accounts.keys() {
+                let account = db.overlay.account(&*db.state, *address).map_err(Stop::State)?;
+                left_empty.extend(account.filter(|account| account.is_empty()).map(|_| *address));
+            }
+            let is_fresh = |change: Option<&Change>| {
+                matches!(change, Some(Change::Written(AccountChange { fresh: true, .. })))
+            };
+            replaced.retain(|address, _| is_fresh(changes.accounts.get(address)));
+        }
         let steps = self.steps.unwrap_or_default();
-        Ok(Outcome { changes, steps, state_root, receipts, apply: self.apply })
+        Ok(Outcome { changes, steps, left_empty, replaced, state_root, receipts, apply })
     }
 
-    /// Notes what a part of the block did.
-    fn step(&mut self, changes: &Changes) {
-        if let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) {
-            steps.push(Step::new(self.index, changes.clone()));
+    /// Notes what a part of the block did, before it is applied.
+    fn step(&mut self, changes: &Changes) -> Result<(), Stop<S::Error>> {
+        let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) else {
+            return Ok(());
+        };
+        steps.push(Step::new(self.index, changes.clone()));
+        for (address, change) in &changes.accounts {
+            if *change == Change::Deleted && !self.gone.contains_key(address) {
+                let state = &self.evm.ctx.journaled_state.database.state;
+                let slots = state.slots(*address).map_err(Stop::State)?;
+                self.gone.extend(slots.map(|slots| (*address, slots)));
+            }
         }
+        Ok(())
     }
 
     fn db(&mut self) -> &mut BlockDb<'a, S> {

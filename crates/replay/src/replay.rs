@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     io::BufRead,
     sync::{
         atomic::{AtomicBool, Ordering},
@@ -99,6 +100,12 @@ pub struct BlockReport {
     pub changes: Changes,
     /// What each of its parts did, where that was [asked for](Replay::keep_steps).
     pub steps: Vec<Step>,
+    /// Accounts that it changed and left there with nothing in them, as was possible before Spurious Dragon;
+    /// where steps were asked for.
+    pub left_empty: Vec<Address>,
+    /// Accounts that it destroyed and made again, with the slots that went, as far as the
+    /// [state knows them](WorldState::slots); where steps were asked for.
+    pub replaced: BTreeMap<Address, Vec<B256>>,
     /// Where the time went.
     pub times: BlockTimes,
 }
@@ -518,6 +525,8 @@ impl<S: WorldState> Replay<S> {
             receipt_root_count: by_transaction,
             changes: outcome.changes,
             steps: outcome.steps,
+            left_empty: outcome.left_empty,
+            replaced: outcome.replaced,
             times: BlockTimes { recover, execute, apply: outcome.apply },
         })
     }
