@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
 use serde::Serialize;
-use spinney_store::{AnyStore, Location, OpenFor};
+use spinney_store::{AnyStore, Location};
 use spinney_tree::Table;
 
 use super::input::{Block, Input};
@@ -92,29 +92,64 @@ pub(super) struct Cell {
     pub(super) blocks: Vec<BlockCost>,
 }
 
-/// Runs all blocks into a new store in `folder`.
+/// Where a cell's store is made, and removed again.
+pub(super) struct Site<'a> {
+    /// For files.
+    pub(super) folder: &'a Path,
+    /// The URL of a schema without a store.
+    pub(super) postgres: Option<&'a str>,
+}
+
+impl Site<'_> {
+    fn location(&self, kind: Kind) -> Option<Location> {
+        match kind {
+            Kind::Memory => None,
+            Kind::Redb => Some(Location::Redb(self.folder.join("store"))),
+            Kind::Sqlite => Some(Location::Sqlite(self.folder.join("store.sqlite"))),
+            Kind::Postgres => self.postgres.map(|url| Location::Postgres(url.to_owned())),
+        }
+    }
+}
+
+/// Runs all blocks into a new store.
 pub(super) fn run(
     (name, kind): (Name, Kind),
     input: &Input,
     settings: Settings,
-    folder: &Path,
+    site: &Site<'_>,
     interrupt: &Interrupt,
     mut progress: impl FnMut(u64),
 ) -> anyhow::Result<Cell> {
-    let location = match kind {
-        Kind::Memory => None,
-        Kind::Redb => Some(Location::Redb(folder.join("store"))),
-        Kind::Sqlite => Some(Location::Sqlite(folder.join("store.sqlite"))),
-        Kind::Postgres => unreachable!("it is refused"),
-    };
+    let location = site.location(kind);
     let cache = settings.cache_bytes / 2;
+    // On a server it stays unfinished, so that nobody takes it for a store.
     let store = match &location {
         None => AnyStore::memory(),
-        Some(location) => location.open(OpenFor::Filling, cache)?,
+        Some(location) => location.begin(cache)?,
     };
-    let tree = subject::open(name, &store, cache)?;
-    let mut run =
-        Run { name, store: &store, tree, sizes: Vec::new(), settings, proving: (0.0, 0.0) };
+    let cell = cell((name, kind), input, settings, &store, interrupt, &mut progress);
+    if kind == Kind::Postgres {
+        // What is in a folder goes with it.
+        store.finish()?;
+        store.close()?;
+        location.iter().try_for_each(Location::remove)?;
+    } else {
+        store.close()?;
+    }
+    cell
+}
+
+fn cell(
+    (name, kind): (Name, Kind),
+    input: &Input,
+    settings: Settings,
+    store: &AnyStore,
+    interrupt: &Interrupt,
+    progress: &mut impl FnMut(u64),
+) -> anyhow::Result<Cell> {
+    let cache = settings.cache_bytes / 2;
+    let tree = subject::open(name, store, cache)?;
+    let mut run = Run { name, store, tree, sizes: Vec::new(), settings, proving: (0.0, 0.0) };
     let started = Instant::now();
     run.fill(input)?;
     let fill_seconds = started.elapsed().as_secs_f64();
@@ -140,7 +175,6 @@ pub(super) fn run(
     let proving = run.proving;
     drop(run);
     let file_bytes = store.stats()?.file_bytes;
-    store.close()?;
     Ok(Cell {
         tree: name.to_string(),
         store: kind.name(),

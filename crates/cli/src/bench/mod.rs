@@ -16,9 +16,11 @@ use anyhow::Context as _;
 use clap::Args;
 use spinney_replay::{ChainReader, DiffReader, Genesis, parse_alloc};
 use spinney_state::Changes;
+use spinney_store::{Location, OpenFor};
+use spinney_tree::StoreError;
 
 use self::input::Input;
-use self::measure::{Cell, Settings};
+use self::measure::{Cell, Settings, Site};
 use self::report::Report;
 use self::workload::{Size, Workload};
 use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
@@ -78,7 +80,7 @@ pub(crate) struct BenchArgs {
     /// The trees, with commas between them.
     #[arg(long, value_name = "TREES", default_value = "mpt,ubt:sha256,pbt:blake3,verkle")]
     tree: String,
-    /// The stores, with commas between them: memory, redb, sqlite.
+    /// The stores, with commas between them: memory, redb, sqlite, postgres.
     #[arg(long, value_name = "STORES", default_value = "memory,redb")]
     store: String,
     /// Blocks a commit: a number, or `all` for one commit at the end.
@@ -94,6 +96,9 @@ pub(crate) struct BenchArgs {
     /// Where stores are made meanwhile. Without it, the system's folder for such files.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
     /// Write a page of HTML, whole or not at all.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -103,6 +108,9 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let cells = cells(args)?;
+    if cells.iter().any(|(_, kind)| *kind == Kind::Postgres) {
+        check_server(args.postgres.as_deref())?;
+    }
     let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
     let input = input(args)?;
     let interrupt = Interrupt::listen()?;
@@ -123,10 +131,10 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         let what = format!("{name} in {}", kind.name());
         let total = Some(input.blocks.len() as u64);
         let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
-        let cell =
-            measure::run((name, kind), &input, settings, folder.path(), &interrupt, |block| {
-                progress.update(block, || format!("{what}, block {block}"));
-            });
+        let site = Site { folder: folder.path(), postgres: args.postgres.as_deref() };
+        let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
+            progress.update(block, || format!("{what}, block {block}"));
+        });
         progress.finish();
         done.push(cell.with_context(|| what)?);
     }
@@ -139,16 +147,27 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// The server can be reached, and has no store where ours are to be.
+fn check_server(url: Option<&str>) -> Result<(), Failure> {
+    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours are removed";
+    let Some(url) = url else {
+        return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));
+    };
+    match Location::Postgres(url.to_owned()).open(OpenFor::Reading, 0) {
+        Err(StoreError::Missing { .. }) => Ok(()),
+        Err(error) => {
+            let what = "the server cannot be measured (--postgres)";
+            Err(Failure::new(what).because(error).hint(hint))
+        }
+        Ok(_) => Err(Failure::new("there is a store already (--postgres)").hint(hint)),
+    }
+}
+
 /// All trees in all stores.
 fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
     let mut cells = Vec::new();
     for store in args.store.split(',') {
         let kind = Kind::named(store)?;
-        if kind == Kind::Postgres {
-            return Err(Failure::new("postgres is not measured by this verb (--store)").hint(
-                "give memory, redb or sqlite; spinney replay --store postgres says what a replay took",
-            ));
-        }
         for tree in args.tree.split(',') {
             let name = Name::parse(tree)?;
             name.check_holds_accounts()?;

@@ -95,12 +95,34 @@ fn workloads_are_the_same_each_time() {
     }
 }
 
+/// On a server, where nothing is left behind and no store is touched.
+#[cfg(unix)]
+#[test]
+fn a_server_is_measured() {
+    let Some(server) = crate::server::shared() else { return };
+    let url = server.schema().0;
+    let args = ["--workload", "deletes", "--keys", "300", "--blocks-count", "6"];
+    let args = [&args[..], &["--tree", "mpt,ubt:sha256", "--postgres", &url]].concat();
+    let data = bench(&[&args[..], &["--store", "memory,postgres"]].concat()).exits(0).data();
+    let cells = data["cells"].as_array().expect("cells");
+    for (memory, server) in cells[..2].iter().zip(&cells[2..]) {
+        assert_eq!((&server["store"], &server["root"]), (&"postgres".into(), &memory["root"]));
+        assert_eq!(sum(memory, "page_bytes"), sum(server, "page_bytes"));
+        assert!(sum(server, "written_bytes") > 0.0);
+    }
+    spinney(&["db", "info", "--db", &url]).exits(2).refuses("no store");
+    spinney(&["replay", "-q", "--blocks-count", "2", "--db", &url]).exits(0);
+    let args = [&args[..], &["--store", "postgres"]].concat();
+    bench(&args).exits(2).refuses("there is a store already");
+    spinney(&["db", "check", "-q", "--db", &url]).exits(0);
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     bench(&[]).exits(2).refuses("nothing to measure");
     let workload = ["--workload", "giant", "--keys", "10"];
     let with = |more: &[&str]| bench(&[&workload[..], more].concat());
-    with(&["--store", "postgres"]).exits(2).refuses("postgres is not measured");
+    with(&["--store", "postgres"]).exits(2).refuses("nobody says where PostgreSQL is");
     with(&["--store", "paper"]).exits(2).refuses("no store paper");
     with(&["--tree", "sum"]).exits(2).refuses("holds leaves, and no accounts");
     with(&["--tree", "mpt,mpt"]).exits(2).refuses("given twice");
