@@ -9,11 +9,14 @@ mod seeds;
 
 use std::collections::BTreeMap;
 
+use alloy_primitives::keccak256;
 use spinney_cli::document::Document;
 use spinney_cli::sum_trace::SumLine;
 use spinney_cli::trace::{Lines, TraceLine};
-use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, parse_alloc};
+use spinney_migrate::AccessList;
+use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, TraceReader, parse_alloc};
 use spinney_state::sum::{SumError, SumTree};
+use spinney_state::{Account, Changes};
 use spinney_tree::{
     Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree, TreeId,
     WriteSet,
@@ -115,6 +118,27 @@ pub fn blocks(input: &[u8]) {
             let from = block.offset as usize;
             assert_eq!(rlp, input[from..from + block.len as usize]);
         }
+    }
+}
+
+/// Block-level access lists: what is canonical is written as it was, and says something of any state.
+pub fn access_lists(input: &[u8]) {
+    let Ok(list) = AccessList::read(input, keccak256(input)) else { return };
+    assert_eq!(list.to_rlp()[..], *input);
+    let old = Account { nonce: 1, ..Account::EMPTY };
+    for before in [None, Some(old)] {
+        let changes = list.changes(|_| Ok::<_, ()>(before)).expect("the state is there");
+        assert!(changes.accounts.len() <= input.len());
+    }
+}
+
+/// What geth's `prestateTracer` says of blocks, a line each.
+pub fn block_traces(input: &[u8]) {
+    for trace in TraceReader::new(input).take(1_000) {
+        let Ok(trace) = trace else { continue };
+        let accounts = |changes: &Changes| changes.accounts.len();
+        let sum = trace.transactions.iter().map(|transaction| accounts(&transaction.changes)).sum();
+        assert!(accounts(&trace.changes()) <= sum);
     }
 }
 

@@ -4,7 +4,8 @@
 use std::{fs, io, path::Path};
 
 use crate::{TREE, rows_of};
-use spinney_replay::{SampleChain, SampleOptions, TextbookState};
+use spinney_migrate::AccessList;
+use spinney_replay::{Replay, SampleChain, SampleOptions, TextbookState};
 use spinney_tree::{
     Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree,
     binary::proof::{BinaryTree, KeysProof},
@@ -214,8 +215,34 @@ fn chain(corpus: &Path) -> Result<(), Error> {
         chain.extend_from_slice(&block?.to_rlp());
     }
     write(corpus, "blocks", "sample", &chain)?;
+    lists(corpus)?;
     let diff = br#"{"number":1,"accounts":{"0x00000000000000000000000000000000000000aa":{"fresh":true,"nonce":"0x1","balance":"0x2","code":"0x60","storage":{"0x1":"0x2"}},"0x00000000000000000000000000000000000000bb":null},"stateRoot":"0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"}"#;
     write(corpus, "diffs", "small", diff)?;
+    Ok(())
+}
+
+/// Access lists of a sample chain, and a trace of each kind.
+fn lists(corpus: &Path) -> Result<(), Error> {
+    let mut options = SampleOptions::default();
+    options.block_count = 3;
+    let sample = SampleChain::new(options, TextbookState::new())?;
+    let mut replay = Replay::start(sample.genesis(), TextbookState::new())?;
+    replay.keep_steps(true);
+    for block in sample {
+        let Some(report) = replay.block(&block?)? else { continue };
+        let steps = report.steps.iter().map(|step| (step.index, &step.changes));
+        let list = AccessList::of(steps, &report.changes, &report.replaced)?;
+        write(corpus, "access_lists", &format!("sample-{}", report.number), &list.to_rlp())?;
+    }
+    let item = r#"{"pre":{"0x00000000000000000000000000000000000000aa":{"balance":"0x5","nonce":1,"storage":{"0x1":"0x2"}},"0x00000000000000000000000000000000000000bb":{"code":"0x60"}},"post":{"0x00000000000000000000000000000000000000aa":{"balance":"0x0"},"0x00000000000000000000000000000000000000cc":{"codeHash":"0x0000000000000000000000000000000000000000000000000000000000000000"}}}"#;
+    let lines = [
+        ("list", format!("[{item}]")),
+        ("answer", format!(r#"{{"jsonrpc":"2.0","id":1,"result":[{{"result":{item}}}]}}"#)),
+        ("chain", format!(r#"{{"block":"0x7","traces":[{{"result":{item}}}]}}"#)),
+    ];
+    for (name, line) in lines {
+        write(corpus, "block_traces", name, line.as_bytes())?;
+    }
     Ok(())
 }
 

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use alloy_primitives::B256;
+use alloy_primitives::{B256, hex, keccak256};
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
 use spinney_pipeline::Options;
-use spinney_store::{AnyStore, Frozen, Location};
+use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
@@ -35,8 +35,9 @@ const SAMPLE: u64 = 200_000;
 ///
 /// The source is only read. The leaves of the new tree are sorted into files and built in ranges, as by stage
 /// run; then the root of the source is computed from what the target holds, and accounts, slots and code are
-/// counted and compared. Until then everything lies at TARGET.part: Ctrl-C and kill -9 cost little, the same
-/// command goes on. TARGET is there once all of it is good.
+/// counted and compared. Until then everything lies at TARGET.part (on a server, in tables that nobody takes
+/// for a store): Ctrl-C and kill -9 cost little, the same command goes on. TARGET is there once all of it is
+/// good.
 ///
 /// What is behind hashed keys comes from the store, or from a preimage file of EIP-8347, which has to match
 /// the state exactly, in both directions.
@@ -50,7 +51,7 @@ pub(crate) struct ConvertArgs {
     /// The store that is read.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
-    /// The store that is made: a directory for redb, a file for sqlite.
+    /// The store that is made: a directory for redb, a file for sqlite, the URL of a schema for postgres.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
     /// The tree of the source: mpt, or pbt with a hash.
@@ -65,7 +66,7 @@ pub(crate) struct ConvertArgs {
     /// The kind of the source; without it, what SOURCE names.
     #[arg(long, value_name = "STORE")]
     from_store: Option<String>,
-    /// The kind of the target: redb or sqlite.
+    /// The kind of the target: redb, sqlite or postgres.
     #[arg(long, value_name = "STORE", default_value = "redb")]
     to_store: String,
     #[command(flatten)]
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let site = Site::of(&args.target, &args.to_store, cache)?;
     let target = site.begin(&format!("{} of {} from {}", to, run.root()?, from))?;
-    let work = (args.work.options(), args.work.spill(&site.part), cache / 2);
+    let work = (args.work.options(), args.work.spill(&site.spill), cache / 2);
     let made = match run.convert(&target, work, None) {
         Ok(made) => made,
         Err(error) if is_stopped(&error) => {
@@ -149,8 +150,8 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         Err(error) => return Err(error),
     };
-    site.finish(target)?;
-    let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), &args.target)?;
+    let bytes = site.finish(target)?;
+    let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), bytes)?;
     for note in &made.report.notes {
         output.warn(note.clone());
     }
@@ -159,7 +160,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
 }
 
 fn named(name: &str, option: &str) -> Result<Name, Failure> {
-    let tree = Name::parse(name)?;
+    let tree = Name::parse_of(name, option)?;
     if let Name::Sum(_) = tree {
         let what = format!("a tree {tree} holds leaves, and no accounts ({option})");
         return Err(Failure::new(what).hint("mpt, ubt, pbt and verkle hold a state"));
@@ -287,33 +288,59 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Where a store is made that is seen by nobody before it is good.
 pub(crate) struct Site {
     target: PathBuf,
-    pub(crate) part: PathBuf,
+    /// Where it lies until then; on a server it is the target, and not finished.
+    part: PathBuf,
+    /// What a folder for leaves is named after.
+    pub(crate) spill: PathBuf,
     kind: Kind,
     place: Place,
 }
 
 impl Site {
     pub(crate) fn of(target: &Path, kind: &str, cache: usize) -> Result<Self, Failure> {
-        let part = with_suffix(target, ".part");
-        let place = Place::existing(&part, Some(kind), cache)?;
-        let kind = match &place.location {
-            Some(Location::Redb(_)) => Kind::Redb,
-            Some(Location::Sqlite(_)) => Kind::Sqlite,
-            _ => {
-                let what = "the target is a directory or a file (--to-store)";
-                return Err(Failure::new(what).hint("--to-store redb or sqlite"));
+        let kind = Kind::named(kind)?;
+        match kind {
+            Kind::Postgres => return Self::on_server(target, cache),
+            Kind::Memory => {
+                let what = "the target is a directory, a file or a URL (--to-store)";
+                return Err(Failure::new(what).hint("--to-store redb, sqlite or postgres"));
             }
-        };
+            Kind::Redb | Kind::Sqlite => {}
+        }
+        let part = with_suffix(target, ".part");
+        let place = Place::existing(&part, Some(kind.name()), cache)?;
         if target.exists() {
             let what = format!("there is something already at {}", target.display());
             return Err(Failure::new(what).hint("a state is converted into a new TARGET"));
         }
-        Ok(Self { target: target.to_owned(), part, kind, place })
+        Ok(Self { target: target.to_owned(), spill: part.clone(), part, kind, place })
+    }
+
+    fn on_server(target: &Path, cache: usize) -> Result<Self, Failure> {
+        let place = Place::existing(target, Some(Kind::Postgres.name()), cache)?;
+        match place.exists() {
+            Ok(false) => {}
+            Ok(true) => {
+                let what = format!("there is a store already at {}", place.name());
+                let hint = "a state is converted into a new TARGET: another schema, as in \
+                            postgres://user@host/database?options=-csearch_path%3Dmy_schema";
+                return Err(Failure::new(what).hint(hint));
+            }
+            Err(error) => {
+                let hint = "TARGET is postgres://user@host/database, with --to-store postgres";
+                return Err(Failure::new("the target cannot be reached").because(error).hint(hint));
+            }
+        }
+        // A URL is no path: leaves are sorted in the folder for such files, one for each target.
+        let name = keccak256(target.as_os_str().as_encoded_bytes());
+        let spill = std::env::temp_dir().join(format!("spinney-{}", hex::encode(&name[..8])));
+        let (target, kind) = (target.to_owned(), Kind::Postgres);
+        Ok(Self { part: target.clone(), target, spill, kind, place })
     }
 
     /// Opens the store, which may be an earlier process's; `origin` says what it is made of.
     pub(crate) fn begin(&self, origin: &str) -> anyhow::Result<AnyStore> {
-        let store = self.place.open(Mode::Fill)?;
+        let store = self.place.go_on()?;
         let found = {
             let snapshot = store.snapshot()?;
             let row = snapshot.read(Table::Meta, ORIGIN)?;
@@ -321,7 +348,7 @@ impl Site {
         };
         match found {
             Some(found) if found != origin => {
-                let what = format!("{} is being made of {found}", self.part.display());
+                let what = format!("{} is being made of {found}", self.place.name());
                 Err(Failure::new(what)
                     .hint("remove it to begin anew, or give another TARGET")
                     .into())
@@ -336,8 +363,12 @@ impl Site {
         }
     }
 
-    /// Gives the store its name.
-    pub(crate) fn finish(&self, store: AnyStore) -> anyhow::Result<()> {
+    /// Gives the store its name, and answers how large it is.
+    pub(crate) fn finish(&self, store: AnyStore) -> anyhow::Result<u64> {
+        if self.kind == Kind::Postgres {
+            store.finish()?;
+            return Ok(self.place.close(store)?);
+        }
         store.close()?;
         let named = || format!("renaming {}", self.part.display());
         fs::rename(&self.part, &self.target).with_context(named)?;
@@ -350,7 +381,7 @@ impl Site {
         if cfg!(unix) {
             folder.sync_all().with_context(named)?;
         }
-        Ok(())
+        bytes_of(&self.target)
     }
 }
 
@@ -383,7 +414,7 @@ impl ConvertReport {
         run: &Run<'_, impl PageStore>,
         made: &Converted,
         seconds: f64,
-        target: &Path,
+        target_bytes: u64,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             from: run.from.to_string(),
@@ -400,7 +431,7 @@ impl ConvertReport {
             snapshot_bytes: made.snapshot.map(|file| file.bytes),
             sorted_bytes: made.report.spilled,
             page_bytes: made.report.row_bytes,
-            target_bytes: bytes_of(target)?,
+            target_bytes,
             seconds,
             peak_memory: peak_memory(),
         })

@@ -357,6 +357,10 @@ fn embed_hint(error: &EmbedError) -> Option<&'static str> {
     })
 }
 
+/// What a file of traces is.
+pub(crate) const TRACE_HINT: &str = "a line is what debug_traceBlockByNumber answers for one block, with \
+    {\"tracer\": \"prestateTracer\", \"tracerConfig\": {\"diffMode\": true}}";
+
 /// Where making a witness differs from a replay: there is no store that anything could be in.
 fn witness_hint(error: &WitnessError) -> Option<&'static str> {
     match error {
@@ -388,6 +392,11 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
         }
         ReplayError::Source(_) => "--blocks takes what geth export writes, plain or zstd",
         ReplayError::State { error, .. } => return state_hint(error),
+        ReplayError::Trace(_) => TRACE_HINT,
+        ReplayError::TraceMisfit { .. } => {
+            "all blocks before it are in; the traces are those of the same blocks, one block a line, from the \
+             first one of --blocks on"
+        }
         ReplayError::Unsupported { .. } => "replay a chain without it, or up to it with --to",
         _ => return None,
     })

@@ -274,7 +274,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     let store = site.begin(&format!("the snapshot {}", check.file.display()))?;
     let hash = args.hash.unwrap_or_default().0;
     let block = args.number.map(|number| BlockId { number, hash });
-    let spill = check.work.spill(&site.part);
+    let spill = check.work.spill(&site.spill);
     let with = (interrupt, output);
     let data = match &check.preimages {
         Some(preimages) => read(check, &store, (scheme, block, preimages), &spill, with)?,

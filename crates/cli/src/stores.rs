@@ -171,6 +171,14 @@ impl Place {
         }
     }
 
+    /// Opens a store to fill it that is not to be seen before it is finished, or goes on with one.
+    pub(crate) fn go_on(&self) -> Result<AnyStore, StoreError> {
+        match &self.location {
+            None => Ok(AnyStore::memory()),
+            Some(location) => location.go_on(self.cache / 2),
+        }
+    }
+
     /// Whether there is a store, sound or not.
     pub(crate) fn exists(&self) -> Result<bool, StoreError> {
         match self.location.as_ref().map(|location| location.open(OpenFor::Reading, 0)) {

@@ -66,12 +66,25 @@ impl Name {
 
     /// Reads the name of a tree, for a verb that takes all that there are.
     pub(crate) fn parse(name: &str) -> Result<Self, Failure> {
+        Self::parse_of(name, "--tree")
+    }
+
+    /// The same, of another option.
+    pub(crate) fn parse_of(name: &str, option: &str) -> Result<Self, Failure> {
         let all = Self::ALL.map(|name| name.to_string());
-        let index = all.iter().position(|known| known == name);
-        index.map(|index| Self::ALL[index]).ok_or_else(|| {
-            Failure::new(format!("there is no tree {name} (--tree)"))
-                .hint(format!("this version has: {}", all.join(", ")))
-        })
+        if let Some(index) = all.iter().position(|known| known == name) {
+            return Ok(Self::ALL[index]);
+        }
+        let of_hash: Vec<_> = all
+            .iter()
+            .filter(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))
+            .cloned()
+            .collect();
+        let hint = match of_hash.is_empty() {
+            true => format!("this version has: {}", all.join(", ")),
+            false => format!("its hash is part of its name: {}", of_hash.join(", ")),
+        };
+        Err(Failure::new(format!("there is no tree {name} ({option})")).hint(hint))
     }
 
     /// The root by its other name, where the tree has two: the field element of a Verkle tree's.

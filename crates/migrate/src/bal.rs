@@ -65,18 +65,23 @@ impl AccessList {
     }
 
     /// Writes what a block did: what each of its parts did, by index, and what all of them did together.
+    /// `replaced` has the slots of accounts that were destroyed and made again: each is zero from where the
+    /// account went.
     ///
     /// # Errors
-    /// If an account was destroyed and made again: its slots cannot be named.
+    /// If an account was destroyed and made again, and its slots are not known.
     pub fn of<'c>(
         steps: impl IntoIterator<Item = (u64, &'c Changes)>,
         all: &Changes,
+        replaced: &BTreeMap<Address, Vec<B256>>,
     ) -> Result<Self, ListError> {
-        let fresh = |(address, change): (&Address, &Change)| {
-            matches!(change, Change::Written(AccountChange { fresh: true, .. })).then_some(*address)
+        let unknown = |(address, change): (&Address, &Change)| {
+            let is_back = *change != Change::Deleted && went(change);
+            (is_back && !replaced.contains_key(address)).then_some(*address)
         };
-        if let Some(address) = all.accounts.iter().find_map(fresh) {
-            let what = "it was destroyed and made again";
+        if let Some(address) = all.accounts.iter().find_map(unknown) {
+            let what =
+                "it was destroyed and made again, with slots that are not known by themselves";
             return Err(ListError::Unsaid { address, what });
         }
         let mut merged = BTreeMap::<u64, Changes>::new();
@@ -86,7 +91,12 @@ impl AccessList {
         let mut accounts = BTreeMap::<Address, Values>::new();
         for (index, changes) in &merged {
             for (address, change) in &changes.accounts {
-                accounts.entry(*address).or_default().take(BlockAccessIndex::new(*index), change);
+                let values = accounts.entry(*address).or_default();
+                let index = BlockAccessIndex::new(*index);
+                if let Some(slots) = replaced.get(address).filter(|_| went(change)) {
+                    values.clear(index, slots);
+                }
+                values.take(index, change);
             }
         }
         let list = accounts.into_iter().map(|(address, values)| values.listed(address));
@@ -141,6 +151,14 @@ impl AccessList {
     }
 }
 
+/// Whether an account went, even if it is there again.
+fn went(change: &Change) -> bool {
+    match change {
+        Change::Deleted => true,
+        Change::Written(change) => change.fresh,
+    }
+}
+
 /// The values of an account, by the part of the block.
 #[derive(Debug, Default)]
 struct Values {
@@ -151,6 +169,18 @@ struct Values {
 }
 
 impl Values {
+    /// Notes that the storage went: slots that there were before the block, and those that it set so far.
+    fn clear(&mut self, index: BlockAccessIndex, before: &[B256]) {
+        for slot in before {
+            self.slots.entry(*slot).or_default();
+        }
+        for changes in self.slots.values_mut() {
+            if changes.last().is_none_or(|last| !last.new_value.is_zero()) {
+                changes.push(StorageChange::new(index, U256::ZERO));
+            }
+        }
+    }
+
     fn take(&mut self, index: BlockAccessIndex, change: &Change) {
         let gone = AccountChange {
             nonce: Some(0),
@@ -165,8 +195,9 @@ impl Values {
         };
         self.nonces.extend(change.nonce.map(|nonce| NonceChange::new(index, nonce)));
         self.balances.extend(change.balance.map(|balance| BalanceChange::new(index, balance)));
-        let code = change.code.as_ref().map(|code| CodeChange::new(index, code.clone()));
-        self.codes.extend(code);
+        // What is there again without code has the old one no more.
+        let code = change.code.clone().or_else(|| change.fresh.then(Bytes::new));
+        self.codes.extend(code.map(|code| CodeChange::new(index, code)));
         for (slot, value) in &change.storage {
             self.slots.entry(*slot).or_default().push(StorageChange::new(index, *value));
         }

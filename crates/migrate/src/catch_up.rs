@@ -49,8 +49,8 @@ pub enum CatchUpError {
         /// What it says.
         source: EmbedError,
     },
-    /// The store says of no block whose state it holds.
-    #[error("the store does not say which block its state is of")]
+    /// The store names no block whose state it holds, or not its hash, which the next block names.
+    #[error("the store does not say which block its state is of, by number and hash")]
     NoBlock,
 }
 
@@ -92,7 +92,8 @@ impl<P: PageStore> CatchUp<P> {
     pub fn open(scheme: Pbt, store: P, cache_bytes: usize) -> Result<Self, CatchUpError> {
         let opened = BinaryState::open(scheme, store, cache_bytes);
         let state = opened.map_err(|source| CatchUpError::Tree { number: 0, source })?;
-        let base = state.tree().block().ok_or(CatchUpError::NoBlock)?;
+        let block = state.tree().block().filter(|block| block.hash != [0; 32]);
+        let base = block.ok_or(CatchUpError::NoBlock)?;
         Ok(Self { state, base, shadows: Vec::new() })
     }
 

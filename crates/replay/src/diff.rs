@@ -13,6 +13,7 @@ use spinney_state::{AccountChange, Change, Changes, StateRead};
 use crate::json::{
     HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap,
 };
+use crate::lines::Lines;
 
 /// The most bytes that a line may have: room for a genesis allocation of mainnet many times over.
 pub const DIFF_LINE_LEN_MAX: u64 = 256 << 20;
@@ -31,7 +32,7 @@ pub struct BlockDiff {
     pub roots: BTreeMap<String, B256>,
 }
 
-/// Why state differences were refused.
+/// Why state differences or traces were refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiffError {
@@ -44,7 +45,7 @@ pub enum DiffError {
         #[source]
         error: io::Error,
     },
-    /// The line is no JSON, or not of a difference.
+    /// The line is no JSON, or not what it should be.
     #[error("line {line}: {error}")]
     Json {
         /// The line, from 1.
@@ -79,46 +80,17 @@ pub enum MisfitError<E: std::error::Error + 'static> {
 ///
 /// After an error of reading it ends; after a line that is wrong it can go on.
 #[derive(Debug)]
-pub struct DiffReader<R> {
-    input: R,
-    line: u64,
-    failed: bool,
-}
+pub struct DiffReader<R>(Lines<R>);
 
 impl<R: BufRead> DiffReader<R> {
     /// Reads from `input`.
     pub fn new(input: R) -> Self {
-        Self { input, line: 0, failed: false }
+        Self(Lines::new(input))
     }
 
     /// The line that was read last, from 1.
     pub fn line(&self) -> u64 {
-        self.line
-    }
-
-    fn read(&mut self) -> Result<Option<BlockDiff>, DiffError> {
-        let mut raw = Vec::new();
-        loop {
-            let line = self.line + 1;
-            raw.clear();
-            let mut limited = io::Read::take(&mut self.input, DIFF_LINE_LEN_MAX + 1);
-            let len = limited.read_until(b'\n', &mut raw).map_err(|error| {
-                self.failed = true;
-                DiffError::Io { line, error }
-            })?;
-            if len == 0 {
-                return Ok(None);
-            }
-            self.line = line;
-            if len as u64 > DIFF_LINE_LEN_MAX {
-                self.failed = true;
-                return Err(DiffError::TooLong { line, expected: DIFF_LINE_LEN_MAX });
-            }
-            if !raw.trim_ascii().is_empty() {
-                let diff = BlockDiff::parse(&raw);
-                return diff.map(Some).map_err(|error| DiffError::Json { line, error });
-            }
-        }
+        self.0.line()
     }
 }
 
@@ -126,7 +98,7 @@ impl<R: BufRead> Iterator for DiffReader<R> {
     type Item = Result<BlockDiff, DiffError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed { None } else { self.read().transpose() }
+        self.0.next(BlockDiff::parse)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The engine's state as one that a replay drives.
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use spinney_state::{Changes, State, StateError};
 use spinney_tree::{BlockId, PageStore};
 
@@ -24,6 +24,10 @@ impl<P: PageStore> WorldState for State<P> {
         // A state difference names no hash; zeros stand for it.
         let hash = block.hash.unwrap_or_default().0;
         Self::seal(self, BlockId { number: block.number, hash })
+    }
+
+    fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
+        Self::slots(self, address)
     }
 
     fn tree_root(&self, tree: &str) -> Option<B256> {

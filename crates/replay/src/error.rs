@@ -2,6 +2,8 @@ use std::{fmt, io};
 
 use alloy_primitives::B256;
 
+use crate::diff::DiffError;
+
 /// Why a file of blocks could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -213,6 +215,21 @@ pub enum ReplayError<E: std::error::Error + 'static> {
         /// What the state says.
         #[source]
         error: E,
+    },
+    /// The traces could not be read.
+    #[error("reading traces: {0}")]
+    Trace(#[from] DiffError),
+    /// The traces are not those of the blocks. Nothing of the block was applied.
+    #[error("block {number} and its trace: {what}: expected {expected}, got {got}")]
+    TraceMisfit {
+        /// The block.
+        number: u64,
+        /// What does not fit.
+        what: &'static str,
+        /// What the block says.
+        expected: String,
+        /// What the trace says.
+        got: String,
     },
     /// The chain uses rules that are not implemented.
     #[error("block {number}: {rules} is not supported")]

@@ -3,7 +3,7 @@
 //! What lies on the state afterwards is for the caller to keep or to take back.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use revm::{
     ExecuteEvm, SystemCallEvm,
     context::result::{EVMError, ExecutionResult, InvalidTransaction},
 };
-use spinney_state::{Changes, EMPTY_CODE_HASH};
+use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH};
 
 use crate::{
     config::{ChainConfig, Fork},
@@ -31,6 +31,7 @@ use crate::{
     requests::Requests,
     rules::Failure,
     source::{ChainBlock, Transaction},
+    trace::{BlockTrace, TransactionTrace},
     world::WorldState,
 };
 
@@ -42,13 +43,34 @@ pub(crate) struct Outcome {
     pub(crate) changes: Changes,
     /// Parts of the block, where they are wanted.
     pub(crate) steps: Vec<Step>,
+    /// Accounts that are there, with nothing in them, where steps are wanted.
+    pub(crate) left_empty: Vec<Address>,
+    /// The slots that went with accounts which were destroyed and made again, where steps are wanted and the
+    /// state knows them.
+    pub(crate) replaced: BTreeMap<Address, Vec<B256>>,
     pub(crate) state_root: B256,
-    pub(crate) gas_used: u64,
-    pub(crate) receipts_root: B256,
-    pub(crate) logs_bloom: Bloom,
-    pub(crate) requests_hash: Option<B256>,
+    /// What only those know who execute; nothing where transactions were traced.
+    pub(crate) receipts: Option<Receipts>,
     /// Time spent in the state: applying, and computing roots.
     pub(crate) apply: Duration,
+}
+
+/// What a block's transactions leave behind beside the state.
+#[derive(Debug)]
+pub(crate) struct Receipts {
+    pub(crate) gas_used: u64,
+    pub(crate) root: B256,
+    pub(crate) logs_bloom: Bloom,
+    pub(crate) requests_hash: Option<B256>,
+}
+
+/// Where what transactions do comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transactions<'a> {
+    /// They are executed; these are their senders.
+    Signed(&'a [Address]),
+    /// It is known already.
+    Traced(&'a BlockTrace),
 }
 
 /// Why an execution stopped.
@@ -88,12 +110,12 @@ pub(crate) struct Chain<'a> {
     pub(crate) steps: bool,
 }
 
-/// Executes `block`, whose senders are known, on top of what `state` holds.
+/// Executes `block` on top of what `state` holds.
 pub(crate) fn execute<S: WorldState>(
     chain: &Chain<'_>,
     fork: Fork,
     block: &ChainBlock,
-    senders: &[Address],
+    transactions: Transactions<'_>,
     state: &mut S,
 ) -> Result<Outcome, Stop<S::Error>> {
     let header = &block.block.header;
@@ -103,7 +125,9 @@ pub(crate) fn execute<S: WorldState>(
         header,
         evm: block_evm(config, fork, header, chain.hashes, state),
         index: 0,
+        is_traced: matches!(transactions, Transactions::Traced(_)),
         steps: chain.steps.then(Vec::new),
+        gone: BTreeMap::new(),
         receipts: Vec::with_capacity(block.block.body.transactions.len()),
         gas_used: 0,
         apply: Duration::ZERO,
@@ -111,7 +135,12 @@ pub(crate) fn execute<S: WorldState>(
     execution.before(config)?;
     for (index, transaction) in block.block.body.transactions.iter().enumerate() {
         execution.index = index as u64 + 1;
-        execution.transaction(index, transaction, senders[index])?;
+        match transactions {
+            Transactions::Signed(senders) => {
+                execution.transaction(index, transaction, senders[index])?;
+            }
+            Transactions::Traced(trace) => execution.traced(&trace.transactions[index])?,
+        }
     }
     execution.index += 1;
     let requests_hash = execution.requests(config)?;
@@ -125,7 +154,10 @@ struct Execution<'a, S: WorldState> {
     evm: BlockEvm<'a, S>,
     /// The part of the block that is executed.
     index: u64,
+    is_traced: bool,
     steps: Option<Vec<Step>>,
+    /// The slots of accounts that were destroyed, where the state knows them and steps are wanted.
+    gone: BTreeMap<Address, Vec<B256>>,
     receipts: Vec<ReceiptEnvelope>,
     gas_used: u64,
     apply: Duration,
@@ -163,7 +195,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         }
         db.overlay.credit(&*db.state, dao::REFUND, total, false).map_err(Stop::State)?;
         let changes = db.overlay.changes();
-        self.step(&changes);
+        self.step(&changes)?;
         self.apply(&changes).map(drop)
     }
 
@@ -186,11 +218,11 @@ impl<'a, S: WorldState> Execution<'a, S> {
             .evm
             .transact(tx_env(transaction, sender))
             .map_err(|error| Stop::from_evm(error, what))?;
-        let has_root = self.fork < Fork::Byzantium;
+        let has_root = self.has_roots();
         let wanted = has_root || self.steps.is_some();
         let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
-        self.step(&changes);
+        self.step(&changes)?;
         let status = if has_root {
             Eip658Value::PostState(self.apply(&changes)?)
         } else {
@@ -204,11 +236,27 @@ impl<'a, S: WorldState> Execution<'a, S> {
         Ok(())
     }
 
+    /// Takes over what a transaction did.
+    fn traced(&mut self, trace: &TransactionTrace) -> Result<(), Stop<S::Error>> {
+        let none = BTreeSet::new();
+        let emptied = if self.fork >= Fork::Eip158 { &trace.emptied } else { &none };
+        let db = self.db();
+        let changes = db.overlay.take(&*db.state, &trace.changes, emptied).map_err(Stop::State)?;
+        self.step(&changes)?;
+        Ok(())
+    }
+
+    /// Whether receipts have roots of the state, so that transactions are applied one by one.
+    fn has_roots(&self) -> bool {
+        self.fork < Fork::Byzantium && !self.is_traced
+    }
+
     /// What the execution layer asks of the consensus layer, from Prague on.
     fn requests(&mut self, config: &ChainConfig) -> Result<Option<B256>, Stop<S::Error>> {
         if self.fork < Fork::Prague {
             return Ok(None);
         }
+        // Logs are in no trace: then the calls are made for what they do to the state.
         let logs = self.receipts.iter().flat_map(|receipt| receipt.logs());
         let mut requests = Requests::deposits(config.deposit_contract, logs)?;
         for contract in
@@ -246,7 +294,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         let wanted = self.steps.is_some();
         let db = self.db();
         let changes = db.overlay.commit(&*db.state, done.state, wanted).map_err(Stop::State)?;
-        self.step(&changes);
+        self.step(&changes)?;
         Ok(output)
     }
 
@@ -267,27 +315,47 @@ impl<'a, S: WorldState> Execution<'a, S> {
             paid.accounts.extend(change.map(|change| (address, change)));
         }
         let changes = db.overlay.changes();
-        self.step(&paid);
-        let rest = if self.fork < Fork::Byzantium { &paid } else { &changes };
+        self.step(&paid)?;
+        let rest = if self.has_roots() { &paid } else { &changes };
         let state_root = self.apply(rest)?;
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
-        Ok(Outcome {
-            changes,
-            steps: self.steps.unwrap_or_default(),
-            state_root,
+        let receipts = (!self.is_traced).then(|| Receipts {
             gas_used: self.gas_used,
-            receipts_root: calculate_receipt_root(&self.receipts),
+            root: calculate_receipt_root(&self.receipts),
             logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
             requests_hash,
-            apply: self.apply,
-        })
+        });
+        let apply = self.apply;
+        let (mut left_empty, mut replaced) = (Vec::new(), self.gone);
+        if self.steps.is_some() {
+            let db = &mut self.evm.ctx.journaled_state.database;
+            for address in changes.accounts.keys() {
+                let account = db.overlay.account(&*db.state, *address).map_err(Stop::State)?;
+                left_empty.extend(account.filter(|account| account.is_empty()).map(|_| *address));
+            }
+            let is_fresh = |change: Option<&Change>| {
+                matches!(change, Some(Change::Written(AccountChange { fresh: true, .. })))
+            };
+            replaced.retain(|address, _| is_fresh(changes.accounts.get(address)));
+        }
+        let steps = self.steps.unwrap_or_default();
+        Ok(Outcome { changes, steps, left_empty, replaced, state_root, receipts, apply })
     }
 
-    /// Notes what a part of the block did.
-    fn step(&mut self, changes: &Changes) {
-        if let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) {
-            steps.push(Step::new(self.index, changes.clone()));
+    /// Notes what a part of the block did, before it is applied.
+    fn step(&mut self, changes: &Changes) -> Result<(), Stop<S::Error>> {
+        let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) else {
+            return Ok(());
+        };
+        steps.push(Step::new(self.index, changes.clone()));
+        for (address, change) in &changes.accounts {
+            if *change == Change::Deleted && !self.gone.contains_key(address) {
+                let state = &self.evm.ctx.journaled_state.database.state;
+                let slots = state.slots(*address).map_err(Stop::State)?;
+                self.gone.extend(slots.map(|slots| (*address, slots)));
+            }
         }
+        Ok(())
     }
 
     fn db(&mut self) -> &mut BlockDb<'a, S> {

@@ -10,6 +10,7 @@
 //! | read geth's `genesis.json`, or its accounts alone | [`Genesis`], [`parse_alloc`] |
 //! | execute and check blocks | [`Replay`] |
 //! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
+//! | read what geth's `prestateTracer` says of blocks, and replay that | [`TraceReader`], [`Replay::traced`] |
 //! | read a dump of a state, or an allocation, account by account, or slot by slot | [`read_state_file`], [`read_state_slots`] |
 //! | make a chain to try things on | [`SampleChain`] |
 //! | make and check execution witnesses | [`WitnessMaker`], [`Witness`] |
@@ -41,6 +42,7 @@ mod execute;
 mod genesis;
 mod genesis_json;
 mod json;
+mod lines;
 mod overlay;
 mod replay;
 mod requests;
@@ -50,6 +52,7 @@ mod senders;
 mod source;
 mod state_file;
 mod textbook;
+mod trace;
 mod witness;
 mod world;
 
@@ -64,5 +67,6 @@ pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
 pub use state_file::{StateFile, StateFileError, StateTaker, read_state_file, read_state_slots};
 pub use textbook::TextbookState;
+pub use trace::{BlockTrace, TraceReader, TransactionTrace};
 pub use witness::{Witness, WitnessError, WitnessMaker, WitnessStateError};
 pub use world::{SealedBlock, WorldState};

@@ -6,6 +6,8 @@
 //! - `vanished` is set once an account that was there before the block is absent between two
 //!   transactions: if it is there at the end, it is a fresh one.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use alloy_primitives::{
     Address, B256, Bytes, U256,
     map::{AddressMap, B256Map},
@@ -103,6 +105,64 @@ impl Overlay {
         Ok(changes)
     }
 
+    /// Takes over what a transaction did, where that is known without executing it, and returns it in the
+    /// form that [`commit`](Self::commit) gives it. `emptied` are the accounts that are to be removed again.
+    pub(crate) fn take<S: StateRead>(
+        &mut self,
+        state: &S,
+        known: &Changes,
+        emptied: &BTreeSet<Address>,
+    ) -> Result<Changes, S::Error> {
+        let mut changes = Changes::default();
+        for (address, change) in &known.accounts {
+            let change = match change {
+                Change::Written(change) if !emptied.contains(address) => {
+                    self.take_written(state, *address, change)?.map(Change::Written)
+                }
+                _ => self.remove(state, *address)?,
+            };
+            changes.accounts.extend(change.map(|change| (*address, change)));
+        }
+        Ok(changes)
+    }
+
+    fn take_written<S: StateRead>(
+        &mut self,
+        state: &S,
+        address: Address,
+        known: &AccountChange,
+    ) -> Result<Option<AccountChange>, S::Error> {
+        let mut storage = BTreeMap::new();
+        for (slot, value) in &known.storage {
+            if self.storage(state, address, *slot)? != *value {
+                storage.insert(*slot, *value);
+            }
+        }
+        if let (Some(hash), Some(code)) = (known.code_hash, &known.code) {
+            self.codes.insert(hash, code.clone());
+        }
+        let entry = self.entry(state, address)?;
+        let before = entry.now;
+        let old = before.unwrap_or_default();
+        let now = Account {
+            nonce: known.nonce.unwrap_or(old.nonce),
+            balance: known.balance.unwrap_or(old.balance),
+            code_hash: known.code_hash.unwrap_or(old.code_hash),
+        };
+        entry.now = Some(now);
+        for (slot, value) in &storage {
+            // It was just read.
+            if let Some(slot) = entry.slots.get_mut(slot) {
+                slot.now = *value;
+            }
+        }
+        let change = difference(before, now, &self.codes);
+        if storage.is_empty() {
+            return Ok(change);
+        }
+        Ok(Some(AccountChange { storage, ..change.unwrap_or_default() }))
+    }
+
     /// Adds to a balance outside of any transaction. The account is made if it is absent, and
     /// removed if it is left empty and empty accounts are.
     pub(crate) fn credit<S: StateRead>(
@@ -187,7 +247,7 @@ impl Overlay {
             entry.slots.clear();
             entry.wiped = true;
         }
-        let mut storage = std::collections::BTreeMap::new();
+        let mut storage = BTreeMap::new();
         for (key, slot) in account.changed_storage_slots() {
             let key = B256::from(*key);
             let cached = entry
@@ -247,7 +307,7 @@ fn difference(
             true if now.code_hash == EMPTY_CODE_HASH => Some(Bytes::new()),
             true => codes.get(&now.code_hash).cloned(),
         },
-        storage: std::collections::BTreeMap::new(),
+        storage: BTreeMap::new(),
     };
     (change != AccountChange::default()).then_some(change)
 }

@@ -1,4 +1,6 @@
 use std::{
+    collections::BTreeMap,
+    io::BufRead,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::sync_channel,
@@ -12,13 +14,15 @@ use spinney_state::Changes;
 
 use crate::{
     config::{ChainConfig, Fork},
+    diff::DiffError,
     error::{BadBlock, Check, ReplayError, SourceError},
     evm::BlockHashes,
-    execute::{Chain, Outcome, Stop, execute},
+    execute::{Chain, Outcome, Stop, Transactions, execute},
     genesis::Genesis,
     rules::{Failure, Head, check_block, check_link, checks, equal},
     senders::senders,
     source::ChainBlock,
+    trace::{BlockTrace, TraceReader},
     world::{SealedBlock, WorldState},
 };
 
@@ -82,6 +86,8 @@ pub struct BlockReport {
     pub timestamp: u64,
     /// How many transactions it has.
     pub transaction_count: usize,
+    /// Whether what they did was taken from a trace.
+    pub is_traced: bool,
     /// Gas that they used.
     pub gas_used: u64,
     /// Bytes of its RLP.
@@ -94,6 +100,12 @@ pub struct BlockReport {
     pub changes: Changes,
     /// What each of its parts did, where that was [asked for](Replay::keep_steps).
     pub steps: Vec<Step>,
+    /// Accounts that it changed and left there with nothing in them, as was possible before Spurious Dragon;
+    /// where steps were asked for.
+    pub left_empty: Vec<Address>,
+    /// Accounts that it destroyed and made again, with the slots that went, as far as the
+    /// [state knows them](WorldState::slots); where steps were asked for.
+    pub replaced: BTreeMap<Address, Vec<B256>>,
     /// Where the time went.
     pub times: BlockTimes,
 }
@@ -101,7 +113,11 @@ pub struct BlockReport {
 impl BlockReport {
     /// What was checked of the block, beside each of its transactions.
     pub fn checks(&self) -> Vec<Check> {
-        checks(self.fork)
+        let by_execution =
+            [Check::GasUsed, Check::LogsBloom, Check::ReceiptsRoot, Check::RequestsHash];
+        let mut checks = checks(self.fork);
+        checks.retain(|check| !self.is_traced || !by_execution.contains(check));
+        checks
     }
 }
 
@@ -172,11 +188,20 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// A block with its senders, or why there are none.
-struct Recovered {
+/// A block that is ready to be executed.
+struct Ready {
     block: ChainBlock,
-    senders: Result<Vec<Address>, Failure>,
+    known: Known,
+    /// How long recovering its senders took.
     time: Duration,
+}
+
+/// What is known of a block's transactions before they are executed.
+enum Known {
+    /// Who sent them, or why nobody can have; nobody, of a block that the state holds.
+    Senders(Result<Vec<Address>, Failure>),
+    /// What they did.
+    Trace(BlockTrace),
 }
 
 impl<S: WorldState> Replay<S> {
@@ -297,8 +322,26 @@ impl<S: WorldState> Replay<S> {
             return self.follow(block).map(|()| None);
         }
         let started = Instant::now();
-        let senders = senders(&self.config, block, 1);
-        self.execute(block, senders, started.elapsed()).map(Some)
+        let known = Known::Senders(senders(&self.config, block, 1));
+        self.execute(block, known, started.elapsed()).map(Some)
+    }
+
+    /// As [`block`](Self::block), for a block whose transactions are traced: they are not executed, and no
+    /// senders recovered. What happens outside of transactions is done by the block and the rules. Checked are
+    /// the header but for what receipts say (gas, logs, requests), and the root of the state.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block), or the trace is of another block: [`ReplayError::TraceMisfit`].
+    pub fn traced(
+        &mut self,
+        block: &ChainBlock,
+        trace: BlockTrace,
+    ) -> Result<Option<BlockReport>, ReplayError<S::Error>> {
+        if self.holds(block) {
+            return self.follow(block).map(|()| None);
+        }
+        self.execute(block, Known::Trace(trace), Duration::ZERO).map(Some)
     }
 
     /// Executes all blocks of a source.
@@ -312,11 +355,10 @@ impl<S: WorldState> Replay<S> {
         options: &RunOptions<'_>,
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
-        let mut run = Run { options, summary: Summary::default(), uncommitted: 0 };
         let followed = self.resume.map_or(0, |(number, _)| number);
         let config = self.config.clone();
         let recover_threads = options.recover_threads;
-        let prepared = blocks.map(move |block| {
+        let ready = blocks.map(move |block| {
             let block = block?;
             let started = Instant::now();
             let is_followed = block.block.header.number <= followed;
@@ -325,26 +367,54 @@ impl<S: WorldState> Replay<S> {
             } else {
                 senders(&config, &block, recover_threads)
             };
-            Ok(Recovered { block, senders, time: started.elapsed() })
+            Ok(Ready { block, known: Known::Senders(senders), time: started.elapsed() })
         });
+        self.run_ready(ready, options, &mut on_event)
+    }
+
+    /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces that say
+    /// which block they are of may begin earlier; others begin with the first block of the source, the
+    /// genesis apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`traced`](Self::traced), or a source fails. All blocks before the bad one are committed.
+    pub fn run_traced<R: BufRead + Send>(
+        &mut self,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        mut traces: TraceReader<R>,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        let ready = blocks.map(move |block| with_trace(block?, &mut traces));
+        self.run_ready(ready, options, &mut on_event)
+    }
+
+    fn run_ready(
+        &mut self,
+        ready: impl Iterator<Item = Result<Ready, Unready>> + Send,
+        options: &RunOptions<'_>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        let mut run = Run { options, summary: Summary::default(), uncommitted: 0 };
         let outcome = if options.read_ahead == 0 {
-            run.all(self, prepared, &mut on_event)
+            run.all(self, ready, on_event)
         } else {
             thread::scope(|scope| {
                 let (sender, receiver) = sync_channel(options.read_ahead);
                 scope.spawn(move || {
-                    for block in prepared {
+                    for block in ready {
                         // The other side ends early on a bad block: no reason to read on.
                         if sender.send(block).is_err() {
                             return;
                         }
                     }
                 });
-                run.all(self, receiver.into_iter(), &mut on_event)
+                run.all(self, receiver.into_iter(), on_event)
             })
         };
         // Also after a failure: what was good stays.
-        run.commit(self, &mut on_event)?;
+        run.commit(self, on_event)?;
         outcome.map(|()| run.summary)
     }
 
@@ -410,15 +480,19 @@ impl<S: WorldState> Replay<S> {
     fn execute(
         &mut self,
         block: &ChainBlock,
-        senders: Result<Vec<Address>, Failure>,
+        known: Known,
         recover: Duration,
     ) -> Result<BlockReport, ReplayError<S::Error>> {
         let started = Instant::now();
         let header = &block.block.header;
+        let is_traced = match &known {
+            Known::Trace(trace) => check_trace(block, trace).map(|()| true)?,
+            _ => false,
+        };
         let layer_count = self.state.layer_count();
         let total_difficulty = self.total_difficulty(block);
         let fork = self.config.fork(header.number, header.timestamp, total_difficulty);
-        let outcome = match self.try_execute(fork, block, senders) {
+        let outcome = match self.try_execute(fork, block, known) {
             Ok(outcome) => outcome,
             Err(stop) => {
                 let number = header.number;
@@ -434,7 +508,8 @@ impl<S: WorldState> Replay<S> {
         };
         self.advance(block);
         let transaction_count = block.block.body.transactions.len();
-        let by_transaction = if fork < Fork::Byzantium { transaction_count } else { 0 };
+        let has_roots = fork < Fork::Byzantium && !is_traced;
+        let by_transaction = if has_roots { transaction_count } else { 0 };
         let execute = started.elapsed().saturating_sub(outcome.apply);
         Ok(BlockReport {
             number: header.number,
@@ -443,12 +518,15 @@ impl<S: WorldState> Replay<S> {
             fork,
             timestamp: header.timestamp,
             transaction_count,
-            gas_used: outcome.gas_used,
+            is_traced,
+            gas_used: header.gas_used,
             len: block.len,
             state_root: outcome.state_root,
             receipt_root_count: by_transaction,
             changes: outcome.changes,
             steps: outcome.steps,
+            left_empty: outcome.left_empty,
+            replaced: outcome.replaced,
             times: BlockTimes { recover, execute, apply: outcome.apply },
         })
     }
@@ -457,18 +535,25 @@ impl<S: WorldState> Replay<S> {
         &mut self,
         fork: Fork,
         block: &ChainBlock,
-        senders: Result<Vec<Address>, Failure>,
+        known: Known,
     ) -> Result<Outcome, Stop<S::Error>> {
         check_block(&self.config, fork, &self.head, block)?;
-        let senders = senders?;
+        let (senders, trace) = match known {
+            Known::Senders(senders) => (senders?, None),
+            Known::Trace(trace) => (Vec::new(), Some(trace)),
+        };
+        let traced = trace.as_ref().map(Transactions::Traced);
+        let transactions = traced.unwrap_or(Transactions::Signed(&senders));
         let chain = Chain { config: &self.config, hashes: &self.hashes, steps: self.keep_steps };
-        let outcome = execute(&chain, fork, block, &senders, &mut self.state)?;
+        let outcome = execute(&chain, fork, block, transactions, &mut self.state)?;
         let header = &block.block.header;
-        equal(Check::GasUsed, outcome.gas_used, header.gas_used)?;
-        equal(Check::LogsBloom, outcome.logs_bloom, header.logs_bloom)?;
-        equal(Check::ReceiptsRoot, outcome.receipts_root, header.receipts_root)?;
-        if let (Some(expected), Some(got)) = (outcome.requests_hash, header.requests_hash) {
-            equal(Check::RequestsHash, expected, got)?;
+        if let Some(receipts) = &outcome.receipts {
+            equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
+            equal(Check::LogsBloom, receipts.logs_bloom, header.logs_bloom)?;
+            equal(Check::ReceiptsRoot, receipts.root, header.receipts_root)?;
+            if let (Some(expected), Some(got)) = (receipts.requests_hash, header.requests_hash) {
+                equal(Check::RequestsHash, expected, got)?;
+            }
         }
         equal(Check::StateRoot, outcome.state_root, header.state_root)?;
         let (number, hash) = (header.number, Some(block.hash));
@@ -495,11 +580,11 @@ impl Run<'_> {
     fn all<S: WorldState>(
         &mut self,
         replay: &mut Replay<S>,
-        blocks: impl Iterator<Item = Result<Recovered, SourceError>>,
+        blocks: impl Iterator<Item = Result<Ready, Unready>>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ReplayError<S::Error>> {
-        for recovered in blocks {
-            let Recovered { block, senders, time } = recovered?;
+        for ready in blocks {
+            let Ready { block, known, time } = ready.map_err(Unready::into_error)?;
             let number = block.block.header.number;
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 self.summary.stopped = true;
@@ -513,7 +598,7 @@ impl Run<'_> {
             if self.options.last.is_some_and(|last| number > last) {
                 break;
             }
-            let report = replay.execute(&block, senders, time)?;
+            let report = replay.execute(&block, known, time)?;
             self.count(&report);
             on_event(Event::Block(&report));
             self.uncommitted += 1;
@@ -557,6 +642,84 @@ impl Run<'_> {
         summary.times.execute += report.times.execute;
         summary.times.apply += report.times.apply;
     }
+}
+
+/// A block with its trace. The genesis has none; another genesis is refused before that is looked at.
+fn with_trace<R: BufRead>(
+    block: ChainBlock,
+    traces: &mut TraceReader<R>,
+) -> Result<Ready, Unready> {
+    let number = block.block.header.number;
+    let known = match number {
+        0 => Known::Senders(Ok(Vec::new())),
+        _ => Known::Trace(traces.of_block(number)?.ok_or(Unready::NoTrace(number))?),
+    };
+    Ok(Ready { block, known, time: Duration::ZERO })
+}
+
+/// Why a block is not ready.
+enum Unready {
+    Source(SourceError),
+    Trace(DiffError),
+    NoTrace(u64),
+}
+
+impl From<SourceError> for Unready {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<DiffError> for Unready {
+    fn from(error: DiffError) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl Unready {
+    fn into_error<E: std::error::Error>(self) -> ReplayError<E> {
+        match self {
+            Self::Source(error) => error.into(),
+            Self::Trace(error) => error.into(),
+            Self::NoTrace(number) => misfit(number, "the traces end", "one", "none"),
+        }
+    }
+}
+
+/// Refuses a trace of another block.
+fn check_trace<E: std::error::Error>(
+    block: &ChainBlock,
+    trace: &BlockTrace,
+) -> Result<(), ReplayError<E>> {
+    let number = block.block.header.number;
+    if let Some(got) = trace.number.filter(|got| *got != number) {
+        return Err(misfit(number, "number", number, got));
+    }
+    if let Some(got) = trace.hash.filter(|got| *got != block.hash) {
+        return Err(misfit(number, "hash", block.hash, got));
+    }
+    let transactions = &block.block.body.transactions;
+    let (expected, got) = (transactions.len(), trace.transactions.len());
+    if expected != got {
+        return Err(misfit(number, "transactions", expected, got));
+    }
+    for (transaction, traced) in transactions.iter().zip(&trace.transactions) {
+        let expected = transaction.tx_hash();
+        if let Some(got) = traced.hash.filter(|got| got != expected) {
+            return Err(misfit(number, "hash of a transaction", expected, got));
+        }
+    }
+    Ok(())
+}
+
+fn misfit<E: std::error::Error>(
+    number: u64,
+    what: &'static str,
+    expected: impl ToString,
+    got: impl ToString,
+) -> ReplayError<E> {
+    let (expected, got) = (expected.to_string(), got.to_string());
+    ReplayError::TraceMisfit { number, what, expected, got }
 }
 
 /// Refuses a state whose root is not the one in the header of the block it stands at.

@@ -154,6 +154,13 @@ impl WorldState for TextbookState {
         Ok(())
     }
 
+    fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, Infallible> {
+        let entry = self.accounts.get(&keccak256(address));
+        Ok(Some(entry.map_or_else(Vec::new, |entry| {
+            entry.storage.values().map(|(slot, _)| *slot).collect()
+        })))
+    }
+
     fn seal(&mut self, _: &SealedBlock<'_>) -> Result<(), Infallible> {
         self.sealed = self.layers.len();
         Ok(())

@@ -1,4 +1,4 @@
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use spinney_state::{Changes, StateRead};
 
 /// The state that a replay drives. Reads see all that has been applied so far.
@@ -26,6 +26,12 @@ pub trait WorldState: StateRead {
     /// Ends a block: all layers since the last sealed block are its layers, and it has been
     /// checked. They may be merged into one.
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), Self::Error>;
+
+    /// The slots of an account that are not zero, if the state can list them by themselves.
+    fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, Self::Error> {
+        let _ = address;
+        Ok(None)
+    }
 
     /// The root of another tree that the state keeps, by its name, as of the last sealed block. A state
     /// that keeps none has no such root.

@@ -18,6 +18,7 @@ use spinney_tree::{
 };
 
 use crate::history_row::{Packer, Record, key};
+use crate::lazy::LazySnapshot;
 use crate::leaf_undo::LeafUndo;
 use crate::mpt_state::{
     Keys, MPT, State, StateError, batch_of, codes_of, decode_slot, put_account, slot_key,
@@ -276,6 +277,20 @@ impl<P: PageStore> State<P> {
             undo.accounts.insert(*address, before);
         }
         Ok(undo)
+    }
+
+    /// The slots of an account in all that was applied, in no particular order; `None` where not all of them are
+    /// known by themselves, since their preimages were not kept.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
+        let storage = self.storage_of(&LazySnapshot::new(&self.store), keccak256(address))?;
+        let named = storage.into_keys().map(|slot| match slot {
+            Slot::Known(slot) => Some(slot),
+            Slot::Hashed(_) => None,
+        });
+        Ok(named.collect())
     }
 
     /// All slots of an account in the newest layer, by themselves where their preimages are known.

@@ -113,6 +113,29 @@ impl Location {
         }
     }
 
+    /// As [`go_on`](Self::go_on), but what was begun on a server and never finished is dropped.
+    ///
+    /// # Errors
+    /// As [`go_on`](Self::go_on).
+    pub fn begin(&self, cache_bytes: usize) -> Result<AnyStore, StoreError> {
+        match self {
+            Self::Postgres(at) => Ok(PostgresStore::begin(at)?.into()),
+            _ => self.open(OpenFor::Filling, cache_bytes),
+        }
+    }
+
+    /// Begins a store on a server that nobody sees before it is [finished](AnyStore::finish), or goes on with
+    /// one that was begun and is not. Files have no such state: they are made under another name.
+    ///
+    /// # Errors
+    /// If there is a finished store already, somebody else is filling it, or it cannot be made.
+    pub fn go_on(&self, cache_bytes: usize) -> Result<AnyStore, StoreError> {
+        match self {
+            Self::Postgres(at) => Ok(PostgresStore::go_on(at)?.into()),
+            _ => self.open(OpenFor::Filling, cache_bytes),
+        }
+    }
+
     /// Creates a store that `fill` puts rows into. Nobody sees it before `fill` is done: refused or cut
     /// off, there is no store.
     ///
@@ -163,6 +186,17 @@ impl Location {
 }
 
 impl AnyStore {
+    /// Ends the making of a store that was [begun](Location::go_on) on a server: from now on it is there.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
+    pub fn finish(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Postgres(store) => store.finish(),
+            _ => Ok(()),
+        }
+    }
+
     /// An empty store in memory.
     pub fn memory() -> Self {
         Self::Memory(MemoryStore::new())

@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use spinney_replay::{BlockDiff, ChainReader, DiffError, Genesis, Replay, SealedBlock, WorldState};
+use spinney_replay::{
+    BlockDiff, ChainReader, Check, DiffError, Genesis, Replay, ReplayError, SealedBlock, WorldState,
+};
 use spinney_state::{Account, Change, Changes, KeepHistory, State, StateError, StateRead};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+
+use crate::failure::Failure;
+use crate::replay::Traces;
 
 /// Accounts, and slots of them.
 pub(super) type Touched = BTreeMap<Address, BTreeSet<B256>>;
@@ -20,6 +25,8 @@ pub(super) struct Block {
     pub(super) execution: Duration,
     /// What it read or wrote.
     pub(super) touched: Touched,
+    /// Bytes of the codes that it read, each once; nothing where nothing was executed.
+    pub(super) code_bytes: Option<u64>,
     pub(super) changes: Changes,
     /// The root of the Merkle Patricia trie afterwards, where a header gives it.
     pub(super) root: Option<B256>,
@@ -82,6 +89,8 @@ pub(super) fn touch(touched: &mut Touched, changes: &Changes) {
 struct Recorder {
     state: State<MemoryStore>,
     touched: RefCell<Touched>,
+    /// Codes, and how long they are.
+    codes: RefCell<BTreeMap<B256, u64>>,
 }
 
 impl StateRead for Recorder {
@@ -98,7 +107,10 @@ impl StateRead for Recorder {
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
-        self.state.code(hash)
+        let code = self.state.code(hash)?;
+        let length = code.as_ref().map_or(0, |code| code.len() as u64);
+        self.codes.borrow_mut().insert(hash, length);
+        Ok(code)
     }
 }
 
@@ -125,28 +137,53 @@ impl WorldState for Recorder {
     }
 }
 
-/// Executes a chain once, in memory, and notes what each block reads and does. All of it is held.
+/// Executes a chain once, or follows its traces, in memory, and notes what each block reads and does. All of
+/// it is held.
 pub(super) fn record(
-    name: String,
+    mut name: String,
     genesis: Genesis,
-    blocks: ChainReader<'static>,
+    (blocks, mut traces): (ChainReader<'static>, Option<Traces>),
     last: Option<u64>,
 ) -> anyhow::Result<Input> {
     let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
     state.keep_preimages(false);
     state.keep_history(KeepHistory::Blocks(0));
-    let mut replay = Replay::start(&genesis, Recorder { state, touched: RefCell::default() })?;
+    let recorder = Recorder { state, touched: RefCell::default(), codes: RefCell::default() };
+    let mut replay = Replay::start(&genesis, recorder)?;
     let mut ledger = Ledger::default();
     ledger.apply(&genesis.alloc);
     let mut recorded: Vec<Block> = Vec::new();
+    let mut executed = Vec::new();
     for block in blocks {
         let block = block?;
-        if last.is_some_and(|last| block.block.header.number > last) {
+        let number = block.block.header.number;
+        if last.is_some_and(|last| number > last) {
             break;
         }
         replay.state_mut().touched.take();
-        let Some(report) = replay.block(&block)? else { continue };
+        replay.state_mut().codes.take();
+        let report = match &mut traces {
+            // The genesis has no trace.
+            Some(traces) if number > 0 => {
+                let trace = traces.of_block(number).map_err(ReplayError::<StateError>::from)?;
+                let trace = trace.ok_or_else(|| {
+                    Failure::new(format!("the traces end before block {number} (--traces)"))
+                        .hint("give the traces of all blocks, or end before it with --to")
+                })?;
+                match replay.traced(&block, trace) {
+                    // Of some blocks traces do not tell all: these are executed.
+                    Err(ReplayError::BadBlock(bad)) if bad.what == Check::StateRoot => {
+                        executed.push(number);
+                        replay.block(&block)?
+                    }
+                    traced => traced?,
+                }
+            }
+            _ => replay.block(&block)?,
+        };
+        let Some(report) = report else { continue };
         let mut touched = replay.state_mut().touched.take();
+        let codes = replay.state_mut().codes.take();
         // One layer a block is enough to go on from.
         replay.state_mut().commit()?;
         touch(&mut touched, &report.changes);
@@ -156,10 +193,17 @@ pub(super) fn record(
             transactions: report.transaction_count as u64,
             execution: report.times.execute,
             touched,
+            code_bytes: (!report.is_traced).then(|| codes.values().sum()),
             changes: report.changes,
             root: Some(report.state_root),
             entries: ledger.entries(),
         });
+    }
+    if let Some(first) = executed.first() {
+        let count = executed.len();
+        name += &format!(
+            "; {count} blocks, {first} the first of them, executed: their traces do not lead to their roots"
+        );
     }
     let alloc = genesis.alloc;
     let start = Box::new(move |part| (part == 0).then(|| alloc.clone()));
@@ -189,6 +233,7 @@ pub(super) fn differences(
             transactions: 0,
             execution: Duration::ZERO,
             touched,
+            code_bytes: None,
             root: diff.state_root.or_else(|| diff.roots.get("mpt").copied()),
             changes: diff.changes,
             entries: ledger.entries(),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
 use serde::Serialize;
-use spinney_store::{AnyStore, Location, OpenFor};
+use spinney_store::{AnyStore, Location};
 use spinney_tree::Table;
 
-use super::input::Input;
+use super::input::{Block, Input};
 use super::subject::{self, Spent, Subject};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -22,7 +22,7 @@ use crate::trees::Name;
 pub(super) struct Settings {
     /// Blocks a commit.
     pub(super) commit_every: u64,
-    /// One block of so many is proven; none with 0.
+    /// One block of so many is proven, after and before; none with 0.
     pub(super) prove_every: u64,
     pub(super) cache_bytes: usize,
 }
@@ -53,6 +53,11 @@ pub(super) struct BlockCost {
     /// A proof of all that was touched, after the commit.
     pub(super) proof_bytes: Option<u64>,
     pub(super) proof_us: Option<f64>,
+    /// What it takes to execute the block without a state: a proof of all that it touches, before it, and the
+    /// codes that it read, where it was executed. Not the nodes that only a deletion needs.
+    pub(super) witness_bytes: Option<u64>,
+    /// The codes among them.
+    pub(super) code_bytes: Option<u64>,
 }
 
 impl BlockCost {
@@ -87,35 +92,69 @@ pub(super) struct Cell {
     pub(super) blocks: Vec<BlockCost>,
 }
 
-/// Runs all blocks into a new store in `folder`.
+/// Where a cell's store is made, and removed again.
+pub(super) struct Site<'a> {
+    /// For files.
+    pub(super) folder: &'a Path,
+    /// The URL of a schema without a store.
+    pub(super) postgres: Option<&'a str>,
+}
+
+impl Site<'_> {
+    fn location(&self, kind: Kind) -> Option<Location> {
+        match kind {
+            Kind::Memory => None,
+            Kind::Redb => Some(Location::Redb(self.folder.join("store"))),
+            Kind::Sqlite => Some(Location::Sqlite(self.folder.join("store.sqlite"))),
+            Kind::Postgres => self.postgres.map(|url| Location::Postgres(url.to_owned())),
+        }
+    }
+}
+
+/// Runs all blocks into a new store.
 pub(super) fn run(
     (name, kind): (Name, Kind),
     input: &Input,
     settings: Settings,
-    folder: &Path,
+    site: &Site<'_>,
     interrupt: &Interrupt,
     mut progress: impl FnMut(u64),
 ) -> anyhow::Result<Cell> {
-    let location = match kind {
-        Kind::Memory => None,
-        Kind::Redb => Some(Location::Redb(folder.join("store"))),
-        Kind::Sqlite => Some(Location::Sqlite(folder.join("store.sqlite"))),
-        Kind::Postgres => unreachable!("it is refused"),
-    };
+    let location = site.location(kind);
     let cache = settings.cache_bytes / 2;
+    // On a server it stays unfinished, so that nobody takes it for a store.
     let store = match &location {
         None => AnyStore::memory(),
-        Some(location) => location.open(OpenFor::Filling, cache)?,
+        Some(location) => location.begin(cache)?,
     };
-    let tree = subject::open(name, &store, cache)?;
-    let mut run = Run { name, store: &store, tree, sizes: Vec::new(), settings };
+    let cell = cell((name, kind), input, settings, &store, interrupt, &mut progress);
+    if kind == Kind::Postgres {
+        // What is in a folder goes with it.
+        store.finish()?;
+        store.close()?;
+        location.iter().try_for_each(Location::remove)?;
+    } else {
+        store.close()?;
+    }
+    cell
+}
+
+fn cell(
+    (name, kind): (Name, Kind),
+    input: &Input,
+    settings: Settings,
+    store: &AnyStore,
+    interrupt: &Interrupt,
+    progress: &mut impl FnMut(u64),
+) -> anyhow::Result<Cell> {
+    let cache = settings.cache_bytes / 2;
+    let tree = subject::open(name, store, cache)?;
+    let mut run = Run { name, store, tree, sizes: Vec::new(), settings, proving: (0.0, 0.0) };
     let started = Instant::now();
     run.fill(input)?;
     let fill_seconds = started.elapsed().as_secs_f64();
     let clock = Clock::start();
     let mut blocks = Vec::with_capacity(input.blocks.len());
-    // Seconds on the wall and on the processors.
-    let mut proving = (0.0, 0.0);
     for index in 0..input.blocks.len() {
         if interrupt.flag().load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted")
@@ -125,14 +164,7 @@ pub(super) fn run(
         }
         let ends = (index as u64 + 1).is_multiple_of(settings.commit_every)
             || index + 1 == input.blocks.len();
-        let mut cost = run.block(index, input, ends)?;
-        if ends {
-            let clock = Clock::start();
-            run.prove(index, input, &mut cost)?;
-            proving.0 += clock.seconds();
-            proving.1 += clock.cpu_seconds().unwrap_or_default();
-        }
-        blocks.push(cost);
+        blocks.push(run.block(index, input, ends)?);
         progress(index as u64 + 1);
     }
     let (seconds, cpu_seconds) = (clock.seconds(), clock.cpu_seconds());
@@ -140,9 +172,9 @@ pub(super) fn run(
         run.size(last.entries)?;
     }
     let (root, sizes) = (run.tree.root(), std::mem::take(&mut run.sizes));
+    let proving = run.proving;
     drop(run);
     let file_bytes = store.stats()?.file_bytes;
-    store.close()?;
     Ok(Cell {
         tree: name.to_string(),
         store: kind.name(),
@@ -162,6 +194,8 @@ struct Run<'s> {
     tree: Box<dyn Subject + 's>,
     sizes: Vec<SizePoint>,
     settings: Settings,
+    /// Seconds of proving, on the wall and on the processors.
+    proving: (f64, f64),
 }
 
 impl Run<'_> {
@@ -212,11 +246,19 @@ impl Run<'_> {
             return Err(Failure::new(what).exit(Exit::No).into());
         }
         let after = (self.tree.spent(), self.tree.costs());
+        // The last commit is still what the block began with, if that ended one.
+        let starts = (index as u64).is_multiple_of(self.settings.commit_every);
+        let before_block = if starts { self.prove(index, block)? } else { None };
+        let after_proof = self.tree.costs();
         let written = if ends { self.tree.commit(block)? } else { Default::default() };
         let Spent { encode, store, .. } = self.tree.spent();
         let keys = after.0.keys.saturating_sub(before.0.keys);
         let hash = after.1.hashing.saturating_sub(before.1.hashing);
-        let cost = BlockCost {
+        let pages_read = after.1.pages_read - costs.pages_read + self.tree.costs().pages_read
+            - after_proof.pages_read;
+        let written_bytes = (self.store.io() - io).bytes_written;
+        let after_block = if ends { self.prove(index, block)? } else { None };
+        Ok(BlockCost {
             number: block.number,
             touched: block.touched.values().map(|slots| 1 + slots.len() as u64).sum(),
             execution_us: micros(block.execution),
@@ -226,23 +268,29 @@ impl Run<'_> {
             hash_us: micros(hash),
             encode_us: micros(encode - after.0.encode),
             store_us: micros(store - after.0.store),
-            pages_read: self.tree.costs().pages_read - costs.pages_read,
+            pages_read,
             pages_written: written.rows_written,
             page_bytes: written.bytes,
-            written_bytes: (self.store.io() - io).bytes_written,
-            ..BlockCost::default()
-        };
-        Ok(cost)
+            written_bytes,
+            proof_bytes: after_block.map(|(bytes, _)| bytes),
+            proof_us: after_block.map(|(_, made)| micros(made)),
+            witness_bytes: before_block
+                .map(|(bytes, _)| bytes + block.code_bytes.unwrap_or_default()),
+            code_bytes: block.code_bytes,
+        })
     }
 
-    /// Proves what a block that ended a commit touched, if it is its turn.
-    fn prove(&self, index: usize, input: &Input, cost: &mut BlockCost) -> anyhow::Result<()> {
-        let (every, touched) = (self.settings.prove_every, &input.blocks[index].touched);
-        if every > 0 && !touched.is_empty() && (index as u64).is_multiple_of(every) {
-            let (bytes, made) = self.tree.prove(touched)?;
-            (cost.proof_bytes, cost.proof_us) = (Some(bytes), Some(micros(made)));
+    /// Proves what a block touches in the last commit, if it is its turn.
+    fn prove(&mut self, index: usize, block: &Block) -> anyhow::Result<Option<(u64, Duration)>> {
+        let every = self.settings.prove_every;
+        if every == 0 || block.touched.is_empty() || !(index as u64).is_multiple_of(every) {
+            return Ok(None);
         }
-        Ok(())
+        let clock = Clock::start();
+        let proof = self.tree.prove(&block.touched)?;
+        self.proving.0 += clock.seconds();
+        self.proving.1 += clock.cpu_seconds().unwrap_or_default();
+        Ok(Some(proof))
     }
 
     fn is_mpt(&self) -> bool {

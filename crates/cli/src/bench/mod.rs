@@ -16,24 +16,27 @@ use anyhow::Context as _;
 use clap::Args;
 use spinney_replay::{ChainReader, DiffReader, Genesis, parse_alloc};
 use spinney_state::Changes;
+use spinney_store::{Location, OpenFor};
+use spinney_tree::StoreError;
 
 use self::input::Input;
-use self::measure::{Cell, Settings};
+use self::measure::{Cell, Settings, Site};
 use self::report::Report;
 use self::workload::{Size, Workload};
 use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
+use crate::replay::open_traces;
 use crate::stores::{self, Kind};
 use crate::trees::Name;
 
 /// Measure trees and stores on the same blocks.
 ///
-/// Blocks come from a chain.rlp with its genesis.json, executed once; as state differences; or are made by
-/// a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
+/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state differences; or are
+/// made by a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
 /// same reads and writes. Printed is a line a tree and store; `--report` writes one page of HTML with all
 /// figures in it.
 #[derive(Debug, Args)]
@@ -48,16 +51,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
     blocks: Option<PathBuf>,
     /// State differences, one block a line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "lines")]
     diffs: Option<PathBuf>,
-    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "diffs", conflicts_with = "genesis")]
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see replay.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    traces: Option<PathBuf>,
+    /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
     alloc: Option<PathBuf>,
     /// The last block.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
     /// A state and blocks that are made up; how is in docs/design.md.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs", "traces"])]
     workload: Option<Workload>,
     /// Accounts and slots of a workload's first state.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "workload")]
@@ -74,14 +80,15 @@ pub(crate) struct BenchArgs {
     /// The trees, with commas between them.
     #[arg(long, value_name = "TREES", default_value = "mpt,ubt:sha256,pbt:blake3,verkle")]
     tree: String,
-    /// The stores, with commas between them: memory, redb, sqlite.
+    /// The stores, with commas between them: memory, redb, sqlite, postgres.
     #[arg(long, value_name = "STORES", default_value = "memory,redb")]
     store: String,
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value = "1")]
     commit_every: CommitEvery,
-    /// Prove what one block of so many touched, of those that end a commit; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it begins one;
+    /// 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     prove_every: u64,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
@@ -89,6 +96,9 @@ pub(crate) struct BenchArgs {
     /// Where stores are made meanwhile. Without it, the system's folder for such files.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
     /// Write a page of HTML, whole or not at all.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -98,6 +108,9 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let cells = cells(args)?;
+    if cells.iter().any(|(_, kind)| *kind == Kind::Postgres) {
+        check_server(args.postgres.as_deref())?;
+    }
     let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
     let input = input(args)?;
     let interrupt = Interrupt::listen()?;
@@ -118,10 +131,10 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         let what = format!("{name} in {}", kind.name());
         let total = Some(input.blocks.len() as u64);
         let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
-        let cell =
-            measure::run((name, kind), &input, settings, folder.path(), &interrupt, |block| {
-                progress.update(block, || format!("{what}, block {block}"));
-            });
+        let site = Site { folder: folder.path(), postgres: args.postgres.as_deref() };
+        let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
+            progress.update(block, || format!("{what}, block {block}"));
+        });
         progress.finish();
         done.push(cell.with_context(|| what)?);
     }
@@ -134,16 +147,27 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// The server can be reached, and has no store where ours are to be.
+fn check_server(url: Option<&str>) -> Result<(), Failure> {
+    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours are removed";
+    let Some(url) = url else {
+        return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));
+    };
+    match Location::Postgres(url.to_owned()).open(OpenFor::Reading, 0) {
+        Err(StoreError::Missing { .. }) => Ok(()),
+        Err(error) => {
+            let what = "the server cannot be measured (--postgres)";
+            Err(Failure::new(what).because(error).hint(hint))
+        }
+        Ok(_) => Err(Failure::new("there is a store already (--postgres)").hint(hint)),
+    }
+}
+
 /// All trees in all stores.
 fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
     let mut cells = Vec::new();
     for store in args.store.split(',') {
         let kind = Kind::named(store)?;
-        if kind == Kind::Postgres {
-            return Err(Failure::new("postgres is not measured by this verb (--store)").hint(
-                "give memory, redb or sqlite; spinney replay --store postgres says what a replay took",
-            ));
-        }
         for tree in args.tree.split(',') {
             let name = Name::parse(tree)?;
             name.check_holds_accounts()?;
@@ -170,12 +194,17 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
     let genesis = |path: &PathBuf| {
         Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
     };
-    match (&args.genesis, &args.blocks, &args.diffs) {
+    match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
         (Some(at), Some(blocks), _) => {
             let file = stores::open_file(blocks)?;
             let chain =
                 ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
-            input::record(blocks.display().to_string(), genesis(at)?, chain, args.to)
+            let traces = args.traces.as_deref().map(open_traces).transpose()?;
+            let mut name = blocks.display().to_string();
+            if let Some(traces) = &args.traces {
+                name += &format!(", traced in {}", traces.display());
+            }
+            input::record(name, genesis(at)?, (chain, traces), args.to)
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
@@ -184,12 +213,21 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                     .with_context(|| format!("in {}", alloc.display()))?,
                 (None, None) => Changes::default(),
             };
-            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             let name = diffs.display().to_string();
+            if args.traces.is_some() {
+                let lines = open_traces(diffs)?.into_diffs();
+                return input::differences(name, alloc, lines, args.to).map_err(|error| {
+                    Failure::new("the traces cannot be read (--traces)")
+                        .because(error)
+                        .hint(TRACE_HINT)
+                        .into()
+                });
+            }
+            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             input::differences(name, alloc, DiffReader::new(lines), args.to)
         }
         _ => Err(Failure::new("there is nothing to measure")
-            .hint("give --genesis and --blocks, --diffs, or --workload transfers")
+            .hint("give --genesis and --blocks, --diffs, --traces, or --workload transfers")
             .into()),
     }
 }

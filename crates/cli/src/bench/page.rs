@@ -78,6 +78,7 @@ fn headline(report: &Report) -> String {
         "to write calls",
         "proof",
         "made in",
+        "witness",
         "tree",
         "file",
         "CPU",
@@ -105,6 +106,7 @@ fn headline(report: &Report) -> String {
             bytes(cell.mean(|block| block.written_bytes as f64)),
             cell.proof_bytes().map_or_else(|| "-".into(), bytes),
             cell.proof_bytes().map_or_else(|| "-".into(), |_| human_micros(made)),
+            cell.witness_bytes().map_or_else(|| "-".into(), bytes),
             cell.sizes.last().map_or_else(String::new, |size| human_bytes(size.page_bytes)),
             if cell.file_bytes == 0 { "-".into() } else { human_bytes(cell.file_bytes) },
             cell.cpu_seconds.map_or_else(|| "-".into(), |seconds| human_micros(seconds * 1e6)),
@@ -195,6 +197,16 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
             points
         }),
     );
+    plot(
+        "Witnesses, block by block",
+        "Bytes that the block takes to be executed without a state: a proof of all that it touches, before it, \
+         and the codes that it read, whole, where it was executed.",
+        axis("block", Scale::Linear, plain),
+        axis("bytes", Scale::Log, bytes),
+        one_store(report, |cell| {
+            series_of(cell, |block| block.witness_bytes.map(|bytes| bytes as f64))
+        }),
+    );
     figures
 }
 
@@ -270,10 +282,16 @@ fn distribution(cell: &Cell, figure: impl Fn(&BlockCost) -> f64) -> Vec<(f64, f6
 }
 
 fn series(cell: &Cell, figure: impl Fn(&BlockCost) -> f64) -> Vec<(f64, f64)> {
+    series_of(cell, |block| Some(figure(block)))
+}
+
+/// A point for neighbouring blocks, of those among them that have the figure.
+fn series_of(cell: &Cell, figure: impl Fn(&BlockCost) -> Option<f64>) -> Vec<(f64, f64)> {
     let step = cell.blocks.len().div_ceil(POINTS_MAX).max(1);
     let point = |blocks: &[BlockCost]| {
-        let sum: f64 = blocks.iter().map(&figure).sum();
-        (blocks[0].number as f64, sum / blocks.len() as f64)
+        let known: Vec<f64> = blocks.iter().filter_map(&figure).collect();
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        (blocks[0].number as f64, mean)
     };
     cell.blocks.chunks(step).map(point).filter(|(_, value)| *value > 0.0).collect()
 }
@@ -297,7 +315,8 @@ fn how(report: &Report) -> String {
     let proofs = match settings.prove_every {
         0 => "Nothing was proven.".to_owned(),
         every => format!(
-            "Of {every} blocks one is proven, if it ends a commit; that time is in no other figure."
+            "Of {every} blocks one is proven, if it ends a commit, and its witness made, if it begins one; that \
+             time is in no other figure. Nodes that only a deletion needs are in no witness."
         ),
     };
     format!(

@@ -65,8 +65,17 @@ impl Cell {
 
     /// Bytes of a proof of what one block touched, on average over those that were proven.
     pub(super) fn proof_bytes(&self) -> Option<f64> {
-        let proven: Vec<_> = self.blocks.iter().filter_map(|block| block.proof_bytes).collect();
-        (!proven.is_empty()).then(|| proven.iter().sum::<u64>() as f64 / proven.len() as f64)
+        self.mean_of(|block| block.proof_bytes)
+    }
+
+    /// Bytes of what one block takes to be executed without a state, on average over those that were proven.
+    pub(super) fn witness_bytes(&self) -> Option<f64> {
+        self.mean_of(|block| block.witness_bytes)
+    }
+
+    fn mean_of(&self, bytes: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
+        let known: Vec<_> = self.blocks.iter().filter_map(bytes).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<u64>() as f64 / known.len() as f64)
     }
 }
 
@@ -112,6 +121,7 @@ impl Report {
             "page bytes",
             "to write calls",
             "proof",
+            "witness",
             "size",
         ]);
         for cell in &self.cells {
@@ -129,6 +139,7 @@ impl Report {
                 bytes(cell.mean(|block| block.page_bytes as f64)),
                 bytes(cell.mean(|block| block.written_bytes as f64)),
                 cell.proof_bytes().map_or_else(String::new, bytes),
+                cell.witness_bytes().map_or_else(String::new, bytes),
                 human_bytes(cell.file_bytes),
             ]);
         }
@@ -139,14 +150,15 @@ impl Report {
     pub(super) fn csv(&self) -> String {
         let mut text = String::from(
             "tree,store,block,touched,execution_us,read_us,keys_us,apply_us,hash_us,encode_us,store_us,\
-             pages_read,pages_written,page_bytes,written_bytes,proof_bytes,proof_us\n",
+             pages_read,pages_written,page_bytes,written_bytes,proof_bytes,proof_us,\
+             witness_bytes,code_bytes\n",
         );
         for cell in &self.cells {
             for block in &cell.blocks {
                 let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
                 let proof_us = block.proof_us.map_or_else(String::new, |v| v.to_string());
                 text += &format!(
-                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                     cell.tree,
                     cell.store,
                     block.number,
@@ -164,6 +176,8 @@ impl Report {
                     block.written_bytes,
                     whole(block.proof_bytes),
                     proof_us,
+                    whole(block.witness_bytes),
+                    whole(block.code_bytes),
                 );
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, keccak256};
 use spinney_state::embed::{BinaryState, Embedding};
-use spinney_state::{Changes, KeepHistory, State, StateRead};
+use spinney_state::{Changes, KeepHistory, Mark, State, StateRead};
 use spinney_store::AnyStore;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
@@ -33,7 +33,8 @@ pub(super) trait Subject {
     fn root(&self) -> B256;
     fn spent(&self) -> Spent;
     fn costs(&self) -> TreeCosts;
-    /// Proves all that a block touches, in the last commit: bytes, and how long that took.
+    /// Proves all that a block touches, in the last commit, whatever was applied since: bytes, and how long
+    /// that took.
     fn prove(&self, touched: &Touched) -> anyhow::Result<(u64, Duration)>;
 }
 
@@ -49,7 +50,8 @@ pub(super) fn open<'s>(
             // The same writes for every tree: neither history nor preimages.
             state.keep_history(KeepHistory::Blocks(0));
             state.keep_preimages(false);
-            Box::new(state)
+            let committed = state.mark();
+            Box::new(Trie { state, committed })
         }
         Name::Ubt(hash) => Box::new(BinaryState::open(Ubt { hash }, store, cache_bytes)?),
         Name::Pbt(hash) => Box::new(BinaryState::open(Pbt { hash }, store, cache_bytes)?),
@@ -72,39 +74,53 @@ fn read_all<S: StateRead>(state: &S, touched: &Touched) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Subject for State<&AnyStore> {
+/// The Merkle Patricia trie.
+struct Trie<'s> {
+    state: State<&'s AnyStore>,
+    /// The last commit.
+    committed: Mark,
+}
+
+impl Trie<'_> {
+    fn make_durable(&mut self) -> anyhow::Result<CommitStats> {
+        let stats = self.state.commit()?;
+        self.committed = self.state.mark();
+        Ok(stats)
+    }
+}
+
+impl Subject for Trie<'_> {
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
-        self.apply(changes)?;
-        self.seal(BlockId { number: 0, hash: [0; 32] })?;
-        self.commit()?;
-        Ok(())
+        self.state.apply(changes)?;
+        self.state.seal(BlockId { number: 0, hash: [0; 32] })?;
+        self.make_durable().map(drop)
     }
 
     fn read(&self, touched: &Touched) -> anyhow::Result<()> {
-        read_all(self, touched)
+        read_all(&self.state, touched)
     }
 
     fn apply(&mut self, block: &Block) -> anyhow::Result<B256> {
-        let root = self.apply(&block.changes)?;
-        self.seal(id(block))?;
+        let root = self.state.apply(&block.changes)?;
+        self.state.seal(id(block))?;
         Ok(root)
     }
 
     fn commit(&mut self, _: &Block) -> anyhow::Result<CommitStats> {
-        Ok(self.commit()?)
+        self.make_durable()
     }
 
     fn root(&self) -> B256 {
-        self.root()
+        self.state.root()
     }
 
     fn spent(&self) -> Spent {
-        let times = self.times();
+        let times = self.state.times();
         Spent { keys: times.key_hashing, encode: times.encode, store: times.store }
     }
 
     fn costs(&self) -> TreeCosts {
-        self.costs()
+        self.state.costs()
     }
 
     /// The nodes on the paths, each once.
@@ -117,7 +133,7 @@ impl Subject for State<&AnyStore> {
             keys.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
         }
         keys.sort_unstable();
-        let nodes = self.path_nodes(&self.mark(), &keys)?;
+        let nodes = self.state.path_nodes(&self.committed, &keys)?;
         Ok((nodes.iter().map(|node| node.len() as u64).sum(), start.elapsed()))
     }
 }

@@ -171,6 +171,7 @@ impl Size {
                 transactions: self.operations,
                 execution: Duration::ZERO,
                 touched,
+                code_bytes: None,
                 changes,
                 root: None,
                 entries: ledger.entries(),

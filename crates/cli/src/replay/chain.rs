@@ -1,19 +1,22 @@
-//! Blocks, executed.
+//! Blocks, executed or traced.
 
-use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, Summary};
-use spinney_state::State;
+use spinney_replay::{
+    ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
+};
+use spinney_state::{State, StateError};
 use spinney_store::AnyStore;
 
+use super::input::Traces;
 use super::lists::Lists;
 use super::watch::Watch;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 type Kept<'s> = State<&'s AnyStore>;
 
 pub(super) fn run<'s>(
     mut state: Kept<'s>,
     genesis: &Genesis,
-    blocks: ChainReader<'static>,
+    (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
     (watch, mut lists): (&mut Watch<'_>, Option<&mut Lists>),
 ) -> anyhow::Result<(Summary, Kept<'s>)> {
@@ -39,7 +42,7 @@ pub(super) fn run<'s>(
         }
     };
     replay.keep_steps(lists.is_some());
-    let summary = replay.run(blocks, options, |event| match event {
+    let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
             if let Some(lists) = &mut lists {
                 lists.block(block);
@@ -49,6 +52,28 @@ pub(super) fn run<'s>(
         Event::Committed { number, hash, time } => watch.committed(number, Some(hash), time),
         Event::Followed { number } => watch.followed(number),
         _ => {}
-    })?;
+    };
+    let summary = match traces {
+        None => replay.run(blocks, options, on_event)?,
+        Some(traces) => replay.run_traced(blocks, traces, options, on_event).map_err(of_traces)?,
+    };
     Ok((summary, replay.into_state()))
+}
+
+/// A root that traces do not lead to says nothing of the block.
+fn of_traces(error: ReplayError<StateError>) -> anyhow::Error {
+    match &error {
+        ReplayError::BadBlock(block) if block.what == Check::StateRoot => {
+            Failure::new(format!("block {}: the traces do not lead to its root", block.number))
+                .because(error)
+                .hint(
+                    "all blocks before it are in; of accounts that are made empty, and of destructions that \
+                     are reverted, traces tell nothing or wrongly: without --traces and up to this block with \
+                     --to a replay takes the store further, and then with --traces again",
+                )
+                .exit(Exit::No)
+                .into()
+        }
+        _ => error.into(),
+    }
 }

@@ -1,17 +1,16 @@
 //! State differences, applied.
 
 use std::cell::Cell;
-use std::io::BufRead;
 
 use alloy_primitives::B256;
 use spinney_replay::{
-    BlockDiff, DiffError, DiffEvent, DiffReader, ReplayError, RunOptions, Summary, replay_diffs,
+    BlockDiff, DiffError, DiffEvent, ReplayError, RunOptions, Summary, replay_diffs,
 };
 use spinney_state::{State, StateError};
 use spinney_store::AnyStore;
 use spinney_tree::BlockId;
 
-use super::input::Start;
+use super::input::{Lines, Start};
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
@@ -20,7 +19,7 @@ type Kept<'s> = State<&'s AnyStore>;
 pub(super) fn run<'s>(
     mut state: Kept<'s>,
     start: Option<Start>,
-    lines: DiffReader<Box<dyn BufRead>>,
+    lines: Lines,
     options: &RunOptions<'_>,
     watch: &mut Watch<'_>,
 ) -> anyhow::Result<(Summary, Kept<'s>)> {
@@ -61,9 +60,11 @@ pub(super) fn run<'s>(
 fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
     let (alloc, expected, hash) = match start {
         None => {
-            return Err(Failure::new("the differences have nothing to start from (--diffs)")
-                .hint("give --genesis or --alloc along")
-                .into());
+            return Err(Failure::new(
+                "the differences have nothing to start from (--diffs, --traces)",
+            )
+            .hint("give --genesis or --alloc along")
+            .into());
         }
         Some(Start::Genesis(genesis)) => {
             state.set_genesis(genesis.hash);

@@ -1,4 +1,4 @@
-//! What a replay reads: a chain, differences, or a chain of our own.
+//! What a replay reads: a chain, differences, traces, or a chain of our own.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
-use spinney_replay::{ChainReader, DiffReader, Genesis, SampleChain, SampleOptions, parse_alloc};
+use spinney_replay::{
+    BlockDiff, ChainReader, DiffError, DiffReader, Genesis, SampleChain, SampleOptions,
+    TraceReader, parse_alloc,
+};
 use spinney_state::{Changes, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
@@ -26,9 +29,15 @@ pub(super) struct Input {
 }
 
 pub(super) enum Source {
-    Chain { genesis: Box<Genesis>, blocks: ChainReader<'static> },
-    Diffs { start: Option<Start>, lines: DiffReader<Box<dyn BufRead>> },
+    Chain { genesis: Box<Genesis>, blocks: ChainReader<'static>, traces: Option<Traces> },
+    Diffs { start: Option<Start>, lines: Lines },
 }
+
+/// Traces of blocks.
+pub(crate) type Traces = TraceReader<Box<dyn BufRead + Send>>;
+
+/// Differences of blocks, written as such or made of traces.
+pub(super) type Lines = Box<dyn Iterator<Item = Result<BlockDiff, DiffError>>>;
 
 /// What differences start from.
 pub(super) enum Start {
@@ -38,22 +47,25 @@ pub(super) enum Start {
 
 impl Input {
     pub(super) fn open(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
-        match (&args.genesis, &args.blocks, &args.diffs) {
-            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks),
+        match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
+            (Some(genesis), Some(blocks), _) => {
+                Self::chain(genesis, blocks, args.traces.as_deref())
+            }
             (_, _, Some(diffs)) => Self::diffs(args, diffs),
             (None, None, None) => Self::sample(args, output),
             _ => Err(Failure::new("a genesis alone is no chain (--genesis)")
-                .hint("give --blocks or --diffs along; state-root prints the root of a genesis")
+                .hint("give --blocks, --diffs or --traces along; state-root prints the root of a genesis")
                 .into()),
         }
     }
 
-    fn chain(genesis: &Path, blocks: &Path) -> anyhow::Result<Self> {
+    fn chain(genesis: &Path, blocks: &Path, traces: Option<&Path>) -> anyhow::Result<Self> {
         let genesis = Box::new(parse_genesis(genesis)?);
         let (file, read, total) = counted(blocks)?;
         let blocks =
             ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
-        Ok(Self { source: Source::Chain { genesis, blocks }, read, total })
+        let traces = traces.map(open_traces).transpose()?;
+        Ok(Self { source: Source::Chain { genesis, blocks, traces }, read, total })
     }
 
     fn diffs(args: &ReplayArgs, diffs: &Path) -> anyhow::Result<Self> {
@@ -66,8 +78,12 @@ impl Input {
             (None, None) => None,
         };
         let (file, read, total) = counted(diffs)?;
-        let file: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 18, file));
-        Ok(Self { source: Source::Diffs { start, lines: DiffReader::new(file) }, read, total })
+        let file = BufReader::with_capacity(1 << 18, file);
+        let lines: Lines = match &args.traces {
+            Some(_) => Box::new(TraceReader::new(file).into_diffs()),
+            None => Box::new(DiffReader::new(file)),
+        };
+        Ok(Self { source: Source::Diffs { start, lines }, read, total })
     }
 
     /// Makes the whole chain first, so that making it is not measured.
@@ -90,8 +106,14 @@ impl Input {
         progress.finish();
         let blocks = ChainReader::new(Cursor::new(bytes))?;
         let (read, total) = (Arc::default(), Some((Unit::Blocks, count)));
-        Ok(Self { source: Source::Chain { genesis, blocks }, read, total })
+        Ok(Self { source: Source::Chain { genesis, blocks, traces: None }, read, total })
     }
+}
+
+/// Opens a file of traces.
+pub(crate) fn open_traces(path: &Path) -> Result<Traces, Failure> {
+    let file = BufReader::with_capacity(1 << 18, stores::open_file(path)?);
+    Ok(TraceReader::new(Box::new(file)))
 }
 
 fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use alloy_primitives::Bytes;
 use serde_json::json;
 use spinney_migrate::AccessList;
-use spinney_replay::{BlockReport, Fork};
+use spinney_replay::BlockReport;
 
 use crate::failure::Failure;
 use crate::out_file::OutFile;
@@ -38,14 +38,16 @@ impl Lists {
                 .because(error)
                 .hint("begin behind it: replay up to there first, and then with --bal-out")
         };
-        if block.fork < Fork::Eip158 {
+        if let Some(address) = block.left_empty.first() {
             return Err(unsaid(anyhow::anyhow!(
-                "before Spurious Dragon accounts stay when they are empty, which a list cannot say"
+                "account {address} is left there with nothing in it, as before Spurious Dragon, which a list \
+                 cannot say: behind it such an account is gone"
             ))
             .into());
         }
         let steps = block.steps.iter().map(|step| (step.index, &step.changes));
-        let list = AccessList::of(steps, &block.changes).map_err(|error| unsaid(error.into()))?;
+        let list = AccessList::of(steps, &block.changes, &block.replaced);
+        let list = list.map_err(|error| unsaid(error.into()))?;
         let rlp: Bytes = list.to_rlp();
         let line = json!({
             "number": number, "hash": block.hash, "parent": block.parent_hash,

@@ -10,18 +10,20 @@ mod watch;
 use std::path::PathBuf;
 
 use clap::Args;
-use spinney_replay::{Genesis, RunOptions, Summary};
-use spinney_state::{KeepHistory, State};
+use spinney_replay::{DiffReplayError, Genesis, RunOptions, Summary};
+use spinney_state::{KeepHistory, State, StateError};
 use spinney_store::AnyStore;
 use spinney_tree::PageStore as _;
 
 use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
 use crate::clock::Clock;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::{self, Together};
+
+pub(crate) use self::input::{Traces, open_traces};
 
 use self::input::{Input, Source};
 use self::lists::Lists;
@@ -31,7 +33,7 @@ use self::watch::Watch;
 /// Replay blocks into one or more trees, and check every root on the way.
 ///
 /// Blocks come from a chain.rlp with its genesis.json and are executed, or as state differences, which are
-/// applied. Without either, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
+/// applied; with traces of a chain's transactions they are not executed. Without any, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
 /// stops between two blocks, and the same command continues. Several trees get the same blocks, and go into
 /// the store in the same commits; headers give the roots of mpt.
 #[derive(Debug, Args)]
@@ -48,16 +50,21 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
     blocks: Option<PathBuf>,
     /// State differences, one block a line; - is standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "lines")]
     diffs: Option<PathBuf>,
-    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "diffs", conflicts_with = "genesis")]
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line. With --blocks
+    /// all else comes from them and roots are checked; without, withdrawals, rewards and system calls are
+    /// missing, and no roots known.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    traces: Option<PathBuf>,
+    /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
     alloc: Option<PathBuf>,
     /// Where the chance of the sample chain comes from.
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs"])]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs", "traces"])]
     seed: u64,
     /// Blocks of the sample chain.
-    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["blocks", "diffs"])]
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["blocks", "diffs", "traces"])]
     blocks_count: u64,
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value_t = default_commit_every(), env = "SPINNEY_COMMIT_EVERY")]
@@ -69,7 +76,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
     /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up.
-    #[arg(long, value_name = "FILE", conflicts_with = "diffs")]
+    #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
     bal_out: Option<PathBuf>,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
@@ -174,19 +181,39 @@ impl Run<'_> {
         state.keep_history(self.args.keep_undo.0);
         self.check_head(&state)?;
         let (summary, state) = match input.source {
-            Source::Chain { genesis, blocks } => {
+            Source::Chain { genesis, blocks, traces } => {
                 let mut lists = self.args.bal_out.as_deref().map(Lists::begin).transpose()?;
-                let done = chain::run(state, &genesis, blocks, &options, (watch, lists.as_mut()))?;
+                let done = chain::run(
+                    state,
+                    &genesis,
+                    (blocks, traces),
+                    &options,
+                    (watch, lists.as_mut()),
+                )?;
                 lists.map(Lists::finish).transpose()?;
                 done
             }
-            Source::Diffs { start, lines } => diffs::run(state, start, lines, &options, watch)?,
+            Source::Diffs { start, lines } => diffs::run(state, start, lines, &options, watch)
+                .map_err(|error| self.of_traces(error))?,
         };
         let written = match self.place.kind {
             Kind::Memory => state.trees().iter().map(|tree| tree.written.bytes).sum(),
             _ => (self.store.io() - before).bytes_written,
         };
         Ok(self.report(&summary, &state, written, clock, watch.commits()))
+    }
+
+    /// What is wrong with a line, where lines are traces.
+    fn of_traces(&self, error: anyhow::Error) -> anyhow::Error {
+        match error.downcast_ref::<DiffReplayError<StateError>>() {
+            Some(DiffReplayError::Diff(_)) if self.args.traces.is_some() => {
+                Failure::new("the traces cannot be read (--traces)")
+                    .because(error)
+                    .hint(TRACE_HINT)
+                    .into()
+            }
+            _ => error,
+        }
     }
 
     /// Trees of a store go together: none is left behind, and none comes later.

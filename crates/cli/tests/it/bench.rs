@@ -36,13 +36,45 @@ fn a_chain_is_measured_in_every_tree_and_store() {
         let redb = cell["store"] == "redb";
         assert_eq!(sum(cell, "written_bytes") > 0.0, redb, "a store in memory writes nothing");
         assert!(sum(cell, "page_bytes") > 0.0 && sum(cell, "hash_us") > 0.0);
-        assert!(sum(cell, "proof_bytes") > 0.0, "{}", cell["tree"]);
+        // Each block is proven, and has a witness with its code.
+        for block in cell["blocks"].as_array().unwrap() {
+            let bytes = |figure: &str| block[figure].as_u64().expect("each block is proven");
+            assert!(bytes("proof_bytes") > 0, "{}: {block}", cell["tree"]);
+            assert!(bytes("witness_bytes") > bytes("code_bytes"), "{}: {block}", cell["tree"]);
+        }
+        assert!(sum(cell, "code_bytes") > 0.0);
     }
     // What does not depend on time depends on the tree alone.
     for (memory, redb) in cells[..4].iter().zip(&cells[4..]) {
-        for figure in ["touched", "pages_written", "page_bytes", "proof_bytes"] {
+        for figure in ["touched", "pages_written", "page_bytes", "proof_bytes", "witness_bytes"] {
             assert_eq!(sum(memory, figure), sum(redb, figure), "{figure} of {}", redb["tree"]);
         }
+    }
+}
+
+/// The trie's witness of a block is the nodes that another maker lists for it, and its code; that one adds
+/// what deletions need, and there are none in this chain.
+#[test]
+fn witnesses_are_those_of_the_verb() {
+    let Some(chain) = chain_600() else { return };
+    let folder = Folder::new();
+    let out = folder.path("witnesses.ndjson");
+    let args = ["--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let verb = ["witness", "-q", "--range", "1..30", "--out", &out];
+    spinney(&[&verb[..], &args].concat()).exits(0);
+    let more = ["--to", "30", "--tree", "mpt", "--store", "memory"];
+    let data = bench(&[&args[..], &more].concat()).exits(0).data();
+    let blocks = data["cells"][0]["blocks"].as_array().expect("blocks").clone();
+    let lines = std::fs::read_to_string(&out).expect("the witnesses are there");
+    for (block, line) in blocks.iter().zip(lines.lines()) {
+        let witness: Value = serde_json::from_str(line).expect("it is JSON");
+        let bytes = |part: &str| -> usize {
+            let all = witness[part].as_array().expect("a list");
+            all.iter().map(|item| item.as_str().expect("hex").len() / 2 - 1).sum()
+        };
+        assert_eq!(block["number"], witness["number"]);
+        assert_eq!(block["code_bytes"], bytes("codes"), "block {}", block["number"]);
+        assert_eq!(block["witness_bytes"], bytes("state") + bytes("codes"), "{}", block["number"]);
     }
 }
 
@@ -63,12 +95,34 @@ fn workloads_are_the_same_each_time() {
     }
 }
 
+/// On a server, where nothing is left behind and no store is touched.
+#[cfg(unix)]
+#[test]
+fn a_server_is_measured() {
+    let Some(server) = crate::server::shared() else { return };
+    let url = server.schema().0;
+    let args = ["--workload", "deletes", "--keys", "300", "--blocks-count", "6"];
+    let args = [&args[..], &["--tree", "mpt,ubt:sha256", "--postgres", &url]].concat();
+    let data = bench(&[&args[..], &["--store", "memory,postgres"]].concat()).exits(0).data();
+    let cells = data["cells"].as_array().expect("cells");
+    for (memory, server) in cells[..2].iter().zip(&cells[2..]) {
+        assert_eq!((&server["store"], &server["root"]), (&"postgres".into(), &memory["root"]));
+        assert_eq!(sum(memory, "page_bytes"), sum(server, "page_bytes"));
+        assert!(sum(server, "written_bytes") > 0.0);
+    }
+    spinney(&["db", "info", "--db", &url]).exits(2).refuses("no store");
+    spinney(&["replay", "-q", "--blocks-count", "2", "--db", &url]).exits(0);
+    let args = [&args[..], &["--store", "postgres"]].concat();
+    bench(&args).exits(2).refuses("there is a store already");
+    spinney(&["db", "check", "-q", "--db", &url]).exits(0);
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     bench(&[]).exits(2).refuses("nothing to measure");
     let workload = ["--workload", "giant", "--keys", "10"];
     let with = |more: &[&str]| bench(&[&workload[..], more].concat());
-    with(&["--store", "postgres"]).exits(2).refuses("postgres is not measured");
+    with(&["--store", "postgres"]).exits(2).refuses("nobody says where PostgreSQL is");
     with(&["--store", "paper"]).exits(2).refuses("no store paper");
     with(&["--tree", "sum"]).exits(2).refuses("holds leaves, and no accounts");
     with(&["--tree", "mpt,mpt"]).exits(2).refuses("given twice");
@@ -144,7 +198,7 @@ fn a_browser_shows_the_page() {
     // A window as wide as a desk's, and the narrowest that the browser makes: about a phone's.
     for width in [1_200, 500] {
         let seen = look(browser, &folder, &page, width);
-        assert_eq!(seen["plots"], 7, "{seen}");
+        assert_eq!(seen["plots"], 8, "{seen}");
         assert_eq!(seen["faults"], serde_json::json!([]), "{seen}");
         assert_eq!(seen["outside"], serde_json::json!([]), "{seen}");
     }
@@ -152,5 +206,5 @@ fn a_browser_shows_the_page() {
     let empty = page.replace("<polyline", "<g").replace("</polyline>", "</g>");
     let empty = empty.replace("<circle", "<g");
     let seen = look(browser, &folder, &empty, 1_201);
-    assert_eq!(seen["faults"].as_array().map(Vec::len), Some(6), "{seen}");
+    assert_eq!(seen["faults"].as_array().map(Vec::len), Some(7), "{seen}");
 }

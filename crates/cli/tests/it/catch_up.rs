@@ -107,6 +107,15 @@ fn chain_600_by_lists() {
     }
 }
 
+/// From where no account is left empty any more: with accounts that are destroyed and made again, and empty
+/// ones of earlier blocks that go.
+#[test]
+fn all_forks_by_lists() {
+    if let Some(chain) = all_forks() {
+        check(&chain, 41, &[42, 50, 60, 72, 87, 102, 130, 145, 166, 186, 201, 213]);
+    }
+}
+
 /// Reorganised by five blocks, and by lists that are no good.
 #[test]
 fn five_blocks_are_dropped() {
@@ -154,6 +163,15 @@ fn five_blocks_are_dropped() {
     let args = ["catch-up", "-q", "--db", &anchor.db, "-"];
     spinney(&args).exits(2).refuses("which would stay behind");
     assert!(pages(&pbt) == pages(&expected));
+
+    // A block whose hash nobody told is one that no other can follow.
+    let [file, names, bare] = ["file", "names", "bare"].map(|name| anchor.folder.path(name));
+    let export = ["snapshot", "export", "-q", "--db", &pbt, "--out", &file, "--preimages", &names];
+    spinney(&export).exits(0);
+    let import = ["snapshot", "import", "-q", &file, &bare, "--preimages", &names];
+    spinney(&[&import[..], &["--number", "360"]].concat()).exits(0);
+    let refused = spinney(&["catch-up", "-q", "--db", &bare, &anchor.write(&anchor.lists)]);
+    refused.exits(2).refuses("by number and hash").says("--hash");
 }
 
 #[test]
@@ -162,6 +180,6 @@ fn blocks_that_no_list_can_say_are_refused() {
     let folder = Folder::new();
     let lists = folder.path("lists");
     let ran = chain.replay(&["--to", "5", "--bal-out", &lists]);
-    ran.exits(2).refuses("block 1 has no access list");
+    ran.exits(2).refuses("block 4 has no access list").says("with nothing in it");
     assert!(!std::path::Path::new(&lists).exists());
 }

@@ -117,6 +117,30 @@ fn mainnet_genesis_converted_and_back() {
     assert!(pages(&again, MPT) == pages(&db, MPT));
 }
 
+/// Into a schema of a server, from there on, and back.
+#[cfg(unix)]
+#[test]
+fn a_server_takes_a_converted_state() {
+    let (Some(chain), Some(server)) = (all_forks(), crate::server::shared()) else { return };
+    let folder = Folder::new();
+    let (db, url) = (folder.path("db"), server.schema().0);
+    chain.replay(&["--db", &db, "--to", "120"]).exits(0);
+    let to_server = ["--to-store", "postgres"];
+    let made = convert("mpt", "verkle", &db, &url, &to_server).exits(0).data();
+    assert!(made["target_bytes"].as_u64() > Some(10_000), "{made}");
+    let expected = convert("mpt", "verkle", &db, &folder.path("file"), &[]).exits(0).data();
+    assert_eq!((&made["root"], &made["leaves"]), (&expected["root"], &expected["leaves"]));
+    assert_eq!(spinney(&["db", "check", "--json", "--db", &url]).exits(0).data()["sound"], true);
+    convert("mpt", "pbt:blake3", &db, &url, &to_server)
+        .exits(2)
+        .refuses("there is a store already");
+    let (other, again) = (server.schema().0, folder.path("again"));
+    convert("mpt", "pbt:blake3", &db, &other, &to_server).exits(0);
+    let back = convert("pbt:blake3", "mpt", &other, &again, &[]).exits(0).data();
+    assert_eq!(back["root"], made["source_root"]);
+    assert!(pages(&again, MPT) == pages(&db, MPT));
+}
+
 #[test]
 fn what_cannot_be_converted_is_refused() {
     let Some(chain) = all_forks() else { return };
@@ -129,10 +153,17 @@ fn what_cannot_be_converted_is_refused() {
         .refuses("no preimage of the account");
     convert("pbt:blake3", "mpt", &db, &target, &[]).exits(2).refuses("holds no pbt:blake3");
     convert("mpt", "mpt", &db, &target, &[]).exits(2).refuses("there is no way from mpt to mpt");
+    convert("mpt", "pbt", &db, &target, &[])
+        .exits(2)
+        .refuses("there is no tree pbt (--to)")
+        .says("pbt:blake3");
     convert("mpt", "sum", &db, &target, &[]).exits(2).refuses("holds leaves, and no accounts");
     let _ = convert("mpt", "pbt:blake3", &db, &target, &["--to-store", "postgres"])
         .exits(2)
-        .refuses("a directory or a file");
+        .refuses("the target cannot be reached");
+    convert("mpt", "pbt:blake3", &db, &target, &["--to-store", "memory"])
+        .exits(2)
+        .refuses("a directory, a file or a URL");
     assert!(!std::path::Path::new(&target).exists());
     convert("mpt", "verkle", &db, &target, &[]).exits(2).refuses("is being made of");
     std::fs::remove_dir_all(folder.path("target.part")).expect("it was begun");

@@ -8,7 +8,9 @@ use spinney_migrate::{
     AccessList, CatchUp, CatchUpError, ListError, ListedBlock, NameSource, Work, from_mpt,
 };
 use spinney_state::embed::BinaryState;
-use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH, State, StateRead as _};
+use spinney_state::{
+    Account, AccountChange, Change, Changes, EMPTY_CODE_HASH, State, StateRead as _,
+};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, HashFunction, MemoryStore, PageStore, Snapshot as _, Table};
 
@@ -22,6 +24,8 @@ struct Block {
     id: BlockId,
     parent: B256,
     steps: Vec<Changes>,
+    /// The slots of accounts that were destroyed and made again.
+    replaced: BTreeMap<Address, Vec<B256>>,
 }
 
 fn hash(number: u64, fork: u8) -> B256 {
@@ -30,7 +34,8 @@ fn hash(number: u64, fork: u8) -> B256 {
 
 impl Block {
     fn at(number: u64, fork: u8, parent: B256, steps: Vec<Changes>) -> Self {
-        Self { id: BlockId { number, hash: hash(number, fork).0 }, parent, steps }
+        let id = BlockId { number, hash: hash(number, fork).0 };
+        Self { id, parent, steps, replaced: BTreeMap::new() }
     }
 
     fn all(&self) -> Changes {
@@ -40,7 +45,7 @@ impl Block {
     }
 
     fn list(&self) -> AccessList {
-        AccessList::of((1..).zip(&self.steps), &self.all()).unwrap()
+        AccessList::of((1..).zip(&self.steps), &self.all(), &self.replaced).unwrap()
     }
 
     fn apply<P: PageStore>(&self, to: &mut CatchUp<P>) -> Result<B256, CatchUpError> {
@@ -50,7 +55,7 @@ impl Block {
     }
 }
 
-/// What transactions do to a state with few accounts: all kinds of changes but a rebirth.
+/// What transactions do to a state with few accounts: all kinds of changes.
 fn step() -> impl Strategy<Value = Vec<(u8, u8, u64)>> {
     prop::collection::vec((0_u8..6, 0_u8..9, 0_u64..4), 1..6)
 }
@@ -131,19 +136,20 @@ impl Chain {
         let parent = self.blocks.last().map_or(hash(0, 0), |block| block.id.hash.into());
         let number = self.blocks.len() as u64 + 1;
         let mut steps = Vec::new();
-        let mut dead = Vec::new();
+        let mut gone = BTreeMap::new();
         for rolls in rolls {
-            let mut step = changes(&self.state, rolls);
-            // What went in this block does not come back in it.
-            step.accounts.retain(|address, _| !dead.contains(address));
-            let gone = |(address, change): (&Address, &Change)| {
-                (*change == Change::Deleted).then_some(*address)
-            };
-            dead.extend(step.accounts.iter().filter_map(gone));
+            let step = changes(&self.state, rolls);
+            for (address, _) in step.accounts.iter().filter(|(_, c)| **c == Change::Deleted) {
+                let slots = || self.state.slots(*address).unwrap().expect("preimages are kept");
+                gone.entry(*address).or_insert_with(slots);
+            }
             self.state.apply(&step).unwrap();
             steps.push(step);
         }
-        let block = Block::at(number, fork, parent, steps);
+        let mut block = Block::at(number, fork, parent, steps);
+        let all = block.all();
+        gone.retain(|address, _| matches!(all.accounts[address], Change::Written(_)));
+        block.replaced = gone;
         self.state.seal(block.id).unwrap();
         self.state.commit().unwrap();
         self.blocks.push(block);
@@ -290,9 +296,27 @@ fn lists_are_read_strictly() {
 }
 
 #[test]
-fn a_rebirth_has_no_list() {
-    let reborn = AccountChange { fresh: true, nonce: Some(1), ..AccountChange::default() };
-    let accounts = [(Address::ZERO, Change::Written(reborn))].into();
-    let refused = AccessList::of([], &Changes { accounts });
+fn what_went_with_an_account_has_to_be_known() {
+    let [old, new] = [1, 2].map(B256::with_last_byte);
+    let reborn = AccountChange {
+        nonce: Some(1),
+        storage: [(new, U256::from(7))].into(),
+        ..AccountChange::default()
+    };
+    let one = |change| Changes { accounts: [(Address::ZERO, change)].into() };
+    let steps = [one(Change::Deleted), one(Change::Written(reborn))];
+    let mut all = steps[0].clone();
+    all.then(&steps[1]);
+    let of = |replaced: BTreeMap<_, _>| AccessList::of((1..).zip(&steps), &all, &replaced);
+    let refused = of(BTreeMap::new());
     assert!(matches!(refused, Err(ListError::Unsaid { .. })), "{refused:?}");
+    let list = of([(Address::ZERO, vec![old])].into()).unwrap();
+    let there = Account { nonce: 5, balance: U256::ONE, code_hash: B256::repeat_byte(4) };
+    let changes = list.changes(|_| Ok::<_, ()>(Some(there))).unwrap();
+    let Change::Written(change) = &changes.accounts[&Address::ZERO] else { panic!("{changes:?}") };
+    let slots: Vec<_> = change.storage.iter().map(|(slot, value)| (*slot, *value)).collect();
+    assert_eq!(slots, [(old, U256::ZERO), (new, U256::from(7))]);
+    let fields = (change.nonce, change.balance, change.code_hash);
+    assert_eq!(fields, (Some(1), Some(U256::ZERO), Some(EMPTY_CODE_HASH)));
+    assert!(AccessList::read(&list.to_rlp(), list.hash()).is_ok());
 }

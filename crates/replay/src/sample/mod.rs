@@ -27,7 +27,7 @@ use crate::{
     config::{ChainConfig, Fork},
     error::ReplayError,
     evm::BlockHashes,
-    execute::{Chain, Stop, execute},
+    execute::{Chain, Stop, Transactions, execute},
     genesis::Genesis,
     replay::bad,
     rules::Head,
@@ -153,20 +153,21 @@ impl<S: WorldState> SampleChain<S> {
         let mut block = ChainBlock::new(Block::new(header, body));
         let failed = |error| ReplayError::State { number, error };
         let chain = Chain { config, hashes: &self.hashes, steps: false };
-        let outcome =
-            execute(&chain, Fork::Osaka, &block, &senders, &mut self.state).map_err(|stop| {
-                match stop {
-                    Stop::Bad(failure) => bad(&block, failure),
-                    Stop::Evm(message) => ReplayError::Evm { number, message },
-                    Stop::State(error) => failed(error),
-                }
-            })?;
+        let signed = Transactions::Signed(&senders);
+        let outcome = execute(&chain, Fork::Osaka, &block, signed, &mut self.state).map_err(
+            |stop| match stop {
+                Stop::Bad(failure) => bad(&block, failure),
+                Stop::Evm(message) => ReplayError::Evm { number, message },
+                Stop::State(error) => failed(error),
+            },
+        )?;
+        let receipts = outcome.receipts.expect("they were executed");
         let header = &mut block.block.header;
         header.state_root = outcome.state_root;
-        header.gas_used = outcome.gas_used;
-        header.receipts_root = outcome.receipts_root;
-        header.logs_bloom = outcome.logs_bloom;
-        header.requests_hash = outcome.requests_hash;
+        header.gas_used = receipts.gas_used;
+        header.receipts_root = receipts.root;
+        header.logs_bloom = receipts.logs_bloom;
+        header.requests_hash = receipts.requests_hash;
         let block = ChainBlock::new(block.block);
         let hash = Some(block.hash);
         self.state

@@ -10,5 +10,6 @@ mod layers;
 mod proofs;
 mod samples;
 mod shared;
+mod traces;
 mod unwind;
 mod witnesses;

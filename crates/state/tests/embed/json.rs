@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use alloy_primitives::{Address, B256, Bytes, U256, hex};
+use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
 pub(crate) use serde_json::Value as Json;
+use spinney_state::{AccountChange, Change, Changes};
 
 /// A file of the shared data; where it is missing the test says so and is to return.
 pub(crate) fn shared(name: &str) -> Option<Json> {
@@ -52,4 +53,26 @@ pub(crate) fn number(json: &Json) -> U256 {
 /// The same in 64 bits.
 pub(crate) fn small(json: &Json) -> u64 {
     number(json).to()
+}
+
+/// The accounts of a genesis, as geth writes them.
+pub(crate) fn allocation(alloc: &Json) -> Changes {
+    let account = |(address, account): (&String, &Json)| {
+        let code = account.get("code").map(bytes);
+        let storage = account.get("storage").and_then(Json::as_object);
+        let change = AccountChange {
+            nonce: account.get("nonce").map(small),
+            balance: account.get("balance").map(number),
+            code_hash: code.as_ref().map(keccak256),
+            code,
+            storage: storage
+                .into_iter()
+                .flatten()
+                .map(|(slot, value)| (slot.parse().unwrap(), word(value).into()))
+                .collect(),
+            fresh: false,
+        };
+        (address.parse().unwrap(), Change::Written(change))
+    };
+    Changes { accounts: alloc.as_object().unwrap().iter().map(account).collect() }
 }

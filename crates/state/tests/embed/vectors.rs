@@ -9,7 +9,7 @@ use spinney_tree::{HashFunction, MemoryStore};
 
 use HashFunction::{Blake3, Sha256};
 
-use crate::json::{Json, address, bytes, list, number, shared, small, text, word};
+use crate::json::{Json, address, allocation, bytes, list, number, shared, small, text, word};
 use crate::textbook;
 
 #[test]
@@ -161,27 +161,6 @@ fn states_have_the_roots_of_geth_and_of_the_cross_check() {
             assert_eq!(roots[..], expected, "{}, {field}", case["name"]);
         }
     }
-}
-
-fn allocation(alloc: &Json) -> Changes {
-    let account = |(address, account): (&String, &Json)| {
-        let code = account.get("code").map(bytes);
-        let storage = account.get("storage").and_then(Json::as_object);
-        let change = AccountChange {
-            nonce: account.get("nonce").map(small),
-            balance: account.get("balance").map(number),
-            code_hash: code.as_ref().map(keccak256),
-            code,
-            storage: storage
-                .into_iter()
-                .flatten()
-                .map(|(slot, value)| (slot.parse().unwrap(), word(value).into()))
-                .collect(),
-            fresh: false,
-        };
-        (address.parse().unwrap(), Change::Written(change))
-    };
-    Changes { accounts: alloc.as_object().unwrap().iter().map(account).collect() }
 }
 
 fn root_of<S: Embedding>(scheme: S, changes: &Changes) -> B256 {

@@ -152,6 +152,25 @@ impl PostgresStore {
         Ok(store)
     }
 
+    /// Goes on with a store that was begun and not finished, or begins one: who is stopped while a store is
+    /// filled comes back to what is committed. Nobody else sees it until it is [finished](Self::finish).
+    ///
+    /// # Errors
+    /// If there is a finished store, somebody else has it open for writing, or as [`PostgresStore::create`].
+    pub(crate) fn go_on(url: &str) -> Result<Self, StoreError> {
+        let mut store = Self::at(url)?;
+        let mut connection = store.lock(store.connect()?)?;
+        let begun = store.begun(&mut connection)?.filter(|header| !header.finished);
+        let commits = begun.map_or(0, |header| header.commits);
+        store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
+        if begun.is_some() {
+            store.inspect()?;
+        } else {
+            store.make()?;
+        }
+        Ok(store)
+    }
+
     /// Removes a store that nobody has open for writing.
     pub(crate) fn remove(url: &str) -> Result<(), StoreError> {
         let store = Self::at(url)?;
@@ -228,11 +247,16 @@ impl PostgresStore {
 
     /// The row of the store, of a format that this program knows.
     fn header(&self, connection: &mut Connection) -> Result<Header, StoreError> {
-        let missing = || StoreError::Missing { place: self.place.clone() };
+        let finished = self.begun(connection)?.filter(|header| header.finished);
+        finished.ok_or_else(|| StoreError::Missing { place: self.place.clone() })
+    }
+
+    /// The same, also of a store that is being created; nothing where none was begun.
+    fn begun(&self, connection: &mut Connection) -> Result<Option<Header>, StoreError> {
         let sql = "SELECT to_regclass(format('%I.spinney_store', current_schema())) IS NOT NULL";
         let there = self.run(|| connection.query(&self.meter, sql, &[]))?;
         if !there.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
-            return Err(missing());
+            return Ok(None);
         }
         let sql = "SELECT format, finished, commits, roots FROM spinney_store";
         let rows = self.run(|| connection.query(&self.meter, sql, &[]))?;
@@ -259,8 +283,7 @@ impl PostgresStore {
                 );
                 Err(foreign(&self.place, what))
             }
-            Header { finished: false, .. } => Err(missing()),
-            header => Ok(header),
+            header => Ok(Some(header)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use postgres::Client;
-use spinney_store::PostgresStore;
+use spinney_store::{Location, PostgresStore};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, PageStore, Snapshot, StoreError, Table, Tree, TreeId, WriteSet};
 
@@ -167,6 +167,38 @@ fn a_store_is_seen_once_it_is_filled() {
 }
 
 /// More than one statement takes, in one transaction.
+/// Filled over several processes: nobody sees it before it is finished, and nobody fills it beside.
+#[test]
+fn a_store_that_is_being_filled_is_gone_on_with() {
+    let Some((_, url, _)) = place() else { return };
+    let place = Location::Postgres(url.clone());
+    let first = place.go_on(0).unwrap();
+    first.commit(&puts(Table::Meta, [([1], [1])])).unwrap();
+    assert!(matches!(place.go_on(0), Err(StoreError::Busy { .. })));
+    first.close().unwrap();
+    for _ in 0..2 {
+        let missing = PostgresStore::open(&url);
+        assert!(matches!(missing, Err(StoreError::Missing { .. })), "{missing:?}");
+        let again = place.go_on(0).unwrap();
+        assert_eq!(read(&again, Table::Meta, &[1]), Some(vec![1]));
+        again.commit(&puts(Table::Meta, [([2], [2])])).unwrap();
+        again.close().unwrap();
+    }
+    let whole = place.go_on(0).unwrap();
+    whole.finish().unwrap();
+    whole.close().unwrap();
+    assert_eq!(read(&PostgresStore::open(&url).unwrap(), Table::Meta, &[2]), Some(vec![2]));
+    let error = place.go_on(0).unwrap_err();
+    assert!(error.to_string().ends_with("there is a store already"), "{error}");
+    assert!(place.begin(0).is_err());
+    place.remove().unwrap();
+    // What was begun and is begun anew has nothing left of it.
+    let begun = place.go_on(0).unwrap();
+    begun.commit(&puts(Table::Meta, [([1], [1])])).unwrap();
+    begun.close().unwrap();
+    assert_eq!(read(&place.begin(0).unwrap(), Table::Meta, &[1]), None);
+}
+
 #[test]
 fn a_large_commit_is_one_all_the_same() {
     let Some((server, url, schema)) = place() else { return };
