@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod element;
 mod encoding;
+pub(crate) mod short;
 
 pub(crate) use element::Affine;
 pub use element::Element;

@@ -7,14 +7,17 @@ mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector instructions: loads, stores and calls after detection")]
 mod ifma;
+mod multiples;
 mod portable;
 mod prefetch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use huge_pages::zero_entries;
+pub(crate) use huge_pages::zero_multiples;
+pub(crate) use multiples::Multiple;
 
 use crate::field::{Fq, Fr};
+use crate::group::short::Short;
 use crate::group::{Affine, Element};
 
 /// Which implementation of the batch operations runs.
@@ -114,6 +117,55 @@ impl Kernel {
             Kind::Portable => portable::sum(entries, picks, ends, sums),
             #[cfg(target_arch = "x86_64")]
             Kind::Ifma(ifma) => ifma.sum(entries, picks, ends, sums),
+        }
+    }
+
+    /// Adds to each `sums[i]` the points of a table that `picks[ends[i - 1]..ends[i]]` name. Give
+    /// many sums at once: they share inversions.
+    ///
+    /// # Panics
+    /// If `ends` and `sums` differ in length, `ends` leaves `picks`, or a pick leaves the table.
+    pub(crate) fn sum_multiples(
+        self,
+        table: &[Multiple],
+        picks: &[Pick],
+        ends: &[u32],
+        sums: &mut [Element],
+    ) {
+        assert_eq!(ends.len(), sums.len(), "one end per sum");
+        debug_assert!(ends.is_sorted(), "ends decrease");
+        match self.0 {
+            Kind::Portable => {
+                let mut batch = portable::Batch::default();
+                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
+                    batch.add_to(table, picks, tasks, sums)
+                });
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.with_batch(|batch| {
+                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
+                    ifma.add_batch(batch, table, picks, tasks, sums)
+                });
+            }),
+        }
+    }
+
+    /// The point of a table.
+    #[inline]
+    fn unpack(self, multiple: &Multiple) -> Short {
+        match self.0 {
+            Kind::Portable => portable::unpack(multiple),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(_) => ifma::unpack(multiple),
+        }
+    }
+
+    /// [`Self::fill_windows`] of a table. No multiple is the neutral element.
+    pub(crate) fn fill_table(self, starts: &[Affine], len: usize, out: &mut [Multiple]) {
+        match self.0 {
+            Kind::Portable => portable::fill_windows(starts, len, out),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.fill_table(starts, len, out),
         }
     }
 
