@@ -45,7 +45,7 @@ fn run(args: &[String]) -> Result<(), Error> {
                 println!("{USAGE}");
                 return Ok(());
             }
-            "load" | "all" | "memory" => return work::serve(args),
+            "load" | "all" | "updates" | "memory" => return work::serve(args),
             other => return Err(format!("unknown argument {other}\n{USAGE}").into()),
         }
     }
