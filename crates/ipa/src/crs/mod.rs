@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use table::Table;
 
 use crate::field::Fr;
-use crate::group::Element;
+use crate::group::{Element, decode_trusted, encode_and_map};
 use crate::kernel::Kernel;
 use crate::msm::multiply_sum_with;
 use crate::scalar::SignedScalar;
@@ -238,9 +238,27 @@ impl Crs {
         multiply_sum_with(self.kernel, &points, &factors)
     }
 
-    /// [`Element::normalize_and_map_many`] with the kernel of these points.
-    pub fn normalize_and_map_many(&self, elements: &mut [Element]) -> Vec<Fr> {
-        self.kernel.normalize(elements).into_iter().map(Fr::from_base_integer).collect()
+    /// [`Element::from_uncompressed_trusted`] of each encoding; nothing where it is refused.
+    ///
+    /// ```
+    /// use spinney_ipa::{Crs, Element};
+    ///
+    /// let crs = Crs::new();
+    /// let elements = [crs.points()[7], Element::IDENTITY];
+    /// let written = crs.encode_and_map_many(&elements);
+    /// assert_eq!(written[0].0, elements[0].to_uncompressed());
+    /// assert_eq!(written[0].1, elements[0].map_to_field().to_le_bytes());
+    /// let read = crs.decode_trusted_many(&[written[0].0, written[1].0, [1; 64]]);
+    /// assert_eq!(read, [Some(elements[0]), Some(elements[1]), None]);
+    /// ```
+    pub fn decode_trusted_many(&self, encodings: &[[u8; 64]]) -> Vec<Option<Element>> {
+        decode_trusted(encodings, self.kernel)
+    }
+
+    /// What a tree keeps of each new commitment, for one inversion:
+    /// [`Element::to_uncompressed`], and [`Element::map_to_field`] as 32 little-endian bytes.
+    pub fn encode_and_map_many(&self, elements: &[Element]) -> Vec<([u8; 64], [u8; 32])> {
+        encode_and_map(elements, self.kernel)
     }
 
     /// The kernel it computes with.

@@ -8,4 +8,4 @@ pub(crate) mod short;
 pub(crate) use element::Affine;
 pub use element::Element;
 pub use encoding::DecodeError;
-pub(crate) use encoding::decompress;
+pub(crate) use encoding::{decode_trusted, decompress, encode_and_map};

@@ -16,7 +16,7 @@ mod tests;
 pub(crate) use huge_pages::zero_multiples;
 pub(crate) use multiples::Multiple;
 
-use crate::field::{Fq, Fr};
+use crate::field::{Fq, Fr, sub_limbs};
 use crate::group::short::Short;
 use crate::group::{Affine, Element};
 
@@ -37,9 +37,32 @@ enum Kind {
 #[repr(C, align(32))]
 pub(crate) struct Entry(pub(crate) [[u64; 4]; 3]);
 
+/// The curve point with the larger y of an element, and x/y: all integers. (0, 1) stands for the
+/// neutral element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Encoded {
+    pub(crate) x: [u64; 4],
+    pub(crate) y: [u64; 4],
+    pub(crate) ratio: [u64; 4],
+}
+
 /// A reference to an entry: twice its index, plus one where the point is to be subtracted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick(u32);
+
+impl Encoded {
+    /// Of either curve point.
+    fn of(x: [u64; 4], y: [u64; 4], ratio: [u64; 4]) -> Self {
+        if x == [0; 4] {
+            return Self { x, y: [1, 0, 0, 0], ratio };
+        }
+        if Fq::is_integer_largest(&y) {
+            return Self { x, y, ratio };
+        }
+        let [x, y] = [x, y].map(|integer| sub_limbs(&Fq::MODULUS, &integer).0);
+        Self { x, y, ratio }
+    }
+}
 
 impl Entry {
     /// Fills a table before its points are known.
@@ -252,6 +275,25 @@ impl Kernel {
             Kind::Portable => portable::normalize(elements),
             #[cfg(target_arch = "x86_64")]
             Kind::Ifma(ifma) => ifma.normalize(elements),
+        }
+    }
+
+    /// What is written of elements, for one inversion.
+    pub(crate) fn encode(self, elements: &[Element]) -> Vec<Encoded> {
+        match self.0 {
+            Kind::Portable => portable::encode(elements),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.encode(elements),
+        }
+    }
+
+    /// The elements of points with these coordinates, integers below the modulus; nothing where
+    /// they are not on the curve.
+    pub(crate) fn decode(self, points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+        match self.0 {
+            Kind::Portable => portable::decode(points),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.decode(points),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::multiples::{Multiple, Task, point};
 use super::prefetch::prefetch;
-use super::{Entry, Kernel, Pick};
+use super::{Encoded, Entry, Kernel, Pick};
 use crate::field::{Fq, Fr};
 use crate::group::short::{Running, Short};
 use crate::group::{Affine, Element};
@@ -210,6 +210,26 @@ pub(super) fn ratios(elements: &[Element]) -> Vec<[u64; 4]> {
     Fq::invert_many(&mut inverses);
     let ratio = |(element, inverse): (&Element, Fq)| (element.x * inverse).to_limbs();
     elements.iter().zip(inverses).map(ratio).collect()
+}
+
+pub(super) fn encode(elements: &[Element]) -> Vec<Encoded> {
+    let mut inverses: Vec<Fq> = elements.iter().map(|element| element.y * element.z).collect();
+    Fq::invert_many(&mut inverses);
+    let encode = |(element, inverse): (&Element, Fq)| {
+        let ratio = element.x * inverse * element.z;
+        let Affine { x, y } = element.to_affine(inverse * element.y);
+        Encoded::of(x.to_limbs(), y.to_limbs(), ratio.to_limbs())
+    };
+    elements.iter().zip(inverses).map(encode).collect()
+}
+
+pub(super) fn decode(points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+    let decode = |point: &[[u64; 4]; 2]| {
+        let [x, y] = point.map(Fq::from_limbs);
+        let point = Affine { x, y };
+        point.is_on_curve().then(|| point.into())
+    };
+    points.iter().map(decode).collect()
 }
 
 pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {

@@ -77,6 +77,36 @@ proptest! {
     }
 
     #[test]
+    fn kernels_agree_on_bytes(
+        points in vec(point(), 0..40),
+        others in vec(any::<[[u64; 4]; 2]>(), 0..10),
+    ) {
+        let kernel = Kernel::detect();
+        let encoded = kernel.encode(&points);
+        prop_assert_eq!(&encoded, &portable::encode(&points));
+        for (encoded, point) in encoded.iter().zip(&points) {
+            let alone = [*point];
+            let mut normal = alone;
+            Element::normalize_many(&mut normal);
+            prop_assert_eq!(encoded.x, normal[0].x.to_limbs());
+            prop_assert_eq!(encoded.y, normal[0].y.to_limbs());
+            prop_assert_eq!(vec![encoded.ratio], portable::ratios(&alone));
+        }
+        // Elements among what is on no curve.
+        let reduced = |words: [u64; 4]| Fq::from_limbs(words).to_limbs();
+        let mut bytes: Vec<_> = encoded.iter().map(|encoded| [encoded.x, encoded.y]).collect();
+        for (at, other) in others.into_iter().enumerate() {
+            bytes.insert(bytes.len().min(at * 3), other.map(reduced));
+        }
+        let (ours, theirs) = (kernel.decode(&bytes), portable::decode(&bytes));
+        prop_assert_eq!(ours.len(), bytes.len());
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            prop_assert_eq!(ours.as_ref().map(coordinates), theirs.as_ref().map(coordinates));
+        }
+        prop_assert_eq!(ours.iter().flatten().copied().collect::<Vec<_>>(), points);
+    }
+
+    #[test]
     fn kernels_agree_on_windows(
         points in vec(point(), 1..20), len in 1usize..300, cut in 0usize..300,
     ) {

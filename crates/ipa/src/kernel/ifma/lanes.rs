@@ -359,7 +359,7 @@ impl<F: LaneField> Sums<F> {
         Lanes(limbs, PhantomData)
     }
 
-    /// The value less a multiple of q: `< 1.1 q`. It is not negative and `< 8 q`.
+    /// The value less a multiple of q: `< 1.1 q`. It is not negative and `< 10 q`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn settle(&self) -> Lanes<F> {

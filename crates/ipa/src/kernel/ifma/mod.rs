@@ -20,7 +20,7 @@ pub(super) use batch::Batch;
 use lanes::{Lanes, WIDTH};
 
 use super::multiples::{Multiple, Task};
-use super::{Entry, Pick};
+use super::{Encoded, Entry, Pick};
 use crate::field::{Fq, Fr};
 use crate::group::short::Short;
 use crate::group::{Affine, Element};
@@ -117,6 +117,16 @@ impl Ifma {
     pub(super) fn ratios(self, elements: &[Element]) -> Vec<[u64; 4]> {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
         unsafe { affine::ratios(elements) }
+    }
+
+    pub(super) fn encode(self, elements: &[Element]) -> Vec<Encoded> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { affine::encode(elements) }
+    }
+
+    pub(super) fn decode(self, points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { affine::decode(points) }
     }
 
     pub(super) fn normalize(self, elements: &mut [Element]) -> Vec<[u64; 4]> {

@@ -18,7 +18,7 @@ pub(super) struct Points {
 }
 
 /// The curve coefficient d in the lanes' form.
-const CURVE_D_LANES: [u64; 4] = {
+pub(super) const CURVE_D_LANES: [u64; 4] = {
     let times_16 = CURVE_D.double().double().double().double();
     *times_16.montgomery()
 };
