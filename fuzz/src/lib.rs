@@ -10,9 +10,11 @@ mod seeds;
 use std::collections::BTreeMap;
 
 use spinney_cli::document::Document;
+use spinney_cli::sum_trace::SumLine;
 use spinney_cli::trace::{Lines, TraceLine};
 use spinney_ipa::{Crs, Element};
 use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, parse_alloc};
+use spinney_state::sum::{SumError, SumTree};
 use spinney_tree::{
     Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree, TreeId,
     WriteSet,
@@ -334,4 +336,25 @@ pub fn traces(input: &[u8]) {
         .map(|entry| (entry.key, entry.value.to_vec()))
         .collect();
     assert_eq!(state.root(), reference::root(&held));
+}
+
+/// Traces of leaves with sums, a batch a line, into a tree: its root is the textbook's of what it then holds.
+pub fn sum_traces(input: &[u8]) {
+    let store = MemoryStore::new();
+    let mut tree = SumTree::create(&store, "fuzz", Profile::Compatible, 1 << 20).expect("memory");
+    let mut lines = Lines::new(input);
+    while let Ok(Some(line)) = lines.next_line() {
+        let Ok(line) = SumLine::parse(line) else { break };
+        if tree.apply(&mut line.batch()).is_err() {
+            break;
+        }
+    }
+    let mut held = sum::reference::Leaves::new();
+    let visited = tree.visit(|key, leaf| {
+        held.insert(key, leaf);
+        Ok::<_, SumError>(true)
+    });
+    visited.expect("memory");
+    let root = sum::reference::root(Profile::Compatible, &held);
+    assert_eq!(tree.root(), root.expect("what a tree holds does not overflow"));
 }

@@ -121,7 +121,14 @@ fn sum_trees(corpus: &Path) -> Result<(), Error> {
         let seed = [&key[..], &sum.to_be_bytes(), &[value.len() as u8], &value, &proof].concat();
         write(corpus, "sum_proofs", &at.to_string(), &seed)?;
     }
-    Ok(())
+    let hex = |key: &[u8; 32]| key.map(|byte| format!("{byte:02x}")).concat();
+    let put = |(key, leaf): (&[u8; 32], &Leaf)| {
+        let (key, sum) = (hex(key), leaf.sum);
+        format!(r#"{{"put": {{"0x{key}": {{"value": "0xaa", "sum": "{sum}"}}}}}}"#)
+    };
+    let mut lines: Vec<_> = leaves.iter().take(6).map(put).collect();
+    lines.push(format!(r#"{{"del": ["0x{}"]}}"#, hex(&asked[0])));
+    Ok(write(corpus, "sum_traces", "leaves", lines.join("\n").as_bytes())?)
 }
 
 /// Proofs of keys of a Verkle tree, present and absent in every way, with new values; and the same as

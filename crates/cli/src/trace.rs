@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead};
+use std::marker::PhantomData;
 
 use alloy_primitives::{hex, keccak256};
 use serde::Deserialize;
@@ -66,7 +67,7 @@ impl<R: BufRead> Lines<R> {
 #[serde(deny_unknown_fields)]
 pub struct TraceLine {
     #[serde(default)]
-    put: Puts,
+    put: Puts<Hex, Hex>,
     #[serde(default)]
     del: Vec<Hex>,
 }
@@ -76,8 +77,24 @@ pub struct TraceLine {
 pub struct Hex(pub Vec<u8>);
 
 /// Keys and values as they come. A map would keep the last of two values of one key.
-#[derive(Debug, Default)]
-struct Puts(Vec<(Hex, Hex)>);
+#[derive(Debug)]
+pub(crate) struct Puts<K, V>(pub(crate) Vec<(K, V)>);
+
+impl<K, V> Default for Puts<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// Reads a batch: an object. Read as the fields in their order, a list would do as well.
+pub(crate) fn parse_object<'de, T: Deserialize<'de>>(
+    line: &'de [u8],
+) -> Result<T, serde_json::Error> {
+    if line.trim_ascii_start().first() == Some(&b'[') {
+        return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
+    }
+    serde_json::from_slice(line)
+}
 
 impl<'de> Deserialize<'de> for Hex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -102,17 +119,17 @@ impl<'de> Deserialize<'de> for Hex {
     }
 }
 
-impl<'de> Deserialize<'de> for Puts {
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Puts<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Maps;
-        impl<'de> Visitor<'de> for Maps {
-            type Value = Puts;
+        struct Maps<K, V>(PhantomData<(K, V)>);
+        impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Maps<K, V> {
+            type Value = Puts<K, V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of keys and values")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts<K, V>, A::Error> {
                 let mut puts = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     puts.push(entry);
@@ -120,7 +137,7 @@ impl<'de> Deserialize<'de> for Puts {
                 Ok(Puts(puts))
             }
         }
-        deserializer.deserialize_map(Maps)
+        deserializer.deserialize_map(Maps(PhantomData))
     }
 }
 
@@ -130,11 +147,7 @@ impl TraceLine {
     /// # Errors
     /// If it is no such object, or names a key twice.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        // Read as the fields in their order, a list would do as well.
-        if line.trim_ascii_start().first() == Some(&b'[') {
-            return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
-        }
-        let line: Self = serde_json::from_slice(line)?;
+        let line: Self = parse_object(line)?;
         match line.repeated() {
             Some(what) => Err(serde_json::Error::custom(what)),
             None => Ok(line),

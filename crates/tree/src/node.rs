@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use crate::batch::Op;
-use crate::cache::Page;
 use crate::digits::{Run, Width};
 use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
+use crate::page_key::PageKey;
 use crate::scheme::{Scheme, WasTerminal};
 
 /// A stretch of a segment's bytes.
@@ -242,17 +242,10 @@ pub(crate) struct Node<C> {
 /// A page that a batch opened.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenPage {
-    pub(crate) page: Arc<Page>,
+    pub(crate) key: PageKey,
+    pub(crate) row: Arc<[u8]>,
     /// Whether a node in it was made anew, so that the page has to be written anew or removed.
     pub(crate) stale: bool,
-}
-
-impl std::ops::Deref for OpenPage {
-    type Target = Page;
-
-    fn deref(&self) -> &Page {
-        &self.page
-    }
 }
 
 /// A place below which all stored rows go.

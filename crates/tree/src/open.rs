@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::cache::Page;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
@@ -74,7 +73,7 @@ pub(crate) struct Opener<'a, S: Scheme> {
     /// The index of the segment being filled.
     pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<Page>> + Sync),
+    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<[u8]>> + Sync),
     /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.
@@ -102,14 +101,14 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     /// Opens a row.
     fn row(&mut self, key: PageKey, kind: PageKind) -> Result<(), Halt> {
-        let Some(page) = (self.fetch)(&key) else {
+        let Some(row) = (self.fetch)(&key) else {
             self.missing.push(key);
             return Err(Halt::Missing);
         };
-        if page.row.get(SUM_BYTES) != Some(&(kind as u8)) {
+        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return Err(corrupt(&key, "it is of another kind than its parent says").into());
         }
-        self.seg.pages.push(OpenPage { page, stale: false });
+        self.seg.pages.push(OpenPage { key, row, stale: false });
         Ok(())
     }
 

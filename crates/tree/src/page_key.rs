@@ -41,8 +41,15 @@ pub(crate) struct Space {
 }
 
 /// The key of a row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PageKey(SmallVec<[u8; 36]>);
+
+impl Clone for PageKey {
+    fn clone(&self) -> Self {
+        // In one piece: the derived one goes byte by byte.
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl PageKey {
     /// The page at the first `bits` bits of `path`.

@@ -19,8 +19,21 @@ const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// Segments and stacks that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Pool<S: Scheme> {
-    segments: Mutex<Vec<Arc<Segment<S::Commit>>>>,
+    segments: Mutex<Kept<S::Commit>>,
     tools: Mutex<Vec<Tools<S>>>,
+}
+
+/// Segments, each with the bytes that it holds, and all of these.
+#[derive(Debug)]
+struct Kept<C> {
+    segments: Vec<(Arc<Segment<C>>, usize)>,
+    bytes: usize,
+}
+
+impl<C> Default for Kept<C> {
+    fn default() -> Self {
+        Self { segments: Vec::new(), bytes: 0 }
+    }
 }
 
 impl<S: Scheme> Default for Pool<S> {
@@ -47,8 +60,12 @@ impl<S: Scheme> Default for Tools<S> {
 impl<S: Scheme> Pool<S> {
     /// An empty segment that nobody else holds.
     pub(crate) fn segment(&self) -> Arc<Segment<S::Commit>> {
-        let kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| Arc::new(Segment::new()))
+        let mut kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((segment, bytes)) = kept.segments.pop() else {
+            return Arc::new(Segment::new());
+        };
+        kept.bytes -= bytes;
+        segment
     }
 
     /// Takes back segments that nobody else holds.
@@ -56,17 +73,15 @@ impl<S: Scheme> Pool<S> {
         for mut segment in segments {
             let Some(alone) = Arc::get_mut(&mut segment) else { continue };
             alone.clear();
-            if alone.capacity() > SEGMENT_BYTES_MAX {
+            let bytes = alone.capacity();
+            if bytes > SEGMENT_BYTES_MAX {
                 continue;
             }
             let mut kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-            let held = |kept: &[Arc<Segment<_>>]| -> usize {
-                kept.iter().map(|segment| segment.capacity()).sum()
-            };
-            if kept.len() < SEGMENTS_MIN
-                || kept.len() < SEGMENTS_MAX && held(&kept) < SEGMENTS_BYTES_MAX
-            {
-                kept.push(segment);
+            let count = kept.segments.len();
+            if count < SEGMENTS_MIN || count < SEGMENTS_MAX && kept.bytes < SEGMENTS_BYTES_MAX {
+                kept.segments.push((segment, bytes));
+                kept.bytes += bytes;
             }
         }
     }

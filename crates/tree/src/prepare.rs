@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 use crate::apply::{Apply, Ops, Outcome, Spot, Start};
 use crate::batch::Batch;
-use crate::cache::Page;
 use crate::error::TreeError;
 use crate::node::{Chain, Layer, Segment, Top};
 use crate::open::{Opener, corrupt};
@@ -340,8 +339,7 @@ impl<S: Scheme> Tree<S> {
         tools.missing.clear();
         let fetch = |key: &PageKey| {
             let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
-            let fresh = |row| Arc::new(Page::new(key.clone(), row));
-            loaded.map(fresh).or_else(|| self.cache.open(key))
+            loaded.or_else(|| self.cache.get(key))
         };
         let open = Opener {
             codec: self.codec(),

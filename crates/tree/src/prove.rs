@@ -8,7 +8,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cache::Page;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{Codec, unseal};
@@ -98,11 +97,7 @@ impl<S: Scheme> Tree<S> {
         let mut segment = Segment::new();
         let mut loaded = Pages::default();
         loop {
-            let fetch = |key: &PageKey| {
-                let loaded = loaded.get(key).cloned();
-                let fresh = |row| Arc::new(Page::new(key.clone(), row));
-                loaded.map(fresh).or_else(|| self.cache.open(key))
-            };
+            let fetch = |key: &PageKey| loaded.get(key).cloned().or_else(|| self.cache.get(key));
             let mut open = Opener {
                 codec: self.codec(),
                 space: self.space,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::cache::{Cache, Page};
+use crate::cache::Cache;
 use crate::costs::{Meter, TreeCosts};
 use crate::error::TreeError;
 use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
@@ -306,8 +306,7 @@ impl<S: Scheme> Tree<S> {
             let link = Link::Stored { segment: 0, page: 0, at: at as u16 };
             let child = Child { link, commit: Child::NOWHERE, digit: 0, terminal };
             top = Some(Top { child, commit });
-            let page = Arc::new(Page::new(key, row));
-            segment.pages.push(OpenPage { page, stale: false });
+            segment.pages.push(OpenPage { key, row, stale: false });
         }
         let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
         let segment = Arc::new(segment);

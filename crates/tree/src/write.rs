@@ -12,7 +12,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashMapExt};
 
 use crate::cut::{Cutter, Emitted, Part};
 use crate::digits::Run;
@@ -122,16 +122,17 @@ fn difference<C: Copy>(
     if unchanged {
         return Rows::default();
     }
-    let mut kept: HashSet<PageKey> = HashSet::with_capacity(emitted.len());
+    rows.puts.reserve(emitted.len());
     for (key, row) in emitted {
+        let old = stale.remove(&key);
         // A row in a dropped range is gone by the time the rows are written.
-        let same = !cleared && stale.get(&key).is_some_and(|old| ***old == *row);
-        kept.insert(key.clone());
+        let same = !cleared && old.is_some_and(|old| **old == *row);
         if !same {
             rows.puts.push((key, row));
         }
     }
-    rows.deletes.extend(stale.into_keys().filter(|key| !kept.contains(*key)).cloned());
+    // No row is written twice, so what is left was not written again.
+    rows.deletes.extend(stale.into_keys().cloned());
     rows
 }
 

@@ -6,12 +6,12 @@ use std::path::Path;
 use alloy_primitives::B256;
 use serde::Deserialize;
 use serde_json::json;
+use spinney_cli::sum_trace::Total;
 use spinney_cli::trace::{Hex, Lines};
 use spinney_state::sum::{SumError, SumTree};
 use spinney_store::AnyStore;
 use spinney_tree::sum::{Leaf, Profile, SumNode, path};
 
-use super::line::Total;
 use super::plain;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output, printable};

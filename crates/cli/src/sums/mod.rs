@@ -1,7 +1,6 @@
 //! What verbs do with Merkle-sum trees: in any store, by their namespaces.
 
 mod dump;
-mod line;
 mod load;
 mod prove;
 mod remove;
@@ -17,11 +16,11 @@ use crate::failure::Failure;
 use crate::output::printable;
 
 pub(crate) use dump::dump;
-pub(crate) use line::SumLine;
 pub(crate) use load::load;
 pub(crate) use prove::{prove, prove_all};
 pub(crate) use remove::{RemoveArgs, remove};
 pub(crate) use root::SumSink;
+pub(crate) use spinney_cli::sum_trace::SumLine;
 pub(crate) use verify::{is_sum, verify};
 
 /// Which of the sum trees of a store.

@@ -246,13 +246,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         &self,
         mut visit: impl FnMut([u8; 32], Leaf) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let snapshot = self.snapshot();
-        for entry in self.tree.entries(&snapshot, None, &[]) {
-            let entry = entry.map_err(SumError::from)?;
-            let malformed =
-                || SumError::Malformed { tree: self.tree.id(), key: hex::encode(&entry.key) };
-            let key = path(entry.key[..].try_into().map_err(|_| malformed())?);
-            let leaf = self.leaf(&key, &entry.value)?;
+        for leaf in self.leaves(&self.snapshot()) {
+            let (key, leaf) = leaf?;
             if !visit(key, leaf)? {
                 break;
             }
@@ -260,7 +255,22 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         Ok(())
     }
 
-    /// Puts all leaves into another tree, whose other leaves stay, in one batch.
+    /// All leaves, in the order of the tree.
+    fn leaves<'a, N: Snapshot>(
+        &'a self,
+        snapshot: &'a N,
+    ) -> impl Iterator<Item = Result<([u8; 32], Leaf), SumError>> {
+        self.tree.entries(snapshot, None, &[]).map(|entry| {
+            let entry = entry?;
+            let malformed =
+                || SumError::Malformed { tree: self.tree.id(), key: hex::encode(&entry.key) };
+            let key = path(entry.key[..].try_into().map_err(|_| malformed())?);
+            let leaf = self.leaf(&key, &entry.value)?;
+            Ok((key, leaf))
+        })
+    }
+
+    /// Puts all leaves into another tree, whose other leaves stay: see [`SumTree::copy_where`].
     ///
     /// # Errors
     /// If the target refuses them, or a store fails; then the target is as it was.
@@ -268,22 +278,33 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         self.copy_where(target, |_, _| Ok::<_, SumError>(true))
     }
 
-    /// Puts the leaves that `take` picks into another tree, in one batch.
+    /// Puts the leaves that `take` picks into another tree: all or none of them. Into an empty tree they
+    /// go one after another, in bounded memory; else they are one batch, which is held in memory.
     ///
     /// # Errors
-    /// As [`SumTree::copy_to`], or as `take` does: before anything is written.
+    /// As [`SumTree::copy_to`], or as `take` does; then the target is as it was.
     pub fn copy_where<Q: PageStore, E: From<SumError>>(
         &self,
         target: &mut SumTree<'_, Q>,
         mut take: impl FnMut(&[u8; 32], &Leaf) -> Result<bool, E>,
     ) -> Result<(), E> {
+        let snapshot = self.snapshot();
+        let picked = self.leaves(&snapshot).filter_map(|leaf| match leaf {
+            Ok((key, leaf)) => match take(&key, &leaf) {
+                Ok(taken) => taken.then_some(Ok((key, leaf))),
+                Err(error) => Some(Err(error)),
+            },
+            Err(error) => Some(Err(error.into())),
+        });
+        if target.root() == target.profile().empty_node(0) {
+            target.rebuild(picked)?;
+            return Ok(());
+        }
         let mut batch = SumBatch::new();
-        self.visit(|key, leaf| {
-            if take(&key, &leaf)? {
-                batch.put(&key, &leaf);
-            }
-            Ok::<_, E>(true)
-        })?;
+        for leaf in picked {
+            let (key, leaf) = leaf?;
+            batch.put(&key, &leaf);
+        }
         target.apply(&mut batch)?;
         Ok(())
     }

@@ -203,6 +203,47 @@ fn copies_merge_into_what_is_there_and_filters_pick() {
     assert_eq!(target.root(), reference::root(Compatible, &expected).unwrap());
 }
 
+/// Into an empty tree leaves go one by one, and still all of them or none: also from the same store.
+#[test]
+fn copies_into_an_empty_tree_are_whole_or_leave_no_trace() {
+    let store = MemoryStore::new();
+    let mut source = create(&store, "a");
+    source.apply(&mut batch(&leaves(0..300))).unwrap();
+    let mut target = create(&store, "b");
+    let rows = |store: &MemoryStore| {
+        let snapshot = store.snapshot().unwrap();
+        let mut rows = Vec::new();
+        for table in [Table::Pages, Table::Roots, Table::Meta] {
+            let mut take = |key: &[u8], row: &[u8]| {
+                rows.push((key.to_vec(), row.to_vec()));
+                true
+            };
+            snapshot.scan(table, &[], None, &mut take).unwrap();
+        }
+        rows
+    };
+    let before = rows(&store);
+    let (mut asked, nothing) = (0, target.root());
+    let failed = source.copy_where(&mut target, |_, _| {
+        asked += 1;
+        if asked == 299 { Err(SumError::Output(std::io::Error::other("no"))) } else { Ok(true) }
+    });
+    assert!(matches!(failed, Err(SumError::Output(_))));
+    assert_eq!(target.root(), nothing);
+    assert_eq!(rows(&store), before);
+
+    source.copy_where(&mut target, |_, leaf| Ok::<_, SumError>(leaf.sum % 3 == 1)).unwrap();
+    let expected = all(&source).into_iter().filter(|leaf| leaf.1.sum % 3 == 1).collect();
+    assert_eq!(all(&target), expected);
+    assert_eq!(target.root(), reference::root(Compatible, &expected).unwrap());
+    // What no leaf is picked for stays empty, and can be copied into again.
+    let mut third = create(&store, "c");
+    source.copy_where(&mut third, |_, _| Ok::<_, SumError>(false)).unwrap();
+    assert_eq!(third.root(), nothing);
+    source.copy_to(&mut third).unwrap();
+    assert_eq!(third.root(), source.root());
+}
+
 #[test]
 fn nested_trees_are_committed_together_or_not_at_all() {
     let store = MemoryStore::new();

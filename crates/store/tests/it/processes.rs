@@ -31,13 +31,14 @@ fn other_process() {
         "hold sqlite" => hold(SqliteStore::open(folder, CACHE_BYTES).unwrap()),
         "read sqlite" => read_on_demand(&SqliteStore::open_read_only(folder, CACHE_BYTES).unwrap()),
         "write sqlite" => write_for_ever(&SqliteStore::open(folder, CACHE_BYTES).unwrap()),
+        "fill sqlite" => crate::sum_kills::fill(&SqliteStore::open(folder, CACHE_BYTES).unwrap()),
         "open postgres" => say(outcome(PostgresStore::open(url).map(drop))),
         "read postgres" => read_on_demand(&PostgresStore::open_read_only(url).unwrap()),
         role => panic!("no role {role}"),
     }
 }
 
-fn say(text: impl AsRef<str>) {
+pub(crate) fn say(text: impl AsRef<str>) {
     // Not println!, which the test harness captures.
     let mut out = std::io::stdout().lock();
     writeln!(out, "> {}", text.as_ref()).unwrap();
@@ -96,6 +97,21 @@ pub(crate) struct Other {
 impl Other {
     pub(crate) fn start(role: &str, folder: &Path) -> Self {
         Self::start_with(role, folder, |_| {}).unwrap()
+    }
+
+    /// One whose files cannot grow beyond some blocks of 512 bytes: a write that would is refused, as one to
+    /// a full disk is. `None` where there is no shell to say so.
+    pub(crate) fn start_within(role: &str, folder: &Path, blocks: u64) -> Option<Self> {
+        let limited = format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        Self::start_with(role, folder, |command| {
+            let inner = std::mem::replace(command, Command::new("/bin/sh"));
+            command.args(["-c", &limited]).arg(inner.get_program()).args(inner.get_args());
+            for (name, value) in inner.get_envs() {
+                command.env(name, value.expect("none is removed"));
+            }
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        })
+        .ok()
     }
 
     fn start_with(

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use spinney_state::sum::{Nest, SumBatch, SumError, SumTree, commit_together};
 use spinney_store::fault::{FaultDisk, Stop, Survivors};
-use spinney_store::{PostgresStore, RedbStore};
+use spinney_store::{PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::sum::reference::{self, Leaves};
 use spinney_tree::sum::{Leaf, Profile};
 use spinney_tree::{PageStore, StoreError, TreeError};
 
+use crate::processes::{Other, say};
 use crate::server::Server;
 
 const PROFILE: Profile = Profile::Compatible;
@@ -136,6 +137,62 @@ fn nested_trees_survive_a_failure_at_any_write_or_sync() {
         }
     }
     println!("failed at {tried} operations");
+}
+
+const FILL_ROUNDS: u64 = 10;
+
+/// Commits rounds until one fails or all are there; says each, and what was wrong.
+pub(crate) fn fill(store: &SqliteStore) {
+    loop {
+        match commit_next(store, 24) {
+            Ok(FILL_ROUNDS) => return say("done"),
+            Ok(round) => say(round.to_string()),
+            Err(SumError::Tree(TreeError::Store(StoreError::Backend { .. }))) => {
+                return say("full");
+            }
+            Err(error) => return say(format!("not the error it should be: {error}")),
+        }
+    }
+}
+
+/// Files that cannot grow stand for a full disk: a batch that does not fit is refused, and those before it
+/// stay. With room again, the rest is written.
+#[test]
+fn a_full_disk_refuses_a_batch_in_sqlite_and_loses_none() {
+    if !cfg!(target_os = "linux") {
+        return println!("skipped: only Linux is known to refuse writes beyond a limit this way");
+    }
+    let states = states(FILL_ROUNDS, 24);
+    let (mut refused, mut least) = (0, u64::MAX);
+    // From hardly any room for the first batch to enough for all.
+    for blocks in (0..).map(|step| 64 + 24 * step) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sums.sqlite");
+        drop(SqliteStore::create(&file, CACHE_BYTES).unwrap());
+        let mut other = Other::start_within("fill sqlite", &file, blocks).unwrap();
+        let mut told = 0;
+        let last = loop {
+            let said = other.hear().expect("it says how it ended");
+            match said.parse::<u64>() {
+                Ok(round) => told = round,
+                Err(_) => break said,
+            }
+        };
+        other.end();
+        let store = SqliteStore::open(&file, CACHE_BYTES).unwrap();
+        store.check().unwrap();
+        let what = format!("{blocks} blocks");
+        let found = check(&store, &states, &what);
+        if last == "done" {
+            assert_eq!(found, FILL_ROUNDS, "{what}");
+            break;
+        }
+        assert_eq!((&last[..], found), ("full", told), "{what}");
+        (refused, least) = (refused + 1, least.min(found));
+        while commit_next(&store, 24).unwrap() < FILL_ROUNDS {}
+        check(&store, &states, &what);
+    }
+    assert!(refused >= 5 && least <= 2, "the disk was never full: {refused}, {least}");
 }
 
 /// How often the server is killed: `SPINNEY_KILLS=50` is the long run.

@@ -326,33 +326,20 @@ impl Scratch {
     }
 
     /// Appends the RLP of a branch with these children, in order of their digits.
-    fn branch(
-        &mut self,
-        children: impl ExactSizeIterator<Item = (u8, NodeRef)>,
-        value: Option<&[u8]>,
-    ) {
-        let value = value.unwrap_or_default();
-        // Nearly all children are digests.
-        let likely = 16 + 32 * children.len() + rlp::bytes_len(value);
-        let start = self.bytes.len();
-        rlp::put_head(&mut self.bytes, 0xc0, likely);
-        let from = self.bytes.len();
-        let mut next = 0;
+    fn branch(&mut self, children: impl Iterator<Item = (u8, NodeRef)>, value: Option<&[u8]>) {
+        // Where no child is, 0x80 stands for nothing.
+        let mut items = [0x80; 16 * NodeRef::RLP_BYTES_MAX];
+        let (mut at, mut next) = (0, 0);
         for (digit, child) in children {
-            for _ in next..digit {
-                self.bytes.push(0x80);
-            }
-            child.put(&mut self.bytes);
+            at += usize::from(digit - next);
+            at += child.lay(&mut items[at..]);
             next = digit + 1;
         }
-        self.bytes.resize(self.bytes.len() + usize::from(16 - next), 0x80);
+        at += usize::from(16 - next);
+        let value = value.unwrap_or_default();
+        rlp::put_head(&mut self.bytes, 0xc0, at + rlp::bytes_len(value));
+        self.bytes.extend_from_slice(&items[..at]);
         rlp::put_bytes(&mut self.bytes, value);
-        let list = self.bytes.len() - from;
-        if list != likely {
-            let mut head = [0; rlp::HEAD_BYTES_MAX];
-            let used = rlp::head(&mut head, 0xc0, list);
-            self.bytes.splice(start..from, head[..used].iter().copied());
-        }
         self.end();
     }
 

@@ -42,16 +42,27 @@ impl NodeRef {
         if self.len == 32 { 33 } else { self.len as usize }
     }
 
+    /// The most bytes that a parent's RLP holds of a child.
+    pub(super) const RLP_BYTES_MAX: usize = 33;
+
+    /// Writes what a parent's RLP holds to the front of `out`; answers how many bytes that are.
+    pub(super) fn lay(&self, out: &mut [u8]) -> usize {
+        let len = self.rlp_bytes();
+        if let (32, Some(item)) = (self.len, out.first_chunk_mut::<{ Self::RLP_BYTES_MAX }>()) {
+            // Of one size, so that no call is needed to copy it.
+            item[0] = 0xa0;
+            item[1..].copy_from_slice(&self.bytes);
+        } else {
+            out[..len].copy_from_slice(&self.bytes[..len]);
+        }
+        len
+    }
+
     /// Appends what a parent's RLP holds.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        if self.len == 32 {
-            // Of one size, so that no call is needed to copy it.
-            let mut item = [0xa0; 33];
-            item[1..].copy_from_slice(&self.bytes);
-            out.extend_from_slice(&item);
-        } else {
-            out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
-        }
+        let mut item = [0; Self::RLP_BYTES_MAX];
+        let len = self.lay(&mut item);
+        out.extend_from_slice(&item[..len]);
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {

@@ -30,9 +30,39 @@ pub(super) const fn head_len(len: usize) -> usize {
 }
 
 pub(super) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
+    if len < 56 {
+        out.push(base + len as u8);
+        return;
+    }
     let mut bytes = [0; HEAD_BYTES_MAX];
     let used = head(&mut bytes, base, len);
-    out.extend_from_slice(&bytes[..used]);
+    // Of one size, so that no call is needed to copy it.
+    let end = out.len() + used;
+    out.extend_from_slice(&bytes);
+    out.truncate(end);
+}
+
+/// Appends bytes of which there are some dozens: in steps of one size, which need no call.
+fn put_some(out: &mut Vec<u8>, bytes: &[u8]) {
+    const STEP: usize = 32;
+    let (Some(last), true) = (bytes.last_chunk::<STEP>(), bytes.len() <= 8 * STEP) else {
+        return match (bytes.first_chunk::<16>(), bytes.last_chunk::<16>()) {
+            (Some(first), Some(last)) if bytes.len() < STEP => {
+                let end = out.len() + bytes.len();
+                out.extend_from_slice(first);
+                out.truncate(end - 16);
+                out.extend_from_slice(last);
+            }
+            _ => out.extend_from_slice(bytes),
+        };
+    };
+    let end = out.len() + bytes.len();
+    for step in bytes.as_chunks::<STEP>().0 {
+        out.extend_from_slice(step);
+    }
+    // The last step begins within the one before it.
+    out.truncate(end - STEP);
+    out.extend_from_slice(last);
 }
 
 /// How many bytes [`put_bytes`] appends.
@@ -45,7 +75,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     if !matches!(bytes, [0..0x80]) {
         put_head(out, 0x80, bytes.len());
     }
-    out.extend_from_slice(bytes);
+    put_some(out, bytes);
 }
 
 /// Appends a big-endian integer without its leading zeros.
@@ -151,7 +181,7 @@ pub(super) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
     if path.end().is_multiple_of(2) {
         let rest = (path.len() - from) / 2;
         let aligned = path.aligned();
-        out.extend_from_slice(&aligned[aligned.len() - rest..]);
+        put_some(out, &aligned[aligned.len() - rest..]);
     } else {
         let pair = |i: usize| path.digit(i) << 4 | path.digit(i + 1);
         out.extend((from..path.len()).step_by(2).map(pair));

@@ -1,21 +1,28 @@
-//! One line of a trace of leaves.
+//! Traces of leaves with sums: what `spinney root --tree sum` reads.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use alloy_primitives::{B256, hex};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use spinney_cli::trace::Hex;
+use serde::de::{Deserializer, Error as _};
 use spinney_state::sum::SumBatch;
 use spinney_tree::sum::Leaf;
 
-/// `{"put": {"0xkey": {"value": "0x..", "sum": "5"}}, "del": ["0xkey"]}`.
+use crate::trace::{Hex, Puts, parse_object};
+
+/// One line of a trace: leaves that are put, and keys that are deleted.
+///
+/// ```
+/// let key = "11".repeat(32);
+/// let line = format!(r#"{{"put": {{"0x{key}": {{"value": "0xaa", "sum": "5"}}}}, "del": []}}"#);
+/// assert_eq!(spinney_cli::sum_trace::SumLine::parse(line.as_bytes())?.batch().len(), 1);
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SumLine {
+pub struct SumLine {
     #[serde(default)]
-    put: Puts,
+    put: Puts<B256, Value>,
     #[serde(default)]
     del: Vec<B256>,
 }
@@ -29,11 +36,7 @@ struct Value {
 
 /// A sum: a decimal number in a string, since not all that read JSON keep 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Total(pub(super) u64);
-
-/// Keys and leaves as they come. A map would keep the last of two leaves of one key.
-#[derive(Debug, Default)]
-struct Puts(Vec<(B256, Value)>);
+pub struct Total(pub u64);
 
 impl<'de> Deserialize<'de> for Total {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -46,35 +49,13 @@ impl<'de> Deserialize<'de> for Total {
     }
 }
 
-impl<'de> Deserialize<'de> for Puts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Maps;
-        impl<'de> Visitor<'de> for Maps {
-            type Value = Puts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of keys and leaves")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts, A::Error> {
-                let mut puts = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    puts.push(entry);
-                }
-                Ok(Puts(puts))
-            }
-        }
-        deserializer.deserialize_map(Maps)
-    }
-}
-
 impl SumLine {
     /// Reads a line, in which every key is named once.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        if line.trim_ascii_start().first() == Some(&b'[') {
-            return Err(serde_json::Error::custom("a batch is an object, and this is a list"));
-        }
-        let line: Self = serde_json::from_slice(line)?;
+    ///
+    /// # Errors
+    /// If it is no such object, or names a key twice.
+    pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        let line: Self = parse_object(line)?;
         let mut keys = BTreeSet::new();
         let all = line.put.0.iter().map(|(key, _)| key).chain(&line.del);
         for key in all {
@@ -87,7 +68,7 @@ impl SumLine {
     }
 
     /// The operations. An empty value with the sum 0 is a deletion.
-    pub(crate) fn batch(self) -> SumBatch {
+    pub fn batch(self) -> SumBatch {
         let mut batch = SumBatch::new();
         for (key, value) in self.put.0 {
             batch.put(&key, &Leaf { value: value.value.0, sum: value.sum.0 });
