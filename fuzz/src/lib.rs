@@ -13,6 +13,7 @@ use alloy_primitives::keccak256;
 use spinney_cli::document::Document;
 use spinney_cli::sum_trace::SumLine;
 use spinney_cli::trace::{Lines, TraceLine};
+use spinney_ipa::{Crs, Element};
 use spinney_migrate::AccessList;
 use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, TraceReader, parse_alloc};
 use spinney_state::sum::{SumError, SumTree};
@@ -29,6 +30,7 @@ use spinney_tree::{
     pbt::Pbt,
     sum::{self, Claim, Leaf, Profile, SumNode, verify_many},
     ubt::Ubt,
+    verkle::proof::{self as verkle, StateDiff, StemDiff, SuffixDiff},
 };
 
 pub use rows::{Rows, seal};
@@ -281,6 +283,57 @@ pub fn sum_proofs(input: &[u8]) {
             }
         }
     }
+}
+
+/// Proofs of keys of a Verkle tree: a root (32), the number of stems, each with its 31 bytes, the number of
+/// its suffixes, and of each the byte, whether there is a value (bit 0) and a new one (bit 1), and those;
+/// then the proof as rust-verkle writes it. A root that is a point is written as it was read; the proof and
+/// the values in both forms too. What holds gives a root after it, and holds under no other root.
+pub fn verkle_proofs(input: &[u8]) {
+    let Some((root, rest)) = input.split_first_chunk::<32>() else { return };
+    if let Ok(point) = Element::from_compressed(root) {
+        assert_eq!(point.to_compressed(), *root);
+        assert_eq!(Element::from_uncompressed_trusted(&point.to_uncompressed()), Ok(point));
+    }
+    let Some((diff, rest)) = state_diff(rest) else { return };
+    assert_eq!(StateDiff::from_json(&diff.to_json()).expect("values of our own"), diff);
+    let Ok(proof) = verkle::Proof::from_bytes(rest) else { return };
+    assert_eq!(proof.to_bytes(), rest);
+    assert_eq!(verkle::Proof::from_json(&proof.to_json()).expect("a proof of our own"), proof);
+    let crs = Crs::new();
+    let Ok(verified) = proof.verify(&crs, root, &diff) else { return };
+    for (key, entry) in diff.entries() {
+        assert_eq!(verified.get(&key), Some(entry.current));
+    }
+    verified.post_root(&crs);
+    let other = Element::IDENTITY.to_compressed();
+    assert!(*root == other || proof.verify(&crs, &other, &diff).is_err());
+}
+
+/// Values as [`verkle_proofs`] takes them, in any order, and what is behind them.
+fn state_diff(input: &[u8]) -> Option<(StateDiff, &[u8])> {
+    let (&count, mut rest) = input.split_first()?;
+    let mut stems = Vec::new();
+    for _ in 0..count {
+        let (stem, behind) = rest.split_first_chunk::<31>()?;
+        let (&count, behind) = behind.split_first()?;
+        rest = behind;
+        let mut suffixes = Vec::new();
+        for _ in 0..count {
+            let (&[suffix, present], behind) = rest.split_first_chunk()?;
+            rest = behind;
+            let mut values = [None; 2];
+            for (bit, value) in values.iter_mut().enumerate() {
+                if present >> bit & 1 == 1 {
+                    let (word, behind) = rest.split_first_chunk()?;
+                    (*value, rest) = (Some(*word), behind);
+                }
+            }
+            suffixes.push(SuffixDiff { suffix, current: values[0], new: values[1] });
+        }
+        stems.push(StemDiff { stem: *stem, suffixes });
+    }
+    Some((StateDiff(stems), rest))
 }
 
 /// Proof documents of any tree, in JSON.

@@ -4,6 +4,7 @@
 use std::{fs, io, path::Path};
 
 use crate::{TREE, rows_of};
+use spinney_ipa::Crs;
 use spinney_migrate::AccessList;
 use spinney_replay::{Replay, SampleChain, SampleOptions, TextbookState};
 use spinney_tree::{
@@ -13,6 +14,7 @@ use spinney_tree::{
     pbt::Pbt,
     sum::{self, Leaf, Profile},
     ubt::Ubt,
+    verkle::{Verkle, proof::StateDiff},
 };
 
 /// Longer inputs are cut: a fuzzer is quick where they are small.
@@ -30,6 +32,7 @@ pub fn write_all() -> Result<(), Error> {
     trees(&corpus)?;
     binary_trees(&corpus)?;
     sum_trees(&corpus)?;
+    verkle_tree(&corpus)?;
     chain(&corpus)?;
     let shared = here.join("../../shared");
     if !shared.exists() {
@@ -127,6 +130,59 @@ fn sum_trees(corpus: &Path) -> Result<(), Error> {
     let mut lines: Vec<_> = leaves.iter().take(6).map(put).collect();
     lines.push(format!(r#"{{"del": ["0x{}"]}}"#, hex(&asked[0])));
     Ok(write(corpus, "sum_traces", "leaves", lines.join("\n").as_bytes())?)
+}
+
+/// Proofs of keys of a Verkle tree, present and absent in every way, with new values; and the same as
+/// witnesses of blocks.
+fn verkle_tree(corpus: &Path) -> Result<(), Error> {
+    let store = MemoryStore::new();
+    let verkle = Verkle::new(Crs::new().into());
+    let tree = Tree::open(verkle, TREE, &store.snapshot()?, 1 << 20)?;
+    let key = |stem: u8, end: u8, suffix: u8| {
+        let mut key = [stem; 32];
+        (key[30], key[31]) = (end, suffix);
+        key
+    };
+    let mut batch = Batch::new();
+    // Two stems that fork at once, two that share 30 bytes, values in both halves.
+    for (stem, end, suffix) in [(1, 1, 0), (1, 1, 7), (1, 1, 200), (2, 2, 3), (2, 9, 255)] {
+        batch.put(&key(stem, end, suffix), &[suffix; 32]);
+    }
+    let state = tree.prepare(&store.snapshot()?, None, batch)?;
+    let asked = [
+        vec![key(1, 1, 7)],
+        vec![key(1, 1, 8), key(1, 1, 201)],
+        vec![key(3, 3, 3)],
+        vec![key(1, 2, 0), key(2, 3, 3)],
+        vec![key(1, 1, 0), key(1, 1, 200), key(2, 2, 3), key(2, 9, 255), key(77, 7, 7)],
+    ];
+    for (at, keys) in asked.iter().enumerate() {
+        let (proof, mut diff) = tree.prove(&store.snapshot()?, Some(&state), keys)?;
+        diff.set_new(&keys[0], [9; 32]);
+        let seed = [&state.root()[..], &diff_bytes(&diff), &proof.to_bytes()].concat();
+        write(corpus, "verkle_proofs", &at.to_string(), &seed)?;
+        let document =
+            format!("{{\"stateDiff\":{},\"verkleProof\":{}}}", diff.to_json(), proof.to_json());
+        write(corpus, "documents", &format!("witness-{at}"), document.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Values as the target reads them.
+fn diff_bytes(diff: &StateDiff) -> Vec<u8> {
+    let mut bytes = vec![diff.0.len() as u8];
+    for stem in &diff.0 {
+        bytes.extend_from_slice(&stem.stem);
+        bytes.push(stem.suffixes.len() as u8);
+        for entry in &stem.suffixes {
+            let present = u8::from(entry.current.is_some()) | u8::from(entry.new.is_some()) << 1;
+            bytes.extend_from_slice(&[entry.suffix, present]);
+            for value in [entry.current, entry.new].iter().flatten() {
+                bytes.extend_from_slice(value);
+            }
+        }
+    }
+    bytes
 }
 
 /// `name` is the byte that the target knows tree and hash by.

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::group::Element;
-use crate::kernel::{Entry, Kernel, Pick};
+use crate::kernel::{Entry, Kernel, Multiple, Pick};
 
 /// Additions below which a second thread costs more than it saves.
 const THREAD_WORK_MIN: usize = 2048;
@@ -11,7 +11,25 @@ const THREAD_WORK_MIN: usize = 2048;
 /// Additions in one piece of a sum at least, so that joining the pieces stays cheap.
 const PIECE_MIN: usize = 16;
 
-/// Many sums over one set of entries, built one after the other.
+/// A prepared point.
+pub(crate) trait Addend: Sized + Sync {
+    /// Adds to each `sums[i]` the points that `picks[ends[i - 1]..ends[i]]` name.
+    fn sum(kernel: Kernel, points: &[Self], picks: &[Pick], ends: &[u32], sums: &mut [Element]);
+}
+
+impl Addend for Entry {
+    fn sum(kernel: Kernel, points: &[Self], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
+        kernel.sum(points, picks, ends, sums);
+    }
+}
+
+impl Addend for Multiple {
+    fn sum(kernel: Kernel, points: &[Self], picks: &[Pick], ends: &[u32], sums: &mut [Element]) {
+        kernel.sum_multiples(points, picks, ends, sums);
+    }
+}
+
+/// Many sums over one set of points, built one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) picks: Vec<Pick>,
@@ -37,27 +55,43 @@ impl Sums {
     /// Adds every sum to its accumulator.
     ///
     /// Few long sums are cut into pieces that run side by side.
-    pub(crate) fn add_to(&self, kernel: Kernel, entries: &[Entry], accumulators: &mut [Element]) {
+    pub(crate) fn add_to<P: Addend>(
+        &self,
+        kernel: Kernel,
+        points: &[P],
+        accumulators: &mut [Element],
+    ) {
         let threads = match self.picks.len() / THREAD_WORK_MIN {
             0 | 1 => 1,
             useful => rayon::current_num_threads().min(useful),
         };
+        self.add_on(threads, kernel, points, accumulators);
+    }
+
+    /// [`Self::add_to`] on so many threads.
+    pub(crate) fn add_on<P: Addend>(
+        &self,
+        threads: usize,
+        kernel: Kernel,
+        points: &[P],
+        accumulators: &mut [Element],
+    ) {
         let slots = threads * kernel.lanes();
         if slots == 1 {
-            return kernel.sum(entries, &self.picks, &self.ends, accumulators);
+            return P::sum(kernel, points, &self.picks, &self.ends, accumulators);
         }
         let piece_len = self.picks.len().div_ceil(slots).max(PIECE_MIN);
         let longest = (0..self.ends.len()).map(|i| self.range(i).len()).max().unwrap_or(0);
         if longest > piece_len {
-            return self.add_in_pieces(kernel, entries, accumulators, piece_len, threads);
+            return self.add_in_pieces(kernel, points, accumulators, piece_len, threads);
         }
-        run(kernel, entries, &self.picks, &self.ends, accumulators, threads);
+        run(kernel, points, &self.picks, &self.ends, accumulators, threads);
     }
 
-    fn add_in_pieces(
+    fn add_in_pieces<P: Addend>(
         &self,
         kernel: Kernel,
-        entries: &[Entry],
+        points: &[P],
         accumulators: &mut [Element],
         piece_len: usize,
         threads: usize,
@@ -71,7 +105,7 @@ impl Sums {
             }
         }
         let mut partial = vec![Element::IDENTITY; owners.len()];
-        run(kernel, entries, &self.picks, &ends, &mut partial, threads);
+        run(kernel, points, &self.picks, &ends, &mut partial, threads);
         for (owner, partial) in owners.into_iter().zip(partial) {
             accumulators[owner] += partial;
         }
@@ -84,16 +118,16 @@ impl Sums {
 }
 
 /// Runs whole sums, a range of them on each thread.
-fn run(
+fn run<P: Addend>(
     kernel: Kernel,
-    entries: &[Entry],
+    points: &[P],
     picks: &[Pick],
     ends: &[u32],
     sums: &mut [Element],
     threads: usize,
 ) {
     if threads == 1 {
-        return kernel.sum(entries, picks, ends, sums);
+        return P::sum(kernel, points, picks, ends, sums);
     }
     // More parts than threads, so that a thread that is interrupted does not hold all up.
     let part = ends.len().div_ceil(threads * 4).next_multiple_of(kernel.lanes());
@@ -102,7 +136,7 @@ fn run(
             let start = if index == 0 { 0 } else { ends[index * part - 1] };
             let picks = &picks[start as usize..part_ends[part_ends.len() - 1] as usize];
             let part_ends: Vec<u32> = part_ends.iter().map(|end| end - start).collect();
-            kernel.sum(entries, picks, &part_ends, sums);
+            P::sum(kernel, points, picks, &part_ends, sums);
         },
     );
 }

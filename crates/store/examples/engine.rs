@@ -1,7 +1,8 @@
 //! What the engine costs over redb, with keys of 32 and values of 78 bytes.
 //!
 //! `cargo run --release -p spinney-store --example engine -- batches DIR [KEYS]` measures batches of four
-//! updates to one insertion on a tree of 1,000,000 keys. `... -- reopen DIR [KEYS]` kills a process that
+//! updates to one insertion on a tree of 1,000,000 keys. `... -- beside DIR [KEYS]` tells what a Verkle tree
+//! writes for them, and the Merkle Patricia trie for the same, values of 32 bytes. `... -- reopen DIR [KEYS]` kills a process that
 //! commits to a tree of 10,000,000 keys, twenty times, and measures how long opening it again takes.
 
 #[path = "../../tree/examples/support/random.rs"]
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use spinney_store::RedbStore;
 use spinney_tree::mpt::Mpt;
-use spinney_tree::{Batch, CommitStats, PageStore, Tree, TreeId};
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{Batch, CommitStats, PageStore, Scheme, Tree, TreeId};
 
 use random::Random;
 
@@ -39,10 +41,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args[..] {
         ["batches", dir] => batches(dir.as_ref(), 1_000_000),
         ["batches", dir, keys] => batches(dir.as_ref(), keys.parse()?),
+        ["beside", dir] => beside(dir.as_ref(), 1_000_000),
+        ["beside", dir, keys] => beside(dir.as_ref(), keys.parse()?),
         ["reopen", dir] => reopen(dir.as_ref(), 10_000_000),
         ["reopen", dir, keys] => reopen(dir.as_ref(), keys.parse()?),
         ["commit", dir, keys] => commit_for_ever(dir.as_ref(), keys.parse()?),
-        _ => Err("usage: engine batches|reopen DIR [KEYS]".into()),
+        _ => Err("usage: engine batches|beside|reopen DIR [KEYS]".into()),
     }
 }
 
@@ -69,15 +73,19 @@ fn build(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dy
 }
 
 /// The same, by batches of 100,000 keys in random order: as a store that has grown.
-fn fill(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dyn Error>> {
+fn fill<S: Scheme, const V: usize>(
+    scheme: S,
+    dir: &Path,
+    keys: &[[u8; 32]],
+) -> Result<(RedbStore, Tree<S>), Box<dyn Error>> {
     const BATCH: usize = 100_000;
     let store = RedbStore::create(dir, CACHE_BYTES)?;
-    let mut tree = Tree::open(Mpt, ID, &store.snapshot()?, CACHE_BYTES)?;
+    let mut tree = Tree::open(scheme, ID, &store.snapshot()?, CACHE_BYTES)?;
     let (mut random, count) = (Random(43), keys.len().div_ceil(BATCH));
     for part in 0..count {
         let mut batch = Batch::new();
         for key in keys.iter().skip(part).step_by(count) {
-            batch.put(key, &random.fill::<VALUE_BYTES>());
+            batch.put(key, &random.fill::<V>());
         }
         let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
         tree.commit(&store, &pending, None)?;
@@ -88,7 +96,7 @@ fn fill(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dyn
 
 fn batches(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
     let mut keys = keys(count);
-    let (store, mut tree) = fill(dir, &keys)?;
+    let (store, mut tree) = fill::<_, VALUE_BYTES>(Mpt, dir, &keys)?;
     let mut random = Random(7);
     for size in [1_000, 10_000] {
         let rounds = 40_000 / size;
@@ -96,7 +104,7 @@ fn batches(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
         let (mut root, mut commit, mut wall) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let before = store.io().bytes_written;
         for _ in 0..rounds {
-            let mut batch = draw(&mut keys, &mut random, size);
+            let mut batch = draw::<VALUE_BYTES>(&mut keys, &mut random, size);
             let (start, begun) = (cpu(), Instant::now());
             let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
             let rooted = cpu();
@@ -121,7 +129,7 @@ fn batches(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
 }
 
 /// Four updates to one insertion, of keys that differ.
-fn draw(keys: &mut Vec<[u8; 32]>, random: &mut Random, size: usize) -> Batch {
+fn draw<const V: usize>(keys: &mut Vec<[u8; 32]>, random: &mut Random, size: usize) -> Batch {
     let mut chosen = std::collections::BTreeSet::new();
     while chosen.len() < size {
         let fresh = chosen.len() % 5 == 4;
@@ -132,9 +140,54 @@ fn draw(keys: &mut Vec<[u8; 32]>, random: &mut Random, size: usize) -> Batch {
     }
     let mut batch = Batch::new();
     for key in &chosen {
-        batch.put(key, &random.fill::<VALUE_BYTES>());
+        batch.put(key, &random.fill::<V>());
     }
     batch
+}
+
+/// What was written for a key of a batch: bytes to write calls, bytes of rows, rows.
+type Written = [f64; 3];
+
+/// Batches of 1,000 for a Verkle tree and the trie.
+fn beside(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+    std::fs::create_dir_all(dir)?;
+    let trie = written(Mpt, &dir.join("mpt"), count)?;
+    let verkle = written(Verkle::shared(), &dir.join("verkle"), count)?;
+    let [calls, bytes, rows] = [0, 1, 2].map(|i| verkle[i] / trie[i]);
+    println!(
+        "verkle / mpt: {calls:.2} of the bytes to write calls, {bytes:.2} of the logical bytes, {rows:.2} of the rows"
+    );
+    Ok(())
+}
+
+fn written<S: Scheme>(scheme: S, dir: &Path, count: u64) -> Result<Written, Box<dyn Error>> {
+    const SIZE: usize = 1_000;
+    const ROUNDS: usize = 40;
+    let name = scheme.id().to_string();
+    let mut keys = keys(count);
+    let (store, mut tree) = fill::<_, 32>(scheme, dir, &keys)?;
+    let mut random = Random(7);
+    let (mut stats, mut calls) = (CommitStats::default(), 0);
+    for round in 0..ROUNDS {
+        let mut batch = draw::<32>(&mut keys, &mut random, SIZE);
+        let before = store.io().bytes_written;
+        let pending = tree.prepare(&store.snapshot()?, None, &mut batch)?;
+        stats += tree.commit(&store, &pending, None)?;
+        let after = store.io().bytes_written;
+        calls += after - before;
+        // Reads write nothing.
+        for key in keys.iter().skip(round).step_by(keys.len() / SIZE) {
+            tree.get(&store.snapshot()?, None, key)?.ok_or("a key is gone")?;
+        }
+        assert_eq!(store.io().bytes_written, after, "a read handed bytes to a write call");
+    }
+    let each =
+        [calls, stats.bytes, stats.rows_written].map(|sum| sum as f64 / (SIZE * ROUNDS) as f64);
+    println!(
+        "{name}, batches of {SIZE}: {:.0} bytes a key to write calls, {:.0} logical bytes, {:.2} rows",
+        each[0], each[1], each[2]
+    );
+    Ok(each)
 }
 
 fn reopen(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use table::Table;
 
 use crate::field::Fr;
-use crate::group::Element;
+use crate::group::{Element, decode_trusted, encode_and_map};
 use crate::kernel::Kernel;
 use crate::msm::multiply_sum_with;
 use crate::scalar::SignedScalar;
@@ -22,9 +22,9 @@ pub(crate) const PRODUCT_BASIS: usize = VECTOR_LEN;
 /// Deltas in a batch: their digits, at most 127 each, are counted in 32 bits.
 const DELTAS_MAX: usize = 1 << 25;
 
-/// Accumulators that one thread updates at a time: enough to keep its lanes filled, few enough to
-/// share out.
-const PART_TARGETS: usize = 128;
+/// Accumulators that one thread updates at a time: enough to share inversions, few enough to share
+/// out.
+const PART_TARGETS: usize = 256;
 
 /// The 256 points that vectors are committed to and the one of inner products (EIP-6800), with or
 /// without a table of their multiples.
@@ -51,11 +51,11 @@ pub struct Crs {
 
 /// How much memory to spend on multiples of the basis points.
 ///
-/// A product with a scalar of n bits is a sum of n / `window_bits` entries of 96 bytes; a point
+/// A product with a scalar of n bits is a sum of n / `window_bits` entries of 64 bytes; a point
 /// has about `254 / window_bits * 2^(window_bits - 1)` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Bits of a digit at most points, 2 to 16. Default 8.
+    /// Bits of a digit at most points, 2 to 16. Default 9.
     pub window_bits: u32,
     /// Bits of a digit at the first points, 2 to 16. Default 12.
     pub wide_window_bits: u32,
@@ -68,7 +68,7 @@ pub struct TableOptions {
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { window_bits: 8, wide_window_bits: 12, wide_points: 5, kernel: Kernel::detect() }
+        Self { window_bits: 9, wide_window_bits: 12, wide_points: 5, kernel: Kernel::detect() }
     }
 }
 
@@ -160,7 +160,7 @@ impl Crs {
             }
             return;
         };
-        let add = |first: usize, accumulators: &mut [Element]| {
+        let sums_of = |first: usize, accumulators: &[Element]| {
             let mut sums = Sums::default();
             for target in first..first + accumulators.len() {
                 for delta in by_target.of(target) {
@@ -168,14 +168,18 @@ impl Crs {
                 }
                 sums.finish_sum();
             }
-            sums.add_to(self.kernel, table.entries(), accumulators);
+            sums
         };
         if accumulators.len() < 2 * PART_TARGETS {
-            return add(0, accumulators);
+            let sums = sums_of(0, accumulators);
+            return sums.add_to(self.kernel, table.entries(), accumulators);
         }
         // Finding the entries takes a tenth of the time, so that is shared out as well.
         let parts = accumulators.par_chunks_mut(PART_TARGETS).enumerate();
-        parts.for_each(|(part, accumulators)| add(part * PART_TARGETS, accumulators));
+        parts.for_each(|(part, accumulators)| {
+            let sums = sums_of(part * PART_TARGETS, accumulators);
+            sums.add_on(1, self.kernel, table.entries(), accumulators);
+        });
     }
 
     fn sum_without_table<'a>(&self, deltas: impl Iterator<Item = &'a Delta>) -> Element {
@@ -234,9 +238,27 @@ impl Crs {
         multiply_sum_with(self.kernel, &points, &factors)
     }
 
-    /// [`Element::normalize_and_map_many`] with the kernel of these points.
-    pub fn normalize_and_map_many(&self, elements: &mut [Element]) -> Vec<Fr> {
-        self.kernel.normalize(elements).into_iter().map(Fr::from_base_integer).collect()
+    /// [`Element::from_uncompressed_trusted`] of each encoding; nothing where it is refused.
+    ///
+    /// ```
+    /// use spinney_ipa::{Crs, Element};
+    ///
+    /// let crs = Crs::new();
+    /// let elements = [crs.points()[7], Element::IDENTITY];
+    /// let written = crs.encode_and_map_many(&elements);
+    /// assert_eq!(written[0].0, elements[0].to_uncompressed());
+    /// assert_eq!(written[0].1, elements[0].map_to_field().to_le_bytes());
+    /// let read = crs.decode_trusted_many(&[written[0].0, written[1].0, [1; 64]]);
+    /// assert_eq!(read, [Some(elements[0]), Some(elements[1]), None]);
+    /// ```
+    pub fn decode_trusted_many(&self, encodings: &[[u8; 64]]) -> Vec<Option<Element>> {
+        decode_trusted(encodings, self.kernel)
+    }
+
+    /// What a tree keeps of each new commitment, for one inversion:
+    /// [`Element::to_uncompressed`], and [`Element::map_to_field`] as 32 little-endian bytes.
+    pub fn encode_and_map_many(&self, elements: &[Element]) -> Vec<([u8; 64], [u8; 32])> {
+        encode_and_map(elements, self.kernel)
     }
 
     /// The kernel it computes with.

@@ -8,12 +8,12 @@ use rayon::prelude::*;
 
 use super::TableOptions;
 use crate::group::{Element, batch::to_affine_many};
-use crate::kernel::{Entry, Kernel, Pick, zero_entries};
+use crate::kernel::{Kernel, Multiple, Pick, zero_multiples};
 use crate::scalar::{SignedScalar, last_digit_max, window_count};
 
 /// The table of all basis points.
 pub(super) struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<Multiple>,
     rows: Vec<Row>,
 }
 
@@ -42,7 +42,7 @@ impl Table {
             rows.push(Row { first: total, window_bits });
             total += Row::len(window_bits);
         }
-        let mut entries = zero_entries(total);
+        let mut entries = zero_multiples(total);
         let mut work = Vec::with_capacity(basis.len());
         let mut rest = entries.as_mut_slice();
         for (point, row) in basis.iter().zip(&rows) {
@@ -54,13 +54,13 @@ impl Table {
         Self { entries, rows }
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[Multiple] {
         &self.entries
     }
 
     /// The memory the entries take.
     pub(super) const fn bytes(&self) -> usize {
-        self.entries.len() * size_of::<Entry>()
+        self.entries.len() * size_of::<Multiple>()
     }
 
     /// Names the entries whose sum is `scalar` times a basis point.
@@ -75,11 +75,11 @@ impl Table {
 }
 
 /// Writes the multiples of one point.
-fn fill_row(point: Element, window_bits: usize, out: &mut [Entry], kernel: Kernel) {
+fn fill_row(point: Element, window_bits: usize, out: &mut [Multiple], kernel: Kernel) {
     let mut starts = vec![point];
     for position in 1..window_count(window_bits) {
         let doubled = (0..window_bits).fold(starts[position - 1], |point, _| point.double());
         starts.push(doubled);
     }
-    kernel.fill_windows(&to_affine_many(&starts, kernel), 1 << (window_bits - 1), out);
+    kernel.fill_table(&to_affine_many(&starts, kernel), 1 << (window_bits - 1), out);
 }

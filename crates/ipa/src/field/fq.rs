@@ -53,6 +53,11 @@ impl Fq {
         Self::is_integer_largest(&self.to_limbs())
     }
 
+    /// Whether an integer is below the modulus.
+    pub(crate) fn is_canonical(limbs: &[u64; 4]) -> bool {
+        PRIME.contains(limbs)
+    }
+
     /// Whether a reduced integer is above (q - 1) / 2.
     pub(crate) fn is_integer_largest(limbs: &[u64; 4]) -> bool {
         let negated = sub_limbs(&PRIME.prime, limbs).0;

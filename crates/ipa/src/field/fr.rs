@@ -18,6 +18,22 @@ impl Fr {
     pub(crate) const fn from_base_integer(limbs: [u64; 4]) -> Self {
         Self::from_limbs(limbs)
     }
+
+    /// [`Self::from_base_integer`] as 32 little-endian bytes.
+    pub(crate) fn le_bytes_of_base_integer(mut limbs: [u64; 4]) -> [u8; 32] {
+        loop {
+            let (rest, borrow) = super::sub_limbs(&limbs, &Self::MODULUS);
+            if borrow {
+                break;
+            }
+            limbs = rest;
+        }
+        let mut bytes = [0; 32];
+        for (out, limb) in bytes.chunks_exact_mut(8).zip(limbs) {
+            out.copy_from_slice(&limb.to_le_bytes());
+        }
+        bytes
+    }
 }
 
 /// Only vector kernels look inside.

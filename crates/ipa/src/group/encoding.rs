@@ -1,8 +1,8 @@
 //! Bytes of group elements.
 
 use super::element::{Affine, CURVE_D, Element};
-use crate::field::{Fq, ROOT_EXPONENT, SYMBOL_EXPONENT, SquareRoots};
-use crate::kernel::Kernel;
+use crate::field::{Fq, Fr, ROOT_EXPONENT, SYMBOL_EXPONENT, SquareRoots};
+use crate::kernel::{Encoded, Kernel};
 
 /// Why bytes are not a group element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +94,37 @@ impl Element {
         let inverse = self.z.invert().unwrap_or_default();
         self.to_affine(inverse).normalized()
     }
+}
+
+/// [`Element::from_uncompressed_trusted`] of each, side by side; nothing where it is refused.
+pub(crate) fn decode_trusted(encodings: &[[u8; 64]], kernel: Kernel) -> Vec<Option<Element>> {
+    let integer = |bytes: &[u8]| -> [u64; 4] {
+        let (words, _) = bytes.as_chunks::<8>();
+        std::array::from_fn(|i| u64::from_be_bytes(words[3 - i]))
+    };
+    let points: Vec<[[u64; 4]; 2]> =
+        encodings.iter().map(|bytes| [integer(&bytes[..32]), integer(&bytes[32..])]).collect();
+    let mut elements = kernel.decode(&points);
+    for (element, point) in elements.iter_mut().zip(&points) {
+        if !point.iter().all(Fq::is_canonical) {
+            *element = None;
+        }
+    }
+    elements
+}
+
+/// [`Element::to_uncompressed`] and [`Element::map_to_field`] of each, the latter as 32 little-endian
+/// bytes, for one inversion.
+pub(crate) fn encode_and_map(elements: &[Element], kernel: Kernel) -> Vec<([u8; 64], [u8; 32])> {
+    let encode = |encoded: Encoded| {
+        let mut bytes = [0; 64];
+        let limbs = encoded.x.iter().rev().chain(encoded.y.iter().rev());
+        for (out, limb) in bytes.chunks_exact_mut(8).zip(limbs) {
+            out.copy_from_slice(&limb.to_be_bytes());
+        }
+        (bytes, Fr::le_bytes_of_base_integer(encoded.ratio))
+    };
+    kernel.encode(elements).into_iter().map(encode).collect()
 }
 
 /// The element of each x, if there is one.

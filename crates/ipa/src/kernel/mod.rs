@@ -7,14 +7,17 @@ mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector instructions: loads, stores and calls after detection")]
 mod ifma;
+mod multiples;
 mod portable;
 mod prefetch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use huge_pages::zero_entries;
+pub(crate) use huge_pages::zero_multiples;
+pub(crate) use multiples::Multiple;
 
-use crate::field::{Fq, Fr};
+use crate::field::{Fq, Fr, sub_limbs};
+use crate::group::short::Short;
 use crate::group::{Affine, Element};
 
 /// Which implementation of the batch operations runs.
@@ -34,9 +37,32 @@ enum Kind {
 #[repr(C, align(32))]
 pub(crate) struct Entry(pub(crate) [[u64; 4]; 3]);
 
+/// The curve point with the larger y of an element, and x/y: all integers. (0, 1) stands for the
+/// neutral element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Encoded {
+    pub(crate) x: [u64; 4],
+    pub(crate) y: [u64; 4],
+    pub(crate) ratio: [u64; 4],
+}
+
 /// A reference to an entry: twice its index, plus one where the point is to be subtracted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick(u32);
+
+impl Encoded {
+    /// Of either curve point.
+    fn of(x: [u64; 4], y: [u64; 4], ratio: [u64; 4]) -> Self {
+        if x == [0; 4] {
+            return Self { x, y: [1, 0, 0, 0], ratio };
+        }
+        if Fq::is_integer_largest(&y) {
+            return Self { x, y, ratio };
+        }
+        let [x, y] = [x, y].map(|integer| sub_limbs(&Fq::MODULUS, &integer).0);
+        Self { x, y, ratio }
+    }
+}
 
 impl Entry {
     /// Fills a table before its points are known.
@@ -114,6 +140,55 @@ impl Kernel {
             Kind::Portable => portable::sum(entries, picks, ends, sums),
             #[cfg(target_arch = "x86_64")]
             Kind::Ifma(ifma) => ifma.sum(entries, picks, ends, sums),
+        }
+    }
+
+    /// Adds to each `sums[i]` the points of a table that `picks[ends[i - 1]..ends[i]]` name. Give
+    /// many sums at once: they share inversions.
+    ///
+    /// # Panics
+    /// If `ends` and `sums` differ in length, `ends` leaves `picks`, or a pick leaves the table.
+    pub(crate) fn sum_multiples(
+        self,
+        table: &[Multiple],
+        picks: &[Pick],
+        ends: &[u32],
+        sums: &mut [Element],
+    ) {
+        assert_eq!(ends.len(), sums.len(), "one end per sum");
+        debug_assert!(ends.is_sorted(), "ends decrease");
+        match self.0 {
+            Kind::Portable => {
+                let mut batch = portable::Batch::default();
+                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
+                    batch.add_to(table, picks, tasks, sums)
+                });
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.with_batch(|batch| {
+                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
+                    ifma.add_batch(batch, table, picks, tasks, sums)
+                });
+            }),
+        }
+    }
+
+    /// The point of a table.
+    #[inline]
+    fn unpack(self, multiple: &Multiple) -> Short {
+        match self.0 {
+            Kind::Portable => portable::unpack(multiple),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(_) => ifma::unpack(multiple),
+        }
+    }
+
+    /// [`Self::fill_windows`] of a table. No multiple is the neutral element.
+    pub(crate) fn fill_table(self, starts: &[Affine], len: usize, out: &mut [Multiple]) {
+        match self.0 {
+            Kind::Portable => portable::fill_windows(starts, len, out),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.fill_table(starts, len, out),
         }
     }
 
@@ -200,6 +275,25 @@ impl Kernel {
             Kind::Portable => portable::normalize(elements),
             #[cfg(target_arch = "x86_64")]
             Kind::Ifma(ifma) => ifma.normalize(elements),
+        }
+    }
+
+    /// What is written of elements, for one inversion.
+    pub(crate) fn encode(self, elements: &[Element]) -> Vec<Encoded> {
+        match self.0 {
+            Kind::Portable => portable::encode(elements),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.encode(elements),
+        }
+    }
+
+    /// The elements of points with these coordinates, integers below the modulus; nothing where
+    /// they are not on the curve.
+    pub(crate) fn decode(self, points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+        match self.0 {
+            Kind::Portable => portable::decode(points),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ifma(ifma) => ifma.decode(points),
         }
     }
 

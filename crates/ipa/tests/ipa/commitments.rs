@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use spinney_ipa::{Crs, Delta, Element, Fr, Kernel, SignedScalar, TableOptions};
 
@@ -74,6 +75,26 @@ fn commitments_of_the_upstream_vectors() {
             // The file holds the compressed point or the field image, by the version it is from.
             let image = commitment.map_to_field().to_le_bytes();
             assert!(commitment.to_compressed() == expected || image == expected);
+        }
+    }
+}
+
+#[test]
+fn a_commitment_to_the_largest_scalars() {
+    let Some(vectors) = load("upstream/commit_root_test.json") else { return };
+    let cases = vectors.as_array().expect("list");
+    assert!(!cases.is_empty());
+    for case in cases {
+        // Big-endian, unlike all other scalars here.
+        let value = |text: &Value| {
+            let mut word = bytes::<32>(text);
+            word.reverse();
+            Fr::from_le_bytes(&word).expect("canonical scalar")
+        };
+        let values: Vec<Fr> = list(case, "frs").iter().map(value).collect();
+        for crs in all() {
+            let commitment = crs.commit(&values).to_compressed();
+            assert_eq!(commitment, bytes::<32>(&case["expected"]));
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
-use super::commit::{Commit, Kind, Point, element, limbs};
+use super::commit::{Commit, Kind, Point, limbs};
 use crate::digits::Run;
 use crate::scheme::{TerminalJob, WasTerminal};
 
@@ -22,7 +22,8 @@ pub(super) enum Shape<'a> {
 #[derive(Debug, Default)]
 pub struct Level {
     jobs: Vec<Job>,
-    elements: Vec<Element>,
+    /// What elements were before, as pages have them.
+    starts: Vec<[u8; 64]>,
     deltas: Vec<Delta>,
     /// The skips of all climbs, end to end.
     skips: Vec<u8>,
@@ -60,15 +61,15 @@ pub(super) fn terms(value: Option<[u8; 32]>) -> [[u64; 4]; 2] {
 impl Level {
     pub(super) fn clear(&mut self) {
         self.jobs.clear();
-        self.elements.clear();
+        self.starts.clear();
         self.deltas.clear();
         self.skips.clear();
         self.climbs.clear();
     }
 
-    fn start(&mut self, element: Element) -> u32 {
-        self.elements.push(element);
-        self.elements.len() as u32 - 1
+    fn start(&mut self, element: [u8; 64]) -> u32 {
+        self.starts.push(element);
+        self.starts.len() as u32 - 1
     }
 
     fn add(&mut self, target: u32, basis: u8, old: [u64; 4], new: [u64; 4]) {
@@ -93,7 +94,7 @@ impl Level {
 
     /// The only value of a stem.
     pub(super) fn half(&mut self, suffix: u8, payload: &[u8]) {
-        let target = self.start(Element::IDENTITY);
+        let target = self.start(Point::IDENTITY.element);
         let value = payload.first_chunk().copied().unwrap_or_default();
         self.add_value(target, suffix, None, Some(value));
         let mut halves = [Ok(Point::IDENTITY); 2];
@@ -105,10 +106,10 @@ impl Level {
     pub(super) fn stem(&mut self, job: &TerminalJob<'_, Commit>, halves: &[Point; 2]) {
         let (target, old) = match &job.was {
             Some(WasTerminal { commit, owned: Some(owned), .. }) => {
-                (self.start(element(&commit.own())), owned.halves())
+                (self.start(commit.own()), owned.halves())
             }
             _ => {
-                let target = self.start(Element::IDENTITY);
+                let target = self.start(Point::IDENTITY.element);
                 let from = self.skips.len();
                 job.put_key(&mut self.skips);
                 let mut stem = [0; 32];
@@ -148,7 +149,7 @@ impl Level {
                     let target = match *half {
                         Err(target) => target,
                         Ok(point) => {
-                            let target = self.start(element(&point.element));
+                            let target = self.start(point.element);
                             *half = Err(target);
                             target
                         }
@@ -158,7 +159,7 @@ impl Level {
                 self.jobs.push(Job::Halves(halves));
             }
             Shape::Internal(skip) => {
-                let own = was.map_or(Element::IDENTITY, |was| element(&was.own()));
+                let own = was.map_or(Point::IDENTITY.element, Commit::own);
                 let target = self.start(own);
                 for (digit, old, new) in changes {
                     let scalar = |commit: Option<Commit>| {
@@ -185,11 +186,17 @@ impl Level {
 
     /// Commits to all jobs, in order.
     pub(super) fn finish(&mut self, crs: &Crs, out: &mut Vec<Commit>) {
-        crs.add_deltas(&mut self.elements, &self.deltas);
-        let scalars = crs.normalize_and_map_many(&mut self.elements);
-        let point = |target: u32| Point {
-            element: self.elements[target as usize].to_uncompressed(),
-            scalar: scalars[target as usize].to_le_bytes(),
+        // An element that is none, in a page that somebody forged, stands for nothing.
+        let mut elements: Vec<Element> = crs
+            .decode_trusted_many(&self.starts)
+            .into_iter()
+            .map(Option::unwrap_or_default)
+            .collect();
+        crs.add_deltas(&mut elements, &self.deltas);
+        let written = crs.encode_and_map_many(&elements);
+        let point = |target: u32| {
+            let (element, scalar) = written[target as usize];
+            Point { element, scalar }
         };
         let from = out.len();
         out.extend(self.jobs.iter().map(|job| {
@@ -220,16 +227,15 @@ impl Level {
                 })
                 .collect();
             let terms: Vec<&[(u8, Fr)]> = terms.iter().map(|term| &term[..]).collect();
-            let mut nodes = crs.commit_sparse_many(&terms);
-            let scalars = crs.normalize_and_map_many(&mut nodes);
-            for ((climb, node), scalar) in left.iter_mut().zip(&nodes).zip(scalars) {
+            let nodes = crs.encode_and_map_many(&crs.commit_sparse_many(&terms));
+            for (climb, (root, scalar)) in left.iter_mut().zip(nodes) {
                 climb.left -= 1;
                 let commit = &mut out[climb.job as usize];
                 let own = commit.own();
                 commit.0 = if climb.top && climb.left == 0 {
-                    Kind::Top { own, root: node.to_uncompressed() }
+                    Kind::Top { own, root }
                 } else {
-                    Kind::Node(Point { element: own, scalar: scalar.to_le_bytes() })
+                    Kind::Node(Point { element: own, scalar })
                 };
             }
             left.retain(|climb| climb.left > 0);

@@ -4,9 +4,11 @@
 //! times, so that a product of the two, over R = 2^260, is the plain integer.
 
 use super::lanes::{Lanes, WIDTH};
-use super::{invert_rows, power_of_two};
+use super::points::CURVE_D_LANES;
+use super::{ONE, invert_rows, power_of_two};
 use crate::field::Fq;
 use crate::group::Element;
+use crate::kernel::Encoded;
 
 /// Takes an integer to the crate's form, by a product: 2^516 over R is 2^256.
 const INTO_FORM: [u64; 4] = power_of_two(516);
@@ -37,6 +39,46 @@ pub(super) fn ratios(elements: &[Element]) -> Vec<[u64; 4]> {
 pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {
     let mut ratios = vec![[0; 4]; elements.len()];
     let mut normal = vec![Element::IDENTITY; elements.len()];
+    let form = Lanes::splat(&INTO_FORM);
+    affine_rows(elements, |start, x, y, ratio| {
+        let points = Affine {
+            x: x.mul(&form).to_reduced(),
+            y: y.mul(&form).to_reduced(),
+            t: x.mul(&Lanes::splat(&INTO_LANES)).mul(&y.mul(&form)).to_reduced(),
+            y_integer: y.to_reduced(),
+        };
+        let quotients = ratio.to_reduced();
+        for lane in 0..WIDTH.min(elements.len() - start) {
+            ratios[start + lane] = quotients[lane];
+            normal[start + lane] = points.normalized(lane);
+        }
+    });
+    elements.copy_from_slice(&normal);
+    ratios
+}
+
+/// See [`crate::kernel::Kernel::encode`].
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn encode(elements: &[Element]) -> Vec<Encoded> {
+    let mut encoded = Vec::with_capacity(elements.len().next_multiple_of(WIDTH));
+    affine_rows(elements, |_, x, y, ratio| {
+        let [x, y, ratio] = [x, y, ratio].map(|lanes| lanes.to_reduced());
+        encoded.extend((0..WIDTH).map(|lane| Encoded::of(x[lane], y[lane], ratio[lane])));
+    });
+    // Rows came last to first.
+    encoded.chunks_mut(WIDTH).for_each(<[_]>::reverse);
+    encoded.reverse();
+    encoded.truncate(elements.len());
+    encoded
+}
+
+/// Hands out the integers x, y and x/y of eight elements at a time, `< 2 q`, and where they start; the
+/// last eight come first.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn affine_rows(
+    elements: &[Element],
+    mut take: impl FnMut(usize, &Lanes<Fq>, &Lanes<Fq>, &Lanes<Fq>),
+) {
     // Loaded, y and z are < 16 q, their product < 8.3 q.
     let load_yz = |row: usize| {
         let row = Row::new(elements, row);
@@ -51,21 +93,35 @@ pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {
         let numerator = Lanes::load(row.coordinate(|element| &element.x));
         let x = numerator.mul(&inverse_z);
         let y = Lanes::load(row.coordinate(|element| &element.y)).mul(&inverse_z);
-        let form = Lanes::splat(&INTO_FORM);
-        let points = Affine {
-            x: x.mul(&form).to_reduced(),
-            y: y.mul(&form).to_reduced(),
-            t: x.mul(&Lanes::splat(&INTO_LANES)).mul(&y.mul(&form)).to_reduced(),
-            y_integer: y.to_reduced(),
-        };
-        let quotients = numerator.mul(&inverse_y).to_reduced();
-        for lane in 0..WIDTH.min(elements.len() - start) {
-            ratios[start + lane] = quotients[lane];
-            normal[start + lane] = points.normalized(lane);
-        }
+        take(start, &x, &y, &numerator.mul(&inverse_y));
     });
-    elements.copy_from_slice(&normal);
-    ratios
+}
+
+/// See [`crate::kernel::Kernel::decode`].
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn decode(points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+    let mut elements = Vec::with_capacity(points.len().next_multiple_of(WIDTH));
+    let (form, into_lanes) = (Lanes::<Fq>::splat(&INTO_FORM), Lanes::splat(&INTO_LANES));
+    let (one, curve_d) = (Lanes::splat(&ONE), Lanes::splat(&CURVE_D_LANES));
+    for points in points.chunks(WIDTH) {
+        let neutral = [[0; 4], [1, 0, 0, 0]];
+        let rows: [[[u64; 4]; 2]; WIDTH] =
+            std::array::from_fn(|lane| points.get(lane).copied().unwrap_or(neutral));
+        let [x, y] = [0, 1].map(|of| Lanes::load(rows.each_ref().map(|point| &point[of])));
+        let (x_form, y_form) = (x.mul(&form), y.mul(&form));
+        let (x, y) = (x.mul(&into_lanes), y.mul(&into_lanes));
+        let (xx, yy) = (x.mul(&x), y.mul(&y));
+        // y^2 - 5 x^2 - 1 - d x^2 y^2: more than -8 q, and < 1.1 q.
+        let rest = yy.minus(&xx).plus_or_minus_4(0xff, &xx).minus(&one);
+        let rest = rest.minus(&xx.mul(&yy).mul(&curve_d)).plus_primes::<8>().settle().to_reduced();
+        let t = x.mul(&y_form).to_reduced();
+        let (x, y) = (x_form.to_reduced(), y_form.to_reduced());
+        elements.extend((0..points.len()).map(|lane| {
+            let [x, y, t] = [&x, &y, &t].map(|all| Fq::from_montgomery(all[lane]));
+            (rest[lane] == [0; 4]).then_some(Element { x, y, z: Fq::ONE, t })
+        }));
+    }
+    elements
 }
 
 /// Up to eight elements, and the neutral one in the lanes left over.

@@ -36,6 +36,9 @@ pub(super) trait LaneField: Copy {
     /// `-q^-1 mod 2^52`.
     const NEGATED_INVERSE: u64;
 
+    /// 2^52 divided by the modulus's highest limb and 1.
+    const RECIPROCAL: u64 = (1 << LIMB_BITS) / (Self::PRIME[LIMBS - 1] + 1);
+
     /// The Montgomery form with R = 2^256.
     fn words(&self) -> &[u64; 4];
 
@@ -87,7 +90,7 @@ const fn negated_inverse(prime: u64) -> u64 {
 }
 
 /// Eight elements; see the invariants above.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Lanes<F>([__m512i; LIMBS], PhantomData<F>);
 
 /// Eight sums of elements whose carries are pending.
@@ -229,36 +232,36 @@ impl<F: LaneField> Lanes<F> {
         let mask = broadcast(LIMB_MASK);
         let negated_inverse = broadcast(F::NEGATED_INVERSE);
         let prime = F::PRIME.map(|limb| broadcast(limb));
-        let a = &self.0;
-        let mut t = [zero; LIMBS];
-        for &b in &other.0 {
-            // Add a row of the product, then the multiple of q that clears the lowest limb. High
-            // halves go one limb up, which is where they are after the shift.
-            let mut high = [zero; LIMBS];
-            for j in 0..LIMBS {
-                t[j] = _mm512_madd52lo_epu64(t[j], a[j], b);
-                high[j] = _mm512_madd52hi_epu64(zero, a[j], b);
+        // All limbs of the product at once: rows that are shifted take an addition a limb more, and
+        // additions compete with the multiplier.
+        let mut t = [zero; 2 * LIMBS];
+        for (i, &b) in other.0.iter().enumerate() {
+            for (j, &a) in self.0.iter().enumerate() {
+                t[i + j] = _mm512_madd52lo_epu64(t[i + j], a, b);
+                t[i + j + 1] = _mm512_madd52hi_epu64(t[i + j + 1], a, b);
             }
-            let m = _mm512_madd52lo_epu64(zero, t[0], negated_inverse);
-            for j in 0..LIMBS {
-                t[j] = _mm512_madd52lo_epu64(t[j], m, prime[j]);
-                high[j] = _mm512_madd52hi_epu64(high[j], m, prime[j]);
-            }
-            let carry = _mm512_srli_epi64::<LIMB_BITS>(t[0]);
-            t[0] = _mm512_add_epi64(_mm512_add_epi64(t[1], carry), high[0]);
-            t[1] = _mm512_add_epi64(t[2], high[1]);
-            t[2] = _mm512_add_epi64(t[3], high[2]);
-            t[3] = _mm512_add_epi64(t[4], high[3]);
-            t[4] = high[4];
         }
+        for i in 0..LIMBS {
+            // The multiple of q that clears the lowest limb, of which only a carry is left: it is
+            // rounded up.
+            let m = _mm512_madd52lo_epu64(zero, t[i], negated_inverse);
+            let carry = _mm512_srli_epi64::<LIMB_BITS>(_mm512_add_epi64(t[i], mask));
+            t[i + 1] = _mm512_add_epi64(t[i + 1], carry);
+            t[i + 1] = _mm512_madd52hi_epu64(t[i + 1], m, prime[0]);
+            for j in 1..LIMBS {
+                t[i + j] = _mm512_madd52lo_epu64(t[i + j], m, prime[j]);
+                t[i + j + 1] = _mm512_madd52hi_epu64(t[i + j + 1], m, prime[j]);
+            }
+        }
+        let mut limbs = [zero; LIMBS];
         let mut carry = zero;
-        for limb in &mut t[..LIMBS - 1] {
-            let sum = _mm512_add_epi64(*limb, carry);
+        for (limb, &sum) in limbs[..LIMBS - 1].iter_mut().zip(&t[LIMBS..]) {
+            let sum = _mm512_add_epi64(sum, carry);
             *limb = _mm512_and_si512(sum, mask);
             carry = _mm512_srli_epi64::<LIMB_BITS>(sum);
         }
-        t[LIMBS - 1] = _mm512_add_epi64(t[LIMBS - 1], carry);
-        Self(t, PhantomData)
+        limbs[LIMBS - 1] = _mm512_add_epi64(t[2 * LIMBS - 1], carry);
+        Self(limbs, PhantomData)
     }
 
     /// These lanes, and those of `other` where the bit of the lane is set.
@@ -354,6 +357,25 @@ impl<F: LaneField> Sums<F> {
         }
         limbs[LIMBS - 1] = _mm512_add_epi64(limbs[LIMBS - 1], carry);
         Lanes(limbs, PhantomData)
+    }
+
+    /// The value less a multiple of q: `< 1.1 q`. It is not negative and `< 10 q`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn settle(&self) -> Lanes<F> {
+        let zero = _mm512_setzero_si512();
+        let Lanes(mut limbs, _) = self.carry();
+        // How often q goes into the value, told by the highest limbs: never more, and less only
+        // where the rest is below 1.1 q.
+        let count = _mm512_madd52hi_epu64(zero, limbs[LIMBS - 1], broadcast(F::RECIPROCAL));
+        let mut carried = zero;
+        for (limb, &prime) in limbs.iter_mut().zip(&F::PRIME) {
+            let prime = broadcast(prime);
+            let low = _mm512_madd52lo_epu64(carried, count, prime);
+            *limb = _mm512_sub_epi64(*limb, low);
+            carried = _mm512_madd52hi_epu64(zero, count, prime);
+        }
+        Self(limbs, PhantomData).carry()
     }
 }
 

@@ -4,6 +4,7 @@
 //! come and go in the crate's own form, with R = 2^256.
 
 mod affine;
+mod batch;
 mod buckets;
 mod combine;
 mod lanes;
@@ -13,10 +14,15 @@ mod sum;
 mod tests;
 mod windows;
 
+use std::cell::RefCell;
+
+pub(super) use batch::Batch;
 use lanes::{Lanes, WIDTH};
 
-use super::{Entry, Pick};
+use super::multiples::{Multiple, Task};
+use super::{Encoded, Entry, Pick};
 use crate::field::{Fq, Fr};
+use crate::group::short::Short;
 use crate::group::{Affine, Element};
 
 /// Tasks that run side by side.
@@ -37,7 +43,33 @@ impl Ifma {
         unsafe { sum::sum(entries, picks, ends, sums) }
     }
 
+    /// Lends the thread's memory for batches.
+    pub(super) fn with_batch(self, work: impl FnOnce(&mut Batch)) {
+        thread_local! {
+            static BATCH: RefCell<Batch> = RefCell::default();
+        }
+        BATCH.with_borrow_mut(work);
+    }
+
+    /// See [`super::portable::Batch::add_to`].
+    pub(super) fn add_batch(
+        self,
+        batch: &mut Batch,
+        table: &[Multiple],
+        picks: &[Pick],
+        tasks: &[Task],
+        sums: &mut [Element],
+    ) -> bool {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { batch::add_to(batch, table, picks, tasks, sums) }
+    }
+
     pub(super) fn fill_windows(self, starts: &[Affine], len: usize, out: &mut [Entry]) {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { windows::fill_windows(starts, len, out) }
+    }
+
+    pub(super) fn fill_table(self, starts: &[Affine], len: usize, out: &mut [Multiple]) {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
         unsafe { windows::fill_windows(starts, len, out) }
     }
@@ -87,6 +119,16 @@ impl Ifma {
         unsafe { affine::ratios(elements) }
     }
 
+    pub(super) fn encode(self, elements: &[Element]) -> Vec<Encoded> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { affine::encode(elements) }
+    }
+
+    pub(super) fn decode(self, points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
+        // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
+        unsafe { affine::decode(points) }
+    }
+
     pub(super) fn normalize(self, elements: &mut [Element]) -> Vec<[u64; 4]> {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
         unsafe { affine::normalize(elements) }
@@ -96,6 +138,13 @@ impl Ifma {
 pub(super) fn pack(point: &Affine) -> Entry {
     let times_16 = |x: Fq| *x.double().double().double().double().montgomery();
     Entry([times_16(point.x), times_16(point.y), times_16(point.dxy())])
+}
+
+/// From 16 times the crate's form.
+pub(super) fn unpack(multiple: &Multiple) -> Short {
+    const SIXTEENTH: Fq = Fq::from_montgomery(power_of_two(252));
+    let [x, y] = multiple.0.map(|words| Fq::from_montgomery(words) * SIXTEENTH);
+    Short { x, y }
 }
 
 /// Up to eight elements, and ones in the lanes left over.

@@ -1,14 +1,15 @@
 //! Eight points side by side.
 
+use super::batch::{SCALE_LANES, SHIFT_LANES};
 use super::lanes::{Columns, Lanes, WIDTH};
 use super::{FROM_LANES, ONE, TO_LANES, words};
 use crate::field::Fq;
 use crate::group::Element;
 use crate::group::element::CURVE_D;
-use crate::kernel::Entry;
+use crate::kernel::{Entry, Multiple};
 
 /// Eight points in extended coordinates: x and y are `< 3 q`, z is `< 2 q` and t is `< 6 q`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Points {
     x: Lanes<Fq>,
     y: Lanes<Fq>,
@@ -17,7 +18,7 @@ pub(super) struct Points {
 }
 
 /// The curve coefficient d in the lanes' form.
-const CURVE_D_LANES: [u64; 4] = {
+pub(super) const CURVE_D_LANES: [u64; 4] = {
     let times_16 = CURVE_D.double().double().double().double();
     *times_16.montgomery()
 };
@@ -85,6 +86,28 @@ impl Points {
         }
     }
 
+    /// Eight elements.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn load(elements: &[Element; WIDTH]) -> Self {
+        let factor = Lanes::splat(&TO_LANES);
+        let [x, y, z, t] = COORDINATES.map(|coordinate| {
+            let coordinates = elements.each_ref().map(coordinate);
+            Lanes::load(words(&coordinates)).mul(&factor)
+        });
+        Self { x, y, z, t }
+    }
+
+    /// Points of the short form, whose coordinates are `< 2 q` (see [`crate::group::short`]).
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn of_short(x: &Lanes<Fq>, y: &Lanes<Fq>) -> Self {
+        let scale = Lanes::splat(&SCALE_LANES);
+        let u = x.minus(&Lanes::splat(&SHIFT_LANES)).plus_primes::<1>().carry();
+        let above = u.plus(&scale).carry();
+        let below = u.minus(&scale).plus_primes::<1>().carry();
+        // < 3 q times < 4 q: < 1.4 q.
+        Self { x: u.mul(&above), y: below.mul(y), z: above.mul(y), t: u.mul(&below) }
+    }
+
     /// The neutral element in all lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
@@ -116,6 +139,24 @@ impl Points {
         std::array::from_fn(|lane| Entry([x[lane], y[lane], dxy[lane]]))
     }
 
+    /// What the coordinates of points of the short form are divided by: `< 1.5 q`.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn short_denominator(&self) -> Lanes<Fq> {
+        // < 5 q times < 3 q.
+        self.z.minus(&self.y).plus_primes::<3>().carry().mul(&self.x)
+    }
+
+    /// The points as multiples, given the inverse of their denominator, `< 2 q`.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn to_multiples(self, inverse: &Lanes<Fq>) -> [Multiple; WIDTH] {
+        let scaled = inverse.mul(&Lanes::splat(&SCALE_LANES));
+        // < 5 q times < 1.1 q.
+        let scaled = self.z.plus(&self.y).carry().mul(&scaled);
+        let x = scaled.mul(&self.x).plus(&Lanes::splat(&SHIFT_LANES)).settle();
+        let [x, y] = [x, scaled.mul(&self.z)].map(|lanes| lanes.to_reduced());
+        std::array::from_fn(|lane| Multiple([x[lane], y[lane]]))
+    }
+
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn zero() -> Self {
@@ -144,15 +185,11 @@ impl Points {
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn load_states(sums: &[Element]) -> Vec<State> {
     let mut states = vec![[[0; 5]; 4]; sums.len()];
-    let factor = Lanes::<Fq>::splat(&TO_LANES);
     for (states, sums) in states.chunks_mut(WIDTH).zip(sums.chunks(WIDTH)) {
-        for (index, coordinate) in COORDINATES.iter().enumerate() {
-            let elements: [Fq; WIDTH] =
-                std::array::from_fn(|lane| sums.get(lane).map_or(Fq::ZERO, coordinate));
-            let columns = Lanes::load(words(&elements)).mul(&factor).to_columns();
-            for (lane, state) in states.iter_mut().enumerate() {
-                state[index] = columns.map(|column| column[lane]);
-            }
+        let element = |lane| sums.get(lane).copied().unwrap_or_default();
+        let columns = Points::load(&std::array::from_fn(element)).to_columns();
+        for (lane, state) in states.iter_mut().enumerate() {
+            *state = columns.map(|coordinate| coordinate.map(|column| column[lane]));
         }
     }
     states

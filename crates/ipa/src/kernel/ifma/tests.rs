@@ -65,6 +65,13 @@ fn multiply(a: &[[u64; 5]], b: &[[u64; 5]]) -> Vec<[u64; 5]> {
 }
 
 #[target_feature(enable = "avx512f,avx512ifma")]
+fn settle(numbers: &[[u64; 5]]) -> Vec<[u64; 5]> {
+    let columns = std::array::from_fn(|limb| std::array::from_fn(|lane| numbers[lane][limb]));
+    let settled = Lanes::<Fq>::from_columns(&columns).pending().settle().to_columns();
+    (0..WIDTH).map(|lane| settled.map(|column| column[lane])).collect()
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
 fn add_entries(start: &State, step: &Element, negated: u8) -> [Element; WIDTH] {
     let entry = pack(&to_affine_many(&[*step], Kernel::PORTABLE)[0]);
     let mut points = Points::zero();
@@ -100,6 +107,34 @@ proptest! {
         for ((a, b), product) in a.into_iter().zip(b).zip(products) {
             prop_assert!(product.iter().all(|limb| *limb < 1 << 52));
             prop_assert_eq!(residue(product) * one, residue(a) * residue(b));
+        }
+    }
+
+    #[test]
+    fn values_settle(
+        values in vec((any::<[u64; 4]>(), prop_oneof![Just(0u64), Just(1), Just(u64::MAX)]), WIDTH),
+    ) {
+        if Ifma::detect().is_none() {
+            return Ok(());
+        }
+        // Of the least, the largest and any residue, in multiples from 2 to 9.
+        let raised: Vec<[u64; 5]> = (0..)
+            .zip(&values)
+            .map(|(lane, (words, kind))| {
+                let value = match kind {
+                    0 => Fq::ZERO,
+                    1 => Fq::ZERO - Fq::ONE,
+                    _ => Fq::from_limbs(*words),
+                };
+                raised(value.to_limbs(), lane + 2)
+            })
+            .collect();
+        // SAFETY: the instructions were just found.
+        let settled = unsafe { settle(&raised) };
+        for (settled, raised) in settled.into_iter().zip(raised) {
+            prop_assert!(settled.iter().all(|limb| *limb < 1 << 52));
+            prop_assert!(settled[4] * 10 < Fq::PRIME[4] * 11);
+            prop_assert_eq!(residue(settled), residue(raised));
         }
     }
 
