@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use spinney_tree::ranges::{Built, Ranges};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot as _, Table, Tree, TreeId, WriteSet};
@@ -306,7 +306,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     /// Builds all ranges that are not built yet.
     fn build(
         &self,
-        runs: Vec<RunFile>,
+        runs: Vec<Arc<RunFile>>,
         found: Found,
         mut journal: Journal,
         report: &mut Report,
@@ -356,7 +356,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     /// Reads the runs, cuts ranges, and gives those that are not built to the workers.
     fn feed(
         &self,
-        runs: Vec<RunFile>,
+        runs: Vec<Arc<RunFile>>,
         found: &[(u32, Range)],
         journal: &mut Journal,
         give: &Sender<Job>,

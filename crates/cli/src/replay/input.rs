@@ -1,7 +1,7 @@
 //! What a replay reads: a chain, differences, or a chain of our own.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,38 +10,65 @@ use spinney_replay::{ChainReader, DiffReader, Genesis, SampleChain, SampleOption
 use spinney_state::{Changes, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
-use super::ReplayArgs;
+use clap::Args;
+
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::stores;
 
+/// The blocks or the differences that are given.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// The chain's genesis.json, as geth writes it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
+    /// Blocks as `geth export` writes them, plain or zstd; - is standard input.
+    #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
+    pub(crate) blocks: Option<PathBuf>,
+    /// State differences, one block a line; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) diffs: Option<PathBuf>,
+    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "diffs", conflicts_with = "genesis")]
+    pub(crate) alloc: Option<PathBuf>,
+}
+
 /// What is replayed, and how far its reader is.
-pub(super) struct Input {
-    pub(super) source: Source,
+pub(crate) struct Input {
+    pub(crate) source: Source,
     /// Bytes of the input read so far, where it comes from a file.
     pub(super) read: Arc<AtomicU64>,
     /// How many bytes there are, or blocks in a chain of our own.
     pub(super) total: Option<(Unit, u64)>,
 }
 
-pub(super) enum Source {
+/// A chain of our own: where its chance comes from, how many blocks it has, and the last one that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) seed: u64,
+    pub(super) blocks: u64,
+    pub(super) to: Option<u64>,
+}
+
+pub(crate) enum Source {
     Chain { genesis: Box<Genesis>, blocks: ChainReader<'static> },
     Diffs { start: Option<Start>, lines: DiffReader<Box<dyn BufRead>> },
 }
 
 /// What differences start from.
-pub(super) enum Start {
+pub(crate) enum Start {
     Genesis(Box<Genesis>),
     Alloc(Changes),
 }
 
 impl Input {
-    pub(super) fn open(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
+    /// What the arguments name; `None` where they name nothing.
+    pub(crate) fn open(args: &InputArgs) -> anyhow::Result<Option<Self>> {
         match (&args.genesis, &args.blocks, &args.diffs) {
-            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks),
-            (_, _, Some(diffs)) => Self::diffs(args, diffs),
-            (None, None, None) => Self::sample(args, output),
+            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks).map(Some),
+            (_, _, Some(diffs)) => Self::diffs(args, diffs).map(Some),
+            (None, None, None) => Ok(None),
             _ => Err(Failure::new("a genesis alone is no chain (--genesis)")
                 .hint("give --blocks or --diffs along; state-root prints the root of a genesis")
                 .into()),
@@ -56,7 +83,7 @@ impl Input {
         Ok(Self { source: Source::Chain { genesis, blocks }, read, total })
     }
 
-    fn diffs(args: &ReplayArgs, diffs: &Path) -> anyhow::Result<Self> {
+    fn diffs(args: &InputArgs, diffs: &Path) -> anyhow::Result<Self> {
         let start = match (&args.genesis, &args.alloc) {
             (Some(genesis), _) => Some(Start::Genesis(Box::new(parse_genesis(genesis)?))),
             (None, Some(alloc)) => {
@@ -71,13 +98,14 @@ impl Input {
     }
 
     /// Makes the whole chain first, so that making it is not measured.
-    fn sample(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
+    pub(super) fn sample(sample: Sample, output: &Output) -> anyhow::Result<Self> {
+        let Sample { seed, blocks, to } = sample;
         let mut options = SampleOptions::default();
-        (options.seed, options.block_count) = (args.seed, args.blocks_count);
+        (options.seed, options.block_count) = (seed, blocks);
         let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
         state.keep_preimages(false);
         state.keep_history(KeepHistory::Blocks(0));
-        let count = args.to.map_or(args.blocks_count, |to| to.min(args.blocks_count));
+        let count = to.map_or(blocks, |to| to.min(blocks));
         let unit = Unit::Blocks;
         let mut progress = Progress::new(output.quiet(), "making a chain", unit, Some(count));
         let mut chain = SampleChain::new(options, state)?;
