@@ -40,11 +40,14 @@ pub(crate) enum StageVerb {
         spinney stage run --db state.db --state headstate.json --number 213 --hash 0x..\n  \
         spinney stage run --db state.db --own --memory 64MiB")]
     Run(RunArgs),
-    /// The state before a range of blocks as a store of its own, from which they can be replayed again.
+    /// The state before a range of blocks as a store of its own, from which they can be run again; and what the
+    /// blocks did, by their history.
     ///
     /// The root of the new store is checked against the one that the state had then. The source stays as it
     /// is.
-    #[command(after_help = "Example:\n  \
+    #[command(after_help = "Examples:\n  \
+        spinney stage dump --db state.db --from 100 --to 120 --into before-100.db --diffs-out blocks.ndjson\n  \
+        spinney stage run --db before-100.db --diffs blocks.ndjson\n  \
         spinney stage dump --db state.db --from 100 --into before-100.db\n  \
         spinney replay --genesis genesis.json --blocks chain.rlp --db before-100.db --to 120")]
     Dump(DumpArgs),
@@ -118,6 +121,12 @@ pub(crate) struct DumpArgs {
     /// The first block of the range: the dump is of the state before it.
     #[arg(long, value_name = "N")]
     from: u64,
+    /// The last block of the range: of those that go to --diffs-out. The last one of the store, if not told.
+    #[arg(long, value_name = "N", requires = "diffs_out")]
+    to: Option<u64>,
+    /// Write what the blocks of the range did, a state difference a line, with the root of each.
+    #[arg(long, value_name = "FILE")]
+    diffs_out: Option<PathBuf>,
     /// The new store: a directory for redb, a file for sqlite, a URL for postgres.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
