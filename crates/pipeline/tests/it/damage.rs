@@ -175,6 +175,28 @@ proptest! {
     }
 }
 
+/// P4: rows that claim as many leaves and bytes as a number holds.
+#[test]
+fn p4_claims_of_any_size_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
+    stopped_halfway(&spill, &store);
+    let mut set = WriteSet::new();
+    for (key, mut row) in rows(&store.snapshot().unwrap(), Table::Meta) {
+        if key.starts_with(b"pipeline") && key.len() > 12 {
+            // Behind the head and the name: leaves and bytes.
+            row[7 + 32..][..16].fill(0xff);
+            set.put(Table::Meta, &key, sealed(row));
+        }
+    }
+    assert!(set.rows().len() > 1);
+    store.commit(&set).unwrap();
+    let at = Checkpoint::read(&store.snapshot().unwrap(), ID).unwrap().unwrap();
+    assert_eq!(at.built, u64::MAX);
+    let failed = run(&spill, &store, &state(40, 60), options(1, 1, 9), &mut on);
+    assert!(matches!(failed, Err(PipelineError::Damaged { .. })), "{failed:?}");
+}
+
 /// The records of a file, each by itself.
 fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
