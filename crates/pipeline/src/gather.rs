@@ -194,7 +194,7 @@ impl Gather {
             return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
         }
         let leaves = self.leaves.iter().map(|leaf| (leaf.key(bytes), leaf.value(bytes)));
-        self.spilled += run_file::write(&self.dir, self.name, self.files, leaves)?;
+        self.spilled += run_file::write(&self.dir, (self.name, self.files), true, leaves)?;
         tracing::info!(
             target: "spinney::pipeline",
             run = self.files, leaves = self.leaves.len(), bytes = self.bytes.len(), "run written"

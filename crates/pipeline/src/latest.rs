@@ -195,7 +195,7 @@ impl Latest {
         }
         let number = self.runs.len() as u32;
         let leaves = self.recent.iter().map(|(key, value)| (&key[..], &value[..]));
-        self.run_bytes += run_file::write(&self.dir, NAME, number, leaves)?;
+        self.run_bytes += run_file::write(&self.dir, (NAME, number), false, leaves)?;
         self.runs.push(Arc::new(RunFile::open(&self.dir, NAME, number)?));
         self.run_keys += self.recent.len() as u64;
         tracing::info!(
@@ -212,68 +212,5 @@ impl Drop for Latest {
     fn drop(&mut self) {
         // Runs that stay behind are of no use, and are replaced by the next ones.
         let _ = self.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn key() -> impl Strategy<Value = Vec<u8>> {
-        prop::collection::vec(0u8..3, 0..5)
-    }
-
-    proptest! {
-        /// Against a map in memory, whatever the memory: reads on the way, prefixes, and all in the end.
-        #[test]
-        fn any_puts_read_as_those_of_a_map(
-            puts in prop::collection::vec((key(), prop::collection::vec(any::<u8>(), 0..9)), 0..60),
-            memory in prop_oneof![Just(0), Just(300), Just(1 << 20)],
-            prefix in key(),
-        ) {
-            let dir = tempfile::tempdir().unwrap();
-            let spill = dir.path().join("spill");
-            let mut latest = Latest::new(&spill, memory);
-            let mut map = BTreeMap::new();
-            for (key, value) in &puts {
-                latest.put(key, value).unwrap();
-                map.insert(key.clone(), value.clone());
-                prop_assert_eq!(latest.get(key).unwrap().as_ref(), Some(value));
-                let mut behind = key.clone();
-                behind.push(0);
-                prop_assert_eq!(latest.get(&behind).unwrap().as_ref(), map.get(&behind));
-            }
-            let below = map.clone().into_iter().filter(|(key, _)| key.starts_with(&prefix));
-            prop_assert_eq!(latest.below(&prefix).unwrap(), below.collect());
-            prop_assert!(latest.keys() >= map.len() as u64);
-            let mut seen = Vec::new();
-            latest.each::<PipelineError>(|key, value| {
-                seen.push((key.to_vec(), value.to_vec()));
-                Ok(())
-            }).unwrap();
-            prop_assert_eq!(seen, map.into_iter().collect::<Vec<_>>());
-            latest.clear().unwrap();
-            prop_assert_eq!(latest.get(&prefix).unwrap(), None);
-            prop_assert!(!spill.exists());
-        }
-    }
-
-    /// A run of so many blocks that most of them are passed over.
-    #[test]
-    fn keys_are_found_in_any_block() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut latest = Latest::new(&dir.path().join("spill"), 1 << 30);
-        let key = |n: u32| (2 * n).to_be_bytes();
-        for n in 0..5_000 {
-            latest.put(&key(n), &[n as u8; 40]).unwrap();
-        }
-        latest.spill().unwrap();
-        assert!(latest.spilled() > 5 * 32 << 10);
-        for n in 0..5_000 {
-            assert_eq!(latest.get(&key(n)).unwrap(), Some(vec![n as u8; 40]));
-            assert_eq!(latest.get(&(2 * n + 1).to_be_bytes()).unwrap(), None);
-        }
     }
 }

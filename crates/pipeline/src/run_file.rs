@@ -33,11 +33,11 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), PipelineError> {
     File::open(dir).and_then(|file| file.sync_all()).map_err(at(dir))
 }
 
-/// Writes leaves that come sorted; answers the bytes of the file.
+/// Writes leaves that come sorted; answers the bytes of the file. Only a `durable` one survives a power cut.
 pub(crate) fn write<'a>(
     dir: &Path,
-    name: RunName,
-    number: u32,
+    (name, number): (RunName, u32),
+    durable: bool,
     leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<u64, PipelineError> {
     let (path, fresh) = (path(dir, number), dir.join(format!("run-{number:06}.new")));
@@ -79,9 +79,13 @@ pub(crate) fn write<'a>(
     footer.extend_from_slice(&xxh3_64(&footer).to_be_bytes());
     file.write_all(&footer).map_err(at(&fresh))?;
     let file = file.into_inner().map_err(|error| at(&fresh)(error.into_error()))?;
-    file.sync_all().map_err(at(&fresh))?;
+    if durable {
+        file.sync_all().map_err(at(&fresh))?;
+    }
     fs::rename(&fresh, &path).map_err(at(&path))?;
-    sync_dir(dir)?;
+    if durable {
+        sync_dir(dir)?;
+    }
     Ok(end + footer.len() as u64)
 }
 

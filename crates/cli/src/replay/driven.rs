@@ -15,11 +15,11 @@ pub(crate) trait Driven<'s>: WorldState<Error = StateError> {
 }
 
 impl<'s> Driven<'s> for State<&'s AnyStore> {
-    fn kept(&self) -> &State<&'s AnyStore> {
+    fn kept(&self) -> &Self {
         self
     }
 
-    fn kept_mut(&mut self) -> &mut State<&'s AnyStore> {
+    fn kept_mut(&mut self) -> &mut Self {
         self
     }
 }

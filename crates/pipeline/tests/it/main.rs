@@ -3,6 +3,7 @@
 mod child_sets;
 mod damage;
 mod kills;
+mod latest;
 mod resume;
 mod same;
 mod support;
