@@ -16,14 +16,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use spinney_pipeline::{Gather, Options, PipelineError, Progress, RunName};
+use spinney_pipeline::{
+    Checkpoint, Gather, Options, PipelineError, Progress, RunName, State as RunState,
+};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{Batch, BlockId, PageStore, Pending, WriteSet};
 
 use self::overlay::Overlay;
 use crate::history::{KeepHistory, Old, undo_of};
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{Keys, Layer, State, StateError, account_after, codes_of, slot_key};
+use crate::mpt_state::{Keys, Layer, MPT, State, StateError, account_after, codes_of, slot_key};
 use crate::undo::{Slot, Undo};
 use crate::{Account, Change, Changes, StateRead};
 
@@ -107,7 +109,7 @@ type Watch = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + Send>;
 ///
 /// let spill = std::env::temp_dir().join(format!("spinney-chunks-{}", std::process::id()));
 /// let state = State::open(MemoryStore::new(), 1 << 20)?;
-/// let mut chunks = Chunks::new(state, &spill, ChunkOptions::default());
+/// let mut chunks = Chunks::new(state, &spill, ChunkOptions::default())?;
 /// for number in 1..4 {
 ///     let balance = Some(U256::from(number));
 ///     let change = Change::Written(AccountChange { balance, ..AccountChange::default() });
@@ -177,8 +179,21 @@ where
 impl<P: PageStore> Chunks<P> {
     /// Gathers blocks on a state. What does not fit the memory goes to files in `spill`, which is made when it is
     /// needed; so do the leaves of a tree that is built anew. One at a time may use a directory.
-    pub fn new(state: State<P>, spill: &Path, options: ChunkOptions) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If the store fails: what a process left that was killed right behind the last commit of a rebuild is
+    /// removed.
+    pub fn new(
+        mut state: State<P>,
+        spill: &Path,
+        options: ChunkOptions,
+    ) -> Result<Self, StateError> {
+        let last = Checkpoint::read(&state.store.snapshot()?, MPT)?;
+        if last.is_some_and(|last| last.state == RunState::Finished) {
+            let State { tree, store, .. } = &mut state;
+            tree.sweep(store)?;
+        }
+        Ok(Self {
             state,
             options,
             spill: spill.to_path_buf(),
@@ -190,7 +205,7 @@ impl<P: PageStore> Chunks<P> {
             applied: 0,
             report: ChunkReport::default(),
             watch: None,
-        }
+        })
     }
 
     /// Whoever is told of every commit of a rebuild; with [`ControlFlow::Break`] it stops, and the same run goes
@@ -296,7 +311,7 @@ impl<P: PageStore> Chunks<P> {
     /// Says that what was put on since the last sealed block is what `block` did.
     ///
     /// # Errors
-    /// If the store or a file fails; then it is not sealed.
+    /// If the store fails: then it is not sealed. If a file cannot be written: then all that was gathered is gone.
     pub fn seal(&mut self, block: BlockId) -> Result<(), StateError> {
         let Some(Open { changes, root, notes }) = &self.open else {
             return self.state.seal(block);
@@ -315,7 +330,11 @@ impl<P: PageStore> Chunks<P> {
         drop(view);
         self.undo_bytes += undo.as_ref().map_or(0, |undo| undo.count() * UNDO_BYTES);
         let gathered = Gathered { block, root: *root, undo, notes: *notes };
-        self.overlay.put(changes, &keys, &old)?;
+        if let Err(error) = self.overlay.put(changes, &keys, &old) {
+            // Some of it may be there: what is gathered is the state of no block any more.
+            self.discard()?;
+            return Err(error);
+        }
         self.open = None;
         self.blocks.push(gathered);
         self.forget_undo();
