@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod rebuilds;
 mod rows;
 mod seeds;
 
@@ -26,6 +27,7 @@ use spinney_tree::{
     ubt::Ubt,
 };
 
+pub use rebuilds::rebuilds;
 pub use rows::{Rows, seal};
 pub use seeds::write_all as write_seeds;
 

@@ -30,6 +30,7 @@ pub fn write_all() -> Result<(), Error> {
     binary_trees(&corpus)?;
     sum_trees(&corpus)?;
     chain(&corpus)?;
+    write(&corpus, "rebuilds", "stopped", &crate::rebuilds::stopped())?;
     let shared = here.join("../../shared");
     if !shared.exists() {
         println!("no seeds from ../shared: it is not beside the checkout");
