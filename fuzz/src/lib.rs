@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod rebuilds;
 mod rows;
 mod seeds;
 
@@ -33,6 +34,7 @@ use spinney_tree::{
     verkle::proof::{self as verkle, StateDiff, StemDiff, SuffixDiff},
 };
 
+pub use rebuilds::rebuilds;
 pub use rows::{Rows, seal};
 pub use seeds::write_all as write_seeds;
 

@@ -34,6 +34,7 @@ pub fn write_all() -> Result<(), Error> {
     sum_trees(&corpus)?;
     verkle_tree(&corpus)?;
     chain(&corpus)?;
+    write(&corpus, "rebuilds", "stopped", &crate::rebuilds::stopped())?;
     let shared = here.join("../../shared");
     if !shared.exists() {
         println!("no seeds from ../shared: it is not beside the checkout");

@@ -27,6 +27,10 @@ pub(crate) struct Cli {
     /// Colours in errors; `auto` also heeds NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", env = "SPINNEY_COLOR")]
     pub(crate) color: Color,
+    /// Write what happens as events with their figures on standard error: a level, or `target=level` with commas
+    /// between them. Targets are spinney::pipeline and spinney::chunk, levels error to trace.
+    #[arg(long, global = true, value_name = "FILTER", env = "SPINNEY_LOG")]
+    pub(crate) log: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

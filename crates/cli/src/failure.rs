@@ -176,6 +176,9 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
     if cause.downcast_ref().is_some_and(is_refusal) {
         return Some(Exit::No);
     }
+    if let Some(StateError::ChunkRoot { .. }) = cause.downcast_ref() {
+        return Some(Exit::No);
+    }
     match (replaying(cause), cause.downcast_ref::<Diffing>()) {
         (
             Some(
@@ -319,6 +322,9 @@ fn tree_hint(error: &TreeError) -> Option<&'static str> {
 fn state_hint(error: &StateError) -> Option<&'static str> {
     Some(match error {
         StateError::Tree(error) => return tree_hint(error),
+        StateError::ChunkRoot { .. } => {
+            "the store stands before the first of them. spinney replay checks every root, and names the block"
+        }
         StateError::NoPreimage { .. } => {
             "the store was filled with --no-preimages, or by another tool: addresses and slots behind \
              hashes are not in it"

@@ -34,6 +34,10 @@ impl Interrupt {
         &self.asked
     }
 
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Ends the run as Ctrl-C would.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod db;
 mod failure;
 mod import;
 mod interrupt;
+mod log;
 mod memory;
 mod out_file;
 mod output;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let output = Output::new(cli.format(), cli.quiet, cli.color);
     let verb = cli.verb.name();
-    let outcome = chosen.and_then(|()| run(cli.verb, &output));
+    let listens = || cli.log.as_deref().map_or(Ok(()), log::listen);
+    let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
     failure::finish(outcome, verb, &output).into()
 }
 

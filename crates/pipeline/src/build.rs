@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use spinney_tree::ranges::{Built, Ranges};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot as _, Table, Tree, TreeId, WriteSet};
@@ -306,16 +306,15 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     /// Builds all ranges that are not built yet.
     fn build(
         &self,
-        runs: Vec<RunFile>,
+        runs: Vec<Arc<RunFile>>,
         found: Found,
         mut journal: Journal,
         report: &mut Report,
         watch: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<(), PipelineError> {
-        let mut at = Tally { leaves: 0, bytes: 0, ranges: found.len() as u32 };
+        let mut at = Tally { ranges: found.len() as u32, ..Tally::default() };
         for (_, range) in &found {
-            at.leaves += range.leaves;
-            at.bytes += range.bytes;
+            at.add(range);
         }
         let shared = self.shared;
         let (give, jobs) = channel();
@@ -356,7 +355,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     /// Reads the runs, cuts ranges, and gives those that are not built to the workers.
     fn feed(
         &self,
-        runs: Vec<RunFile>,
+        runs: Vec<Arc<RunFile>>,
         found: &[(u32, Range)],
         journal: &mut Journal,
         give: &Sender<Job>,
@@ -467,8 +466,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
                 built.put_rows(&mut set);
                 let place = (self.id, index, self.name());
                 range.put(place, self.ranges.scheme(), &built.summary, &mut set);
-                tally.leaves += range.leaves;
-                tally.bytes += range.bytes;
+                tally.add(&range);
                 count += 1;
                 at = range.last;
             }
@@ -509,7 +507,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     ) -> Result<(S::Root, WriteSet), PipelineError> {
         let mut join = self.ranges.join();
         let mut snapshot = self.store.snapshot()?;
-        let (mut leaves, mut bytes) = (0, 0);
+        let mut at = Tally::default();
         for index in 0..report.ranges {
             let row = snapshot.read(Table::Meta, &checkpoint::range_key(self.id, index))?;
             let what = "the store has lost the checkpoint of a range";
@@ -519,8 +517,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
             let summary = Range::summary(self.ranges.scheme(), &row, self.name());
             join.add(summary.ok_or_else(damaged)?)?;
             drop(row);
-            leaves += range.leaves;
-            bytes += range.bytes;
+            at.add(&range);
             if join.row_bytes() >= JOIN_BYTES {
                 report.row_bytes += join.row_bytes() as u64;
                 let mut set = WriteSet::new();
@@ -533,9 +530,9 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
             }
             let progress = Progress {
                 phase: Phase::Join,
-                leaves,
+                leaves: at.leaves,
                 leaves_total: self.leaves,
-                bytes,
+                bytes: at.bytes,
                 ranges: index + 1,
                 in_flight: 0,
                 at: &range.last,
@@ -552,10 +549,19 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
 }
 
 /// What is committed.
+#[derive(Default)]
 struct Tally {
     leaves: u64,
     bytes: u64,
     ranges: u32,
+}
+
+impl Tally {
+    /// Counts a range, whose row may claim anything.
+    fn add(&mut self, range: &Range) {
+        self.leaves = self.leaves.saturating_add(range.leaves);
+        self.bytes = self.bytes.saturating_add(range.bytes);
+    }
 }
 
 /// A panic as an error: no thread takes the run along.

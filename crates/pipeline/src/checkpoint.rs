@@ -57,7 +57,7 @@ impl Checkpoint {
         let name = found.name;
         snapshot.scan(Table::Meta, &range_key(tree, 0), Some(&behind(tree)), &mut |_, row| {
             if let Some(range) = Range::read(row, name) {
-                built += range.leaves;
+                built = u64::saturating_add(built, range.leaves);
                 ranges += 1;
             }
             true

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::slice::ParallelSliceMut as _;
 use spinney_tree::WriteSet;
@@ -193,7 +194,7 @@ impl Gather {
             return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
         }
         let leaves = self.leaves.iter().map(|leaf| (leaf.key(bytes), leaf.value(bytes)));
-        self.spilled += run_file::write(&self.dir, self.name, self.files, leaves)?;
+        self.spilled += run_file::write(&self.dir, (self.name, self.files), true, leaves)?;
         tracing::info!(
             target: "spinney::pipeline",
             run = self.files, leaves = self.leaves.len(), bytes = self.bytes.len(), "run written"
@@ -206,7 +207,7 @@ impl Gather {
     }
 
     /// Writes what is in memory; answers the files and how many leaves they hold.
-    pub(crate) fn runs(&mut self) -> Result<(Vec<RunFile>, u64), PipelineError> {
+    pub(crate) fn runs(&mut self) -> Result<(Vec<Arc<RunFile>>, u64), PipelineError> {
         if !self.sorted {
             if self.seen < self.held {
                 return Err(PipelineError::SourceChanged { found: self.seen, held: self.held });
@@ -227,14 +228,14 @@ impl Gather {
             self.sorted = true;
         }
         (self.bytes, self.leaves) = (Vec::new(), Vec::new());
-        let open = |number| RunFile::open(&self.dir, self.name, number);
+        let open = |number| RunFile::open(&self.dir, self.name, number).map(Arc::new);
         let runs: Result<Vec<_>, _> = (0..self.files).map(open).collect();
         Ok((runs?, self.held))
     }
 }
 
 /// Removes all files of runs in a directory.
-fn remove_runs(dir: &Path) -> Result<(), PipelineError> {
+pub(crate) fn remove_runs(dir: &Path) -> Result<(), PipelineError> {
     let mut ours = Vec::new();
     for entry in fs::read_dir(dir).map_err(at(dir))? {
         let path = entry.map_err(at(dir))?.path();

@@ -1,9 +1,11 @@
 //! Run files as one sorted stream.
 
+use std::sync::Arc;
+
 use crate::error::PipelineError;
 use crate::run_file::{Cursor, RunFile};
 
-/// Merges runs with a heap of their first keys.
+/// Merges runs with a heap of their first keys. Of equal keys the one of the last run comes first.
 #[derive(Debug)]
 pub(crate) struct Merge {
     runs: Vec<Cursor>,
@@ -22,7 +24,7 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
 impl Merge {
     /// All leaves from the key `from` on.
     pub(crate) fn from(
-        runs: impl IntoIterator<Item = RunFile>,
+        runs: impl IntoIterator<Item = Arc<RunFile>>,
         from: Option<&[u8]>,
     ) -> Result<Self, PipelineError> {
         let (mut cursors, mut heap) = (Vec::new(), Vec::new());
@@ -81,7 +83,7 @@ impl Merge {
 
     fn below(&self, a: usize, b: usize) -> bool {
         let ((first, a), (second, b)) = (self.heap[a], self.heap[b]);
-        first < second || (first == second && self.key(a) < self.key(b))
+        first.cmp(&second).then_with(|| self.key(a).cmp(self.key(b))).then(b.cmp(&a)).is_lt()
     }
 
     fn key(&self, run: usize) -> &[u8] {

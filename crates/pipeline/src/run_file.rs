@@ -11,6 +11,7 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use spinney_tree::KEY_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,11 +33,11 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), PipelineError> {
     File::open(dir).and_then(|file| file.sync_all()).map_err(at(dir))
 }
 
-/// Writes leaves that come sorted; answers the bytes of the file.
+/// Writes leaves that come sorted; answers the bytes of the file. Only a `durable` one survives a power cut.
 pub(crate) fn write<'a>(
     dir: &Path,
-    name: RunName,
-    number: u32,
+    (name, number): (RunName, u32),
+    durable: bool,
     leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<u64, PipelineError> {
     let (path, fresh) = (path(dir, number), dir.join(format!("run-{number:06}.new")));
@@ -78,9 +79,13 @@ pub(crate) fn write<'a>(
     footer.extend_from_slice(&xxh3_64(&footer).to_be_bytes());
     file.write_all(&footer).map_err(at(&fresh))?;
     let file = file.into_inner().map_err(|error| at(&fresh)(error.into_error()))?;
-    file.sync_all().map_err(at(&fresh))?;
+    if durable {
+        file.sync_all().map_err(at(&fresh))?;
+    }
     fs::rename(&fresh, &path).map_err(at(&path))?;
-    sync_dir(dir)?;
+    if durable {
+        sync_dir(dir)?;
+    }
     Ok(end + footer.len() as u64)
 }
 
@@ -88,7 +93,8 @@ pub(crate) fn write<'a>(
 #[derive(Debug)]
 pub(crate) struct RunFile {
     path: PathBuf,
-    file: File,
+    /// Whoever reads moves to the place first.
+    file: Mutex<File>,
     /// Where each block is, and its first key.
     index: Vec<(u64, Box<[u8]>)>,
     pub(crate) leaves: u64,
@@ -123,16 +129,38 @@ impl RunFile {
         let record = read_record(&mut file, &path, Kind::Index, offset, end)?;
         let body = take(Kind::Index, &record).map_err(|error| damaged(error.what()))?.0;
         let index = read_index(body).ok_or(damaged("its index is malformed"))?;
-        Ok(Self { path, file, index, leaves, bytes })
+        Ok(Self { path, file: Mutex::new(file), index, leaves, bytes })
     }
 
     /// The leaves from the last one on whose key is below `key`; of all without a key.
-    pub(crate) fn from(self, key: Option<&[u8]>) -> Result<Cursor, PipelineError> {
+    pub(crate) fn from(self: &Arc<Self>, key: Option<&[u8]>) -> Result<Cursor, PipelineError> {
         let block = key.map_or(0, |key| {
             // The block before the first one that begins at the key or behind it.
             self.index.partition_point(|(_, first)| &first[..] < key).saturating_sub(1)
         });
-        let mut cursor = Cursor { run: self, next: block, block: Vec::new(), at: Leaf::default() };
+        self.cursor(block)
+    }
+
+    /// The value of a key, if the file has it: one block is read.
+    pub(crate) fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Vec<u8>>, PipelineError> {
+        let behind = self.index.partition_point(|(_, first)| &first[..] <= key);
+        let Some(block) = behind.checked_sub(1) else { return Ok(None) };
+        let mut cursor = self.cursor(block)?;
+        while let Some((found, value)) = cursor.leaf() {
+            if found >= key {
+                return Ok((found == key).then(|| value.to_vec()));
+            }
+            if cursor.at.left == 0 {
+                break;
+            }
+            cursor.advance()?;
+        }
+        Ok(None)
+    }
+
+    fn cursor(self: &Arc<Self>, block: usize) -> Result<Cursor, PipelineError> {
+        let run = Arc::clone(self);
+        let mut cursor = Cursor { run, next: block, block: Vec::new(), at: Leaf::default() };
         cursor.load()?;
         Ok(cursor)
     }
@@ -180,7 +208,7 @@ fn read_record(
 /// Walks the leaves of a run, a block in memory.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    run: RunFile,
+    run: Arc<RunFile>,
     /// The next block to read.
     next: usize,
     /// The record of the block in memory.
@@ -218,8 +246,10 @@ impl Cursor {
             return Ok(());
         };
         self.next += 1;
-        let RunFile { path, file, bytes, .. } = &mut self.run;
-        self.block = read_record(file, path, Kind::Block, offset, *bytes)?;
+        let RunFile { path, file, bytes, .. } = &*self.run;
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        self.block = read_record(&mut file, path, Kind::Block, offset, *bytes)?;
+        drop(file);
         let (body, _) =
             take(Kind::Block, &self.block).map_err(|error| self.run.damaged(error.what()))?;
         let count = Fields(body).u32().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! The engine's state as one that a replay drives.
+//! The engine's state as one that a replay drives, a block at a time or in chunks.
 
 use alloy_primitives::{Address, B256};
-use spinney_state::{Changes, State, StateError};
+use spinney_state::{Changes, Chunks, State, StateError};
 use spinney_tree::{BlockId, PageStore};
 
 use crate::world::{SealedBlock, WorldState};
@@ -21,9 +21,7 @@ impl<P: PageStore> WorldState for State<P> {
     }
 
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
-        // A state difference names no hash; zeros stand for it.
-        let hash = block.hash.unwrap_or_default().0;
-        Self::seal(self, BlockId { number: block.number, hash })
+        Self::seal(self, block.id())
     }
 
     fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
@@ -37,5 +35,46 @@ impl<P: PageStore> WorldState for State<P> {
 
     fn commit(&mut self) -> Result<(), StateError> {
         Self::commit(self).map(drop)
+    }
+}
+
+impl<P: PageStore> WorldState for Chunks<P> {
+    fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        Self::apply(self, changes)
+    }
+
+    fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, StateError> {
+        self.gather(changes, root)
+    }
+
+    fn is_full(&self) -> bool {
+        Self::is_full(self)
+    }
+
+    fn layer_count(&self) -> usize {
+        Self::layer_count(self)
+    }
+
+    fn undo_to(&mut self, layer_count: usize) -> Result<(), StateError> {
+        Self::undo_to(self, layer_count)
+    }
+
+    fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
+        Self::seal(self, block.id())
+    }
+
+    fn tree_root(&self, tree: &str) -> Option<B256> {
+        self.state().tree_root(tree)
+    }
+
+    fn commit(&mut self) -> Result<(), StateError> {
+        Self::commit(self)
+    }
+}
+
+impl SealedBlock<'_> {
+    /// A state difference names no hash; zeros stand for it.
+    fn id(&self) -> BlockId {
+        BlockId { number: self.number, hash: self.hash.unwrap_or_default().0 }
     }
 }

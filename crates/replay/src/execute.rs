@@ -316,8 +316,14 @@ impl<'a, S: WorldState> Execution<'a, S> {
         }
         let changes = db.overlay.changes();
         self.step(&paid)?;
-        let rest = if self.has_roots() { &paid } else { &changes };
-        let state_root = self.apply(rest)?;
+        let state_root = if self.has_roots() {
+            self.apply(&paid)?
+        } else {
+            let (started, given) = (Instant::now(), self.header.state_root);
+            let root = self.db().state.apply_last(&changes, Some(given)).map_err(Stop::State)?;
+            self.apply += started.elapsed();
+            root
+        };
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
         let receipts = (!self.is_traced).then(|| Receipts {
             gas_used: self.gas_used,

@@ -125,7 +125,7 @@ impl BlockReport {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RunOptions<'a> {
-    /// Blocks a commit; at least one.
+    /// Blocks a commit; at least one. A state that [gathers](spinney_state::Chunks) may want one earlier.
     pub commit_every: u64,
     /// The last block to execute.
     pub last: Option<u64>,
@@ -602,7 +602,7 @@ impl Run<'_> {
             self.count(&report);
             on_event(Event::Block(&report));
             self.uncommitted += 1;
-            if self.uncommitted >= self.options.commit_every {
+            if self.uncommitted >= self.options.commit_every || replay.state.is_full() {
                 self.commit(replay, on_event)?;
             }
         }

@@ -16,6 +16,19 @@ pub trait WorldState: StateRead {
     /// has changed nothing.
     fn apply(&mut self, changes: &Changes) -> Result<B256, Self::Error>;
 
+    /// Puts the last layer of a block on top of all applied so far. `root` is the one that the block's header, or
+    /// whoever tells of it, gives. A state that gathers blocks answers with it, with zeros where there is none,
+    /// and looks whether it is right when it [commits](Self::commit); any other answers with its own.
+    fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, Self::Error> {
+        let _ = root;
+        self.apply(changes)
+    }
+
+    /// Whether a state that gathers blocks has gathered as much as it was to: then it is to commit.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// How many layers lie above the last commit.
     fn layer_count(&self) -> usize;
 

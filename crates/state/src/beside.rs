@@ -395,6 +395,23 @@ pub(crate) fn stands(at: Option<Option<BlockId>>) -> String {
 }
 
 impl Changes {
+    /// How many accounts and slots they name.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, B256, U256};
+    /// # use spinney_state::{AccountChange, Change, Changes};
+    /// let storage = [(B256::ZERO, U256::from(1))].into();
+    /// let change = Change::Written(AccountChange { storage, ..AccountChange::default() });
+    /// assert_eq!(Changes { accounts: [(Address::ZERO, change)].into() }.count(), 2);
+    /// ```
+    pub fn count(&self) -> u64 {
+        let slots = |change: &Change| match change {
+            Change::Deleted => 0,
+            Change::Written(change) => change.storage.len() as u64,
+        };
+        self.accounts.values().map(|change| 1 + slots(change)).sum()
+    }
+
     /// Takes up what comes after: the two together do what they do one after the other.
     ///
     /// ```

@@ -239,53 +239,14 @@ impl<P: PageStore> State<P> {
             && (self.tree.block().is_some() || !self.sealed.is_empty())
     }
 
-    /// What takes back changes that were just prepared on the newest layer, given the accounts before.
-    pub(crate) fn undo_of<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        changes: &Changes,
-        keys: &Keys,
-        old: &[Option<Account>],
-    ) -> Result<Undo, StateError> {
-        let mut undo = Undo::default();
-        for (((address, change), keys), old) in changes.accounts.iter().zip(&keys.0).zip(old) {
-            let before = match (change, old) {
-                (Change::Deleted, None) => continue,
-                (Change::Written(_), None) => Before::Absent,
-                (
-                    Change::Deleted | Change::Written(AccountChange { fresh: true, .. }),
-                    Some(old),
-                ) => {
-                    let storage = self.storage_of(snapshot, keys.account)?;
-                    Before::Whole(OldAccount { account: *old, storage })
-                }
-                (Change::Written(change), Some(old)) => {
-                    let mut fields = changed_fields(change, old);
-                    for ((slot, value), hash) in change.storage.iter().zip(&keys.slots) {
-                        let key = slot_key(keys.account, *hash);
-                        let before = self.slot_in(snapshot, self.top(), &key)?;
-                        if before.unwrap_or_default() != *value {
-                            fields.storage.insert(Slot::Known(*slot), before);
-                        }
-                    }
-                    if fields.is_empty() {
-                        continue;
-                    }
-                    Before::Changed(fields)
-                }
-            };
-            undo.accounts.insert(*address, before);
-        }
-        Ok(undo)
-    }
-
     /// The slots of an account in all that was applied, in no particular order; `None` where not all of them are
     /// known by themselves, since their preimages were not kept.
     ///
     /// # Errors
     /// If the store fails or is damaged.
     pub fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
-        let storage = self.storage_of(&LazySnapshot::new(&self.store), keccak256(address))?;
+        let snapshot = LazySnapshot::new(&self.store);
+        let storage = self.storage_of(&snapshot, self.top(), keccak256(address))?;
         let named = storage.into_keys().map(|slot| match slot {
             Slot::Known(slot) => Some(slot),
             Slot::Hashed(_) => None,
@@ -293,14 +254,15 @@ impl<P: PageStore> State<P> {
         Ok(named.collect())
     }
 
-    /// All slots of an account in the newest layer, by themselves where their preimages are known.
-    fn storage_of<N: Snapshot>(
+    /// All slots of an account in a state, by themselves where their preimages are known.
+    pub(crate) fn storage_of<N: Snapshot>(
         &self,
         snapshot: &N,
+        state: Option<&Pending<MptState>>,
         account: B256,
     ) -> Result<BTreeMap<Slot, U256>, StateError> {
         let mut hashed = Vec::new();
-        for entry in self.tree.prefix(snapshot, self.top(), account.as_slice()) {
+        for entry in self.tree.prefix(snapshot, state, account.as_slice()) {
             let entry = entry?;
             if let Some(slot) = entry.key.get(32..).filter(|slot| slot.len() == 32) {
                 hashed.push((B256::from_slice(slot), decode_slot(&entry.value)?));
@@ -363,8 +325,8 @@ impl<P: PageStore> State<P> {
                     }
                 }
             }
-            let layer = end.checked_sub(1).map(|last| self.layers[last].pending.root());
-            parent = Some((*block, layer.unwrap_or_else(|| self.tree.root()).into()));
+            let layer = end.checked_sub(1).map(|last| self.layers[last].root);
+            parent = Some((*block, layer.unwrap_or_else(|| self.tree.root().into())));
             start = *end;
         }
         if broken {
@@ -394,6 +356,66 @@ impl<P: PageStore> State<P> {
         let follows = block.number > parent.number;
         follows.then_some(Record { block, parent, parent_root, undo, trees })
     }
+}
+
+/// The state that changes apply to, as far as taking them back asks for it.
+pub(crate) trait Old {
+    /// The value of a slot, by its key in the tree; `None` where it is absent.
+    fn slot(&self, key: &[u8; 64]) -> Result<Option<U256>, StateError>;
+
+    /// All slots of an account.
+    fn storage(&self, account: B256) -> Result<BTreeMap<Slot, U256>, StateError>;
+}
+
+/// The newest layer of a state, through a view of its store.
+pub(crate) struct Newest<'a, P: PageStore, N>(pub(crate) &'a State<P>, pub(crate) &'a N);
+
+impl<P: PageStore, N: Snapshot> Old for Newest<'_, P, N> {
+    fn slot(&self, key: &[u8; 64]) -> Result<Option<U256>, StateError> {
+        self.0.slot_in(self.1, self.0.top(), key)
+    }
+
+    fn storage(&self, account: B256) -> Result<BTreeMap<Slot, U256>, StateError> {
+        self.0.storage_of(self.1, self.0.top(), account)
+    }
+}
+
+/// What takes back changes, given the accounts before and the state.
+pub(crate) fn undo_of(
+    state: &impl Old,
+    changes: &Changes,
+    keys: &Keys,
+    old: &[Option<Account>],
+) -> Result<Undo, StateError> {
+    let mut undo = Undo::default();
+    for (((address, change), keys), old) in changes.accounts.iter().zip(&keys.0).zip(old) {
+        let before = match (change, old) {
+            (Change::Deleted, None) => continue,
+            (Change::Written(_), None) => Before::Absent,
+            (
+                Change::Deleted | Change::Written(AccountChange { fresh: true, .. }),
+                Some(account),
+            ) => {
+                let storage = state.storage(keys.account)?;
+                Before::Whole(OldAccount { account: *account, storage })
+            }
+            (Change::Written(change), Some(old)) => {
+                let mut fields = changed_fields(change, old);
+                for ((slot, value), hash) in change.storage.iter().zip(&keys.slots) {
+                    let before = state.slot(&slot_key(keys.account, *hash))?;
+                    if before.unwrap_or_default() != *value {
+                        fields.storage.insert(Slot::Known(*slot), before);
+                    }
+                }
+                if fields.is_empty() {
+                    continue;
+                }
+                Before::Changed(fields)
+            }
+        };
+        undo.accounts.insert(*address, before);
+    }
+    Ok(undo)
 }
 
 /// The blocks whose states a store has that stands at `newest`.
@@ -475,7 +497,7 @@ impl Record {
 /// Above the key of every row.
 const AFTER_ALL: [u8; 9] = [0xff; 9];
 
-fn decode(key: &[u8], row: &[u8]) -> Result<Record, StateError> {
+pub(crate) fn decode(key: &[u8], row: &[u8]) -> Result<Record, StateError> {
     let number = key.try_into().map(u64::from_be_bytes);
     let number = number.map_err(|_| fault(0, "a row of the history has an odd key"))?;
     Record::decode(number, row).map_err(|what| StateError::History { block: number, what })
@@ -545,6 +567,16 @@ impl<'a, P: PageStore> KeptState<'a, P> {
         &self.snapshot
     }
 
+    /// The value of a slot, by its key in the tree.
+    pub(crate) fn slot(&self, key: &[u8; 64]) -> Result<U256, StateError> {
+        Ok(self.state.slot_in(&self.snapshot, self.pending(), key)?.unwrap_or_default())
+    }
+
+    /// All slots of an account.
+    pub(crate) fn storage_of(&self, address: Address) -> Result<BTreeMap<Slot, U256>, StateError> {
+        self.state.storage_of(&self.snapshot, self.pending(), keccak256(address))
+    }
+
     /// The state after changes, next to this one: a candidate for the block after. Any number may stand on
     /// one state, and on one another.
     ///
@@ -571,8 +603,7 @@ impl<P: PageStore> StateRead for KeptState<'_, P> {
     }
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
-        let key = slot_key(keccak256(address), keccak256(slot));
-        Ok(self.state.slot_in(&self.snapshot, self.pending(), &key)?.unwrap_or_default())
+        self.slot(&slot_key(keccak256(address), keccak256(slot)))
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {

@@ -10,6 +10,8 @@
 mod account;
 mod beside;
 mod change;
+mod chunk;
+mod differences;
 mod dump;
 pub mod embed;
 mod history;
@@ -25,6 +27,7 @@ mod undo;
 pub use account::{Account, EMPTY_CODE_HASH};
 pub use beside::TreeReport;
 pub use change::{AccountChange, Change, Changes, StateRead};
+pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
 pub use dump::{Dump, DumpedAccount};
 pub use history::{KeepHistory, Kept, KeptState};
 pub use leaves::{leaf_of_slot, leaves_of};

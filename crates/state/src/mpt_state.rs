@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+use spinney_pipeline::PipelineError;
 use spinney_tree::mpt::{
     MptState, account_value, decode_account_value, decode_slot_value, slot_value,
 };
@@ -21,7 +22,7 @@ use spinney_tree::{
 
 use crate::beside::{Members, stands};
 use crate::embed::EmbedError;
-use crate::history::KeepHistory;
+use crate::history::{KeepHistory, Newest, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::undo::Undo;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
@@ -50,6 +51,20 @@ pub enum StateError {
         /// What it says.
         source: Box<EmbedError>,
     },
+    /// Blocks were applied together, and the root that came out is not the one of the last of them.
+    #[error(
+        "state root of block {last}, applied with those from block {first} on: expected {expected}, got {found}"
+    )]
+    ChunkRoot {
+        /// The first block of the chunk.
+        first: u64,
+        /// The last one, whose root it is.
+        last: u64,
+        /// The root that was given.
+        expected: B256,
+        /// The root that came out.
+        found: B256,
+    },
     /// Code was given that is not behind its hash.
     #[error("account {address}: code of hash {found} where {expected} is named")]
     CodeHash {
@@ -60,6 +75,15 @@ pub enum StateError {
         /// The hash of the bytes.
         found: B256,
     },
+    /// Blocks that were gathered go together, and one of them was to be taken back.
+    #[error("{blocks} blocks are gathered, and can only be taken back together")]
+    Gathered {
+        /// How many.
+        blocks: usize,
+    },
+    /// Changes could not be gathered, or a tree not be built anew.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// What the history says of a block makes no sense.
     #[error("the history of block {block} is damaged: {what}")]
     History {
@@ -159,8 +183,11 @@ pub struct StateTimes {
 #[derive(Debug)]
 pub(crate) struct Layer {
     pub(crate) pending: Pending<MptState>,
-    codes: usize,
-    preimages: usize,
+    /// The root that the state has with it. That of a block whose batch was applied with later ones is the one
+    /// that its header gives, and then it is not the pending state's.
+    pub(crate) root: B256,
+    pub(crate) codes: usize,
+    pub(crate) preimages: usize,
     /// What takes it back, where a history is kept.
     pub(crate) undo: Option<Undo>,
     /// What it did, where other trees have to be told.
@@ -196,14 +223,14 @@ pub struct State<P: PageStore> {
     pub(crate) keep: KeepHistory,
     /// The genesis to note with the next commit.
     pub(crate) genesis: Option<B256>,
-    codes: Vec<(B256, Bytes)>,
+    pub(crate) codes: Vec<(B256, Bytes)>,
     code_index: HashMap<B256, usize>,
     /// Code read from the store: it never changes under its hash.
     recent_codes: RefCell<HashMap<B256, Bytes>>,
     pub(crate) preimages: Vec<(B256, Vec<u8>)>,
     pub(crate) preimage_index: HashMap<B256, usize>,
     known: HashSet<B256>,
-    keep_preimages: bool,
+    pub(crate) keep_preimages: bool,
     times: Cell<StateTimes>,
     pub(crate) written: CommitStats,
 }
@@ -315,10 +342,10 @@ impl<P: PageStore> State<P> {
         let (codes, preimages) = (self.codes.len(), self.preimages.len());
         match self.prepare(changes) {
             Ok((pending, undo)) => {
-                let root = pending.root();
+                let root = pending.root().into();
                 let changes = (!self.beside.are_none()).then(|| changes.clone());
-                self.layers.push(Layer { pending, codes, preimages, undo, changes });
-                Ok(root.into())
+                self.layers.push(Layer { pending, root, codes, preimages, undo, changes });
+                Ok(root)
             }
             Err(error) => {
                 self.forget(codes, preimages);
@@ -344,7 +371,7 @@ impl<P: PageStore> State<P> {
         let prepare = || self.tree.prepare(&snapshot, parent, batch);
         let pending = self.timed(|t| &mut t.tree, prepare)?;
         // After the batch, which has read the pages of these slots level by level.
-        let undo = || self.undo_of(&snapshot, changes, &keys, &old);
+        let undo = || undo_of(&Newest(self, &snapshot), changes, &keys, &old);
         let undo = if kept { Some(self.timed(|t| &mut t.history, undo)?) } else { None };
         Ok((pending, undo))
     }
@@ -370,7 +397,7 @@ impl<P: PageStore> State<P> {
     }
 
     /// Notes the code that is written and not noted yet.
-    fn note_codes(&mut self, changes: &Changes) -> Result<(), StateError> {
+    pub(crate) fn note_codes(&mut self, changes: &Changes) -> Result<(), StateError> {
         for (hash, code) in codes_of(changes)? {
             if !self.code_index.contains_key(&hash) {
                 self.code_index.insert(hash, self.codes.len());
@@ -381,7 +408,11 @@ impl<P: PageStore> State<P> {
     }
 
     /// Notes the preimages of keys that are written and not known to be stored.
-    fn note_preimages(&mut self, changes: &Changes, keys: &Keys) -> Result<(), StateError> {
+    pub(crate) fn note_preimages(
+        &mut self,
+        changes: &Changes,
+        keys: &Keys,
+    ) -> Result<(), StateError> {
         let mut fresh: Vec<(B256, Vec<u8>)> = Vec::new();
         for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
             let Change::Written(change) = change else { continue };
@@ -414,6 +445,12 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
+    /// Bytes of code and preimages that wait for a commit, about.
+    pub(crate) fn noted_bytes(&self) -> usize {
+        let codes: usize = self.codes.iter().map(|(_, code)| code.len() + 32).sum();
+        codes + self.preimages.len() * 96
+    }
+
     /// How many layers lie above the last commit.
     pub const fn layer_count(&self) -> usize {
         self.layers.len()
@@ -430,7 +467,7 @@ impl<P: PageStore> State<P> {
     }
 
     /// Forgets the code and the preimages noted since there were so many.
-    fn forget(&mut self, codes: usize, preimages: usize) {
+    pub(crate) fn forget(&mut self, codes: usize, preimages: usize) {
         for (hash, _) in self.codes.drain(codes..) {
             self.code_index.remove(&hash);
         }
@@ -490,18 +527,10 @@ impl<P: PageStore> State<P> {
         let snapshot = self.store.snapshot()?;
         let staged = self
             .timed(|t| &mut t.encode, || self.tree.stage(&snapshot, &pending, block, &mut set))?;
-        for (hash, code) in &self.codes {
-            set.put(Table::Codes, hash.as_slice(), code.to_vec());
-        }
-        for (hash, preimage) in &self.preimages {
-            set.put(Table::Preimages, hash.as_slice(), preimage.clone());
-        }
         drop(snapshot);
         self.beside.stage(&self.store, block, &mut set)?;
-        self.timed(|t| &mut t.history, || self.stage_history(unsealed, &mut set));
-        if let Some(genesis) = self.genesis {
-            set.put(Table::Meta, GENESIS_KEY, genesis.to_vec());
-        }
+        self.stage_notes(&mut set);
+        self.stage_blocks(unsealed, &mut set);
         let stats = staged.stats();
         if !set.is_empty() {
             set.sort();
@@ -513,6 +542,24 @@ impl<P: PageStore> State<P> {
         self.genesis = None;
         self.discard();
         Ok(stats)
+    }
+
+    /// Puts code and preimages into a write set: they are true of any state.
+    pub(crate) fn stage_notes(&self, set: &mut WriteSet) {
+        for (hash, code) in &self.codes {
+            set.put(Table::Codes, hash.as_slice(), code.to_vec());
+        }
+        for (hash, preimage) in &self.preimages {
+            set.put(Table::Preimages, hash.as_slice(), preimage.clone());
+        }
+    }
+
+    /// Puts what is known of the sealed blocks into a write set.
+    pub(crate) fn stage_blocks(&self, unsealed: bool, set: &mut WriteSet) {
+        self.timed(|t| &mut t.history, || self.stage_history(unsealed, set));
+        if let Some(genesis) = self.genesis {
+            set.put(Table::Meta, GENESIS_KEY, genesis.to_vec());
+        }
     }
 
     /// Forgets all that was applied since the last commit.
@@ -542,7 +589,7 @@ impl<P: PageStore> State<P> {
         self.genesis = Some(hash);
     }
 
-    fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
+    pub(crate) fn account_at(&self, key: B256) -> Result<Option<Account>, StateError> {
         self.account_in(&LazySnapshot::new(&self.store), self.top(), key)
     }
 
@@ -684,14 +731,8 @@ pub(crate) fn batch_of(changes: &Changes, keys: &Keys, old: &[Option<Account>]) 
         if change.fresh {
             batch.delete_prefix(keys.account.as_slice());
         }
-        let old = old.filter(|_| !change.fresh);
-        let base = old.unwrap_or_default();
-        let account = Account {
-            nonce: change.nonce.unwrap_or(base.nonce),
-            balance: change.balance.unwrap_or(base.balance),
-            code_hash: change.code_hash.unwrap_or(base.code_hash),
-        };
-        if old != Some(account) {
+        let (account, moved) = account_after(change, *old);
+        if moved {
             put_account(&mut batch, keys.account, &account);
         }
         for (slot, value) in keys.slots.iter().zip(change.storage.values()) {
@@ -700,6 +741,18 @@ pub(crate) fn batch_of(changes: &Changes, keys: &Keys, old: &[Option<Account>]) 
         }
     }
     batch
+}
+
+/// An account after a change, and whether it is another one than there was before.
+pub(crate) fn account_after(change: &AccountChange, old: Option<Account>) -> (Account, bool) {
+    let old = old.filter(|_| !change.fresh);
+    let base = old.unwrap_or_default();
+    let account = Account {
+        nonce: change.nonce.unwrap_or(base.nonce),
+        balance: change.balance.unwrap_or(base.balance),
+        code_hash: change.code_hash.unwrap_or(base.code_hash),
+    };
+    (account, old != Some(account))
 }
 
 pub(crate) fn put_account(batch: &mut Batch, key: B256, account: &Account) {

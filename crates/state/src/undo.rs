@@ -67,6 +67,16 @@ impl Slot {
 }
 
 impl Undo {
+    /// How many accounts and slots it has old values of.
+    pub(crate) fn count(&self) -> usize {
+        let slots = self.accounts.values().map(|before| match before {
+            Before::Absent => 0,
+            Before::Changed(old) => old.storage.len(),
+            Before::Whole(old) => old.storage.len(),
+        });
+        self.accounts.len() + slots.sum::<usize>()
+    }
+
     /// Takes up what it takes to undo later changes.
     pub(crate) fn extend(&mut self, newer: Self) {
         for (address, newer) in newer.accounts {

@@ -3,27 +3,28 @@
 use spinney_replay::{
     ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
 };
-use spinney_state::{State, StateError};
-use spinney_store::AnyStore;
+use spinney_state::StateError;
 
+use super::driven::{Driven, check_genesis};
 use super::input::Traces;
 use super::lists::Lists;
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
-type Kept<'s> = State<&'s AnyStore>;
+/// Who is told of blocks.
+type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>);
 
-pub(super) fn run<'s>(
-    mut state: Kept<'s>,
+pub(crate) fn run<'s, S: Driven<'s>>(
+    mut state: S,
     genesis: &Genesis,
     (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
-    (watch, mut lists): (&mut Watch<'_>, Option<&mut Lists>),
-) -> anyhow::Result<(Summary, Kept<'s>)> {
-    super::check_genesis(&state, genesis)?;
-    let mut replay = match state.block() {
+    (watch, mut lists): Told<'_, '_>,
+) -> anyhow::Result<(Summary, S)> {
+    check_genesis(state.kept(), genesis)?;
+    let mut replay = match state.kept().block() {
         None => {
-            state.set_genesis(genesis.hash);
+            state.kept_mut().set_genesis(genesis.hash);
             Replay::start(genesis, state)?
         }
         Some(head) if head.hash == [0; 32] => {

@@ -4,29 +4,26 @@ use std::cell::Cell;
 
 use alloy_primitives::B256;
 use spinney_replay::{
-    BlockDiff, DiffError, DiffEvent, ReplayError, RunOptions, Summary, replay_diffs,
+    BlockDiff, DiffError, DiffEvent, ReplayError, RunOptions, SealedBlock, Summary, replay_diffs,
 };
-use spinney_state::{State, StateError};
-use spinney_store::AnyStore;
-use spinney_tree::BlockId;
+use spinney_state::StateError;
 
+use super::driven::{Driven, check_genesis};
 use super::input::{Lines, Start};
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
-type Kept<'s> = State<&'s AnyStore>;
-
-pub(super) fn run<'s>(
-    mut state: Kept<'s>,
+pub(crate) fn run<'s, S: Driven<'s>>(
+    mut state: S,
     start: Option<Start>,
     lines: Lines,
     options: &RunOptions<'_>,
     watch: &mut Watch<'_>,
-) -> anyhow::Result<(Summary, Kept<'s>)> {
-    let head = match state.block() {
+) -> anyhow::Result<(Summary, S)> {
+    let head = match state.kept().block() {
         Some(head) => {
             if let Some(Start::Genesis(genesis)) = &start {
-                super::check_genesis(&state, genesis)?;
+                check_genesis(state.kept(), genesis)?;
             }
             watch.resumed(head.number);
             head.number
@@ -36,9 +33,9 @@ pub(super) fn run<'s>(
             0
         }
     };
-    let beside = state.trees().into_iter().skip(1);
+    let beside = state.kept().trees().into_iter().skip(1);
     let beside = beside.map(|tree| (tree.scheme.to_string(), tree.root)).collect();
-    let check = HeadCheck { head, root: state.root(), beside, refusal: Cell::new(None) };
+    let check = HeadCheck { head, root: state.kept().root(), beside, refusal: Cell::new(None) };
     let mut last = None;
     let lines = lines.map_while(|line| check.pass(line, &mut last));
     let outcome = replay_diffs(&mut state, Some(head), lines, options, |event| match event {
@@ -57,7 +54,7 @@ pub(super) fn run<'s>(
 }
 
 /// Puts the first state into an empty store. It is committed with the first blocks.
-fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
+fn begin<'s>(state: &mut impl Driven<'s>, start: Option<Start>) -> anyhow::Result<()> {
     let (alloc, expected, hash) = match start {
         None => {
             return Err(Failure::new(
@@ -67,17 +64,17 @@ fn begin(state: &mut Kept<'_>, start: Option<Start>) -> anyhow::Result<()> {
             .into());
         }
         Some(Start::Genesis(genesis)) => {
-            state.set_genesis(genesis.hash);
-            (genesis.alloc, Some(genesis.header.state_root), genesis.hash)
+            state.kept_mut().set_genesis(genesis.hash);
+            (genesis.alloc, Some(genesis.header.state_root), Some(genesis.hash))
         }
         // An allocation has no header, and so no hash.
-        Some(Start::Alloc(alloc)) => (alloc, None, B256::ZERO),
+        Some(Start::Alloc(alloc)) => (alloc, None, None),
     };
     let got = state.apply(&alloc)?;
     if let Some(expected) = expected.filter(|expected| *expected != got) {
         return Err(ReplayError::<StateError>::Genesis { expected, got }.into());
     }
-    state.seal(BlockId { number: 0, hash: hash.0 })?;
+    state.seal(&SealedBlock::new(0, hash, got, &alloc))?;
     Ok(())
 }
 

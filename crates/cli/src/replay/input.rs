@@ -1,7 +1,7 @@
 //! What a replay reads: a chain, differences, traces, or a chain of our own.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,22 +13,48 @@ use spinney_replay::{
 use spinney_state::{Changes, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
-use super::ReplayArgs;
+use clap::Args;
+
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::stores;
 
+/// The blocks or the differences that are given.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// The chain's genesis.json, as geth writes it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
+    /// Blocks as `geth export` writes them, plain or zstd; - is standard input.
+    #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
+    pub(crate) blocks: Option<PathBuf>,
+    /// State differences, one block a line; - is standard input.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    pub(crate) diffs: Option<PathBuf>,
+    /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
+    pub(crate) alloc: Option<PathBuf>,
+}
+
 /// What is replayed, and how far its reader is.
-pub(super) struct Input {
-    pub(super) source: Source,
+pub(crate) struct Input {
+    pub(crate) source: Source,
     /// Bytes of the input read so far, where it comes from a file.
     pub(super) read: Arc<AtomicU64>,
     /// How many bytes there are, or blocks in a chain of our own.
     pub(super) total: Option<(Unit, u64)>,
 }
 
-pub(super) enum Source {
+/// A chain of our own: where its chance comes from, how many blocks it has, and the last one that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) seed: u64,
+    pub(super) blocks: u64,
+    pub(super) to: Option<u64>,
+}
+
+pub(crate) enum Source {
     Chain { genesis: Box<Genesis>, blocks: ChainReader<'static>, traces: Option<Traces> },
     Diffs { start: Option<Start>, lines: Lines },
 }
@@ -37,24 +63,23 @@ pub(super) enum Source {
 pub(crate) type Traces = TraceReader<Box<dyn BufRead + Send>>;
 
 /// Differences of blocks, written as such or made of traces.
-pub(super) type Lines = Box<dyn Iterator<Item = Result<BlockDiff, DiffError>>>;
+pub(crate) type Lines = Box<dyn Iterator<Item = Result<BlockDiff, DiffError>>>;
 
 /// What differences start from.
-pub(super) enum Start {
+pub(crate) enum Start {
     Genesis(Box<Genesis>),
     Alloc(Changes),
 }
 
 impl Input {
-    pub(super) fn open(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
-        match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
-            (Some(genesis), Some(blocks), _) => {
-                Self::chain(genesis, blocks, args.traces.as_deref())
-            }
-            (_, _, Some(diffs)) => Self::diffs(args, diffs),
-            (None, None, None) => Self::sample(args, output),
+    /// What the arguments name, and a file of traces; `None` where nothing is named.
+    pub(crate) fn open(args: &InputArgs, traces: Option<&Path>) -> anyhow::Result<Option<Self>> {
+        match (&args.genesis, &args.blocks, args.diffs.as_deref().or(traces)) {
+            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks, traces).map(Some),
+            (_, _, Some(lines)) => Self::lines(args, lines, traces.is_some()).map(Some),
+            (None, None, None) => Ok(None),
             _ => Err(Failure::new("a genesis alone is no chain (--genesis)")
-                .hint("give --blocks, --diffs or --traces along; state-root prints the root of a genesis")
+                .hint("give --blocks or --diffs along; state-root prints the root of a genesis")
                 .into()),
         }
     }
@@ -68,7 +93,8 @@ impl Input {
         Ok(Self { source: Source::Chain { genesis, blocks, traces }, read, total })
     }
 
-    fn diffs(args: &ReplayArgs, diffs: &Path) -> anyhow::Result<Self> {
+    /// Differences, or traces in their place.
+    fn lines(args: &InputArgs, lines: &Path, are_traces: bool) -> anyhow::Result<Self> {
         let start = match (&args.genesis, &args.alloc) {
             (Some(genesis), _) => Some(Start::Genesis(Box::new(parse_genesis(genesis)?))),
             (None, Some(alloc)) => {
@@ -77,23 +103,25 @@ impl Input {
             }
             (None, None) => None,
         };
-        let (file, read, total) = counted(diffs)?;
+        let (file, read, total) = counted(lines)?;
         let file = BufReader::with_capacity(1 << 18, file);
-        let lines: Lines = match &args.traces {
-            Some(_) => Box::new(TraceReader::new(file).into_diffs()),
-            None => Box::new(DiffReader::new(file)),
+        let lines: Lines = if are_traces {
+            Box::new(TraceReader::new(file).into_diffs())
+        } else {
+            Box::new(DiffReader::new(file))
         };
         Ok(Self { source: Source::Diffs { start, lines }, read, total })
     }
 
     /// Makes the whole chain first, so that making it is not measured.
-    fn sample(args: &ReplayArgs, output: &Output) -> anyhow::Result<Self> {
+    pub(super) fn sample(sample: Sample, output: &Output) -> anyhow::Result<Self> {
+        let Sample { seed, blocks, to } = sample;
         let mut options = SampleOptions::default();
-        (options.seed, options.block_count) = (args.seed, args.blocks_count);
+        (options.seed, options.block_count) = (seed, blocks);
         let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
         state.keep_preimages(false);
         state.keep_history(KeepHistory::Blocks(0));
-        let count = args.to.map_or(args.blocks_count, |to| to.min(args.blocks_count));
+        let count = to.map_or(blocks, |to| to.min(blocks));
         let unit = Unit::Blocks;
         let mut progress = Progress::new(output.quiet(), "making a chain", unit, Some(count));
         let mut chain = SampleChain::new(options, state)?;

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::out_file::OutFile;
 
 /// A file of access lists: a block a line.
-pub(super) struct Lists {
+pub(crate) struct Lists {
     out: OutFile,
     failed: Option<anyhow::Error>,
 }

@@ -1,19 +1,21 @@
 //! `replay`: blocks, or state differences, into a tree; every root that they give is checked.
 
-mod chain;
-mod diffs;
-mod input;
+pub(crate) mod chain;
+pub(crate) mod diffs;
+mod driven;
+pub(crate) mod input;
 mod lists;
 mod report;
-mod watch;
+pub(crate) mod watch;
+
+pub(crate) use self::driven::{check_head, check_trees};
 
 use std::path::PathBuf;
 
 use clap::Args;
-use spinney_replay::{DiffReplayError, Genesis, RunOptions, Summary};
+use spinney_replay::{DiffReplayError, RunOptions, Summary};
 use spinney_state::{KeepHistory, State, StateError};
 use spinney_store::AnyStore;
-use spinney_tree::PageStore as _;
 
 use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
 use crate::clock::Clock;
@@ -21,11 +23,11 @@ use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::{self, Together};
+use crate::trees::Together;
 
 pub(crate) use self::input::{Traces, open_traces};
 
-use self::input::{Input, Source};
+use self::input::{Input, InputArgs, Sample, Source};
 use self::lists::Lists;
 use self::report::RunReport;
 use self::watch::Watch;
@@ -43,23 +45,13 @@ use self::watch::Watch;
     spinney replay --alloc genesis.json --diffs diffs.ndjson --format json\n  \
     spinney replay --seed 7 --blocks-count 500")]
 pub(crate) struct ReplayArgs {
-    /// The chain's genesis.json, as geth writes it.
-    #[arg(long, value_name = "FILE")]
-    genesis: Option<PathBuf>,
-    /// Blocks as `geth export` writes them, plain or zstd; - is standard input.
-    #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
-    blocks: Option<PathBuf>,
-    /// State differences, one block a line; - is standard input.
-    #[arg(long, value_name = "FILE", group = "lines")]
-    diffs: Option<PathBuf>,
+    #[command(flatten)]
+    input: InputArgs,
     /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line. With --blocks
     /// all else comes from them and roots are checked; without, withdrawals, rewards and system calls are
     /// missing, and no roots known.
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
-    /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
-    alloc: Option<PathBuf>,
     /// Where the chance of the sample chain comes from.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs", "traces"])]
     seed: u64,
@@ -107,10 +99,16 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let place = Place::of(&args.store)?;
     // All that can be refused is refused before a store is made.
-    let input = Input::open(args, output)?;
+    let input = match Input::open(&args.input, args.traces.as_deref())? {
+        Some(input) => input,
+        None => {
+            let sample = Sample { seed: args.seed, blocks: args.blocks_count, to: args.to };
+            Input::sample(sample, output)?
+        }
+    };
     let interrupt = Interrupt::listen()?;
     let store = place.open(Mode::Fill)?;
-    let mut watch = Watch::new(args, &input, &interrupt, output);
+    let mut watch = Watch::new(("replay", args.to, args.events), &input, &interrupt, output);
     let run = Run { args, place: &place, store: &store, trees };
     let report = run.replay(input, &interrupt, &mut watch);
     watch.finish();
@@ -122,21 +120,6 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     report.print(output)?;
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
-}
-
-/// Refuses the genesis of another chain at once, where the store knows its own.
-fn check_genesis(state: &State<&AnyStore>, genesis: &Genesis) -> anyhow::Result<()> {
-    match state.genesis()? {
-        Some(own) if own != genesis.hash => {
-            let what = format!(
-                "the store was filled from the genesis {own}, and this one is {} (--genesis)",
-                genesis.hash
-            );
-            let hint = "give the genesis that the store was filled from, or a new --db";
-            Err(Failure::new(what).hint(hint).into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Says how to go on; in memory there is nothing to go on from.
@@ -175,11 +158,11 @@ impl Run<'_> {
             std::thread::available_parallelism().map_or(1, usize::from).min(4);
         let clock = Clock::start();
         let before = self.store.io();
-        self.check_trees()?;
+        check_trees(self.store, &self.trees)?;
         let mut state = self.trees.open(self.store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
-        self.check_head(&state)?;
+        check_head(&state, self.args.to)?;
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks, traces } => {
                 let mut lists = self.args.bal_out.as_deref().map(Lists::begin).transpose()?;
@@ -213,35 +196,6 @@ impl Run<'_> {
                     .into()
             }
             _ => error,
-        }
-    }
-
-    /// Trees of a store go together: none is left behind, and none comes later.
-    fn check_trees(&self) -> anyhow::Result<()> {
-        let snapshot = self.store.snapshot()?;
-        let held = Together::of(&snapshot)?;
-        if trees::of_states(&snapshot)?.is_empty() || held == self.trees {
-            return Ok(());
-        }
-        let what = format!("the store holds {held}, not {} (--tree)", self.trees);
-        let hint = format!("go on with --tree {held}, or begin anew in a new --db");
-        Err(Failure::new(what).hint(hint).into())
-    }
-
-    /// A store that is past the last block wanted, or that nobody can say the block of.
-    fn check_head(&self, state: &State<&AnyStore>) -> Result<(), Failure> {
-        match (state.block(), self.args.to) {
-            (None, _) if state.commit_number() > 0 => {
-                Err(Failure::new("the store holds a state, but not of which block")
-                    .hint("replay into a new --db"))
-            }
-            (Some(head), Some(to)) if to < head.number => {
-                let what = format!("the store is at block {}, past --to {to}", head.number);
-                Err(Failure::new(what).hint(
-                    "spinney stage unwind --db DIR --to N goes back; or replay into a new --db",
-                ))
-            }
-            _ => Ok(()),
         }
     }
 

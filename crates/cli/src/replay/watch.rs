@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 
-use super::ReplayArgs;
 use super::input::Input;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -19,7 +18,7 @@ const EVENT_EVERY: Duration = Duration::from_secs(1);
 
 /// Follows a run.
 #[derive(Debug)]
-pub(super) struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     output: &'a Output,
     interrupt: &'a Interrupt,
     progress: Progress,
@@ -34,13 +33,13 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(
-        args: &ReplayArgs,
+    pub(crate) fn new(
+        (what, to, events): (&'static str, Option<u64>, bool),
         input: &Input,
         interrupt: &'a Interrupt,
         output: &'a Output,
     ) -> Self {
-        let (unit, total) = match (args.to, input.total) {
+        let (unit, total) = match (to, input.total) {
             // The last block says more of the way than the bytes of a file that goes on behind it.
             (Some(to), _) => (Unit::Blocks, Some(to)),
             (None, Some((unit, total))) => (unit, Some(total)),
@@ -49,8 +48,8 @@ impl<'a> Watch<'a> {
         Self {
             output,
             interrupt,
-            progress: Progress::new(output.quiet(), "replay", unit, total),
-            events: args.events,
+            progress: Progress::new(output.quiet(), what, unit, total),
+            events,
             told: Instant::now(),
             read: Arc::clone(&input.read),
             unit,
@@ -61,20 +60,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    pub(super) fn commits(&self) -> u64 {
+    pub(crate) fn commits(&self) -> u64 {
         self.commits
     }
 
-    pub(super) fn warn(&self, text: String) {
+    pub(crate) fn warn(&self, text: String) {
         self.output.warn(text);
     }
 
-    pub(super) fn resumed(&mut self, number: u64) {
+    pub(crate) fn resumed(&mut self, number: u64) {
         self.output.note(&format!("the store stands at block {number}: going on from there"));
         self.event(|_| json!({ "event": "resumed", "block": number }));
     }
 
-    pub(super) fn block(&mut self, number: u64, root: B256, transactions: u64) {
+    pub(crate) fn block(&mut self, number: u64, root: B256, transactions: u64) {
         self.blocks += 1;
         self.transactions += transactions;
         self.advance(number);
@@ -88,11 +87,11 @@ impl<'a> Watch<'a> {
         }
     }
 
-    pub(super) fn followed(&mut self, number: u64) {
+    pub(crate) fn followed(&mut self, number: u64) {
         self.advance(number);
     }
 
-    pub(super) fn committed(&mut self, number: u64, hash: Option<B256>, time: Duration) {
+    pub(crate) fn committed(&mut self, number: u64, hash: Option<B256>, time: Duration) {
         self.commits += 1;
         self.event(|watch| {
             json!({
@@ -122,12 +121,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.progress.finish();
     }
 
     /// Why events could not be written.
-    pub(super) fn broken(&mut self) -> io::Result<()> {
+    pub(crate) fn broken(&mut self) -> io::Result<()> {
         self.broken.take().map_or(Ok(()), Err)
     }
 }

@@ -1,6 +1,10 @@
 //! `stage dump`: the state before a range of blocks, in a store of its own.
 
+use std::io::Write as _;
+
 use alloy_primitives::B256;
+use spinney_pipeline::Latest;
+use spinney_replay::BlockDiff;
 use spinney_state::{KeptState, MPT, State};
 use spinney_store::{AnyStore, Frozen};
 use spinney_tree::mpt::MptState;
@@ -11,6 +15,7 @@ use super::run::{Built, Work, is_stopped, print};
 use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
@@ -44,6 +49,11 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     let state = State::open(&store, place.tree_cache())?;
     let kept = state.at(before)?;
     let interrupt = Interrupt::listen()?;
+    // What can be refused is refused before a store is made.
+    let lines = match &args.diffs_out {
+        None => None,
+        Some(file) => Some((lines(args, &state, &into)?, OutFile::begin(Some(file))?)),
+    };
     let mut built = None;
     let made = into.create(|fresh| {
         let mut tree = Tree::open(MptState, MPT, &fresh.snapshot()?, into.tree_cache())?;
@@ -80,10 +90,41 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         made => made?,
     };
     made.close()?;
+    if let Some((mut lines, mut out)) = lines {
+        lines.each::<anyhow::Error>(|_, line| Ok(out.write_all(line)?))?;
+        out.finish()?;
+    }
     if let Some(built) = built {
         print(&built, output)?;
     }
     Ok(Exit::Ok)
+}
+
+/// What the blocks of the range did, by their numbers: lines of state differences, on disk where they are many.
+fn lines<P: PageStore>(args: &DumpArgs, state: &State<P>, into: &Place) -> anyhow::Result<Latest> {
+    let head = state.block().map_or(0, |block| block.number);
+    let to = args.to.unwrap_or(head);
+    if to < args.from {
+        let what = format!("the range ends at block {to}, before it begins (--from {})", args.from);
+        return Err(Failure::new(what).hint("--to N is the last block of the range").into());
+    }
+    let memory = args.work.options().memory / 2;
+    let mut lines = Latest::new(&args.work.spill(into).with_extension("lines"), memory);
+    let mut next = to + 1;
+    state.differences::<anyhow::Error>(args.from - 1, to, |block, root, changes| {
+        if block.number + 1 != next {
+            let what = format!(
+                "the history has no block {}: it went in together with a later one, without a root of its own",
+                next - 1
+            );
+            return Err(Failure::new(what).hint("leave out --diffs-out, or begin behind it").into());
+        }
+        next = block.number;
+        let mut line = BlockDiff::new(block.number, changes, Some(root)).to_line();
+        line.push('\n');
+        Ok(lines.put(&block.number.to_be_bytes(), line.as_bytes())?)
+    })?;
+    Ok(lines)
 }
 
 /// Copies a table whose rows are true of any state.

@@ -1,5 +1,6 @@
 //! `stage`: the blocks that went into a store, and back.
 
+mod blocks;
 mod dump;
 mod run;
 mod status;
@@ -7,13 +8,13 @@ mod unwind;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-
 use alloy_primitives::B256;
+use clap::{ArgGroup, Args, Subcommand};
 
 use crate::args::{AtArgs, FormatArgs, Size};
 use crate::failure::Exit;
 use crate::output::{Format, Output};
+use crate::replay::input::{Input, InputArgs};
 
 /// Build a state anew, see how far a store is, take blocks back, or out into a store of their own.
 #[derive(Debug, Args)]
@@ -24,21 +25,29 @@ pub(crate) struct StageArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StageVerb {
-    /// Build the tree anew from all of its leaves, whatever the memory: a state's document, or what the store
-    /// holds.
+    /// Take blocks into a store, a chunk of them at a time; or build the tree anew from all of its leaves.
     ///
-    /// The leaves are sorted into files, then built in ranges, each of them committed with a checkpoint; the
-    /// tree appears with the last commit. Ctrl-C and kill -9 cost the ranges under way: the same command goes
-    /// on.
+    /// What the blocks of a chunk change, by execution or by their differences, is gathered and goes to the tree
+    /// as one batch, in one commit with their history; the root is checked at the end of each chunk. A store goes
+    /// on where it stands.
+    ///
+    /// The leaves of a state's document, or of what the store holds, are sorted into files, then built in ranges,
+    /// each of them committed with a checkpoint; the tree appears with the last commit. Ctrl-C and kill -9 cost
+    /// the ranges under way, or the chunk: the same command goes on.
     #[command(after_help = "Examples:\n  \
+        spinney stage run --db state.db --genesis genesis.json --blocks chain.rlp\n  \
+        spinney stage run --db state.db --diffs diffs.ndjson --chunk-blocks all --memory 1GiB\n  \
         spinney stage run --db state.db --state headstate.json --number 213 --hash 0x..\n  \
         spinney stage run --db state.db --own --memory 64MiB")]
     Run(RunArgs),
-    /// The state before a range of blocks as a store of its own, from which they can be replayed again.
+    /// The state before a range of blocks as a store of its own, from which they can be run again; and what the
+    /// blocks did, by their history.
     ///
     /// The root of the new store is checked against the one that the state had then. The source stays as it
     /// is.
-    #[command(after_help = "Example:\n  \
+    #[command(after_help = "Examples:\n  \
+        spinney stage dump --db state.db --from 100 --to 120 --into before-100.db --diffs-out blocks.ndjson\n  \
+        spinney stage run --db before-100.db --diffs blocks.ndjson\n  \
         spinney stage dump --db state.db --from 100 --into before-100.db\n  \
         spinney replay --genesis genesis.json --blocks chain.rlp --db before-100.db --to 120")]
     Dump(DumpArgs),
@@ -55,12 +64,15 @@ pub(crate) enum StageVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").args(["blocks", "diffs", "state", "own"]).required(true)))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     at: AtArgs,
+    #[command(flatten)]
+    input: InputArgs,
     /// The state to build: `{"accounts": ..}` as `db dump` and geth write it, or `{"alloc": ..}`. What the
     /// store held before goes, and so does its history.
-    #[arg(long, value_name = "FILE", required_unless_present = "own", conflicts_with = "own")]
+    #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Build what the store holds: all pages anew, from the leaves alone.
     #[arg(long)]
@@ -78,6 +90,8 @@ pub(crate) struct RunArgs {
     work: WorkArgs,
     #[command(flatten)]
     format: FormatArgs,
+    #[command(flatten)]
+    chunks: blocks::ChunkArgs,
 }
 
 /// How the work is done: none of it changes the tree.
@@ -107,6 +121,12 @@ pub(crate) struct DumpArgs {
     /// The first block of the range: the dump is of the state before it.
     #[arg(long, value_name = "N")]
     from: u64,
+    /// The last block of the range: of those that go to --diffs-out. The last one of the store, if not told.
+    #[arg(long, value_name = "N", requires = "diffs_out")]
+    to: Option<u64>,
+    /// Write what the blocks of the range did, a state difference a line, with the root of each.
+    #[arg(long, value_name = "FILE")]
+    diffs_out: Option<PathBuf>,
     /// The new store: a directory for redb, a file for sqlite, a URL for postgres.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
@@ -164,7 +184,10 @@ impl StageVerb {
 
 pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
-        StageVerb::Run(args) => run::run(args, output),
+        StageVerb::Run(args) => match Input::open(&args.input, None)? {
+            Some(input) => blocks::run(args, input, output),
+            None => run::run(args, output),
+        },
         StageVerb::Dump(args) => dump::run(args, output),
         StageVerb::Status(args) => status::run(&args.at.place()?, output),
         StageVerb::Unwind(args) => unwind::run(args, output),

@@ -302,8 +302,7 @@ impl Work<'_> {
 
     /// Ends where somebody asked for it.
     pub(super) fn goes_on(&self) -> Result<(), PipelineError> {
-        let asked = self.interrupt.flag().load(std::sync::atomic::Ordering::Relaxed);
-        if asked { Err(PipelineError::Stopped) } else { Ok(()) }
+        if self.interrupt.is_asked() { Err(PipelineError::Stopped) } else { Ok(()) }
     }
 
     fn own_leaves(&self, gather: &mut Gather, tree: &Tree<MptState>) -> anyhow::Result<()> {
@@ -383,27 +382,8 @@ impl Work<'_> {
         block: Option<BlockId>,
         root: Option<[u8; 32]>,
     ) -> anyhow::Result<Report> {
-        let mut progress: Option<(Phase, Progress)> = None;
-        let mut watch = |at: &At<'_>| {
-            if progress.as_ref().is_none_or(|(phase, _)| *phase != at.phase) {
-                let what = if at.phase == Phase::Build { "build" } else { "join" };
-                let total = Some(at.leaves_total);
-                let fresh = Progress::new(self.output.quiet(), what, Unit::Keys, total);
-                if let Some((_, old)) = progress.replace((at.phase, fresh)) {
-                    old.finish();
-                }
-            }
-            if let Some((_, progress)) = &mut progress {
-                progress.update(at.leaves, || {
-                    format!("{}, {}", at_key(at.at), crate::output::human_bytes(at.bytes))
-                });
-            }
-            if self.goes_on().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let done = gather.rebuild(tree, self.store, block, root, &mut watch);
-        if let Some((_, progress)) = &progress {
-            progress.finish();
-        }
+        let mut seen = RebuildWatch::new(self.output.quiet(), self.interrupt.clone());
+        let done = gather.rebuild(tree, self.store, block, root, &mut |at| seen.see(at));
         let report = done.map_err(|error| match error {
             PipelineError::Root { .. } => anyhow::Error::from(
                 Failure::new(error.to_string())
@@ -416,6 +396,44 @@ impl Work<'_> {
             self.output.warn(note.clone());
         }
         Ok(report)
+    }
+}
+
+/// Tells how far a rebuild is, and ends it where somebody asked for it.
+#[derive(Debug)]
+pub(super) struct RebuildWatch {
+    quiet: bool,
+    interrupt: Interrupt,
+    progress: Option<(Phase, Progress)>,
+}
+
+impl RebuildWatch {
+    pub(super) fn new(quiet: bool, interrupt: Interrupt) -> Self {
+        Self { quiet, interrupt, progress: None }
+    }
+
+    pub(super) fn see(&mut self, at: &At<'_>) -> ControlFlow<()> {
+        if self.progress.as_ref().is_none_or(|(phase, _)| *phase != at.phase) {
+            let what = if at.phase == Phase::Build { "build" } else { "join" };
+            let fresh = Progress::new(self.quiet, what, Unit::Keys, Some(at.leaves_total));
+            if let Some((_, old)) = self.progress.replace((at.phase, fresh)) {
+                old.finish();
+            }
+        }
+        if let Some((_, progress)) = &mut self.progress {
+            progress.update(at.leaves, || {
+                format!("{}, {}", at_key(at.at), crate::output::human_bytes(at.bytes))
+            });
+        }
+        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Drop for RebuildWatch {
+    fn drop(&mut self) {
+        if let Some((_, progress)) = &self.progress {
+            progress.finish();
+        }
     }
 }
 

@@ -2,28 +2,43 @@
 #![cfg(unix)]
 
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use spinney_tree::Table;
 
-use crate::support::{Chain, Folder, all_forks, assert_sound, command, rows};
+use crate::support::{Chain, Folder, Ran, all_forks, assert_sound, command, pages, rows};
 
 /// How many replays are killed, unless `SPINNEY_KILLS` says it.
 const KILLS: u32 = 6;
 
 #[test]
 fn a_replay_that_is_killed_comes_to_the_same_end() {
-    killed("mpt");
+    killed(&["replay", "--commit-every", "8"]);
 }
 
 #[test]
 fn a_replay_into_several_trees_that_is_killed_comes_to_the_same_end() {
-    killed("mpt,ubt:sha256,pbt:blake3");
+    killed(&["replay", "--commit-every", "8", "--tree", "mpt,ubt:sha256,pbt:blake3"]);
 }
 
-fn killed(trees: &'static str) {
+/// P7 and P12 of blocks in chunks.
+#[test]
+fn p12_chunks_that_are_killed_come_to_the_same_end() {
+    killed(&["stage", "run", "--chunk-blocks", "8", "--memory", "20k"]);
+}
+
+/// P7 and P12 of chunks for each of which the tree is built anew.
+#[test]
+fn p12_rebuilt_chunks_that_are_killed_come_to_the_same_end() {
+    killed(&["stage", "run", "--chunk-blocks", "40", "--rebuild", "--range-leaves", "30"]);
+}
+
+/// A verb with what it is told beside its input: few blocks a commit, so that most moments lie between two.
+type Words = &'static [&'static str];
+
+fn killed(words: Words) {
     let Some(chain) = all_forks() else { return };
     let kills = std::env::var("SPINNEY_KILLS").ok();
     let kills = kills.map_or(KILLS, |kills| kills.parse().expect("SPINNEY_KILLS is a number"));
@@ -31,13 +46,13 @@ fn killed(trees: &'static str) {
     let undisturbed = [0, 1, 2].map(|run| folder.path(&format!("undisturbed-{run}")));
     let time = |db: &String| {
         let began = Instant::now();
-        assert!(start(&chain, trees, db).wait().unwrap().success());
+        assert!(start(&chain, words, db).wait().unwrap().success());
         began.elapsed()
     };
     // The shortest: the other ones waited for something.
     let whole = undisturbed.iter().map(time).min().expect("there are three");
     let [undisturbed, ..] = undisturbed;
-    let end = End { chain, trees, undisturbed };
+    let end = End { chain, words, undisturbed };
 
     let mut hit = 0;
     for kill in 0..kills {
@@ -59,21 +74,19 @@ fn killed(trees: &'static str) {
     end.is_reached_from(&db);
 }
 
-/// Few blocks a commit, so that most moments lie between two commits.
-fn more<'a>(trees: &'a str, db: &'a str) -> [&'a str; 6] {
-    ["--tree", trees, "--commit-every", "8", "--db", db]
+fn run(chain: &Chain, words: Words, db: &str) -> Command {
+    let input = ["--json", "-q", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    command(&[words, &input, &["--db", db]].concat())
 }
 
-fn start(chain: &Chain, trees: &str, db: &str) -> Child {
-    let input = ["replay", "--json", "-q", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
-    let mut command = command(&[&input[..], &more(trees, db)].concat());
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+fn start(chain: &Chain, words: Words, db: &str) -> Child {
+    run(chain, words, db).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// What every replay of the chain comes to.
 struct End {
     chain: Chain,
-    trees: &'static str,
+    words: Words,
     /// A store that was filled at one go.
     undisturbed: String,
 }
@@ -81,7 +94,7 @@ struct End {
 impl End {
     /// Starts a replay and kills it after a while; not where it has ended by then.
     fn killed_after(&self, db: &str, while_: Duration) -> bool {
-        let mut child = start(&self.chain, self.trees, db);
+        let mut child = start(&self.chain, self.words, db);
         thread::sleep(while_);
         let running = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
@@ -94,11 +107,16 @@ impl End {
         if Path::new(db).join("spinney.redb").exists() {
             assert_sound(db);
         }
-        let run = self.chain.replay(&more(self.trees, db)).exits(0).run();
-        assert_eq!((&run["root"], &run["head"]), (&self.chain.root().into(), &213.into()));
+        let ran = Ran::from(run(&self.chain, self.words, db).output().unwrap()).exits(0);
+        let data = if self.words[0] == "replay" { ran.run() } else { ran.data() };
+        assert_eq!(data["root"], self.chain.root());
         assert_sound(db);
-        for table in [Table::Pages, Table::History, Table::Meta] {
+        assert!(pages(db) == pages(&self.undisturbed), "pages differ");
+        // Of a rebuild it says how much was done, too.
+        let meta = (!self.words.contains(&"--rebuild")).then_some(Table::Meta);
+        for table in [Table::History].into_iter().chain(meta) {
             assert!(rows(db, table) == rows(&self.undisturbed, table), "{table} differ");
         }
+        assert!(!Path::new(&format!("{db}.leaves")).exists());
     }
 }

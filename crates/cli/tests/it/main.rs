@@ -4,6 +4,7 @@ mod bench;
 mod binary;
 mod catch_up;
 mod chains;
+mod chunks;
 mod convert;
 mod db;
 mod history;

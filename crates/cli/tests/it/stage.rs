@@ -4,14 +4,8 @@ use spinney_store::RedbStore;
 use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::support::{
-    Chain, Folder, all_forks, assert_sound, chain_600, command, rows, spinney, spinney_fed,
+    Chain, Folder, all_forks, assert_sound, chain_600, command, pages, rows, spinney, spinney_fed,
 };
-
-/// The pages of a store, without generation and checksum.
-fn pages(db: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let bare = |(key, row): (Vec<u8>, Vec<u8>)| (key[8..].to_vec(), row[8..].to_vec());
-    rows(db, Table::Pages).into_iter().map(bare).collect()
-}
 
 fn check(chain: &Chain, middle: u64) {
     let folder = Folder::new();

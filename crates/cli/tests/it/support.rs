@@ -167,6 +167,14 @@ impl Chain {
         spinney(&[&input[..], more].concat())
     }
 
+    /// Takes it in chunks, as JSON.
+    pub(crate) fn stage(&self, db: &str, more: &[&str]) -> Ran {
+        let (genesis, blocks) = (&self.genesis, &self.blocks);
+        let args = ["stage", "run", "--json", "-q", "--db", db];
+        let input = ["--genesis", genesis, "--blocks", blocks];
+        spinney(&[&args[..], &input, more].concat())
+    }
+
     pub(crate) fn root(&self) -> String {
         format!("0x{}", self.head_state["root"].as_str().expect("the root is text"))
     }
@@ -190,4 +198,10 @@ pub(crate) fn assert_sound(db: &str) {
     let data = spinney(&["db", "check", "-q", "--json", "--db", db]).exits(0).data();
     assert_eq!(data["sound"], true, "{data}");
     assert_eq!(data["findings"].as_array().map(Vec::len), Some(0), "{data}");
+}
+
+/// The pages of a store, without generation and checksum.
+pub(crate) fn pages(db: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bare = |(key, row): (Vec<u8>, Vec<u8>)| (key[8..].to_vec(), row[8..].to_vec());
+    rows(db, Table::Pages).into_iter().map(bare).collect()
 }

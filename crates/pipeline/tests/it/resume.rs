@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spinney_pipeline::{Checkpoint, Gather, PipelineError, Progress, RunName, State};
+use spinney_pipeline::{Checkpoint, Gather, Phase, PipelineError, Progress, RunName, State};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
     BranchJob, MemoryStore, Owner, PageStore, Refused, Scheme, SchemeId, Snapshot, StoreError,
@@ -48,6 +48,39 @@ fn p7_p10_p12_a_run_stopped_at_every_commit_ends_as_one_that_was_not() {
         assert!(stops > 0);
         check(&store, &spill, &expected);
     }
+}
+
+/// P8: the ranges are taken in order, each leaf in one of them, and they are the same with stops as without.
+#[test]
+fn p8_a_run_takes_the_same_leaves_in_order_with_stops_and_without() {
+    let entries = state(90, 200);
+    let dir = tempfile::tempdir().unwrap();
+    let taken = |stops: bool| {
+        let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
+        let mut taken: Vec<(Vec<u8>, u64)> = Vec::new();
+        loop {
+            let mut see = |at: &Progress<'_>| {
+                if at.phase == Phase::Join {
+                    return ControlFlow::Continue(());
+                }
+                taken.push((at.at.to_vec(), at.leaves));
+                if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            match run(&spill, &store, &entries, options(1, 1, 7), &mut see) {
+                Ok(_) => return taken,
+                Err(PipelineError::Stopped) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let once = taken(false);
+    assert!(once.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "not in order");
+    // What lies between two of them is the range: its last key, and how many leaves came until there.
+    for (key, leaves) in &once {
+        assert_eq!(entries.range(..=key.clone()).count() as u64, *leaves);
+    }
+    assert_eq!(once.last().map(|last| last.1), Some(entries.len() as u64));
+    assert_eq!(taken(true), once);
 }
 
 /// P11: the caller's loop ends; a run that is over says so.

@@ -8,7 +8,7 @@ use crate::support::{Entries, check, gather, on, open, options, pages, rows, run
 
 /// P14, P15, P16 and P22; P19: `check` of the tree walks every reference.
 #[test]
-fn p14_p15_p16_p22_any_threads_bounds_and_ranges_make_the_same_pages() {
+fn p14_p15_p16_p19_p22_any_threads_bounds_and_ranges_make_the_same_pages() {
     let entries = state(120, 300);
     let expected = serial(&entries);
     let dir = tempfile::tempdir().unwrap();

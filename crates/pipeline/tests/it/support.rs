@@ -31,7 +31,11 @@ pub(crate) fn state(accounts: u32, giant: u32) -> Entries {
 
 /// The rows of a tree, without generation and checksum.
 pub(crate) fn pages(tree: &Tree<MptState>, snapshot: &impl Snapshot) -> Entries {
-    let (low, high) = tree.page_range();
+    pages_of(tree.page_range(), snapshot)
+}
+
+/// The rows of a range of pages, without generation and checksum.
+pub(crate) fn pages_of((low, high): (Vec<u8>, Vec<u8>), snapshot: &impl Snapshot) -> Entries {
     let mut rows = Entries::new();
     let mut add = |key: &[u8], row: &[u8]| rows.insert(key[8..].into(), row[8..].into()).is_none();
     snapshot.scan(Table::Pages, &low, Some(&high), &mut add).unwrap();

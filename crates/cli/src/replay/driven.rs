@@ -1,0 +1,78 @@
+//! States that blocks are put into: one at a time, or in chunks; and what is refused before.
+
+use spinney_replay::{Genesis, WorldState};
+use spinney_state::{Chunks, State, StateError};
+use spinney_store::AnyStore;
+use spinney_tree::PageStore as _;
+
+use crate::failure::Failure;
+use crate::trees::{self, Together};
+
+/// A state over a store of the command's.
+pub(crate) trait Driven<'s>: WorldState<Error = StateError> {
+    fn kept(&self) -> &State<&'s AnyStore>;
+    fn kept_mut(&mut self) -> &mut State<&'s AnyStore>;
+}
+
+impl<'s> Driven<'s> for State<&'s AnyStore> {
+    fn kept(&self) -> &Self {
+        self
+    }
+
+    fn kept_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<'s> Driven<'s> for Chunks<&'s AnyStore> {
+    fn kept(&self) -> &State<&'s AnyStore> {
+        self.state()
+    }
+
+    fn kept_mut(&mut self) -> &mut State<&'s AnyStore> {
+        self.state_mut()
+    }
+}
+
+/// Refuses the genesis of another chain at once, where the store knows its own.
+pub(super) fn check_genesis(state: &State<&AnyStore>, genesis: &Genesis) -> anyhow::Result<()> {
+    match state.genesis()? {
+        Some(own) if own != genesis.hash => {
+            let what = format!(
+                "the store was filled from the genesis {own}, and this one is {} (--genesis)",
+                genesis.hash
+            );
+            let hint = "give the genesis that the store was filled from, or a new --db";
+            Err(Failure::new(what).hint(hint).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Trees of a store go together: none is left behind, and none comes later.
+pub(crate) fn check_trees(store: &AnyStore, trees: &Together) -> anyhow::Result<()> {
+    let snapshot = store.snapshot()?;
+    let held = Together::of(&snapshot)?;
+    if trees::of_states(&snapshot)?.is_empty() || held == *trees {
+        return Ok(());
+    }
+    let what = format!("the store holds {held}, not {trees} (--tree)");
+    let hint = format!("go on with --tree {held}, or begin anew in a new --db");
+    Err(Failure::new(what).hint(hint).into())
+}
+
+/// Refuses a store that is past the last block wanted, or that nobody can say the block of.
+pub(crate) fn check_head(state: &State<&AnyStore>, to: Option<u64>) -> Result<(), Failure> {
+    match (state.block(), to) {
+        (None, _) if state.commit_number() > 0 => {
+            Err(Failure::new("the store holds a state, but not of which block")
+                .hint("replay into a new --db"))
+        }
+        (Some(head), Some(to)) if to < head.number => {
+            let what = format!("the store is at block {}, past --to {to}", head.number);
+            Err(Failure::new(what)
+                .hint("spinney stage unwind --db DIR --to N goes back; or replay into a new --db"))
+        }
+        _ => Ok(()),
+    }
+}
