@@ -1,5 +1,7 @@
 //! `db check`: every row of a store, and what the rows say together.
 
+use std::collections::BTreeSet;
+
 use alloy_primitives::{B256, hex, keccak256};
 use serde_json::json;
 use spinney_state::embed::{PBT, UBT, VERKLE};
@@ -22,11 +24,13 @@ use crate::stores::{Mode, Place};
 use crate::sums;
 use crate::trees::Name;
 
+/// Rows of [`Table::Meta`] that name a tree that is being built begin with this; its id follows.
+const REBUILD: &[u8] = b"rebuild";
 /// Findings of one kind beyond which they are only counted.
 const FINDINGS_MAX: usize = 1_000;
 
 pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
-    let mut check = Check { output, findings: Vec::new(), trees: 0, entries: 0 };
+    let mut check = Check { output, findings: Vec::new(), trees: 0, entries: 0, left_over: 0 };
     if let Err(error) = check.store(place) {
         if !super::is_damage(&error) {
             return Err(error);
@@ -42,6 +46,8 @@ struct Check<'o> {
     findings: Vec<String>,
     trees: usize,
     entries: u64,
+    /// Rows of pages that a rebuild left and the next one removes.
+    left_over: u64,
 }
 
 impl Check<'_> {
@@ -200,7 +206,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Pages that no root record leads to.
+    /// Pages that no root record leads to. Those of another generation of a tree that is there, or is being
+    /// built, are no damage: a rebuild that was stopped has not removed them yet.
     fn strays(
         &mut self,
         snapshot: &impl Snapshot,
@@ -208,11 +215,22 @@ impl Check<'_> {
     ) -> Result<(), StoreError> {
         let known =
             |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] <= key && key < &high[..]);
-        let mut strays = 0_u64;
+        let mut built: BTreeSet<Vec<u8>> =
+            ranges.iter().filter_map(|(low, _)| Some(low.get(..4)?.to_vec())).collect();
+        snapshot.scan(Table::Meta, REBUILD, None, &mut |key, _| {
+            let id = key.strip_prefix(REBUILD);
+            built.extend(id.map(<[u8]>::to_vec));
+            id.is_some()
+        })?;
+        let (mut strays, mut left_over) = (0_u64, 0);
         snapshot.scan(Table::Pages, &[], None, &mut |key, _| {
-            strays += u64::from(!known(key));
+            if !known(key) {
+                let of_rebuild = key.get(..4).is_some_and(|id| built.contains(id));
+                *(if of_rebuild { &mut left_over } else { &mut strays }) += 1;
+            }
             true
         })?;
+        self.left_over = left_over;
         if strays > 0 {
             self.found(format!("{strays} rows of {} belong to no tree", Table::Pages));
         }
@@ -242,7 +260,7 @@ impl Check<'_> {
             Format::Json => {
                 let data = json!({
                     "sound": sound, "trees": self.trees, "entries": self.entries,
-                    "findings": self.findings,
+                    "left_over_rows": self.left_over, "findings": self.findings,
                 });
                 self.output.envelope(&data, &[])
             }
@@ -260,6 +278,11 @@ impl Check<'_> {
                     FINDINGS_MAX => format!("{FINDINGS_MAX} findings and perhaps more"),
                     count => format!("{count} findings"),
                 };
+                if self.left_over > 0 {
+                    let rows = self.left_over;
+                    let next = "a rebuild was stopped, and the next one removes them";
+                    self.output.line(&format!("{rows} rows of pages are left over: {next}"))?;
+                }
                 let (trees, entries) = (self.trees, self.entries);
                 self.output.line(&format!("{verdict} (trees: {trees}, entries: {entries})"))
             }

@@ -1,6 +1,7 @@
 //! `db`: what a store holds, and stores that are none.
 
-use spinney_tree::Table;
+use spinney_store::RedbStore;
+use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::support::{Folder, assert_sound, command, rows, spinney, spinney_fed};
 
@@ -99,6 +100,33 @@ fn every_damaged_page_is_found() {
         std::fs::write(&file, &sound).unwrap();
     }
     assert_sound(&db);
+}
+
+/// A kill between two commits of a rebuild leaves its pages, or those before it: waste, and no damage.
+#[test]
+fn what_a_rebuild_left_is_no_damage_and_other_strays_are() {
+    let folder = Folder::new();
+    let db = sample(&folder);
+    let (first, row) = rows(&db, Table::Pages).swap_remove(0);
+    let put = |table, key: Vec<u8>| {
+        let store = RedbStore::open(&db, 1 << 20).unwrap();
+        let mut set = WriteSet::new();
+        set.put(table, &key, row.clone());
+        store.commit(&set).unwrap();
+        store.close().unwrap();
+    };
+    let of = |tree: &[u8]| [tree, &9_u32.to_be_bytes(), &first[8..]].concat();
+    let check = || spinney(&["db", "check", "-q", "--json", "--db", &db]);
+    put(Table::Pages, of(&first[..4]));
+    put(Table::Meta, [b"rebuild", &77_u32.to_be_bytes()[..]].concat());
+    put(Table::Pages, of(&77_u32.to_be_bytes()));
+    let data = check().exits(0).data();
+    assert_eq!((&data["sound"], &data["left_over_rows"]), (&true.into(), &2.into()), "{data}");
+    let told = spinney(&["db", "check", "-q", "--format", "table", "--db", &db]).exits(0).out;
+    assert!(told.starts_with("2 rows of pages are left over"), "{told}");
+    put(Table::Pages, of(&78_u32.to_be_bytes()));
+    let data = check().exits(1).data();
+    assert_eq!(data["findings"][0], "1 rows of pages belong to no tree", "{data}");
 }
 
 #[test]
