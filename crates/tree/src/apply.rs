@@ -7,8 +7,8 @@
 //! Invariants:
 //! - nothing older than the segment being filled changes, so a refused or discarded batch leaves no trace;
 //! - a subtree in which nothing changes comes back as it was: [`Outcome::Same`];
-//! - a page on the way that is not at hand is put on a list, and the descent goes on elsewhere; the
-//!   caller reads the whole list in one call and starts over. So pages are read level by level;
+//! - a page on the way that the caller cannot give at once is put on a list, and the descent goes on
+//!   elsewhere; the caller reads the whole list in one call and starts over: pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
 mod patch;

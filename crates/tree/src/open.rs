@@ -73,7 +73,7 @@ pub(crate) struct Opener<'a, S: Scheme> {
     /// The index of the segment being filled.
     pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    pub(crate) fetch: &'a (dyn Fn(&PageKey) -> Option<Arc<[u8]>> + Sync),
+    pub(crate) fetch: &'a dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
     /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.

@@ -1,6 +1,7 @@
 //! Preparing states: a batch on top of a commit or of another prepared state.
 
 use std::borrow::BorrowMut;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -284,8 +285,9 @@ impl<S: Scheme> Tree<S> {
         let here = older.len() + index;
         self.pool.with_tools(|tools| {
             let start = part.start.clone();
+            let fetch = |key: &PageKey| self.at_hand(key, loaded);
             let outcome =
-                self.descent(older, here, segment, (ops, start), loaded, &mut Tasks::None, tools)?;
+                self.descent(older, here, segment, (ops, start), &fetch, &mut Tasks::None, tools)?;
             part.missing.append(&mut tools.missing);
             if part.missing.is_empty() {
                 self.commit_to(older, here, segment, tools)?;
@@ -295,7 +297,8 @@ impl<S: Scheme> Tree<S> {
         })
     }
 
-    /// Applies operations, reading missing pages level by level.
+    /// Applies operations. Of a store from afar, pages that are missing are read level by level; of one at
+    /// hand each where it is met, so that there is one descent.
     fn descend<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -306,12 +309,40 @@ impl<S: Scheme> Tree<S> {
         tasks: &mut Tasks,
     ) -> Result<Outcome, TreeError> {
         let older = &pending.segments;
+        let (read, failed) = (RefCell::new(Loaded::default()), RefCell::new(None));
         self.pool.with_tools(|tools| {
             loop {
+                let at_hand = |key: &PageKey| self.at_hand(key, loaded);
+                let or_read = |key: &PageKey| {
+                    let known = at_hand(key).or_else(|| read.borrow().get(key).cloned());
+                    known.or_else(|| {
+                        // What comes of this pass is thrown away.
+                        if failed.borrow().is_some() {
+                            return None;
+                        }
+                        let unlooked = loaded.is_empty() && read.borrow().is_empty();
+                        match self.read_one(snapshot, unlooked, key) {
+                            Ok(row) => {
+                                read.borrow_mut().insert(key.clone(), Arc::clone(&row));
+                                Some(row)
+                            }
+                            Err(error) => {
+                                *failed.borrow_mut() = Some(error);
+                                None
+                            }
+                        }
+                    })
+                };
+                let fetch: &dyn Fn(&PageKey) -> _ =
+                    if snapshot.is_far() { &at_hand } else { &or_read };
                 let from = (ops, start.clone());
                 let outcome =
-                    self.descent(older, older.len(), segment, from, loaded, tasks, tools)?;
+                    self.descent(older, older.len(), segment, from, fetch, tasks, tools)?;
+                if let Some(error) = failed.take() {
+                    return Err(error);
+                }
                 if tools.missing.is_empty() {
+                    loaded.extend(read.take());
                     return Ok(outcome);
                 }
                 self.read_missing(snapshot, &mut tools.missing, loaded)?;
@@ -319,6 +350,25 @@ impl<S: Scheme> Tree<S> {
                 tasks.reset();
             }
         })
+    }
+
+    /// A page that was read for the batch, or is resident.
+    fn at_hand(&self, key: &PageKey, loaded: &Loaded) -> Option<Arc<[u8]>> {
+        let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
+        loaded.or_else(|| self.cache.get(key))
+    }
+
+    /// Reads a page; that the snapshot is of the last commit is looked at before the first.
+    fn read_one<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        unlooked: bool,
+        key: &PageKey,
+    ) -> Result<Arc<[u8]>, TreeError> {
+        if unlooked {
+            self.current(snapshot)?;
+        }
+        Ok(self.read_rows_of(snapshot, std::slice::from_ref(key))?.remove(0))
     }
 
     /// Tries to apply operations; the pages that it misses are in `tools`.
@@ -332,22 +382,18 @@ impl<S: Scheme> Tree<S> {
         here: usize,
         seg: &mut Segment<S::Commit>,
         (ops, start): (Ops<'_>, Start),
-        loaded: &Loaded,
+        fetch: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
         tasks: &mut Tasks,
         tools: &mut Tools<S>,
     ) -> Result<Outcome, TreeError> {
         tools.missing.clear();
-        let fetch = |key: &PageKey| {
-            let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
-            loaded.or_else(|| self.cache.get(key))
-        };
         let open = Opener {
             codec: self.codec(),
             space: self.space,
             older,
             here: here as u32,
             seg,
-            fetch: &fetch,
+            fetch,
             missing: Vec::new(),
             path: Vec::new(),
         };
