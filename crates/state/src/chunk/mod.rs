@@ -192,6 +192,9 @@ impl<P: PageStore> Chunks<P> {
         if last.is_some_and(|last| last.state == RunState::Finished) {
             let State { tree, store, .. } = &mut state;
             tree.sweep(store)?;
+            // So are its files, as far as they can be: whoever builds anew begins with none.
+            let _ = std::fs::remove_dir_all(spill.join("leaves"));
+            let _ = std::fs::remove_dir(spill);
         }
         Ok(Self {
             state,
