@@ -192,8 +192,8 @@ impl<P: PageStore> Chunks<P> {
         if last.is_some_and(|last| last.state == RunState::Finished) {
             let State { tree, store, .. } = &mut state;
             tree.sweep(store)?;
-            // So are its files, as far as they can be: whoever builds anew begins with none.
-            let _ = std::fs::remove_dir_all(spill.join("leaves"));
+            Gather::forget(&leaves_of(spill))?;
+            // Others may keep files there.
             let _ = std::fs::remove_dir(spill);
         }
         Ok(Self {
@@ -483,7 +483,7 @@ impl<P: PageStore> Chunks<P> {
         let source = [b"chunk", root.as_slice(), &number, &block.hash];
         let options = self.options.rebuild;
         let name = RunName::of(&self.state.tree, &source.concat(), &options);
-        let mut gather = Gather::open(&self.spill.join("leaves"), name, options)?;
+        let mut gather = Gather::open(&leaves_of(&self.spill), name, options)?;
         let snapshot = self.state.store().snapshot()?;
         if !gather.is_sorted() {
             let below = self.state.tree.entries(&snapshot, None, b"");
@@ -636,4 +636,9 @@ impl<P: PageStore> StateRead for Chunks<P> {
         }
         self.state.code(hash)
     }
+}
+
+/// Where the leaves of a rebuild wait.
+fn leaves_of(spill: &Path) -> PathBuf {
+    spill.join("leaves")
 }

@@ -404,3 +404,26 @@ fn chunks_of_two(
     }
     Ok(())
 }
+
+/// A process that was killed behind the last commit of a rebuild left its files: they go, and nobody else's.
+#[test]
+fn p12_files_of_a_rebuild_that_ended_are_removed_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spill, leaves) = (dir.path().join("spill"), dir.path().join("spill/leaves"));
+    let build = options(1, ChunkBuild::Rebuild);
+    let mut chunks = Chunks::new(open(KeepHistory::All, true), &spill, build).unwrap();
+    chunks.gather(&one(1), None).unwrap();
+    chunks.seal(block(1)).unwrap();
+    chunks.commit().unwrap();
+    assert!(!spill.exists());
+    std::fs::create_dir_all(&leaves).unwrap();
+    for name in ["run-000000", "a letter"] {
+        std::fs::write(leaves.join(name), b"left").unwrap();
+    }
+    let state = Chunks::new(chunks.into_state(), &spill, build).unwrap().into_state();
+    assert!(!leaves.join("run-000000").exists());
+    assert_eq!(std::fs::read(leaves.join("a letter")).unwrap(), b"left");
+    std::fs::remove_file(leaves.join("a letter")).unwrap();
+    Chunks::new(state, &spill, build).unwrap();
+    assert!(!spill.exists());
+}
