@@ -40,6 +40,7 @@ mod frozen;
 mod guard;
 mod metered;
 mod postgres;
+mod redb_rows;
 mod redb_store;
 mod seal;
 mod snapshot;

@@ -21,7 +21,6 @@
 
 use std::fmt;
 use std::mem;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,11 +35,12 @@ use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 use crate::folder::Folder;
 use crate::guard::{backend, corrupt, foreign, guarded};
 use crate::metered::{Meter, Metered};
+use crate::redb_rows::{self, RowChange};
 use crate::seal::{self, SEAL_BYTES};
 use crate::snapshot::RedbSnapshot;
 use crate::stats::{IoCounts, StoreStats, TableStats};
 
-type Bytes = &'static [u8];
+pub(crate) type Bytes = &'static [u8];
 
 /// The newest format described above.
 const FORMAT: u32 = 2;
@@ -537,45 +537,11 @@ impl PageStore for RedbStore {
                 let drops = set.drops().filter(|drop| drop.0 == table);
                 let start = rows.partition_point(|row| row.0 < table);
                 let end = rows.partition_point(|row| row.0 <= table);
-                apply(transaction, table, drops, &rows[start..end])?;
+                redb_rows::apply(transaction, table, drops, &rows[start..end])?;
             }
             Ok(())
         })
     }
-}
-
-/// A row of a write set.
-type RowChange<'a> = (Table, &'a [u8], Option<&'a Arc<[u8]>>);
-
-/// Applies what a write set has for one table. `rows` are sorted.
-fn apply<'a>(
-    transaction: &WriteTransaction,
-    table: Table,
-    drops: impl Iterator<Item = (Table, &'a [u8], &'a [u8])>,
-    rows: &[RowChange<'_>],
-) -> Result<(), redb::Error> {
-    let mut drops = drops.filter(|(_, low, high)| low < high).peekable();
-    if drops.peek().is_none() && rows.is_empty() {
-        return Ok(());
-    }
-    let mut opened = transaction.open_table(definition(table))?;
-    for (_, low, high) in drops {
-        let range = (Bound::Excluded(low), Bound::Excluded(high));
-        opened.retain_in::<&[u8], _>(range, |_, _| false)?;
-    }
-    for (at, (_, key, value)) in rows.iter().enumerate() {
-        if rows.get(at + 1).is_some_and(|next| next.1 == *key) {
-            continue;
-        }
-        match value {
-            Some(value) => {
-                let mut row = opened.insert_reserve(key, value.len() + SEAL_BYTES)?;
-                seal::write(table as u64, key, value, row.as_mut());
-            }
-            None => drop(opened.remove(key)?),
-        }
-    }
-    Ok(())
 }
 
 fn file_backend(file: std::fs::File) -> Result<FileBackend, StoreError> {

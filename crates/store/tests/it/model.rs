@@ -49,9 +49,29 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Keys in a row, of which some come twice: what a store may put in at one place. The longest runs take more
+/// than a store may gather of them.
+fn run() -> impl Strategy<Value = Vec<Row>> {
+    let twice = vec((any::<prop::sample::Index>(), proptest::option::of(value())), 0..4);
+    (table(), key(), 1..400_usize, 0..6_000_usize, twice).prop_map(
+        |(table, prefix, count, length, twice)| {
+            let key = |at: usize| [&prefix[..], &(at as u16).to_be_bytes()].concat();
+            let put = |at: usize| (table, key(at), Some(vec![at as u8; length]));
+            let mut rows: Vec<Row> = (0..count).map(put).collect();
+            rows.extend(twice.into_iter().map(|(at, value)| (table, key(at.index(count)), value)));
+            rows
+        },
+    )
+}
+
 fn action() -> impl Strategy<Value = Action> {
     let drops = vec((table(), key(), key()), 0..3);
     let rows = vec((table(), key(), proptest::option::weighted(0.8, value())), 0..40);
+    let runs = proptest::option::weighted(0.3, run());
+    let rows = (rows, runs).prop_map(|(mut rows, run)| {
+        rows.extend(run.into_iter().flatten());
+        rows
+    });
     let commit = (drops, rows, any::<bool>()).prop_map(|(drops, rows, sorted)| Action::Commit {
         drops,
         rows,
