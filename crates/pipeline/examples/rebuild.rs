@@ -85,23 +85,22 @@ fn stream(dir: &Path, leaves: u64, memory_mib: usize) -> Result<(), Failure> {
     options.memory = (memory_mib << 20) / 4 * 3;
     let name = RunName::of(&tree, &leaves.to_be_bytes(), &options);
     let (report, cost) = Cost::of(|| {
-        let began = Instant::now();
-        let mut gather = Gather::open(&dir.join("spill"), name, options)?;
-        for index in 0..leaves {
-            let key = keccak256(&index.to_be_bytes());
-            let mut value = [7; 70];
-            value[..8].copy_from_slice(&index.to_be_bytes());
-            gather.push(&key, &value)?;
-        }
-        println!(
-            "gathered in {:.1} s, peak memory {} MiB",
-            began.elapsed().as_secs_f64(),
-            peak_memory()
-        );
+        let (gather, cost) = Cost::of(|| {
+            let mut gather = Gather::open(&dir.join("spill"), name, options)?;
+            for index in 0..leaves {
+                let key = keccak256(&index.to_be_bytes());
+                let mut value = [7; 70];
+                value[..8].copy_from_slice(&index.to_be_bytes());
+                gather.push(&key, &value)?;
+            }
+            Ok(gather)
+        })?;
+        println!("gathered: {cost}, peak memory {} MiB", peak_memory());
+        let (wall, cpu) = (Instant::now(), ProcessTime::now());
         let mut joining = false;
         let mut watch = |progress: &Progress<'_>| {
             if progress.phase == Phase::Join && !std::mem::replace(&mut joining, true) {
-                println!("built in {:.1} s", began.elapsed().as_secs_f64());
+                println!("built: {}", Cost { wall: wall.elapsed(), cpu: cpu.elapsed() });
             }
             ControlFlow::Continue(())
         };
@@ -118,6 +117,15 @@ fn stream(dir: &Path, leaves: u64, memory_mib: usize) -> Result<(), Failure> {
         report.run_files,
         report.row_bytes >> 20,
         disk(&dir.join("db")) >> 20
+    );
+    let io = store.io();
+    println!(
+        "{} MiB in {} write calls, {} MiB in {} read calls, {} syncs",
+        io.bytes_written >> 20,
+        io.writes,
+        io.bytes_read >> 20,
+        io.reads,
+        io.syncs
     );
     Ok(())
 }

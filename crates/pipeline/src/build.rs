@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spinney_tree::ranges::{Built, Ranges};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot as _, Table, Tree, TreeId, WriteSet};
@@ -18,14 +18,15 @@ use spinney_tree::{BlockId, PageStore, Scheme, Snapshot as _, Table, Tree, TreeI
 use crate::checkpoint::{self, Checkpoint, Found, Range, State};
 use crate::error::{PipelineError, at};
 use crate::gather::Gather;
-use crate::gauge::Gauge;
+use crate::gauge::{Cores, Gauge};
 use crate::journal::Journal;
 use crate::merge::Merge;
 use crate::options::RunName;
 use crate::run_file::RunFile;
 
-/// The join's rows are committed whenever they take so many bytes.
-const JOIN_BYTES: usize = 16 << 20;
+/// A commit takes no more rows once they have so many bytes: what a store holds back until then stays
+/// small.
+const COMMIT_BYTES: usize = 16 << 20;
 
 /// What a run is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +131,10 @@ struct Outcome<S: Scheme> {
 /// What the threads of a run share.
 struct Shared {
     gauge: Gauge,
+    cores: Cores,
+    /// What was committed: its memory is given back by the threads that took it, not by the one that all
+    /// wait for.
+    spent: Mutex<Vec<WriteSet>>,
     stop: AtomicBool,
     /// How many ranges there are, once all are read.
     ranges: AtomicU32,
@@ -177,6 +182,8 @@ impl Gather {
         let journal = Journal::open(&self.dir)?;
         let shared = Shared {
             gauge: Gauge::new(self.options.in_flight),
+            cores: Cores::new(self.options.threads),
+            spent: Mutex::default(),
             stop: AtomicBool::new(false),
             ranges: AtomicU32::new(0),
             hashed: AtomicU64::new(journal.leaves()),
@@ -426,13 +433,19 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     fn work(&self, jobs: &Mutex<Receiver<Job>>, done: &Sender<Result<Outcome<S>, PipelineError>>) {
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let spent = std::mem::take(&mut *self.spent());
+            drop(spent);
             let Ok(job) = job else { return };
-            let outcome = guarded(|| self.range(job));
+            let outcome = self.shared.cores.build(|| guarded(|| self.range(job)));
             let failed = outcome.is_err();
             if done.send(outcome).is_err() || failed {
                 return;
             }
         }
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Vec<WriteSet>> {
+        self.shared.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn range(&self, job: Job) -> Result<Outcome<S>, PipelineError> {
@@ -459,21 +472,24 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
     ) -> Result<(), PipelineError> {
         while let Ok(first) = outcomes.recv() {
             let mut set = WriteSet::new();
-            let (mut count, mut at) = (0, Vec::new());
-            for outcome in std::iter::once(first).chain(outcomes.try_iter()) {
+            let (mut count, mut at, mut row_bytes) = (0, Vec::new(), 0);
+            let mut more = Some(first);
+            while let Some(outcome) = more {
                 let Outcome { index, range, built } = outcome?;
-                report.row_bytes += built.row_bytes() as u64;
+                row_bytes += built.row_bytes();
                 built.put_rows(&mut set);
                 let place = (self.id, index, self.name());
                 range.put(place, self.ranges.scheme(), &built.summary, &mut set);
                 tally.add(&range);
                 count += 1;
                 at = range.last;
+                more = (row_bytes < COMMIT_BYTES).then(|| outcomes.try_recv().ok()).flatten();
             }
+            report.row_bytes += row_bytes as u64;
             self.checkpoint(State::UnderWay, &[]).put(self.id, &mut set);
             set.sort();
-            self.store.commit(&set)?;
-            drop(set);
+            self.shared.cores.commit(|| self.store.commit(&set))?;
+            self.spent().push(set);
             tally.ranges += count;
             report.commits += 1;
             self.shared.gauge.leave(count as usize);
@@ -518,7 +534,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
             join.add(summary.ok_or_else(damaged)?)?;
             drop(row);
             at.add(&range);
-            if join.row_bytes() >= JOIN_BYTES {
+            if join.row_bytes() >= COMMIT_BYTES {
                 report.row_bytes += join.row_bytes() as u64;
                 let mut set = WriteSet::new();
                 join.put_rows(&mut set);
@@ -565,7 +581,9 @@ impl Tally {
 }
 
 /// A panic as an error: no thread takes the run along.
-fn guarded<T>(work: impl FnOnce() -> Result<T, PipelineError>) -> Result<T, PipelineError> {
+pub(crate) fn guarded<T>(
+    work: impl FnOnce() -> Result<T, PipelineError>,
+) -> Result<T, PipelineError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(worker_failed(&*panic)))
 }
 

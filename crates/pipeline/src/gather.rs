@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use rayon::slice::ParallelSliceMut as _;
 use spinney_tree::WriteSet;
 
+use crate::build::guarded;
 use crate::error::{PipelineError, at};
 use crate::journal::Journal;
 use crate::merge::prefix;
@@ -18,6 +20,8 @@ use crate::run_file::{self, RunFile};
 const SORTED: &str = "sorted";
 
 /// Takes the leaves of a run, in any order: see the crate's documentation.
+///
+/// While one half of the memory fills, the other is sorted and written by a thread of its own.
 #[derive(Debug)]
 pub struct Gather {
     pub(crate) dir: PathBuf,
@@ -30,11 +34,20 @@ pub struct Gather {
     pub(crate) spilled: u64,
     /// Leaves that were pushed.
     seen: u64,
+    /// Leaves that were in run files when it was opened: the source's first.
+    passed: u64,
     sorted: bool,
-    bytes: Vec<u8>,
-    leaves: Vec<Leaf>,
+    buffer: Buffer,
+    writer: Writer,
     /// What the last commit takes along.
     pub(crate) along: WriteSet,
+}
+
+/// Leaves in memory.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    leaves: Vec<Leaf>,
 }
 
 /// A leaf in the buffer: the first bytes of its key, where it is, how long its key and value are.
@@ -56,6 +69,47 @@ impl Leaf {
     }
 }
 
+impl Buffer {
+    fn memory(&self) -> usize {
+        self.bytes.len() + self.leaves.len() * size_of::<Leaf>()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.leaves.clear();
+    }
+
+    /// Sorts the leaves and writes them; answers the bytes of the file.
+    fn write(&mut self, dir: &Path, name: RunName, number: u32) -> Result<u64, PipelineError> {
+        let Self { bytes, leaves } = self;
+        let order = |a: &Leaf, b: &Leaf| {
+            a.prefix.cmp(&b.prefix).then_with(|| a.key(bytes).cmp(b.key(bytes)))
+        };
+        leaves.par_sort_unstable_by(order);
+        if let Some(pair) = leaves.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq()) {
+            return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
+        }
+        let sorted = leaves.iter().map(|leaf| (leaf.key(bytes), leaf.value(bytes)));
+        let spilled = run_file::write(dir, (name, number), true, sorted)?;
+        tracing::info!(
+            target: "spinney::pipeline",
+            run = number, leaves = leaves.len(), bytes = bytes.len(), "run written"
+        );
+        Ok(spilled)
+    }
+}
+
+/// The other half of the memory.
+#[derive(Debug)]
+enum Writer {
+    /// Empty.
+    Idle(Buffer),
+    /// On its way into a run file.
+    Busy(JoinHandle<(Buffer, Result<u64, PipelineError>)>),
+    /// It could not be written; whoever needs it written tries again.
+    Failed(Buffer),
+}
+
 impl Gather {
     /// Begins a run whose files lie in `dir`, or goes on with the one that they belong to. Files of
     /// another run there are removed. One process at a time may use a directory; who holds the store
@@ -74,9 +128,10 @@ impl Gather {
             held: 0,
             spilled: 0,
             seen: 0,
+            passed: 0,
             sorted: false,
-            bytes: Vec::new(),
-            leaves: Vec::new(),
+            buffer: Buffer::default(),
+            writer: Writer::Idle(Buffer::default()),
             along: WriteSet::new(),
         };
         if let Err(why) = gather.find() {
@@ -84,6 +139,7 @@ impl Gather {
             tracing::warn!(target: "spinney::pipeline", %why, "runs discarded");
             gather.discard()?;
         }
+        gather.passed = gather.held;
         Ok(gather)
     }
 
@@ -138,20 +194,21 @@ impl Gather {
         self.sorted
     }
 
-    /// How many leaves are in runs. They are pushed again by a source that cannot pass over them, and
-    /// ignored.
-    pub const fn held(&self) -> u64 {
-        self.held
+    /// How many leaves were in runs when this was opened: a source that cannot pass over them pushes them
+    /// again, and they are ignored.
+    pub const fn passed(&self) -> u64 {
+        self.passed
     }
 
     /// Takes the next leaf of the source. The source has to give the same leaves in the same order
     /// whenever the run goes on; the order of their keys is of no meaning.
     ///
     /// # Errors
-    /// If the key came before among the leaves in memory, is too long, or a run cannot be written.
+    /// If the key is too long; if leaves that were pushed before cannot be written, or two of them have the
+    /// same key. Then the leaf is not taken.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), PipelineError> {
-        self.seen += 1;
-        if self.sorted || self.seen <= self.held {
+        if self.sorted || self.seen < self.passed {
+            self.seen += 1;
             return Ok(());
         }
         let too_long = |limit| spinney_tree::TreeError::KeyTooLong {
@@ -164,13 +221,18 @@ impl Gather {
             let (got, limit) = (value.len(), spinney_tree::VALUE_BYTES_MAX);
             spinney_tree::TreeError::ValueTooLong { key: key.to_vec(), got, limit }
         })?;
-        let at = self.bytes.len() as u64;
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.leaves.push(Leaf { prefix: prefix(key), at, value_bytes, key_bytes });
-        let memory = self.bytes.len() + self.leaves.len() * size_of::<Leaf>();
-        // The rest is for what the buffers grow by.
-        if memory >= self.options.memory / 4 * 3 { self.spill() } else { Ok(()) }
+        // A quarter is for what the buffers grow by.
+        let full = self.buffer.memory() >= self.options.memory / 8 * 3;
+        if full && !self.buffer.leaves.is_empty() {
+            self.spill()?;
+        }
+        let Buffer { bytes, leaves } = &mut self.buffer;
+        let at = bytes.len() as u64;
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        leaves.push(Leaf { prefix: prefix(key), at, value_bytes, key_bytes });
+        self.seen += 1;
+        Ok(())
     }
 
     /// What the run's last commit takes along: rows that belong to the tree's new state.
@@ -178,43 +240,65 @@ impl Gather {
         self.along = set;
     }
 
-    /// Bytes of leaves in memory.
+    /// Bytes of leaves in memory that no thread writes yet.
     pub fn memory(&self) -> usize {
-        self.bytes.len() + self.leaves.len() * size_of::<Leaf>()
+        self.buffer.memory()
     }
 
+    /// Gives the leaves in memory to the writer, once it is done with those before.
     fn spill(&mut self) -> Result<(), PipelineError> {
-        let bytes = &self.bytes;
-        let order = |a: &Leaf, b: &Leaf| {
-            a.prefix.cmp(&b.prefix).then_with(|| a.key(bytes).cmp(b.key(bytes)))
+        self.settle()?;
+        let Writer::Idle(empty) = &mut self.writer else { unreachable!("the writer has settled") };
+        let mut full = std::mem::replace(&mut self.buffer, std::mem::take(empty));
+        let (dir, name, number) = (self.dir.clone(), self.name, self.files);
+        let write = move || {
+            let written = guarded(|| full.write(&dir, name, number));
+            (full, written)
         };
-        self.leaves.par_sort_unstable_by(order);
-        let twice = self.leaves.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq());
-        if let Some(pair) = twice {
-            return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
-        }
-        let leaves = self.leaves.iter().map(|leaf| (leaf.key(bytes), leaf.value(bytes)));
-        self.spilled += run_file::write(&self.dir, (self.name, self.files), true, leaves)?;
-        tracing::info!(
-            target: "spinney::pipeline",
-            run = self.files, leaves = self.leaves.len(), bytes = self.bytes.len(), "run written"
-        );
-        self.files += 1;
-        self.held += self.leaves.len() as u64;
-        self.bytes.clear();
-        self.leaves.clear();
+        self.writer = Writer::Busy(std::thread::spawn(write));
         Ok(())
+    }
+
+    /// Waits until what the writer was given is in a run file. What could not be written is tried again.
+    fn settle(&mut self) -> Result<(), PipelineError> {
+        let idle = Writer::Idle(Buffer::default());
+        let (mut buffer, written) = match std::mem::replace(&mut self.writer, idle) {
+            Writer::Idle(buffer) => {
+                self.writer = Writer::Idle(buffer);
+                return Ok(());
+            }
+            Writer::Busy(thread) => thread.join().expect("the thread answers its panics"),
+            Writer::Failed(mut buffer) => {
+                let written = buffer.write(&self.dir, self.name, self.files);
+                (buffer, written)
+            }
+        };
+        match written {
+            Ok(spilled) => {
+                self.files += 1;
+                self.held += buffer.leaves.len() as u64;
+                self.spilled += spilled;
+                buffer.clear();
+                self.writer = Writer::Idle(buffer);
+                Ok(())
+            }
+            Err(error) => {
+                self.writer = Writer::Failed(buffer);
+                Err(error)
+            }
+        }
     }
 
     /// Writes what is in memory; answers the files and how many leaves they hold.
     pub(crate) fn runs(&mut self) -> Result<(Vec<Arc<RunFile>>, u64), PipelineError> {
         if !self.sorted {
-            if self.seen < self.held {
-                return Err(PipelineError::SourceChanged { found: self.seen, held: self.held });
+            if self.seen < self.passed {
+                return Err(PipelineError::SourceChanged { found: self.seen, held: self.passed });
             }
-            if !self.leaves.is_empty() {
+            if !self.buffer.leaves.is_empty() {
                 self.spill()?;
             }
+            self.settle()?;
             let path = self.dir.join(SORTED);
             let mut body = self.name.0.to_vec();
             body.extend_from_slice(&self.held.to_be_bytes());
@@ -227,10 +311,22 @@ impl Gather {
             run_file::sync_dir(&self.dir)?;
             self.sorted = true;
         }
-        (self.bytes, self.leaves) = (Vec::new(), Vec::new());
+        self.buffer = Buffer::default();
+        self.writer = Writer::Idle(Buffer::default());
         let open = |number| RunFile::open(&self.dir, self.name, number).map(Arc::new);
         let runs: Result<Vec<_>, _> = (0..self.files).map(open).collect();
         Ok((runs?, self.held))
+    }
+}
+
+impl Drop for Gather {
+    /// Whoever opens the directory next finds nobody writing there.
+    fn drop(&mut self) {
+        let idle = Writer::Idle(Buffer::default());
+        if let Writer::Busy(thread) = std::mem::replace(&mut self.writer, idle) {
+            // What could not be written is gathered again.
+            let _ = thread.join();
+        }
     }
 }
 

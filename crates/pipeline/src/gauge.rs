@@ -1,4 +1,4 @@
-//! How many ranges are under way: bounded, and counted.
+//! How many ranges are under way, bounded and counted; and how many of them are being built.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -58,5 +58,56 @@ impl Gauge {
 
     pub(crate) fn peak(&self) -> usize {
         self.level().peak
+    }
+}
+
+/// Keeps a core for the commit. Commits are one after the other, and what a rebuild takes is what they take:
+/// so a thread that builds ranges stands aside while one is made, unless it is the only one.
+#[derive(Debug)]
+pub(crate) struct Cores {
+    beside_commit: usize,
+    state: Mutex<Busy>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    building: usize,
+    committing: bool,
+}
+
+impl Cores {
+    pub(crate) fn new(threads: usize) -> Self {
+        let beside_commit = threads.saturating_sub(1).max(1);
+        Self { beside_commit, state: Mutex::default(), moved: Condvar::new() }
+    }
+
+    fn busy(&self) -> MutexGuard<'_, Busy> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Builds when there is a core for it. The work does not panic.
+    pub(crate) fn build<T>(&self, work: impl FnOnce() -> T) -> T {
+        let full = |busy: &mut Busy| busy.committing && busy.building >= self.beside_commit;
+        let waited = self.moved.wait_while(self.busy(), full);
+        waited.unwrap_or_else(PoisonError::into_inner).building += 1;
+        let done = work();
+        self.busy().building -= 1;
+        self.moved.notify_all();
+        done
+    }
+
+    /// Commits. Who waits for it is let go even if the work panics.
+    pub(crate) fn commit<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Over<'a>(&'a Cores);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.busy().committing = false;
+                self.0.moved.notify_all();
+            }
+        }
+        self.busy().committing = true;
+        let _over = Over(self);
+        work()
     }
 }

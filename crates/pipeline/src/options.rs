@@ -20,7 +20,7 @@ pub struct Options {
     pub memory: usize,
     /// Threads that build ranges: as many as there are cores.
     pub threads: usize,
-    /// How many ranges may be under way: read, and not yet committed. Twice the threads.
+    /// How many ranges may be under way: read, and not yet committed. Four times the threads.
     pub in_flight: usize,
     /// Leaves of a range at most; without it 1/256 of all leaves, or 1,024 if that is more.
     pub range_leaves: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory: 256 << 20, threads, in_flight: 2 * threads, range_leaves: None }
+        Self { memory: 256 << 20, threads, in_flight: 4 * threads, range_leaves: None }
     }
 }
 

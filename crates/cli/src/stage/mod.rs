@@ -103,7 +103,7 @@ pub(crate) struct WorkArgs {
     /// Threads that build ranges; as many as there are cores.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Ranges that may be under way at once; twice the threads.
+    /// Ranges that may be under way at once; four times the threads.
     #[arg(long, value_name = "N")]
     in_flight: Option<usize>,
     /// Leaves of a range at most; 1/256 of all, or 1,024.

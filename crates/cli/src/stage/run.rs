@@ -151,7 +151,7 @@ impl WorkArgs {
         options.memory = self.memory.0;
         if let Some(threads) = self.threads {
             options.threads = threads.max(1);
-            options.in_flight = 2 * options.threads;
+            options.in_flight = 4 * options.threads;
         }
         options.in_flight = self.in_flight.unwrap_or(options.in_flight).max(1);
         options.range_leaves = self.range_leaves;

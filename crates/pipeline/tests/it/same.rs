@@ -119,17 +119,44 @@ fn a_key_that_comes_twice_is_named_and_nothing_changes() {
             let mut options = options(2, 2, range_leaves);
             options.memory = memory;
             let mut gather = gather(&spill, &store, &entries, options).unwrap();
-            let error = match gather.push(twice, b"again") {
-                Ok(()) => {
-                    gather.rebuild(&mut open(&store), &store, None, None, &mut on).unwrap_err()
-                }
-                Err(error) => error,
+            let is_twice = |error: PipelineError| {
+                assert!(matches!(&error, PipelineError::Twice { key } if key == twice), "{error}");
             };
-            assert!(matches!(&error, PipelineError::Twice { key } if key == twice), "{error}");
+            // It shows when its run is written, and as often as that is tried.
+            gather.push(twice, b"again").map_err(is_twice).ok();
+            let error = gather.rebuild(&mut open(&store), &store, None, None, &mut on).unwrap_err();
+            is_twice(error);
             assert_eq!(pages(&open(&store), &store.snapshot().unwrap()), Entries::new());
             std::fs::remove_dir_all(&spill).unwrap();
         }
     }
+}
+
+/// Leaves that find no directory stay in memory, and are written once there is one again.
+#[test]
+fn a_run_that_cannot_be_written_is_tried_again() {
+    let entries = state(200, 300);
+    let dir = tempfile::tempdir().unwrap();
+    let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
+    let mut options = options(2, 2, 50);
+    options.memory = 10_000;
+    let name = spinney_pipeline::RunName::of(&open(&store), b"test", &options);
+    let mut gather = spinney_pipeline::Gather::open(&spill, name, options).unwrap();
+    std::fs::remove_dir(&spill).unwrap();
+    let mut failures = 0;
+    for (key, value) in &entries {
+        while let Err(error) = gather.push(key, value) {
+            assert!(error.to_string().contains("spill"), "{error}");
+            failures += 1;
+            if failures == 3 {
+                std::fs::create_dir(&spill).unwrap();
+            }
+        }
+    }
+    assert_eq!(failures, 3);
+    let report = gather.rebuild(&mut open(&store), &store, None, None, &mut on).unwrap();
+    assert_eq!(report.leaves, entries.len() as u64);
+    check(&store, &spill, &serial(&entries));
 }
 
 #[test]
