@@ -62,6 +62,14 @@ pub(crate) struct Part {
     pub(crate) bytes: Range<usize>,
 }
 
+/// Whether groups are cut off a branch whose items take so many bytes. The two halves of a digit of one
+/// bit are never cut.
+pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
+    let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
+    let owned = S::OWNER.is_some_and(|owner| fork as usize >= owner_digits(owner));
+    S::DIGIT_BITS > 1 && bytes > if owned { S::OWNED_CUT_BYTES } else { CUT_BYTES }
+}
+
 /// Cuts the children of one branch into groups.
 pub(crate) struct Cutter<'w, S: Scheme, M> {
     pub(crate) codec: Codec<'w, S>,
@@ -92,10 +100,7 @@ impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, 
         self.cut(&parts[..half], bits + 1, out);
         self.cut(&parts[half..], bits + 1, out);
         let forks = half > 0 && half < parts.len();
-        let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
-        let owned = S::OWNER.is_some_and(|owner| self.fork as usize >= owner_digits(owner));
-        let limit = if owned { S::OWNED_CUT_BYTES } else { CUT_BYTES };
-        if bits == 0 || !forks || out.len() - from <= limit {
+        if bits == 0 || !forks || !may_cut::<S>(self.fork, out.len() - from) {
             return;
         }
         let prefix = parts[0].digit >> (whole - bits) << (whole - bits);

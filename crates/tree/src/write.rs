@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
-use crate::cut::{Cutter, Emitted, Part};
+use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
@@ -150,12 +150,8 @@ impl<S: Scheme> Writer<'_, S> {
             let Visit { segment, node, items, from, .. } = *visit;
             todo.pop();
             self.used = items;
-            let item = self.bytes.len();
-            self.node(segment, node, todo.is_empty())?;
-            // The children's items have served.
+            self.node(segment, node, from, todo.is_empty())?;
             self.items.truncate(items);
-            self.bytes.copy_within(item.., from);
-            self.bytes.truncate(from + self.bytes.len() - item);
             self.items.push(Span::new(from, self.bytes.len() - from));
         }
         let key = PageKey::page(self.emitted.space, &[], 0);
@@ -201,20 +197,22 @@ impl<S: Scheme> Writer<'_, S> {
         self.items[self.used - 1].range()
     }
 
-    fn node(&mut self, segment: u32, index: u32, top: bool) -> Result<(), TreeError> {
+    /// Writes a node's item at `from`, in place of its children's.
+    fn node(&mut self, segment: u32, index: u32, from: usize, top: bool) -> Result<(), TreeError> {
         let node = self.chain.node(segment, index);
         let commit = node.commit.expect("nodes commit before they are written");
         match &node.body {
-            Body::Terminal(terminal) => self.terminal(terminal, commit, top),
-            Body::Branch(branch) => self.branch(segment, branch, commit, top),
+            Body::Terminal(terminal) => self.terminal(terminal, commit, from, top),
+            Body::Branch(branch) => self.branch(segment, branch, commit, from, top),
         }
     }
 
-    /// Appends a terminal's item. It carries its commitment if it is to, or if it overflows.
+    /// Writes a terminal's item at `from`. It carries its commitment if it is to, or if it overflows.
     fn terminal(
         &mut self,
         terminal: &Terminal,
         commit: S::Commit,
+        from: usize,
         carries: bool,
     ) -> Result<(), TreeError> {
         let owned = match &terminal.owned {
@@ -237,6 +235,7 @@ impl<S: Scheme> Writer<'_, S> {
             commit,
             owned: owned.as_deref(),
         };
+        self.bytes.truncate(from);
         self.codec.put_terminal(&mut self.bytes, &put);
         Ok(())
     }
@@ -252,7 +251,7 @@ impl<S: Scheme> Writer<'_, S> {
                 };
                 let commit = made.commit.expect("nodes commit before they are written");
                 let from = self.bytes.len();
-                self.terminal(terminal, commit, true)?;
+                self.terminal(terminal, commit, from, true)?;
                 let item = self.bytes[from..].to_vec();
                 self.bytes.truncate(from);
                 Ok(item)
@@ -274,16 +273,16 @@ impl<S: Scheme> Writer<'_, S> {
         Ok(&page.row[at..end])
     }
 
-    /// Appends a branch's item. The root's body is never cut off; an owned one's is sooner.
+    /// Writes a branch's item at `from`. The root's body is never cut off; an owned one's is sooner.
     fn branch(
         &mut self,
         segment: u32,
         branch: &Branch,
         commit: S::Commit,
+        from: usize,
         top: bool,
     ) -> Result<(), TreeError> {
         let path = self.chain.bytes(branch.path);
-        let from = self.bytes.len();
         let mut body = std::mem::take(&mut self.body);
         self.put_body(segment, branch, path, &mut body)?;
         let owned = S::OWNER.is_some_and(|owner| {
@@ -298,6 +297,7 @@ impl<S: Scheme> Writer<'_, S> {
         }
         let skip = self.chain.skip(branch, Codec::<S>::WIDTH);
         let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
+        // The children's items have served.
         self.bytes.truncate(from);
         let put =
             PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
@@ -326,13 +326,21 @@ impl<S: Scheme> Writer<'_, S> {
         let children = &self.chain.kids(segment, &branch.children)[..];
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
-        self.gather(segment, children, branch, &mut parts)?;
+        let from = body.len();
+        self.gather(segment, children, branch, &mut parts, body)?;
+        if !may_cut::<S>(branch.fork, body.len() - from) {
+            self.parts = parts;
+            return Ok(());
+        }
+        let laid = self.bytes.len();
+        self.bytes.extend_from_slice(&body[from..]);
+        body.truncate(from);
         let (codec, chain) = (self.codec, self.chain);
         let member = |child| member(codec, chain, segment, child);
         let members = |digits: RangeInclusive<u8>| {
             children.iter().filter(|child| digits.contains(&child.digit)).map(member).collect()
         };
-        let (bytes, emitted) = (&self.bytes[..], &mut self.emitted);
+        let (bytes, emitted) = (&self.bytes[laid..], &mut self.emitted);
         Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(&parts, 0, body);
         self.parts = parts;
         Ok(())
@@ -430,33 +438,34 @@ impl<S: Scheme> Writer<'_, S> {
         self.codec.put_terminal(body, &put);
     }
 
-    /// Lays out the items of a branch's children behind `self.bytes`.
+    /// Appends the items of a branch's children to `body`; `parts` are counted from where it ended.
     fn gather(
         &mut self,
         home: u32,
         children: &[Child],
         branch: &Branch,
         parts: &mut Vec<Part>,
+        body: &mut Vec<u8>,
     ) -> Result<(), TreeError> {
         let whole = u32::from(S::DIGIT_BITS);
-        let mut index = 0;
+        let (mut index, base) = (0, body.len());
         while index < children.len() {
             let child = &children[index];
-            let from = self.bytes.len();
+            let from = body.len();
             index += 1;
             match child.link {
                 Link::Made { .. } => {
                     let item = self.take_item();
-                    self.bytes.extend_from_within(item);
-                    set_digit(&mut self.bytes[from..], child.digit);
+                    body.extend_from_slice(&self.bytes[item]);
+                    set_digit(&mut body[from..], child.digit);
                 }
                 Link::Stored { segment, page, at } => {
                     let page = &self.chain.segment(segment).pages[page as usize];
                     let (start, at) = (branch.fork as usize + 1, usize::from(at));
                     let skimmed = self.codec.skim(&page.row, at, start);
                     let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
-                    self.bytes.extend_from_slice(&page.row[at..end]);
-                    set_digit(&mut self.bytes[from..], child.digit);
+                    body.extend_from_slice(&page.row[at..end]);
+                    set_digit(&mut body[from..], child.digit);
                 }
                 Link::Group { bits: cut, .. } => {
                     let rest = whole - u32::from(cut);
@@ -466,11 +475,11 @@ impl<S: Scheme> Writer<'_, S> {
                     let (codec, chain) = (self.codec, self.chain);
                     let member = |child| member(codec, chain, home, child);
                     let members = children[index - 1..index - 1 + count].iter().map(member);
-                    self.codec.put_group(&mut self.bytes, prefix, cut, members);
+                    self.codec.put_group(body, prefix, cut, members);
                     index += count - 1;
                 }
             }
-            parts.push(Part { digit: child.digit, bytes: from..self.bytes.len() });
+            parts.push(Part { digit: child.digit, bytes: from - base..body.len() - base });
         }
         Ok(())
     }
