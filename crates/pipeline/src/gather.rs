@@ -79,13 +79,22 @@ impl Buffer {
         self.leaves.clear();
     }
 
-    /// Sorts the leaves and writes them; answers the bytes of the file.
-    fn write(&mut self, dir: &Path, name: RunName, number: u32) -> Result<u64, PipelineError> {
+    /// Sorts the leaves, on all cores or on one, and writes them; answers the bytes of the file.
+    fn write(
+        &mut self,
+        dir: &Path,
+        (name, number): (RunName, u32),
+        all_cores: bool,
+    ) -> Result<u64, PipelineError> {
         let Self { bytes, leaves } = self;
         let order = |a: &Leaf, b: &Leaf| {
             a.prefix.cmp(&b.prefix).then_with(|| a.key(bytes).cmp(b.key(bytes)))
         };
-        leaves.par_sort_unstable_by(order);
+        if all_cores {
+            leaves.par_sort_unstable_by(order);
+        } else {
+            leaves.sort_unstable_by(order);
+        }
         if let Some(pair) = leaves.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq()) {
             return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
         }
@@ -250,9 +259,11 @@ impl Gather {
         self.settle()?;
         let Writer::Idle(empty) = &mut self.writer else { unreachable!("the writer has settled") };
         let mut full = std::mem::replace(&mut self.buffer, std::mem::take(empty));
-        let (dir, name, number) = (self.dir.clone(), self.name, self.files);
+        let (dir, run) = (self.dir.clone(), (self.name, self.files));
+        // A worker of rayon's that waits for the writer is none that the writer may count on.
+        let all_cores = rayon::current_thread_index().is_none();
         let write = move || {
-            let written = guarded(|| full.write(&dir, name, number));
+            let written = guarded(|| full.write(&dir, run, all_cores));
             (full, written)
         };
         self.writer = Writer::Busy(std::thread::spawn(write));
@@ -269,7 +280,7 @@ impl Gather {
             }
             Writer::Busy(thread) => thread.join().expect("the thread answers its panics"),
             Writer::Failed(mut buffer) => {
-                let written = buffer.write(&self.dir, self.name, self.files);
+                let written = buffer.write(&self.dir, (self.name, self.files), true);
                 (buffer, written)
             }
         };

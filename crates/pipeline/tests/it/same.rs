@@ -159,6 +159,31 @@ fn a_run_that_cannot_be_written_is_tried_again() {
     check(&store, &spill, &serial(&entries));
 }
 
+/// Leaves from rayon's only thread, in a process of its own: what sorts them meanwhile may not count on that
+/// thread, or both wait for ever.
+#[test]
+fn leaves_may_come_from_the_only_thread_of_a_pool() {
+    const CHILD: &str = "SPINNEY_ONE_THREAD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "same::leaves_may_come_from_the_only_thread_of_a_pool"]);
+        assert!(child.env(CHILD, "1").env("RAYON_NUM_THREADS", "1").status().unwrap().success());
+        return;
+    }
+    let entries = state(4_000, 6_000);
+    let dir = tempfile::tempdir().unwrap();
+    let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
+    let mut options = options(2, 2, 1_000);
+    // Runs of more leaves than rayon sorts on one thread.
+    options.memory = 1 << 20;
+    let on_pool = |_: &rayon::Scope<'_>| {
+        assert_eq!(rayon::current_thread_index(), Some(0));
+        run(&spill, &store, &entries, options, &mut on).unwrap();
+    };
+    rayon::scope(|scope| scope.spawn(on_pool));
+    check(&store, &spill, &serial(&entries));
+}
+
 #[test]
 fn another_root_than_the_expected_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
