@@ -163,7 +163,7 @@ fn climbs() {
             let climb = |i: usize| SumClimb {
                 hash: [i as u8; 32],
                 sum: i as u64,
-                path: &paths[i],
+                path: paths[i],
                 from: 256,
                 to: TO + (i % 3) as u16,
             };

@@ -211,6 +211,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                 name += &format!(", traced in {}", traces.display());
             }
             input::record(name, genesis(at)?, (chain, traces), args.to)
+                .with_context(|| format!("in {}", blocks.display()))
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
@@ -231,6 +232,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
             }
             let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             input::differences(name, alloc, DiffReader::new(lines), args.to)
+                .with_context(|| format!("in {}", diffs.display()))
         }
         _ => Err(Failure::new("there is nothing to measure")
             .hint("give --genesis and --blocks, --diffs, --traces, or --workload transfers")

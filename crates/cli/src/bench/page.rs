@@ -25,6 +25,7 @@ pub(super) fn html(report: &Report) -> serde_json::Result<String> {
     );
     page += &head(report);
     page += &headline(report);
+    page += &beside_node_rows(report);
     for (title, told, figure) in figures(report) {
         let (title, told) = (escape(title), escape(told));
         let _ = writeln!(
@@ -64,7 +65,7 @@ fn head(report: &Report) -> String {
 
 /// The table of trees by stores.
 fn headline(report: &Report) -> String {
-    let mut names = vec![
+    let names = [
         "tree",
         "store",
         "root p50",
@@ -79,16 +80,11 @@ fn headline(report: &Report) -> String {
         "proof",
         "made in",
         "witness",
-        "tree",
-        "file",
+        "tree size",
+        "file size",
         "CPU",
     ];
-    if report.settings.node_rows {
-        names.extend(["node rows", "node bytes", "nodes to write calls"]);
-    }
-    let mut html = "<div class=\"wide\"><table><caption>A block: medians, 99 of 100, averages</caption><thead><tr>".to_owned();
-    names.iter().for_each(|name| html += &format!("<th>{name}</th>"));
-    html += "</tr></thead><tbody>\n";
+    let mut rows = Vec::new();
     for cell in &report.cells {
         let (root, commit) = (cell.spread(BlockCost::root_us), commit(cell));
         let max = cell.blocks.iter().map(BlockCost::root_us).fold(0.0, f64::max);
@@ -96,7 +92,7 @@ fn headline(report: &Report) -> String {
         let proof_us: Vec<f64> = cell.blocks.iter().filter_map(|block| block.proof_us).collect();
         let made = super::report::Spread::of(proof_us).p50;
         let known = |value: Option<f64>| value.map_or_else(|| "-".into(), bytes);
-        let mut cells = vec![
+        let cells = [
             cell.tree.clone(),
             cell.store.to_owned(),
             human_micros(root.p50),
@@ -115,14 +111,57 @@ fn headline(report: &Report) -> String {
             if cell.file_bytes == 0 { "-".into() } else { human_bytes(cell.file_bytes) },
             cell.cpu_seconds.map_or_else(|| "-".into(), |seconds| human_micros(seconds * 1e6)),
         ];
-        if report.settings.node_rows {
-            let rows = cell.node_rows(|block| block.node_rows);
-            cells.push(rows.map_or_else(|| "-".into(), |rows| format!("{rows:.1}")));
-            cells.push(known(cell.node_rows(|block| block.node_row_bytes)));
-            cells.push(known(cell.node_rows(|block| block.node_row_written_bytes)));
-        }
+        rows.push(cells);
+    }
+    table("A block: medians, 99 of 100, averages", &names, &rows)
+}
+
+/// Pages beside a store with a row a node, if that was counted.
+fn beside_node_rows(report: &Report) -> String {
+    if !report.settings.node_rows {
+        return String::new();
+    }
+    let names = [
+        "tree",
+        "store",
+        "pages",
+        "page bytes",
+        "to write calls",
+        "node rows",
+        "node bytes",
+        "nodes to write calls",
+        "times as many",
+    ];
+    let row = |cell: &Cell| {
+        let bytes = |value: f64| human_bytes(value.round() as u64);
+        let written = cell.mean(|block| block.written_bytes as f64);
+        let rows_written = cell.node_rows(|block| block.node_row_written_bytes);
+        let known =
+            |value: Option<f64>, shown: &dyn Fn(f64) -> String| value.map_or("-".into(), shown);
+        let plain = |value: f64| format!("{value:.1}");
+        [
+            cell.tree.clone(),
+            cell.store.to_owned(),
+            plain(cell.mean(|block| block.pages_written as f64)),
+            bytes(cell.mean(|block| block.page_bytes as f64)),
+            bytes(written),
+            known(cell.node_rows(|block| block.node_rows), &plain),
+            known(cell.node_rows(|block| block.node_row_bytes), &bytes),
+            known(rows_written, &bytes),
+            known(rows_written, &|rows| format!("{:.2}", rows / written)),
+        ]
+    };
+    let rows: Vec<_> = report.cells.iter().map(row).collect();
+    table("A block, beside a store with a row for each node: averages", &names, &rows)
+}
+
+fn table<const N: usize>(caption: &str, names: &[&str; N], rows: &[[String; N]]) -> String {
+    let mut html = format!("<div class=\"wide\"><table><caption>{caption}</caption><thead><tr>");
+    names.iter().for_each(|name| html += &format!("<th>{name}</th>"));
+    html += "</tr></thead><tbody>\n";
+    for row in rows {
         html += "<tr>";
-        cells.iter().for_each(|cell| html += &format!("<td>{}</td>", escape(cell)));
+        row.iter().for_each(|cell| html += &format!("<td>{}</td>", escape(cell)));
         html += "</tr>\n";
     }
     html + "</tbody></table></div>\n"

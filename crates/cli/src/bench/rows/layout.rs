@@ -181,8 +181,8 @@ const fn reference(bytes: usize) -> usize {
 /// A list or a string of so many bytes, with its head.
 const fn rlp_bytes(body: usize) -> usize {
     body + match body {
-        ..=55 => 1,
-        ..=255 => 2,
+        0..=55 => 1,
+        56..=255 => 2,
         _ => 3,
     }
 }

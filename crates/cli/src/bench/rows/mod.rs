@@ -49,11 +49,9 @@ impl Key {
 
     /// The first bits that two keys share, at most those of the shorter one.
     fn shared(&self, other: &Self) -> usize {
-        let most = self.bits().min(other.bits());
-        let differs = |(a, b): (&u8, &u8)| a != b;
-        match self.bytes().iter().zip(other.bytes()).position(|pair| differs(pair)) {
+        match self.bytes().iter().zip(other.bytes()).position(|(a, b)| a != b) {
             Some(at) => 8 * at + (self.bytes[at] ^ other.bytes[at]).leading_zeros() as usize,
-            None => most,
+            None => self.bits().min(other.bits()),
         }
     }
 
