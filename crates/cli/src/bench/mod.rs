@@ -210,8 +210,11 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
             if let Some(traces) = &args.traces {
                 name += &format!(", traced in {}", traces.display());
             }
-            input::record(name, genesis(at)?, (chain, traces), args.to)
-                .with_context(|| format!("in {}", blocks.display()))
+            let blocks = args.traces.as_ref().map_or_else(
+                || format!("in {}", blocks.display()),
+                |traces| format!("in {} with {}", blocks.display(), traces.display()),
+            );
+            input::record(name, genesis(at)?, (chain, traces), args.to).context(blocks)
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
