@@ -8,27 +8,25 @@ use crate::Error;
 use crate::driver::{Outcome, Series};
 use crate::meter::Cost;
 
-const HEADER: [&str; 13] = [
-    "case",
+/// The columns of the README; what else is measured is in the JSON.
+const HEADER: [&str; 10] = [
+    "what",
     "peer",
-    "CPU ours",
-    "CPU peer",
+    "CPU, ours",
+    "CPU, peer",
     "ratio",
-    "wall ours",
-    "wall peer",
-    "ratio",
-    "allocs ours",
-    "allocs peer",
-    "bytes ours",
-    "bytes peer",
-    "peak ours | peer",
+    "wall, ratio",
+    "allocations, ours",
+    "peer",
+    "peak, ours",
+    "peer",
 ];
 
 /// Prints medians, one line a peer, as a Markdown table.
 pub fn print(leaves: usize, outcomes: &[Outcome]) {
     println!(
         "{leaves} leaves, keys of 32 bytes and values of 78; medians; CPU is user and system time of the \
-         process, garbage collection included;\nallocations are calls and bytes; peak is resident \
+         process, garbage collection included;\nallocations are calls; peak is resident \
          memory beyond the inputs, the live tree included; keccak on {}\n",
         spinney_hash::backends()
     );
@@ -56,24 +54,61 @@ fn print_line(outcome: &Outcome, label: &str, ours: Option<&Cost>, peer: Option<
     let cpu: fn(&Cost) -> u64 = |cost| cost.cpu_ns;
     let wall: fn(&Cost) -> u64 = |cost| cost.wall_ns;
     let allocs: fn(&Cost) -> u64 = |cost| cost.allocs;
-    let bytes: fn(&Cost) -> u64 = |cost| cost.alloc_bytes;
-    let peak = |cost: Option<&Cost>| cost.map(|cost| cost.peak_bytes as f64);
+    let peak = |cost: Option<&Cost>| size(cost.map(|cost| cost.peak_bytes as f64));
     let cells = [
-        outcome.name.clone(),
+        told(&outcome.name),
         label.into(),
         time(each(ours, cpu)),
         time(each(peer, cpu)),
         ratio(cpu),
-        time(each(ours, wall)),
-        time(each(peer, wall)),
         ratio(wall),
         count(each(ours, allocs)),
         count(each(peer, allocs)),
-        size(each(ours, bytes)),
-        size(each(peer, bytes)),
-        format!("{} / {}", size(peak(ours)), size(peak(peer))),
+        peak(ours),
+        peak(peer),
     ];
     println!("| {} |", cells.join(" | "));
+}
+
+/// A case in the words of the README.
+fn told(name: &str) -> String {
+    let (case, given) = name.split_once('/').unwrap_or((name, ""));
+    let number = |what: &str| {
+        let value = given.split(' ').find_map(|one| one.strip_prefix(what)?.strip_prefix('='));
+        value.and_then(|value| value.parse().ok()).map_or_else(String::new, whole)
+    };
+    let (keys, stems) = (number("keys"), number("stems"));
+    match (case, &keys[..]) {
+        ("mpt::bulk_root", _) => "root of sorted leaves".into(),
+        ("mpt::load", _) => format!("live tree of {} leaves, loaded", number("leaves")),
+        ("mpt::root", "1") => "one update and the root, live tree".into(),
+        ("mpt::root", _) => format!("{keys} updates and the root"),
+        ("mpt::write_set", _) => format!("write set of {keys}"),
+        ("mpt::commit", _) => format!("write set of {keys}, and written to memory"),
+        ("mpt::prove", _) => "making a proof".into(),
+        ("mpt::verify", _) => "checking a proof".into(),
+        ("ubt::load", _) => format!("UBT of {stems} stems of one value, loaded"),
+        ("ubt::commit", "1") => format!("one update among {stems} stems, root and write set"),
+        ("ubt::commit", _) => format!("{keys} updates in {stems} stems, root and write set"),
+        ("ubt::root", "1") => format!("one update among {stems} stems, root"),
+        ("ubt::root", _) => format!("root of {} fresh entries, two threads", number("fresh")),
+        ("ubt::prove", _) => format!("UBT of {stems} stems: a proof of {keys} keys"),
+        ("ubt::verify", _) => "checking it".into(),
+        _ => name.into(),
+    }
+}
+
+/// A number with commas.
+fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// The median of each figure by itself; of peaks the largest.
@@ -103,8 +138,11 @@ fn size(bytes: Option<f64>) -> String {
     scaled(bytes, &units)
 }
 
+/// As a whole number, with three digits that count.
 fn count(number: Option<f64>) -> String {
-    scaled(number, &[(1e6, " M"), (1e3, " k"), (1.0, "")])
+    let Some(number) = number else { return "-".into() };
+    let unit = 10_f64.powf((number.max(1.0).log10().floor() - 2.0).max(0.0));
+    whole(((number / unit).round() * unit) as u64)
 }
 
 /// A figure in the largest unit of which it is at least one, with three digits that count.

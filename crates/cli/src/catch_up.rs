@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use alloy_primitives::{B256, Bytes};
+use anyhow::Context as _;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -91,7 +92,9 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, args.to);
     let mut stopped = false;
     for (number, line) in (1_u64..).zip(Lines(input)) {
-        let line: Line = parse(&line?, number)?;
+        let line =
+            line.with_context(|| format!("reading line {number} of {}", args.lists.display()))?;
+        let line: Line = parse(&line, number)?;
         if args.to.is_some_and(|to| line.number > to) {
             continue;
         }

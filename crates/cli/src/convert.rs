@@ -66,9 +66,9 @@ pub(crate) struct ConvertArgs {
     /// The kind of the source; without it, what SOURCE names.
     #[arg(long, value_name = "STORE")]
     from_store: Option<String>,
-    /// The kind of the target: redb, sqlite or postgres.
-    #[arg(long, value_name = "STORE", default_value = "redb")]
-    to_store: String,
+    /// The kind of the target: redb, sqlite or postgres; without it, postgres for a URL, else redb.
+    #[arg(long, value_name = "STORE")]
+    to_store: Option<String>,
     #[command(flatten)]
     work: MemoryArgs,
     /// Say how long it would take and how much disk, by a sample; write nothing to TARGET.
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         let seconds = started.elapsed().as_secs_f64();
         return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
     }
-    let site = Site::of(&args.target, &args.to_store, cache)?;
+    let site = Site::of(&args.target, args.to_store.as_deref(), cache)?;
     let target = site.begin(&format!("{} of {} from {}", to, run.root()?, from))?;
     let work = (args.work.options(), args.work.spill(&site.spill), cache / 2);
     let made = match run.convert(&target, work, None) {
@@ -297,8 +297,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn of(target: &Path, kind: &str, cache: usize) -> Result<Self, Failure> {
-        let kind = Kind::named(kind)?;
+    pub(crate) fn of(target: &Path, kind: Option<&str>, cache: usize) -> Result<Self, Failure> {
+        let kind = match kind {
+            Some(kind) => Kind::named(kind)?,
+            None if Kind::of(target) == Kind::Postgres => Kind::Postgres,
+            None => Kind::Redb,
+        };
         match kind {
             Kind::Postgres => return Self::on_server(target, cache),
             Kind::Memory => {

@@ -29,7 +29,7 @@ impl OutFile {
         let target = Target::of(path).map_err(|error| {
             Failure::new(format!("cannot write {}", path.display()))
                 .because(error)
-                .hint("--out names a file in a folder that is there, and that can be written")
+                .hint("name a file in a folder that is there, and that can be written")
         })?;
         Ok(Self(BufWriter::new(target)))
     }

@@ -1,6 +1,5 @@
 //! `snapshot`: states as the files of EIP-8347.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +23,7 @@ use crate::convert::{MemoryArgs, Site, Telling, is_stopped};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
-use crate::output::{Format, Output};
+use crate::output::{Format, Grid, Output};
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, of_states};
 
@@ -113,12 +112,12 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     check: CheckArgs,
-    /// The store that is made: a directory for redb, a file for sqlite.
+    /// The store that is made: a directory for redb, a file for sqlite, the URL of a schema for postgres.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
-    /// The kind of the target: redb or sqlite.
-    #[arg(long, value_name = "STORE", default_value = "redb")]
-    to_store: String,
+    /// The kind of the target: redb, sqlite or postgres; without it, postgres for a URL, else redb.
+    #[arg(long, value_name = "STORE")]
+    to_store: Option<String>,
     /// The block whose state it is.
     #[arg(long, value_name = "N")]
     number: Option<u64>,
@@ -257,7 +256,7 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         None => tempfile::tempdir(),
     };
     let folder = folder.context("making a folder for the check (--spill)")?;
-    let site = Site::of(&folder.path().join("store"), "redb", check.work.cache())?;
+    let site = Site::of(&folder.path().join("store"), None, check.work.cache())?;
     let store = site.begin("a check")?;
     let spill = folder.path().join("leaves");
     let data = read(check, &store, (scheme, None, preimages), &spill, (interrupt, output))?;
@@ -268,7 +267,7 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
 fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
-    let site = Site::of(&args.target, &args.to_store, check.work.cache())?;
+    let site = Site::of(&args.target, args.to_store.as_deref(), check.work.cache())?;
     // Before a store is made.
     drop(open_file(&check.file)?);
     let store = site.begin(&format!("the snapshot {}", check.file.display()))?;
@@ -340,19 +339,19 @@ fn print(data: &Value, output: &Output) -> anyhow::Result<()> {
         output.envelope(data, &[])?;
         return Ok(());
     }
-    let line = |name: &str, value: &Value| -> io::Result<()> {
+    let mut grid = Grid::new(&["what", "is"]);
+    let mut row = |name: &str, value: &Value| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        output.line(&format!("{name},{text}"))
+        grid.row(vec![name.replace('_', " "), text]);
     };
     for (name, value) in data.as_object().into_iter().flatten() {
         match value.as_object() {
-            None => line(name, value)?,
+            None => row(name, value),
             Some(parts) => {
-                for (part, value) in parts {
-                    line(&format!("{name} {part}"), value)?;
-                }
+                parts.iter().for_each(|(part, value)| row(&format!("{name} {part}"), value));
             }
         }
     }
+    output.grid(&grid)?;
     Ok(())
 }

@@ -49,7 +49,7 @@ impl Kind {
     }
 
     /// The kind of what --db names, where nobody says which: a URL, a SQLite file, else a directory.
-    fn of(db: &Path) -> Self {
+    pub(crate) fn of(db: &Path) -> Self {
         let text = db.to_str().unwrap_or_default();
         if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
             return Self::Postgres;

@@ -3,7 +3,7 @@
 use alloy_primitives::{Address, B256};
 use spinney_tree::mpt::MptState;
 use spinney_tree::mpt::proof::AccountProof;
-use spinney_tree::{PageStore, Pending, Snapshot, Tree};
+use spinney_tree::{Operation, PageStore, Pending, Snapshot, Tree};
 
 use crate::history::KeptState;
 use crate::lazy::LazySnapshot;
@@ -13,6 +13,13 @@ use crate::mpt_state::{State, StateError};
 /// a later state is committed.
 #[derive(Clone, Debug)]
 pub struct Mark(Option<Pending<MptState>>);
+
+impl Mark {
+    /// What was done to the trie since the last commit: see [`Pending::operations`].
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.0.iter().flat_map(Pending::operations)
+    }
+}
 
 impl<P: PageStore> State<P> {
     /// Proves an account and some of its slots, present or absent, in all that was applied.

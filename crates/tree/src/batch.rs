@@ -26,6 +26,17 @@ pub struct Batch {
     ops: Vec<Op>,
 }
 
+/// An operation of a batch that was applied: see [`Pending::operations`](crate::Pending::operations).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// The key got the value.
+    Put(&'a [u8], &'a [u8]),
+    /// The key went, if it was there.
+    Delete(&'a [u8]),
+    /// All keys went that begin so.
+    DeletePrefix(&'a [u8]),
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     /// The first eight bytes of the key, zeros behind a shorter one: nearly always enough to sort by.
@@ -35,6 +46,16 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// The operation itself; `bytes` are those of the batch.
+    pub(crate) fn show<'a>(&self, bytes: &'a [u8]) -> Operation<'a> {
+        let key = &bytes[self.key.range()];
+        match self.kind {
+            OpKind::Clear => Operation::DeletePrefix(key),
+            OpKind::Put(value) => Operation::Put(key, &bytes[value.range()]),
+            OpKind::Delete => Operation::Delete(key),
+        }
+    }
+
     /// The digit of the key at `index`; `bytes` are those of the batch.
     pub(crate) fn digit(&self, bytes: &[u8], index: usize, width: Width) -> u8 {
         let bit = index * width.bits();

@@ -62,7 +62,7 @@ pub mod verkle;
 mod weigh;
 mod write;
 
-pub use batch::Batch;
+pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;
 pub use digits::Run;

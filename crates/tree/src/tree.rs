@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::batch::Operation;
 use crate::cache::Cache;
 use crate::costs::{Meter, TreeCosts};
 use crate::error::TreeError;
@@ -128,6 +129,28 @@ impl<S: Scheme> Pending<S> {
     /// Whether some of the batches that it stands on are committed.
     fn is_settled_in_part(&self) -> bool {
         self.segments.iter().any(|segment| segment.layer.is_settled())
+    }
+
+    /// What the batches did that are not committed: the oldest first, each in the order in which its operations
+    /// take effect. A batch that changed nothing is left out.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, Operation, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// let mut batch = Batch::new();
+    /// batch.put(b"dog", b"puppy");
+    /// batch.put(b"doe", b"reindeer");
+    /// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let done: Vec<_> = pending.operations().collect();
+    /// assert_eq!(done, [Operation::Put(b"doe", b"reindeer"), Operation::Put(b"dog", b"puppy")]);
+    /// # Ok::<_, spinney_tree::TreeError>(())
+    /// ```
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        let settled = self.segments.iter().rposition(|segment| segment.layer.is_settled());
+        // The first segment is the commit's.
+        let fresh = &self.segments[settled.map_or(1, |last| last + 1)..];
+        fresh.iter().flat_map(|segment| segment.ops.iter().map(|op| op.show(&segment.bytes)))
     }
 
     /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors included.

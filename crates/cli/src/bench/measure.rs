@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use alloy_primitives::B256;
 use serde::Serialize;
 use spinney_store::{AnyStore, Location};
-use spinney_tree::Table;
+use spinney_tree::{StoreError, Table};
 
 use super::input::{Block, Input};
+use super::rows::{Layout, RowStore, RowsWritten, Step};
 use super::subject::{self, Spent, Subject};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -24,6 +25,8 @@ pub(super) struct Settings {
     pub(super) commit_every: u64,
     /// One block of so many is proven, after and before; none with 0.
     pub(super) prove_every: u64,
+    /// Whether a store with a row a node is counted, too.
+    pub(super) node_rows: bool,
     pub(super) cache_bytes: usize,
 }
 
@@ -50,6 +53,11 @@ pub(super) struct BlockCost {
     pub(super) page_bytes: u64,
     /// Bytes handed to write calls.
     pub(super) written_bytes: u64,
+    /// Rows of a store that has one for each node, written for the same commit; their keys and nodes; and what
+    /// a store of this kind hands to write calls for them.
+    pub(super) node_rows: Option<u64>,
+    pub(super) node_row_bytes: Option<u64>,
+    pub(super) node_row_written_bytes: Option<u64>,
     /// A proof of all that was touched, after the commit.
     pub(super) proof_bytes: Option<u64>,
     pub(super) proof_us: Option<f64>,
@@ -83,7 +91,7 @@ pub(super) struct Cell {
     pub(super) tree: String,
     pub(super) store: &'static str,
     pub(super) root: B256,
-    /// Wall and CPU time of the blocks, proofs apart.
+    /// Wall and CPU time of the blocks, without proofs and rows of nodes.
     pub(super) seconds: f64,
     pub(super) cpu_seconds: Option<f64>,
     pub(super) fill_seconds: f64,
@@ -103,10 +111,17 @@ pub(super) struct Site<'a> {
 impl Site<'_> {
     fn location(&self, kind: Kind) -> Option<Location> {
         match kind {
-            Kind::Memory => None,
-            Kind::Redb => Some(Location::Redb(self.folder.join("store"))),
-            Kind::Sqlite => Some(Location::Sqlite(self.folder.join("store.sqlite"))),
             Kind::Postgres => self.postgres.map(|url| Location::Postgres(url.to_owned())),
+            _ => self.file(kind, "store"),
+        }
+    }
+
+    /// Where a store of files lies; there is room for one on a server.
+    fn file(&self, kind: Kind, name: &str) -> Option<Location> {
+        match kind {
+            Kind::Memory | Kind::Postgres => None,
+            Kind::Redb => Some(Location::Redb(self.folder.join(name))),
+            Kind::Sqlite => Some(Location::Sqlite(self.folder.join(format!("{name}.sqlite")))),
         }
     }
 }
@@ -127,7 +142,12 @@ pub(super) fn run(
         None => AnyStore::memory(),
         Some(location) => location.begin(cache)?,
     };
-    let cell = cell((name, kind), input, settings, &store, interrupt, &mut progress);
+    let rows = settings.node_rows.then(|| {
+        let beside = site.file(kind, "rows").map(|location| location.begin(cache)).transpose()?;
+        Ok::<_, StoreError>(RowStore::new(Layout::of(name), beside))
+    });
+    let rows = rows.transpose()?;
+    let cell = cell((name, kind), input, settings, (&store, rows), interrupt, &mut progress);
     if kind == Kind::Postgres {
         // What is in a folder goes with it.
         store.finish()?;
@@ -143,13 +163,13 @@ fn cell(
     (name, kind): (Name, Kind),
     input: &Input,
     settings: Settings,
-    store: &AnyStore,
+    (store, rows): (&AnyStore, Option<RowStore>),
     interrupt: &Interrupt,
     progress: &mut impl FnMut(u64),
 ) -> anyhow::Result<Cell> {
     let cache = settings.cache_bytes / 2;
     let tree = subject::open(name, store, cache)?;
-    let mut run = Run { name, store, tree, sizes: Vec::new(), settings, proving: (0.0, 0.0) };
+    let mut run = Run { name, store, tree, rows, sizes: Vec::new(), settings, aside: (0.0, 0.0) };
     let started = Instant::now();
     run.fill(input)?;
     let fill_seconds = started.elapsed().as_secs_f64();
@@ -172,15 +192,15 @@ fn cell(
         run.size(last.entries)?;
     }
     let (root, sizes) = (run.tree.root(), std::mem::take(&mut run.sizes));
-    let proving = run.proving;
+    let aside = run.aside;
     drop(run);
     let file_bytes = store.stats()?.file_bytes;
     Ok(Cell {
         tree: name.to_string(),
         store: kind.name(),
         root,
-        seconds: seconds - proving.0,
-        cpu_seconds: cpu_seconds.map(|seconds| seconds - proving.1),
+        seconds: seconds - aside.0,
+        cpu_seconds: cpu_seconds.map(|seconds| seconds - aside.1),
         fill_seconds,
         file_bytes,
         sizes,
@@ -193,9 +213,11 @@ struct Run<'s> {
     store: &'s AnyStore,
     tree: Box<dyn Subject + 's>,
     sizes: Vec<SizePoint>,
+    /// What a store with a row a node is given.
+    rows: Option<RowStore>,
     settings: Settings,
-    /// Seconds of proving, on the wall and on the processors.
-    proving: (f64, f64),
+    /// Seconds of what is no part of a block, on the wall and on the processors.
+    aside: (f64, f64),
 }
 
 impl Run<'_> {
@@ -204,6 +226,10 @@ impl Run<'_> {
         let mut entries = 0;
         for changes in (0..).map_while(|part| (input.start)(part)) {
             self.tree.fill(&changes)?;
+            if let Some(rows) = &mut self.rows {
+                self.tree.operations(&mut |operations| rows.fill(operations));
+            }
+            self.tree.keep()?;
             let slots = |change: &spinney_state::Change| match change {
                 spinney_state::Change::Written(change) => change.storage.len() as u64,
                 spinney_state::Change::Deleted => 0,
@@ -214,7 +240,7 @@ impl Run<'_> {
                 self.size(entries)?;
             }
         }
-        Ok(())
+        self.rows.iter().try_for_each(RowStore::write_all)
     }
 
     /// Notes what the tree takes.
@@ -249,6 +275,7 @@ impl Run<'_> {
         // The last commit is still what the block began with, if that ended one.
         let starts = (index as u64).is_multiple_of(self.settings.commit_every);
         let before_block = if starts { self.prove(index, block)? } else { None };
+        let node_rows = if ends { self.node_rows()? } else { None };
         let after_proof = self.tree.costs();
         let written = if ends { self.tree.commit(block)? } else { Default::default() };
         let Spent { encode, store, .. } = self.tree.spent();
@@ -272,6 +299,9 @@ impl Run<'_> {
             pages_written: written.rows_written,
             page_bytes: written.bytes,
             written_bytes,
+            node_rows: node_rows.map(|done| done.rows),
+            node_row_bytes: node_rows.map(|done| done.bytes),
+            node_row_written_bytes: node_rows.and_then(|done| done.written_bytes),
             proof_bytes: after_block.map(|(bytes, _)| bytes),
             proof_us: after_block.map(|(_, made)| micros(made)),
             witness_bytes: before_block
@@ -288,9 +318,24 @@ impl Run<'_> {
         }
         let clock = Clock::start();
         let proof = self.tree.prove(&block.touched)?;
-        self.proving.0 += clock.seconds();
-        self.proving.1 += clock.cpu_seconds().unwrap_or_default();
+        self.set_aside(clock);
         Ok(Some(proof))
+    }
+
+    /// Writes the nodes that the next commit changes as rows, if that was asked for.
+    fn node_rows(&mut self) -> anyhow::Result<Option<RowsWritten>> {
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let clock = Clock::start();
+        let mut step = Step::default();
+        self.tree.operations(&mut |operations| step = rows.step(operations));
+        let written = rows.write(&step)?;
+        self.set_aside(clock);
+        Ok(Some(written))
+    }
+
+    fn set_aside(&mut self, clock: Clock) {
+        self.aside.0 += clock.seconds();
+        self.aside.1 += clock.cpu_seconds().unwrap_or_default();
     }
 
     fn is_mpt(&self) -> bool {

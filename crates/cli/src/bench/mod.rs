@@ -6,6 +6,7 @@ mod measure;
 mod page;
 mod plot;
 mod report;
+mod rows;
 mod subject;
 mod workload;
 
@@ -90,6 +91,10 @@ pub(crate) struct BenchArgs {
     /// 0 for none.
     #[arg(long, value_name = "N", default_value_t = 1)]
     prove_every: u64,
+    /// Count also what a store writes that keeps each node as a row of its own, beside each store of files in one
+    /// of its kind.
+    #[arg(long)]
+    node_rows: bool,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     cache: Bytes,
@@ -117,6 +122,7 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let settings = Settings {
         commit_every: args.commit_every.0,
         prove_every: args.prove_every,
+        node_rows: args.node_rows,
         cache_bytes: args.cache.0,
     };
     let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
@@ -204,7 +210,11 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
             if let Some(traces) = &args.traces {
                 name += &format!(", traced in {}", traces.display());
             }
-            input::record(name, genesis(at)?, (chain, traces), args.to)
+            let blocks = args.traces.as_ref().map_or_else(
+                || format!("in {}", blocks.display()),
+                |traces| format!("in {} with {}", blocks.display(), traces.display()),
+            );
+            input::record(name, genesis(at)?, (chain, traces), args.to).context(blocks)
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
@@ -225,6 +235,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
             }
             let lines = std::io::BufReader::new(stores::open_file(diffs)?);
             input::differences(name, alloc, DiffReader::new(lines), args.to)
+                .with_context(|| format!("in {}", diffs.display()))
         }
         _ => Err(Failure::new("there is nothing to measure")
             .hint("give --genesis and --blocks, --diffs, --traces, or --workload transfers")

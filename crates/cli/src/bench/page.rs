@@ -25,6 +25,7 @@ pub(super) fn html(report: &Report) -> serde_json::Result<String> {
     );
     page += &head(report);
     page += &headline(report);
+    page += &beside_node_rows(report);
     for (title, told, figure) in figures(report) {
         let (title, told) = (escape(title), escape(told));
         let _ = writeln!(
@@ -79,19 +80,18 @@ fn headline(report: &Report) -> String {
         "proof",
         "made in",
         "witness",
-        "tree",
-        "file",
+        "tree size",
+        "file size",
         "CPU",
     ];
-    let mut html = "<div class=\"wide\"><table><caption>A block: medians, 99 of 100, averages</caption><thead><tr>".to_owned();
-    names.iter().for_each(|name| html += &format!("<th>{name}</th>"));
-    html += "</tr></thead><tbody>\n";
+    let mut rows = Vec::new();
     for cell in &report.cells {
         let (root, commit) = (cell.spread(BlockCost::root_us), commit(cell));
         let max = cell.blocks.iter().map(BlockCost::root_us).fold(0.0, f64::max);
         let bytes = |value: f64| human_bytes(value.round() as u64);
         let proof_us: Vec<f64> = cell.blocks.iter().filter_map(|block| block.proof_us).collect();
         let made = super::report::Spread::of(proof_us).p50;
+        let known = |value: Option<f64>| value.map_or_else(|| "-".into(), bytes);
         let cells = [
             cell.tree.clone(),
             cell.store.to_owned(),
@@ -104,15 +104,64 @@ fn headline(report: &Report) -> String {
             format!("{:.1}", cell.mean(|block| block.pages_written as f64)),
             bytes(cell.mean(|block| block.page_bytes as f64)),
             bytes(cell.mean(|block| block.written_bytes as f64)),
-            cell.proof_bytes().map_or_else(|| "-".into(), bytes),
+            known(cell.proof_bytes()),
             cell.proof_bytes().map_or_else(|| "-".into(), |_| human_micros(made)),
-            cell.witness_bytes().map_or_else(|| "-".into(), bytes),
+            known(cell.witness_bytes()),
             cell.sizes.last().map_or_else(String::new, |size| human_bytes(size.page_bytes)),
             if cell.file_bytes == 0 { "-".into() } else { human_bytes(cell.file_bytes) },
             cell.cpu_seconds.map_or_else(|| "-".into(), |seconds| human_micros(seconds * 1e6)),
         ];
+        rows.push(cells);
+    }
+    table("A block: medians, 99 of 100, averages", &names, &rows)
+}
+
+/// Pages beside a store with a row a node, if that was counted.
+fn beside_node_rows(report: &Report) -> String {
+    if !report.settings.node_rows {
+        return String::new();
+    }
+    let names = [
+        "tree",
+        "store",
+        "pages",
+        "page bytes",
+        "to write calls",
+        "node rows",
+        "node bytes",
+        "nodes to write calls",
+        "times as many",
+    ];
+    let row = |cell: &Cell| {
+        let bytes = |value: f64| human_bytes(value.round() as u64);
+        let written = cell.mean(|block| block.written_bytes as f64);
+        let rows_written = cell.node_rows(|block| block.node_row_written_bytes);
+        let known =
+            |value: Option<f64>, shown: &dyn Fn(f64) -> String| value.map_or("-".into(), shown);
+        let plain = |value: f64| format!("{value:.1}");
+        [
+            cell.tree.clone(),
+            cell.store.to_owned(),
+            plain(cell.mean(|block| block.pages_written as f64)),
+            bytes(cell.mean(|block| block.page_bytes as f64)),
+            bytes(written),
+            known(cell.node_rows(|block| block.node_rows), &plain),
+            known(cell.node_rows(|block| block.node_row_bytes), &bytes),
+            known(rows_written, &bytes),
+            known(rows_written, &|rows| format!("{:.2}", rows / written)),
+        ]
+    };
+    let rows: Vec<_> = report.cells.iter().map(row).collect();
+    table("A block, beside a store with a row for each node: averages", &names, &rows)
+}
+
+fn table<const N: usize>(caption: &str, names: &[&str; N], rows: &[[String; N]]) -> String {
+    let mut html = format!("<div class=\"wide\"><table><caption>{caption}</caption><thead><tr>");
+    names.iter().for_each(|name| html += &format!("<th>{name}</th>"));
+    html += "</tr></thead><tbody>\n";
+    for row in rows {
         html += "<tr>";
-        cells.iter().for_each(|cell| html += &format!("<td>{}</td>", escape(cell)));
+        row.iter().for_each(|cell| html += &format!("<td>{}</td>", escape(cell)));
         html += "</tr>\n";
     }
     html + "</tbody></table></div>\n"
@@ -175,6 +224,21 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
         axis("bytes", Scale::Log, bytes),
         each(report, |cell| series(cell, |block| block.written_bytes as f64)),
     );
+    if report.settings.node_rows {
+        let times: fn(f64) -> String = |value| format!("{value:.1}");
+        plot(
+            "A row for each node, block by block",
+            "Bytes that the same store hands to write calls where each node is a row of its own, over those that \
+             it hands to them here.",
+            axis("block", Scale::Linear, plain),
+            axis("times as many", Scale::Linear, times),
+            each(report, |cell| {
+                series_of(cell, |block| {
+                    Some(block.node_row_written_bytes? as f64 / block.written_bytes.max(1) as f64)
+                })
+            }),
+        );
+    }
     plot(
         "Size of the tree",
         "Pages with their keys, against accounts and slots.",
@@ -319,6 +383,15 @@ fn how(report: &Report) -> String {
              time is in no other figure. Nodes that only a deletion needs are in no witness."
         ),
     };
+    let rows = if settings.node_rows {
+        "<li>Node rows are what a store writes that keeps each node as a row of its own, by its path, in the \
+         encodings of geth, go-verkle and EIP-8297 (docs/design.md): their number, their keys and nodes, and what \
+         a second store of the same kind, with the same commits, hands to write calls for them. A page \
+         holds neighbours that did not change, so page bytes may well be more than node bytes; what counts is what \
+         the store makes of either.</li>"
+    } else {
+        ""
+    };
     format!(
         "<aside><h2>How this was measured, and what was not</h2><ul>\
          <li>Blocks are executed once, in memory; what they read and changed is then given to each tree, \
@@ -330,7 +403,7 @@ fn how(report: &Report) -> String {
          one run on a machine that may have had other work; they are no guarantee, and differ from run to \
          run. Page bytes, pages and proofs do not.</li>\
          <li>Bytes handed to write calls are counted where they leave the store; what a file system or a \
-         disk makes of them was not measured, nor was peak memory. {proofs}</li>\
+         disk makes of them was not measured, nor was peak memory. {proofs}</li>{rows}\
          </ul></aside>\n",
         settings.commit_every,
         human_bytes(settings.cache_bytes as u64),

@@ -73,6 +73,13 @@ impl Cell {
         self.mean_of(|block| block.witness_bytes)
     }
 
+    /// A figure of a store with a row a node, a block, if it was counted: commits have it for all of their blocks.
+    pub(super) fn node_rows(&self, figure: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
+        let figure = |block: &BlockCost| figure(block).map(|value| value as f64);
+        let is_known = self.blocks.iter().any(|block| figure(block).is_some());
+        is_known.then(|| self.mean(|block| figure(block).unwrap_or_default()))
+    }
+
     fn mean_of(&self, bytes: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
         let known: Vec<_> = self.blocks.iter().filter_map(bytes).collect();
         (!known.is_empty()).then(|| known.iter().sum::<u64>() as f64 / known.len() as f64)
@@ -110,7 +117,7 @@ impl Report {
     }
 
     fn table(&self) -> Grid {
-        let mut grid = Grid::new(&[
+        let mut header = vec![
             "tree",
             "store",
             "root, p50",
@@ -123,12 +130,17 @@ impl Report {
             "proof",
             "witness",
             "size",
-        ]);
+        ];
+        if self.settings.node_rows {
+            header.extend(["node rows", "node bytes", "nodes to write calls"]);
+        }
+        let mut grid = Grid::new(&header);
         for cell in &self.cells {
             let root = cell.spread(BlockCost::root_us);
             let commit = cell.spread(|block| block.encode_us + block.store_us);
             let bytes = |value: f64| human_bytes(value.round() as u64);
-            grid.row(vec![
+            let known = |value: Option<f64>| value.map_or_else(String::new, bytes);
+            let mut row = vec![
                 cell.tree.clone(),
                 cell.store.to_owned(),
                 human_micros(root.p50),
@@ -138,10 +150,17 @@ impl Report {
                 format!("{:.1}", cell.mean(|block| block.pages_written as f64)),
                 bytes(cell.mean(|block| block.page_bytes as f64)),
                 bytes(cell.mean(|block| block.written_bytes as f64)),
-                cell.proof_bytes().map_or_else(String::new, bytes),
-                cell.witness_bytes().map_or_else(String::new, bytes),
+                known(cell.proof_bytes()),
+                known(cell.witness_bytes()),
                 human_bytes(cell.file_bytes),
-            ]);
+            ];
+            if self.settings.node_rows {
+                let rows = cell.node_rows(|block| block.node_rows);
+                row.push(rows.map_or_else(String::new, |rows| format!("{rows:.1}")));
+                row.push(known(cell.node_rows(|block| block.node_row_bytes)));
+                row.push(known(cell.node_rows(|block| block.node_row_written_bytes)));
+            }
+            grid.row(row);
         }
         grid
     }
@@ -151,14 +170,14 @@ impl Report {
         let mut text = String::from(
             "tree,store,block,touched,execution_us,read_us,keys_us,apply_us,hash_us,encode_us,store_us,\
              pages_read,pages_written,page_bytes,written_bytes,proof_bytes,proof_us,\
-             witness_bytes,code_bytes\n",
+             witness_bytes,code_bytes,node_rows,node_row_bytes,node_row_written_bytes\n",
         );
         for cell in &self.cells {
             for block in &cell.blocks {
                 let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
                 let proof_us = block.proof_us.map_or_else(String::new, |v| v.to_string());
                 text += &format!(
-                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                     cell.tree,
                     cell.store,
                     block.number,
@@ -178,6 +197,9 @@ impl Report {
                     proof_us,
                     whole(block.witness_bytes),
                     whole(block.code_bytes),
+                    whole(block.node_rows),
+                    whole(block.node_row_bytes),
+                    whole(block.node_row_written_bytes),
                 );
             }
         }

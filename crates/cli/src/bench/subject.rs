@@ -9,7 +9,7 @@ use spinney_store::AnyStore;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{BlockId, CommitStats, KeyProofs, TreeCosts};
+use spinney_tree::{BlockId, CommitStats, KeyProofs, Operation, TreeCosts};
 
 use super::input::{Block, Touched};
 use crate::trees::Name;
@@ -24,12 +24,16 @@ pub(super) struct Spent {
 
 /// What is asked of a tree, whatever it is.
 pub(super) trait Subject {
-    /// Applies and commits a part of the first state.
+    /// Applies a part of the first state, which [`keep`](Self::keep) commits.
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()>;
+    /// Commits what was filled in.
+    fn keep(&mut self) -> anyhow::Result<()>;
     /// Reads all that a block touches.
     fn read(&self, touched: &Touched) -> anyhow::Result<()>;
     fn apply(&mut self, block: &Block) -> anyhow::Result<B256>;
     fn commit(&mut self, block: &Block) -> anyhow::Result<CommitStats>;
+    /// Shows what was done to the tree since the last commit.
+    fn operations(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = Operation<'_>>));
     fn root(&self) -> B256;
     fn spent(&self) -> Spent;
     fn costs(&self) -> TreeCosts;
@@ -59,6 +63,9 @@ pub(super) fn open<'s>(
         Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
     })
 }
+
+/// The first state's block.
+const BEFORE: BlockId = BlockId { number: 0, hash: [0; 32] };
 
 fn id(block: &Block) -> BlockId {
     BlockId { number: block.number, hash: [0; 32] }
@@ -92,8 +99,15 @@ impl Trie<'_> {
 impl Subject for Trie<'_> {
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
         self.state.apply(changes)?;
-        self.state.seal(BlockId { number: 0, hash: [0; 32] })?;
+        Ok(self.state.seal(BEFORE)?)
+    }
+
+    fn keep(&mut self) -> anyhow::Result<()> {
         self.make_durable().map(drop)
+    }
+
+    fn operations(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = Operation<'_>>)) {
+        visit(&mut self.state.mark().operations());
     }
 
     fn read(&self, touched: &Touched) -> anyhow::Result<()> {
@@ -141,8 +155,16 @@ impl Subject for Trie<'_> {
 impl<S: Embedding + KeyProofs> Subject for BinaryState<S, &AnyStore> {
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
         self.apply(changes)?;
-        self.commit(Some(BlockId { number: 0, hash: [0; 32] }))?;
         Ok(())
+    }
+
+    fn keep(&mut self) -> anyhow::Result<()> {
+        self.commit(Some(BEFORE))?;
+        Ok(())
+    }
+
+    fn operations(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = Operation<'_>>)) {
+        visit(&mut self.operations());
     }
 
     fn read(&self, touched: &Touched) -> anyhow::Result<()> {

@@ -52,6 +52,34 @@ fn a_chain_is_measured_in_every_tree_and_store() {
     }
 }
 
+/// What a store writes that keeps a row for each node is counted beside, and what our pages promise: logical bytes
+/// below what such a store hands to write calls for the same blocks, and those of a Verkle tree not far above
+/// the trie's.
+#[test]
+fn pages_stay_below_a_row_for_each_node() {
+    let Some(chain) = chain_600() else { return };
+    let args = ["--genesis", &chain.genesis, "--blocks", &chain.blocks, "--to", "200"];
+    let more = ["--tree", TREES, "--store", "redb,memory", "--prove-every", "0", "--node-rows"];
+    let data = bench(&[&args[..], &more].concat()).exits(0).data();
+    let cells = data["cells"].as_array().expect("cells");
+    for cell in &cells[..4] {
+        let [pages, written, rows, rows_written] =
+            ["page_bytes", "written_bytes", "node_row_bytes", "node_row_written_bytes"]
+                .map(|figure| sum(cell, figure));
+        let tree = &cell["tree"];
+        println!("{tree}: pages {pages}, to write calls {written}; rows {rows}, {rows_written}");
+        assert!(2.0 * pages < rows_written, "{tree}: {pages} bytes of pages, {rows_written}");
+        assert!(written / pages < rows_written / rows / 2.0, "{tree}: what the store adds");
+        assert!(sum(cell, "node_rows") >= 200.0 && rows > 0.0);
+    }
+    for (redb, memory) in cells[..4].iter().zip(&cells[4..]) {
+        assert_eq!(sum(redb, "node_row_bytes"), sum(memory, "node_row_bytes"));
+        assert_eq!(sum(memory, "node_row_written_bytes"), 0.0, "in memory nothing is written");
+    }
+    let [trie, verkle] = [0, 3].map(|cell| sum(&cells[cell], "page_bytes"));
+    assert!(verkle <= 1.5 * trie, "{verkle} bytes a Verkle tree, {trie} a trie");
+}
+
 /// The trie's witness of a block is the nodes that another maker lists for it, and its code; that one adds
 /// what deletions need, and there are none in this chain.
 #[test]
@@ -188,8 +216,8 @@ fn a_browser_shows_the_page() {
     let folder = Folder::new();
     let path = folder.path("out.html");
     let args = ["--workload", "transfers", "--keys", "300", "--blocks-count", "40"];
-    let more = ["--operations", "20", "--tree", TREES, "--store", "redb,sqlite", "--report", &path];
-    bench(&[&args[..], &more].concat()).exits(0);
+    let more = ["--operations", "20", "--tree", TREES, "--store", "redb,sqlite"];
+    bench(&[&args[..], &more, &["--node-rows", "--report", &path]].concat()).exits(0);
     let page = std::fs::read_to_string(&path).expect("the page is there");
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "the page asks for {outside}");
@@ -198,7 +226,7 @@ fn a_browser_shows_the_page() {
     // A window as wide as a desk's, and the narrowest that the browser makes: about a phone's.
     for width in [1_200, 500] {
         let seen = look(browser, &folder, &page, width);
-        assert_eq!(seen["plots"], 8, "{seen}");
+        assert_eq!(seen["plots"], 9, "{seen}");
         assert_eq!(seen["faults"], serde_json::json!([]), "{seen}");
         assert_eq!(seen["outside"], serde_json::json!([]), "{seen}");
     }
@@ -206,5 +234,5 @@ fn a_browser_shows_the_page() {
     let empty = page.replace("<polyline", "<g").replace("</polyline>", "</g>");
     let empty = empty.replace("<circle", "<g");
     let seen = look(browser, &folder, &empty, 1_201);
-    assert_eq!(seen["faults"].as_array().map(Vec::len), Some(7), "{seen}");
+    assert_eq!(seen["faults"].as_array().map(Vec::len), Some(8), "{seen}");
 }

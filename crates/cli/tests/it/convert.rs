@@ -126,7 +126,8 @@ fn a_server_takes_a_converted_state() {
     let (db, url) = (folder.path("db"), server.schema().0);
     chain.replay(&["--db", &db, "--to", "120"]).exits(0);
     let to_server = ["--to-store", "postgres"];
-    let made = convert("mpt", "verkle", &db, &url, &to_server).exits(0).data();
+    // A URL says what it is.
+    let made = convert("mpt", "verkle", &db, &url, &[]).exits(0).data();
     assert!(made["target_bytes"].as_u64() > Some(10_000), "{made}");
     let expected = convert("mpt", "verkle", &db, &folder.path("file"), &[]).exits(0).data();
     assert_eq!((&made["root"], &made["leaves"]), (&expected["root"], &expected["leaves"]));
@@ -237,4 +238,73 @@ fn a_conversion_that_is_killed_goes_on() {
     let again = folder.path("again");
     let back = convert("pbt:blake3", "mpt", &target, &again, &[]).exits(0).data();
     assert_eq!(back["root"], expected["source_root"]);
+}
+
+/// Into a schema of a server: the conversion killed, and the server under it, by turns.
+#[cfg(unix)]
+#[test]
+fn a_conversion_into_a_server_goes_on_whichever_is_killed() {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    let (Some(chain), Some(mut server)) = (chain_600(), crate::server::Server::start()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let (db, undisturbed, url) = (folder.path("db"), server.schema().0, server.schema().0);
+    chain.replay(&["--db", &db]).exits(0);
+    let small = ["--to-store", "postgres", "--memory", "1MiB", "--threads", "1"];
+    let began = Instant::now();
+    let expected = convert("mpt", "pbt:blake3", &db, &undisturbed, &small).exits(0).data();
+    let whole = began.elapsed();
+    let args = ["convert", "-q", "--json", "--to", "pbt:blake3", &db, &url];
+    // So many kills at first, and as many more as it takes until one has the time that is left.
+    let kills = std::env::var("SPINNEY_KILLS").map_or(6, |kills| kills.parse().expect("a number"));
+    let (mut clients, mut servers) = (0, 0);
+    let made = loop {
+        let mut child = command(&[&args[..], &small].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let (began, life) = (Instant::now(), whole * (2 * (clients + servers) + 1) / (4 * kills));
+        while began.elapsed() < life && child.try_wait().expect("it is ours").is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_running = child.try_wait().expect("it is ours").is_none();
+        if is_running && clients <= servers {
+            clients += 1;
+            child.kill().expect("it is ours");
+            child.wait().expect("it is ours");
+            continue;
+        }
+        if is_running {
+            servers += 1;
+            server.kill();
+        }
+        let ran = Ran::from(child.wait_with_output().expect("it is ours"));
+        if is_running {
+            server.run();
+        }
+        match ran.code {
+            Some(0) => break ran.data(),
+            // It is told that the server is gone; the next one goes on.
+            _ if is_running => drop(ran.exits(2).refuses("")),
+            // A killed writer's lock lasts until the server has seen that it is gone.
+            _ => drop(ran.exits(2).refuses("in use by another process")),
+        }
+    };
+    println!("{clients} conversions were killed, and the server under {servers}");
+    assert!(clients + servers > 1, "nothing was killed");
+    for figure in ["root", "source_root", "leaves", "accounts", "slots", "snapshot_digest"] {
+        assert_eq!(made[figure], expected[figure], "{figure}");
+    }
+    assert_eq!(spinney(&["db", "check", "--json", "--db", &url]).exits(0).data()["sound"], true);
+    let export = |db: &str, name: &str| {
+        let (out, names) = (folder.path(name), folder.path(&format!("{name}.names")));
+        let args = ["snapshot", "export", "-q", "--db", db, "--out", &out, "--preimages", &names];
+        spinney(&args).exits(0);
+        (std::fs::read(out).expect("it is there"), std::fs::read(names).expect("it is there"))
+    };
+    assert!(export(&url, "killed") == export(&undisturbed, "undisturbed"), "the same files");
 }

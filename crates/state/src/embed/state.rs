@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
-    BlockId, CommitStats, Finding, PageStore, Scheme, StoreError, Tree, TreeError, TreeId, WriteSet,
+    BlockId, CommitStats, Finding, Operation, PageStore, Pending, Scheme, StoreError, Tree,
+    TreeError, TreeId, WriteSet,
 };
 
 use super::Word;
@@ -307,6 +308,11 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     /// As [`apply`](Self::apply).
     pub fn writes(&self, changes: &Changes) -> Result<Vec<Write>, EmbedError> {
         Ok(self.inner.plan(&self.store, changes)?.0)
+    }
+
+    /// What was done to the tree since the last commit: see [`Pending::operations`].
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.inner.top().into_iter().flat_map(Pending::operations)
     }
 
     /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is

@@ -48,7 +48,12 @@ impl<S: Embedding> EmbeddedTree<S> {
     }
 
     pub(crate) fn root(&self) -> B256 {
-        self.layers.last().map_or_else(|| self.tree.root(), |layer| layer.pending.root()).into()
+        self.top().map_or_else(|| self.tree.root(), Pending::root).into()
+    }
+
+    /// The newest layer's state.
+    pub(crate) fn top(&self) -> Option<&Pending<S>> {
+        self.layers.last().map(|layer| &layer.pending)
     }
 
     pub(crate) const fn layer_count(&self) -> usize {
@@ -101,8 +106,7 @@ impl<S: Embedding> EmbeddedTree<S> {
         let (writes, notes) = self.plan(store, changes)?;
         self.planning += start.elapsed();
         let view = self.view(store);
-        let top = self.layers.last().map(|layer| &layer.pending);
-        let pending = self.tree.prepare(&view.snapshot, top, batch_of(&writes))?;
+        let pending = self.tree.prepare(&view.snapshot, self.top(), batch_of(&writes))?;
         // After the batch, which has read the pages of these leaves level by level.
         let undo = undo.then(|| view.undo_of(&writes, &notes)).transpose()?;
         drop(view);
