@@ -366,7 +366,7 @@ impl<S: Scheme> Writer<'_, S> {
             let at = usize::from(slot.at) - base;
             if slot.bits == 0 {
                 splice(body, at, &self.bytes[self.items[item].range()], slot.digit);
-            } else {
+            } else if !S::DELTAS {
                 self.member.clear();
                 let commit = self.chain.commit(self.codec, segment, child);
                 self.codec.scheme.encode_commit(&commit, &mut self.member);
@@ -397,12 +397,14 @@ impl<S: Scheme> Writer<'_, S> {
         let child = &home.children[slot.beside as usize];
         let (mut place, mut at) = ((patch.segment, patch.page), usize::from(slot.at));
         if slot.bits > 0 {
-            self.member.clear();
-            let commit = self.chain.commit(self.codec, segment, child);
-            self.codec.scheme.encode_commit(&commit, &mut self.member);
-            let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
-            if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
-                return Ok(false);
+            if !S::DELTAS {
+                self.member.clear();
+                let commit = self.chain.commit(self.codec, segment, child);
+                self.codec.scheme.encode_commit(&commit, &mut self.member);
+                let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
+                if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
+                    return Ok(false);
+                }
             }
             place = home.groups[patch.groups.range()][usize::from(slot.group) - 1];
             at = usize::from(slot.item);
