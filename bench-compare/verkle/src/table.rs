@@ -36,7 +36,7 @@ pub(crate) fn print(lines: &[(&str, usize, Line)]) -> Result<(), Error> {
             let sides = SIDES.map(of);
             agree(&sides, name)?;
             // Loads and updates are told for one key, proofs as they are.
-            let each = if matches!(case, "load" | "root" | "written" | "update") { keys as f64 } else { 1.0 };
+            let each = if matches!(case, "prove" | "verify") { 1.0 } else { keys as f64 };
             let [ifma, portable, go] = sides.map(|lines| least(&lines) / each / 1e3);
             println!(
                 "| {name} | {keys} | {tree} | {} | {} | {} | {:.3} | {:.3} |",
