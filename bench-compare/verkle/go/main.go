@@ -95,6 +95,43 @@ func inputs(n int, round int, index func(int) int) (keys, values [][]byte) {
 	return
 }
 
+func update(size, round, n int) (keys, values [][]byte) {
+	return inputs(size, round, func(j int) int { return (round*7919 + j*101) % n })
+}
+
+// store is the nodes of a tree as go-verkle serializes them, by their paths.
+type store map[string][]byte
+
+func stored(keys, values [][]byte) store {
+	root := verkle.New()
+	insert(root, keys, values)
+	stored := store{}
+	stored.write(root)
+	return stored
+}
+
+// write takes up all nodes of a tree that were loaded: go-verkle knows no others as changed.
+func (s store) write(root verkle.VerkleNode) {
+	nodes, err := root.(*verkle.InternalNode).BatchSerialize()
+	must(err)
+	for _, node := range nodes {
+		s[string(node.Path)] = node.SerializedBytes
+	}
+}
+
+// update changes the tree in the store: only nodes on the paths of the keys are loaded, and written.
+func (s store) update(keys, values [][]byte) string {
+	root, err := verkle.ParseNode(s[""], 0)
+	must(err)
+	read := func(path []byte) ([]byte, error) { return s[string(path)], nil }
+	for i := range keys {
+		must(root.Insert(keys[i], values[i], read))
+	}
+	sum := root.Commit().Bytes()
+	s.write(root)
+	return fmt.Sprintf("%x", sum)
+}
+
 func main() {
 	if len(os.Args) != 5 {
 		must(fmt.Errorf("usage: bench-verkle MODE KERNEL KEYS ROUNDS"))
@@ -117,6 +154,16 @@ func main() {
 		runtime.KeepAlive(root)
 		return
 	}
+	if mode == "written" {
+		stored := stored(keys, values)
+		for _, size := range []int{1000, 10000} {
+			for round := 1; round <= rounds; round++ {
+				keys, values := update(size, round, n)
+				measure("written", size, func() string { return stored.update(keys, values) })
+			}
+		}
+		return
+	}
 	var root verkle.VerkleNode
 	for range rounds {
 		root = verkle.New()
@@ -127,7 +174,7 @@ func main() {
 	}
 	for _, size := range []int{1000, 10000} {
 		for round := 1; round <= rounds; round++ {
-			keys, values := inputs(size, round, func(j int) int { return (round*7919 + j*101) % n })
+			keys, values := update(size, round, n)
 			before, start := cpu(), time.Now()
 			check := insert(root, keys, values)
 			// The root is all that it makes.

@@ -48,7 +48,7 @@ fn run(args: &[String]) -> Result<(), Error> {
                 println!("{USAGE}");
                 return Ok(());
             }
-            "load" | "all" | "updates" | "memory" => return work::serve(args),
+            "load" | "all" | "updates" | "written" | "memory" => return work::serve(args),
             other => return Err(format!("unknown argument {other}\n{USAGE}").into()),
         }
     }
@@ -56,7 +56,8 @@ fn run(args: &[String]) -> Result<(), Error> {
     let mut lines = Vec::new();
     let turns = |mode| (0..rounds).map(move |_| mode);
     let memory = std::iter::once(("memory", sizes[1]));
-    let cases = turns(("load", sizes[0])).chain(turns(("all", sizes[1]))).chain(memory);
+    let updates = turns(("all", sizes[1])).chain(turns(("written", sizes[1])));
+    let cases = turns(("load", sizes[0])).chain(updates).chain(memory);
     for (mode, size) in cases {
         for side in SIDES {
             let program = if side == "go-verkle" { go.clone() } else { std::env::current_exe()? };

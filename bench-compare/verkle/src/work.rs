@@ -150,6 +150,12 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Error> {
         return tell(&Line { case: mode.clone(), keys: n, cpu_ns: 0, wall_ns: 0, bytes, check });
     }
     let mut live = Live::new(&verkle, 1 << 30)?;
+    if mode == "written" {
+        live.insert(&all)?;
+        return updates(rounds, n, |size, entries| {
+            measure("written", size, || live.insert(entries))
+        });
+    }
     // A profile of updates wants many of them and one load.
     for _ in 0..if mode == "updates" { 1 } else { rounds } {
         live = Live::new(&verkle, 1 << 30)?;
@@ -158,13 +164,10 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Error> {
     if mode == "load" {
         return Ok(());
     }
-    for size in [1_000, 10_000] {
-        for round in 1..=rounds {
-            let entries = inputs(size, round, |j| (round * 7_919 + j * 101) % n as i64);
-            measure("root", size, || live.root_after(&entries))?;
-            measure("update", size, || live.insert(&entries))?;
-        }
-    }
+    updates(rounds, n, |size, entries| {
+        measure("root", size, || live.root_after(entries))?;
+        measure("update", size, || live.insert(entries))
+    })?;
     if mode == "updates" {
         return Ok(());
     }
@@ -173,6 +176,20 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Error> {
             let entries = inputs(size, 0, |j| (round * 7_919 + j * 97) % n as i64);
             let keys: Vec<_> = entries.iter().map(|entry| entry.0).collect();
             prove(&live, &verkle, &keys)?;
+        }
+    }
+    Ok(())
+}
+
+/// Batches of changed values, and how many there are in each.
+fn updates(
+    rounds: i64,
+    n: usize,
+    mut update: impl FnMut(usize, &Entries) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for size in [1_000, 10_000] {
+        for round in 1..=rounds {
+            update(size, &inputs(size, round, |j| (round * 7_919 + j * 101) % n as i64))?;
         }
     }
     Ok(())

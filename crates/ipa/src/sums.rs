@@ -130,7 +130,7 @@ fn run<P: Addend>(
         return P::sum(kernel, points, picks, ends, sums);
     }
     // More parts than threads, so that a thread that is interrupted does not hold all up.
-    let part = ends.len().div_ceil(threads * 4).next_multiple_of(kernel.lanes());
+    let part = ends.len().div_ceil(threads * 2).next_multiple_of(kernel.lanes());
     sums.par_chunks_mut(part).zip(ends.par_chunks(part)).enumerate().for_each(
         |(index, (sums, part_ends))| {
             let start = if index == 0 { 0 } else { ends[index * part - 1] };

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
-use crate::node::{Change, Child, Link, Place, Span, Was};
+use crate::node::{Change, Child, Link, Place, Span, WasAt};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::{Scheme, implicit_owners};
 use crate::split::Tasks;
@@ -32,6 +32,18 @@ pub(crate) enum Outcome {
     Same,
     Gone,
     Now(Child),
+}
+
+impl Change {
+    /// What became of the child at a digit; nothing if it did not change.
+    fn of((digit, old): (u8, Option<Child>), outcome: Outcome) -> Option<Self> {
+        let new = match outcome {
+            Outcome::Same => return None,
+            Outcome::Gone => None,
+            Outcome::Now(child) => Some(child),
+        };
+        Some(Self { digit, old, new })
+    }
 }
 
 /// A branch, or an owner, whose children are being visited.
@@ -51,7 +63,7 @@ struct Frame {
     existed: bool,
     changed: bool,
     /// What was here, where the scheme follows differences.
-    was: Was,
+    was: WasAt,
     /// Where the frame's changes start.
     changes: usize,
 }
@@ -275,8 +287,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
         let pages = first_page..self.open.seg.pages.len();
         let cleared = existed && looked.is_none();
-        let was =
-            looked.map_or(Was::NOTHING, |(child, node)| self.open.was(&child, &node, spot.depth));
+        let was = looked.and_then(|(child, node)| self.open.was(&child, &node, spot.depth));
         let at = At { spot, ops, pages, existed, cleared, was };
         match looked {
             None => self.build(at),
@@ -342,7 +353,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 at.spot.depth,
                 at.spot.digit,
                 payload,
-                (None, Was::NOTHING),
+                (None, None),
             )));
         }
         let fork = at.spot.depth + self.shared(&at.ops, at.spot);
@@ -384,7 +395,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
             self.set_path_with(at.ops.start, at.spot.depth, &suffix);
             let key = self.push_path();
             let below = suffix_digit(&self.open, &suffix, fork - at.spot.depth);
-            let owned = (owned, std::mem::replace(&mut at.was, Was::NOTHING));
+            let owned = (owned, at.was.take());
             let Outcome::Now(carried) = self.make_terminal(key, fork + 1, below, payload, owned)
             else {
                 unreachable!("a terminal is made")
@@ -426,7 +437,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         let below = suffix_digit(&self.open, &skip, same);
         self.set_path_with(at.ops.start, at.spot.depth, &skip);
         let lower_path = self.push_path();
-        let was = std::mem::replace(&mut at.was, Was::NOTHING);
+        let was = at.was.take();
         let lower = self.make_branch((lower_path, fork + 1, end), from, value, below, was);
         self.old.push(lower);
         self.push_fork(at, path, fork, from..self.old.len(), None)
@@ -452,7 +463,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
                     return Outcome::Same;
                 }
                 let (key, value) = (self.ops.place(op.key), self.ops.place(value));
-                self.make_terminal(key, at.spot.depth, at.spot.digit, value, (None, Was::NOTHING))
+                self.make_terminal(key, at.spot.depth, at.spot.digit, value, (None, None))
             }
             OpKind::Delete => Outcome::Gone,
             OpKind::Clear => unreachable!("prefix deletions come first"),
@@ -609,9 +620,8 @@ impl<'a, S: Scheme> Apply<'a, S> {
         if was.is_some() {
             old.start += 1;
         }
-        if S::DELTAS && frame.was.node != Child::NOWHERE && !matches!(outcome, Outcome::Same) {
-            let was = was.map_or(Child::NOWHERE, |child| self.open.take_commit(&child));
-            self.changes.push(Change { digit, was });
+        if S::DELTAS && frame.was.is_some() {
+            self.changes.extend(Change::of((digit, was), outcome));
         }
         match outcome {
             Outcome::Same => self.out.extend(was),
@@ -737,7 +747,7 @@ struct At {
     existed: bool,
     /// Whether a prefix deletion of the same batch removed it.
     cleared: bool,
-    was: Was,
+    was: WasAt,
 }
 
 /// How far a prefix deletion reaches.

@@ -636,6 +636,11 @@ pub(crate) fn is_bare_terminal(item: &[u8]) -> bool {
     item[0] == TAG_TERMINAL
 }
 
+/// Whether the bytes of an item with this tag overflowed.
+pub(crate) fn is_overflowed(tag: u8) -> bool {
+    tag & TAG_OVERFLOW != 0
+}
+
 /// Whether an item that is a node is a terminal.
 pub(crate) fn is_terminal(item: &[u8]) -> bool {
     item[0] & TAG_KIND == TAG_TERMINAL

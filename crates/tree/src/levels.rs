@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::error::TreeError;
 use crate::image::{Codec, SUM_BYTES};
-use crate::node::{Body, Branch, Chain, Child, Kids, Link, Segment};
+use crate::node::{Body, Branch, Chain, Kids, Link, Segment};
 use crate::open::{corrupt, stored_terminal};
 use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob};
 
@@ -241,7 +241,7 @@ fn terminal_job<'a, S: Scheme>(
         suffix: chain.suffix(terminal, Codec::<S>::WIDTH),
         payload: chain.bytes(terminal.payload),
         owned: terminal.owned.map(|child| chain.commit(codec, here, &child)),
-        was: chain.segment(here).was(terminal.was),
+        was: chain.was_terminal(codec, here, terminal.was),
     }
 }
 
@@ -259,15 +259,11 @@ fn branch_job<'a, S: Scheme>(
         Kids::Listed(span) => Children::of(codec.scheme, chain, here, home.children(*span)),
         Kids::Patched(patch) => Children::patched(codec.scheme, chain, here, patch),
     };
-    let changes = (branch.was.node != Child::NOWHERE).then(|| Changes {
-        was: home.commits[branch.was.node as usize],
+    let changes = home.was(branch.was).map(|was| Changes {
+        was: chain.commit(codec, here, &was.node),
         scheme: codec.scheme,
         chain,
         home: here,
-        children: match branch.children {
-            Kids::Listed(span) => home.children(span),
-            Kids::Patched(_) => unreachable!("where differences are followed, nothing is patched"),
-        },
         list: &home.changes[branch.changes.range()],
     });
     BranchJob {

@@ -14,6 +14,7 @@
 //! - the commitment of a child that pages do not keep is in `commits` of the segment whose node has the
 //!   child, once its level is committed to.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,27 +82,27 @@ impl Child {
     }
 }
 
-/// What a node committed to before it was made anew, by places among its segment's commitments: known
-/// where the scheme asks for it.
+/// What a node stands for that was made anew, where the scheme asks what it committed to: that is read
+/// where it lies, once the new node is committed to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Was {
     /// The node, at the same key or fork.
-    pub(crate) node: u32,
+    pub(crate) node: Child,
     /// What the terminal owned.
-    pub(crate) owned: u32,
+    pub(crate) owned: Option<Child>,
     /// The digit at which the node hung.
     pub(crate) depth: u32,
 }
 
-impl Was {
-    pub(crate) const NOTHING: Self = Self { node: Child::NOWHERE, owned: Child::NOWHERE, depth: 0 };
-}
+/// Where among its segment's a node's [`Was`] is; nothing where it is not known, or nobody asks.
+pub(crate) type WasAt = Option<NonZeroU32>;
 
-/// A child that changed: its digit, and where among its segment's commitments the old one is.
+/// A child that changed: its digit, the one that was there, and the one that is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) digit: u8,
-    pub(crate) was: u32,
+    pub(crate) old: Option<Child>,
+    pub(crate) new: Option<Child>,
 }
 
 /// The topmost node of a state.
@@ -145,7 +146,7 @@ pub(crate) struct Terminal {
     pub(crate) depth: u32,
     pub(crate) payload: Place,
     pub(crate) owned: Option<Child>,
-    pub(crate) was: Was,
+    pub(crate) was: WasAt,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +158,7 @@ pub(crate) struct Branch {
     pub(crate) fork: u32,
     pub(crate) children: Kids,
     pub(crate) value: Option<Place>,
-    pub(crate) was: Was,
+    pub(crate) was: WasAt,
     /// What changed since; of no account where nothing was.
     pub(crate) changes: Span,
 }
@@ -194,7 +195,7 @@ pub(crate) struct Slot {
     /// Where the item lies in the page of its group, if that is open.
     pub(crate) item: u16,
     pub(crate) digit: u8,
-    /// The bits of its group; 0 if it is in none.
+    /// The bits of its group, the innermost one that is known; 0 if it is in none.
     pub(crate) bits: u8,
     /// The number of its group among those opened, from 1 on; 0 if it is not open.
     pub(crate) group: u8,
@@ -215,6 +216,11 @@ pub(crate) enum SlotState {
 }
 
 impl Slot {
+    /// Whether its item lies in the page of a group that is not open.
+    pub(crate) const fn is_in_unopened_group(&self) -> bool {
+        self.bits > 0 && self.group == 0 && matches!(self.state, SlotState::Same)
+    }
+
     /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
     pub(crate) const fn uncommitted(&self) -> bool {
         self.terminal
@@ -274,6 +280,8 @@ pub(crate) struct Segment<C> {
     pub(crate) groups: Vec<(u32, u32)>,
     /// See [`Branch::changes`].
     pub(crate) changes: Vec<Change>,
+    /// Named by [`WasAt`], from 1 on.
+    pub(crate) pasts: Vec<Was>,
     pub(crate) pages: Vec<OpenPage>,
     pub(crate) dropped: Vec<Dropped>,
     /// The batch's, in its last segment; of no batch in others.
@@ -311,6 +319,7 @@ impl<C: Copy> Segment<C> {
             slots: Vec::new(),
             groups: Vec::new(),
             changes: Vec::new(),
+            pasts: Vec::new(),
             pages: Vec::new(),
             dropped: Vec::new(),
             layer: Arc::default(),
@@ -328,6 +337,7 @@ impl<C: Copy> Segment<C> {
         self.slots.clear();
         self.groups.clear();
         self.changes.clear();
+        self.pasts.clear();
         self.pages.clear();
         self.dropped.clear();
         match Arc::get_mut(&mut self.layer) {
@@ -345,6 +355,7 @@ impl<C: Copy> Segment<C> {
             + self.commits.capacity() * size_of::<C>()
             + self.siblings.capacity() * size_of::<(u32, u32)>()
             + self.changes.capacity() * size_of::<Change>()
+            + self.pasts.capacity() * size_of::<Was>()
             + self.pages.capacity() * size_of::<OpenPage>()
             + self.slots.capacity() * size_of::<Slot>()
             + self.groups.capacity() * size_of::<(u32, u32)>()
@@ -362,11 +373,14 @@ impl<C: Copy> Segment<C> {
         u32::try_from(self.commits.len() - 1).expect("a batch's bytes are bounded below 4 GiB")
     }
 
-    /// What a terminal of this segment committed to before.
-    pub(crate) fn was(&self, was: Was) -> Option<WasTerminal<C>> {
-        let commit = |at: u32| (at != Child::NOWHERE).then(|| self.commits[at as usize]);
-        let depth = was.depth as usize;
-        Some(WasTerminal { commit: commit(was.node)?, depth, owned: commit(was.owned) })
+    pub(crate) fn push_was(&mut self, was: Was) -> WasAt {
+        self.pasts.push(was);
+        let count = u32::try_from(self.pasts.len()).expect("a batch makes fewer nodes");
+        NonZeroU32::new(count)
+    }
+
+    pub(crate) fn was(&self, at: WasAt) -> Option<&Was> {
+        Some(&self.pasts[at?.get() as usize - 1])
     }
 
     pub(crate) fn children(&self, span: Span) -> &[Child] {
@@ -460,6 +474,19 @@ impl<'a, C: Copy> Chain<'a, C> {
                 commit
             }
         }
+    }
+
+    /// What a terminal of segment `home` committed to before.
+    pub(crate) fn was_terminal<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        home: u32,
+        was: WasAt,
+    ) -> Option<WasTerminal<C>> {
+        let Was { node, owned, depth } = self.segment(home).was(was)?;
+        let commit = |child: &Child| self.commit(codec, home, child);
+        let owned = owned.as_ref().map(commit);
+        Some(WasTerminal { commit: commit(node), depth: *depth as usize, owned })
     }
 
     /// The children of a branch of segment `home`.

@@ -8,7 +8,7 @@ use crate::image::{
     Codec, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
     TerminalBody, TerminalView, overflow_checksum,
 };
-use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was};
+use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was, WasAt};
 use crate::page_key::{PageKey, Space, describe};
 use crate::read::NESTED;
 use crate::scheme::{JobKey, Scheme, TerminalJob};
@@ -399,16 +399,16 @@ impl<'a, S: Scheme> Opener<'a, S> {
         Ok(value)
     }
 
-    /// What a child commits to that is about to be made anew, or that moves: nothing where the scheme
-    /// does not ask. It hangs at `depth`.
-    pub(crate) fn was(&mut self, child: &Child, looked: &Looked, depth: usize) -> Was {
+    /// Notes a child that is about to be made anew, or that moves, for what it commits to: nothing where
+    /// the scheme does not ask. It hangs at `depth`.
+    pub(crate) fn was(&mut self, child: &Child, looked: &Looked, depth: usize) -> WasAt {
         let asks = match looked {
             // Where commitments follow differences, those of values are at hand anyway.
             Looked::Terminal { owned: None, .. } => S::KEEP_TERMINALS,
             _ => S::DELTAS,
         };
         if !asks {
-            return Was::NOTHING;
+            return None;
         }
         if let Link::Made { segment, node } = child.link {
             let node = self.chain().node(segment, node);
@@ -418,38 +418,33 @@ impl<'a, S: Scheme> Opener<'a, S> {
                     Body::Terminal(terminal) => terminal.was,
                     Body::Branch(branch) => branch.was,
                 };
-                let mut bring = |at| self.bring_commit(segment, at);
-                return Was { node: bring(was.node), owned: bring(was.owned), depth: was.depth };
+                return self.bring_was(segment, was);
             }
         }
-        let node = match child.link {
-            // It may come from another segment, whose commitments are not at hand; its page is.
-            Link::Stored { segment, page, at } if S::KEEP_TERMINALS => {
-                let row = self.chain().row(segment, page);
-                let commit = self.carried(row, usize::from(at), depth);
-                self.seg.push_commit(commit)
-            }
-            _ => self.take_commit(child),
-        };
+        let mut node = *child;
+        // It may come from another segment, whose commitments are not at hand; its page is.
+        if let Link::Stored { segment, page, at } = child.link
+            && S::KEEP_TERMINALS
+        {
+            let row = self.chain().row(segment, page);
+            let commit = self.carried(row, usize::from(at), depth);
+            node.commit = self.seg.push_commit(commit);
+        }
         let owned = match looked {
-            Looked::Terminal { owned: Some(owned), .. } => self.take_commit(owned),
-            _ => Child::NOWHERE,
+            Looked::Terminal { owned, .. } => *owned,
+            Looked::Branch { .. } => None,
         };
-        Was { node, owned, depth: depth as u32 }
+        self.seg.push_was(Was { node, owned, depth: depth as u32 })
     }
 
-    /// Copies a child's commitment into the segment.
-    pub(crate) fn take_commit(&mut self, child: &Child) -> u32 {
-        let commit = self.chain().commit(self.codec, self.here, child);
-        self.seg.push_commit(commit)
-    }
-
-    fn bring_commit(&mut self, segment: u32, at: u32) -> u32 {
-        if at == Child::NOWHERE || segment == self.here {
+    /// What a node of a segment stands for, as of a node here.
+    fn bring_was(&mut self, segment: u32, at: WasAt) -> WasAt {
+        if segment == self.here {
             return at;
         }
-        let commit = self.chain().segment(segment).commits[at as usize];
-        self.seg.push_commit(commit)
+        let was = *self.chain().segment(segment).was(at)?;
+        let was = Was { node: self.bring(segment, was.node), ..was };
+        self.seg.push_was(was)
     }
 
     /// The commitment that a stored terminal carries.

@@ -189,8 +189,11 @@ impl<S: Scheme> Walk<'_, S> {
         match looked {
             Looked::Terminal { suffix, payload, owned } => {
                 // Proving commits to nothing anew but what climbs.
-                let was = S::KEEP_TERMINALS.then(|| open.was(&next.child, &looked, next.depth));
-                let was = was.and_then(|was| open.seg.was(was));
+                let was = match S::KEEP_TERMINALS {
+                    true => open.was(&next.child, &looked, next.depth),
+                    false => None,
+                };
+                let was = open.chain().was_terminal(open.codec, open.here, was);
                 let suffix = open.run(&suffix);
                 let (found, longer) = self.split(&next.keys, suffix);
                 let payload = open.chain().bytes(payload);

@@ -264,7 +264,6 @@ pub struct Changes<'a, S: Scheme> {
     pub(crate) scheme: &'a S,
     pub(crate) chain: Chain<'a, S::Commit>,
     pub(crate) home: u32,
-    pub(crate) children: &'a [Child],
     pub(crate) list: &'a [Change],
 }
 
@@ -272,16 +271,10 @@ impl<S: Scheme> Changes<'_, S> {
     /// Each digit whose child changed, with the commitments of the child that was there and of the one
     /// that is.
     pub fn iter(&self) -> impl Iterator<Item = (u8, Option<S::Commit>, Option<S::Commit>)> + '_ {
-        let old = |at: u32| {
-            (at != Child::NOWHERE).then(|| self.chain.segment(self.home).commits[at as usize])
-        };
+        let codec = Codec { scheme: self.scheme };
+        let commit = move |child: &Child| self.chain.commit(codec, self.home, child);
         self.list.iter().map(move |change| {
-            let found = self.children.binary_search_by_key(&change.digit, |child| child.digit);
-            let new = found.ok().map(|index| {
-                let codec = Codec { scheme: self.scheme };
-                self.chain.commit(codec, self.home, &self.children[index])
-            });
-            (change.digit, old(change.was), new)
+            (change.digit, change.old.as_ref().map(commit), change.new.as_ref().map(commit))
         })
     }
 }

@@ -50,6 +50,8 @@ struct Writer<'a, S: Scheme> {
     emitted: Emitted,
     /// The body of the branch being written.
     body: Vec<u8>,
+    /// A group of its children being patched.
+    group: Vec<u8>,
     /// A commitment being compared or written.
     member: Vec<u8>,
     /// The items of the branch being written.
@@ -85,6 +87,7 @@ pub(crate) fn rows<S: Scheme>(
         bytes: Vec::new(),
         emitted: Emitted::new(space),
         body: Vec::new(),
+        group: Vec::new(),
         member: Vec::new(),
         parts: Vec::new(),
     };
@@ -105,7 +108,7 @@ fn difference<C: Copy>(
 ) -> Rows {
     let mut rows = Rows::default();
     let unchanged = root.is_some_and(|root| matches!(root.link, Link::Stored { .. }));
-    let mut stale: HashMap<&PageKey, &Arc<[u8]>> = HashMap::new();
+    let mut stale: HashMap<&PageKey, &Arc<[u8]>> = HashMap::with_capacity(emitted.len());
     let mut cleared = false;
     for segment in segments {
         for page in segment.pages.iter().filter(|page| page.stale) {
@@ -374,7 +377,7 @@ impl<S: Scheme> Writer<'_, S> {
             let at = usize::from(slot.at) - base;
             if slot.bits == 0 {
                 splice(body, at, &self.bytes[self.items[item].range()], slot.digit);
-            } else {
+            } else if !S::DELTAS {
                 self.member.clear();
                 let commit = self.chain.commit(self.codec, segment, child);
                 self.codec.scheme.encode_commit(&commit, &mut self.member);
@@ -383,12 +386,15 @@ impl<S: Scheme> Writer<'_, S> {
         }
         for (number, &(segment, page)) in (1..).zip(&home.groups[patch.groups.range()]) {
             let page = &self.chain.segment(segment).pages[page as usize];
-            let mut group = page.row[SUM_BYTES + 1..].to_vec();
+            let mut group = std::mem::take(&mut self.group);
+            group.clear();
+            group.extend_from_slice(&page.row[SUM_BYTES + 1..]);
             for (item, slot) in (first..).zip(changed()).filter(|(_, slot)| slot.group == number) {
                 let at = usize::from(slot.item) - (SUM_BYTES + 1);
                 splice(&mut group, at, &self.bytes[self.items[item].range()], slot.digit);
             }
             self.emitted.emit(page.key.clone(), PageKind::Group, &group);
+            self.group = group;
         }
         Ok(true)
     }
@@ -405,12 +411,14 @@ impl<S: Scheme> Writer<'_, S> {
         let child = &home.children[slot.beside as usize];
         let (mut place, mut at) = ((patch.segment, patch.page), usize::from(slot.at));
         if slot.bits > 0 {
-            self.member.clear();
-            let commit = self.chain.commit(self.codec, segment, child);
-            self.codec.scheme.encode_commit(&commit, &mut self.member);
-            let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
-            if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
-                return Ok(false);
+            if !S::DELTAS {
+                self.member.clear();
+                let commit = self.chain.commit(self.codec, segment, child);
+                self.codec.scheme.encode_commit(&commit, &mut self.member);
+                let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
+                if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
+                    return Ok(false);
+                }
             }
             place = home.groups[patch.groups.range()][usize::from(slot.group) - 1];
             at = usize::from(slot.item);

@@ -8,7 +8,7 @@ use table::Table;
 
 use crate::field::Fr;
 use crate::group::{Element, decode_trusted, encode_and_map};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, ask_first};
 use crate::msm::multiply_sum_with;
 use crate::scalar::SignedScalar;
 use crate::sums::Sums;
@@ -22,8 +22,7 @@ pub(crate) const PRODUCT_BASIS: usize = VECTOR_LEN;
 /// Deltas in a batch: their digits, at most 127 each, are counted in 32 bits.
 const DELTAS_MAX: usize = 1 << 25;
 
-/// Accumulators that one thread updates at a time: enough to share inversions, few enough to share
-/// out.
+/// Accumulators that one thread updates at a time at least: enough to share inversions.
 const PART_TARGETS: usize = 256;
 
 /// The 256 points that vectors are committed to and the one of inner products (EIP-6800), with or
@@ -163,9 +162,11 @@ impl Crs {
         let sums_of = |first: usize, accumulators: &[Element]| {
             let mut sums = Sums::default();
             for target in first..first + accumulators.len() {
+                let known = sums.picks.len();
                 for delta in by_target.of(target) {
                     table.push_picks(usize::from(delta.basis), &delta.amount, &mut sums.picks);
                 }
+                ask_first(table.entries(), &sums.picks, known);
                 sums.finish_sum();
             }
             sums
@@ -175,9 +176,10 @@ impl Crs {
             return sums.add_to(self.kernel, table.entries(), accumulators);
         }
         // Finding the entries takes a tenth of the time, so that is shared out as well.
-        let parts = accumulators.par_chunks_mut(PART_TARGETS).enumerate();
+        let part_len = accumulators.len().div_ceil(rayon::current_num_threads()).max(PART_TARGETS);
+        let parts = accumulators.par_chunks_mut(part_len).enumerate();
         parts.for_each(|(part, accumulators)| {
-            let sums = sums_of(part * PART_TARGETS, accumulators);
+            let sums = sums_of(part * part_len, accumulators);
             sums.add_on(1, self.kernel, table.entries(), accumulators);
         });
     }

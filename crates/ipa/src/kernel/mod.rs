@@ -14,7 +14,7 @@ mod prefetch;
 mod tests;
 
 pub(crate) use huge_pages::zero_multiples;
-pub(crate) use multiples::Multiple;
+pub(crate) use multiples::{Multiple, ask_first};
 
 use crate::field::{Fq, Fr, sub_limbs};
 use crate::group::short::Short;
@@ -160,14 +160,14 @@ impl Kernel {
         match self.0 {
             Kind::Portable => {
                 let mut batch = portable::Batch::default();
-                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
-                    batch.add_to(table, picks, tasks, sums)
+                multiples::sum(self, table, picks, ends, sums, |tasks, ahead, sums| {
+                    batch.add_to(table, picks, tasks, ahead, sums)
                 });
             }
             #[cfg(target_arch = "x86_64")]
             Kind::Ifma(ifma) => ifma.with_batch(|batch| {
-                multiples::sum(self, table, picks, ends, sums, |tasks, sums| {
-                    ifma.add_batch(batch, table, picks, tasks, sums)
+                multiples::sum(self, table, picks, ends, sums, |tasks, ahead, sums| {
+                    ifma.add_batch(batch, table, picks, tasks, ahead, sums)
                 });
             }),
         }

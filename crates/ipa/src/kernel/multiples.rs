@@ -5,6 +5,7 @@
 //! picks. What is less than a batch, and a batch in which two points that meet have one x, is added
 //! one point after another.
 
+use super::prefetch::prefetch_far;
 use super::{Kernel, Pick};
 use crate::group::Element;
 use crate::group::short::{Running, Short};
@@ -12,8 +13,8 @@ use crate::group::short::{Running, Short};
 /// Picks below which a batch costs more than it saves: it takes an inversion a round.
 const BATCH_PICKS_MIN: usize = 128;
 
-/// Picks from which on a batch is closed: their points should stay in a core's own cache.
-const BATCH_PICKS_MAX: usize = 10_240;
+/// Picks of a batch: its points should stay in a core's own cache, beside those of the next one.
+const BATCH_PICKS_MAX: usize = 6_144;
 
 /// A point of a table: x and y of its [`Short`] form in the kernel's own form, each packed into four
 /// words. Only the kernel that packed it may read it.
@@ -41,6 +42,37 @@ impl Task {
     }
 }
 
+/// The picks behind a batch: their points are asked for while it is added up, since a table is much
+/// larger than the caches, and adding takes about as long as reading.
+pub(super) struct Ahead<'a> {
+    table: &'a [Multiple],
+    picks: &'a [Pick],
+}
+
+impl Ahead<'_> {
+    /// How many points are asked for at once: for as many additions of a batch.
+    pub(super) const AT_ONCE: usize = 8;
+
+    /// Asks for the next points.
+    #[inline]
+    pub(super) fn ask(&mut self) {
+        let (now, later) = self.picks.split_at(self.picks.len().min(Self::AT_ONCE));
+        for pick in now {
+            prefetch_far(&self.table[pick.index()]);
+        }
+        self.picks = later;
+    }
+}
+
+/// Asks for the points of the picks from `known` on that are of a first batch, before which there is none
+/// that would.
+#[inline]
+pub(crate) fn ask_first(table: &[Multiple], picks: &[Pick], known: usize) {
+    if known < BATCH_PICKS_MAX {
+        picks[known..].iter().for_each(|pick| prefetch_far(&table[pick.index()]));
+    }
+}
+
 /// Adds to each `sums[i]` the points that `picks[ends[i - 1]..ends[i]]` name.
 ///
 /// `batch` does so for some of them, the longest first, or does nothing and says `false`.
@@ -50,10 +82,12 @@ pub(super) fn sum(
     picks: &[Pick],
     ends: &[u32],
     sums: &mut [Element],
-    mut batch: impl FnMut(&[Task], &mut [Element]) -> bool,
+    mut batch: impl FnMut(&[Task], &mut Ahead<'_>, &mut [Element]) -> bool,
 ) {
     let mut tasks: Vec<Task> = Vec::new();
     let (mut from, mut first) = (0, 0);
+    // As large as one another.
+    let most = picks.len().div_ceil(picks.len().div_ceil(BATCH_PICKS_MAX).max(1));
     for (sum, &end) in ends.iter().enumerate() {
         let end = end as usize;
         if from < end {
@@ -61,11 +95,13 @@ pub(super) fn sum(
         }
         from = end;
         let last = sum + 1 == ends.len();
-        if from - first < BATCH_PICKS_MAX && !last {
+        if from - first < most && !last {
             continue;
         }
         tasks.sort_unstable_by_key(|task| std::cmp::Reverse(task.len));
-        if from - first < BATCH_PICKS_MIN || !batch(&tasks, sums) {
+        let next = &picks[from..picks.len().min(from + most)];
+        let mut ahead = Ahead { table, picks: next };
+        if from - first < BATCH_PICKS_MIN || !batch(&tasks, &mut ahead, sums) {
             for task in &tasks {
                 sums[task.sum] += one_by_one(kernel, table, task.of(picks));
             }

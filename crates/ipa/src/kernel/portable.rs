@@ -1,6 +1,6 @@
 //! The portable kernel. Entries hold the 256-bit Montgomery form.
 
-use super::multiples::{Multiple, Task, point};
+use super::multiples::{Ahead, Multiple, Task, point};
 use super::prefetch::prefetch;
 use super::{Encoded, Entry, Kernel, Pick};
 use crate::field::{Fq, Fr};
@@ -107,6 +107,7 @@ impl Batch {
         table: &[Multiple],
         picks: &[Pick],
         tasks: &[Task],
+        ahead: &mut Ahead<'_>,
         sums: &mut [Element],
     ) -> bool {
         self.points.clear();
@@ -122,7 +123,7 @@ impl Batch {
             }
         }
         while self.spans.iter().any(|span| span.1 > 1) {
-            if !self.halve() {
+            if !self.halve(ahead) {
                 return false;
             }
         }
@@ -133,7 +134,7 @@ impl Batch {
     }
 
     /// Adds the points of each sum by pairs: so half as many are left. `false` if two have one x.
-    fn halve(&mut self) -> bool {
+    fn halve(&mut self, ahead: &mut Ahead<'_>) -> bool {
         let Self { points, spans, products } = self;
         products.clear();
         let mut product = Fq::ONE;
@@ -149,7 +150,10 @@ impl Batch {
         for (first, len) in spans.iter_mut().rev() {
             let (low, high) = points[*first..*first + *len].split_at_mut(half(*len));
             *len = low.len();
-            for (a, b) in low.iter_mut().zip(high).rev() {
+            for (index, (a, b)) in low.iter_mut().zip(high).enumerate().rev() {
+                if index % Ahead::AT_ONCE == 0 {
+                    ahead.ask();
+                }
                 let before = products.pop().expect("there is one for each pair");
                 let difference = b.x - a.x;
                 *a = a.add(b, inverse * before);

@@ -2,24 +2,31 @@
 //!
 //! Such a branch is made anew as a *patch*: what its page says of its children, a slot each, and those that
 //! changed. Nothing is copied, and when it is written, its bytes are the old ones with those of the changed
-//! children laid over them. What patches are not for (a child that comes, a value at the fork, groups
-//! within groups, a terminal that overflowed, bodies that no page has) is left to the general frames, and a
-//! branch that turns out to lose a child is handed over to them.
+//! children laid over them. What patches are not for (a child that comes, a value at the fork, a group
+//! within a group that says what its members commit to, a terminal that overflowed, bodies that no page
+//! has) is left to the general frames, and a branch that turns out to lose a child is handed over to them.
 
 use std::ops::Range;
 
 use super::{Apply, At, Frame, FrameKind, Outcome, Spot, share_end};
 use crate::batch::OpKind;
 use crate::error::TreeError;
-use crate::image::{MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed};
-use crate::node::{Body, Branch, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was};
+use crate::image::{MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed};
+use crate::node::{
+    Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was,
+};
 use crate::open::{Children, Halt, Opener};
 use crate::scheme::Scheme;
 
-/// Whether branches of a scheme are patched: where a terminal's commitment is cheap to compute, and is not
-/// kept in its page anyway.
+/// Whether branches of a scheme are patched: not where pages keep what every terminal commits to.
 pub(super) const fn is_patched<S: Scheme>() -> bool {
-    !S::DELTAS && !S::KEEP_TERMINALS
+    !S::KEEP_TERMINALS
+}
+
+/// Whether a terminal with this tag is one that patches are for: its bytes did not overflow, and what it
+/// commits to is in no other place than any item's.
+fn plain<S: Scheme>(tag: u8, carries: bool) -> bool {
+    if S::DELTAS { !is_overflowed(tag) } else { !carries }
 }
 
 /// A branch whose changed children are being visited.
@@ -109,13 +116,15 @@ impl<S: Scheme> Apply<'_, S> {
             None => Children::Apart,
         };
         let first_page = self.open.seg.pages.len();
+        let depth = spot.depth as u32;
+        let past = || Was { node: *child, owned: None, depth };
         let mut here = At {
             spot,
             ops: ops.clone(),
             pages: first_page..first_page,
             existed: true,
             cleared: false,
-            was: Was::NOTHING,
+            was: if S::DELTAS { self.open.seg.push_was(past()) } else { None },
         };
         if !self.patch(&mut here, fork, &mut body)? {
             return Ok(None);
@@ -181,7 +190,7 @@ impl<S: Scheme> Apply<'_, S> {
             groups: smallvec::SmallVec::new(),
             existed: at.existed,
             changed: at.cleared,
-            was: Was::NOTHING,
+            was: at.was,
             changes: self.changes.len(),
         });
     }
@@ -228,7 +237,7 @@ impl<S: Scheme> Apply<'_, S> {
             };
             match item {
                 Skimmed::Branch { digit } => slots.push(Slot { digit, ..slot }),
-                Skimmed::Terminal { digit, carries: false } => {
+                Skimmed::Terminal { digit, carries } if plain::<S>(bytes[at], carries) => {
                     slots.push(Slot { digit, terminal: true, ..slot });
                 }
                 Skimmed::Group { bits, mut from, count } => {
@@ -238,7 +247,7 @@ impl<S: Scheme> Apply<'_, S> {
                         from = next;
                     }
                 }
-                Skimmed::Value | Skimmed::Terminal { carries: true, .. } => return None,
+                Skimmed::Value | Skimmed::Terminal { .. } => return None,
             }
             at = end;
         }
@@ -313,17 +322,19 @@ impl<S: Scheme> Apply<'_, S> {
         let (mut kept, mut missing) = (from, false);
         for hit in from..self.hits.len() {
             let Hit { slot, ops } = self.hits[hit];
-            let Slot { bits, group, state, .. } = self.open.seg.slots[slot as usize];
-            if bits > 0 && group == 0 && state == SlotState::Same {
+            let mut halted = false;
+            // A group may be in another one.
+            while !halted && self.open.seg.slots[slot as usize].is_in_unopened_group() {
                 match self.open_group_of(&mut patch, fork, slot as usize, ops.0 as usize) {
                     Ok(true) => {}
                     Ok(false) => return Ok(None),
-                    Err(Halt::Missing) => {
-                        missing = true;
-                        continue;
-                    }
+                    Err(Halt::Missing) => halted = true,
                     Err(failed) => return Err(failed),
                 }
+            }
+            if halted {
+                missing = true;
+                continue;
             }
             self.hits[kept] = self.hits[hit];
             kept += 1;
@@ -359,22 +370,42 @@ impl<S: Scheme> Apply<'_, S> {
         patch.groups.len += 1;
         let Ok(number) = u8::try_from(patch.groups.len) else { return Ok(false) };
         let rest = S::DIGIT_BITS - bits;
-        let members = slots[patch.slots.range()]
+        let mut members = slots[patch.slots.range()]
             .iter_mut()
             .filter(|slot| slot.bits == bits && slot.digit >> rest == digit >> rest);
         let mut at = SUM_BYTES + 1;
-        for slot in members {
+        while at < row.len() {
             let Ok((item, end)) = codec.skim(row, at, fork + 1) else { return Ok(false) };
             let (digit, terminal) = match item {
                 Skimmed::Branch { digit } => (digit, false),
-                Skimmed::Terminal { digit, carries: false } => (digit, true),
+                Skimmed::Terminal { digit, carries } if plain::<S>(row[at], carries) => {
+                    (digit, true)
+                }
+                // Its members commit to nothing here: it stays as it is, whatever becomes of them.
+                Skimmed::Group { bits: inner, mut from, count } if S::DELTAS && inner > bits => {
+                    for _ in 0..count {
+                        let Ok((digit, terminal, next)) = codec.member(&row[..end], from) else {
+                            return Ok(false);
+                        };
+                        match members.next() {
+                            Some(slot) if (slot.digit, slot.terminal) == (digit, terminal) => {
+                                slot.bits = inner;
+                            }
+                            _ => return Ok(false),
+                        }
+                        from = next;
+                    }
+                    at = end;
+                    continue;
+                }
                 _ => return Ok(false),
             };
+            let Some(slot) = members.next() else { return Ok(false) };
             if (digit, terminal) != (slot.digit, slot.terminal) {
                 return Ok(false);
             }
             (slot.item, slot.group) = (at as u16, number);
-            if terminal {
+            if terminal && !S::DELTAS {
                 // Its own item does not carry what the group's says of it.
                 let commit =
                     codec.scheme.decode_commit(&base[usize::from(slot.at) + MEMBER_COMMIT_AT..]);
@@ -383,7 +414,7 @@ impl<S: Scheme> Apply<'_, S> {
             }
             at = end;
         }
-        Ok(at == row.len())
+        Ok(members.next().is_none())
     }
 
     /// Visits the children that are hit, until one of them needs a frame of its own.
@@ -412,6 +443,10 @@ impl<S: Scheme> Apply<'_, S> {
         let FrameKind::Patch(patching) = &mut frame.kind else { unreachable!("only patches") };
         let slot = self.hits[patching.next].slot as usize;
         patching.next += 1;
+        if S::DELTAS && frame.was.is_some() {
+            let old = self.open.seg.kid(&patching.patch, &self.open.seg.slots[slot]);
+            self.changes.extend(Change::of((old.digit, Some(old)), outcome));
+        }
         match outcome {
             Outcome::Same => return,
             Outcome::Gone => {
@@ -436,6 +471,7 @@ impl<S: Scheme> Apply<'_, S> {
         let Patching { fork, patch, from, height, gone, .. } = patching;
         self.hits.truncate(from);
         if !frame.changed {
+            self.changes.truncate(frame.changes);
             return Ok(Outcome::Same);
         }
         if gone {
@@ -446,14 +482,15 @@ impl<S: Scheme> Apply<'_, S> {
         let node = self.open.seg.nodes.len() as u32;
         let seg = &mut *self.open.seg;
         for slot in patch.slots.range() {
-            if seg.slots[slot].uncommitted() {
+            if !S::DELTAS && seg.slots[slot].uncommitted() {
                 seg.siblings.push((slot as u32, node));
             }
         }
         let bytes = fork.div_ceil(Opener::<S>::WIDTH.per_byte());
         let path = self.ops.place(self.op(frame.ops.start).key).first(bytes);
         let (depth, children) = (frame.depth as u32, Kids::Patched(patch));
-        let (was, changes, fork) = (Was::NOTHING, Span::EMPTY, fork as u32);
+        let changes = self.keep_changes(frame.changes);
+        let (was, fork) = (frame.was, fork as u32);
         let body = Body::Branch(Branch { path, depth, fork, children, value: None, was, changes });
         let link = self.push_node(body, height);
         Ok(Outcome::Now(Child {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::{Apply, Frame, FrameKind, Outcome};
 use crate::error::TreeError;
-use crate::node::{Body, Branch, Child, Kids, Link, Node, Place, Span, Terminal, Was};
+use crate::node::{Body, Branch, Child, Kids, Link, Node, Place, Span, Terminal, WasAt};
 use crate::open::{Halt, Looked, Opener};
 use crate::scheme::{Scheme, implicit_owners};
 
@@ -21,9 +21,7 @@ impl<S: Scheme> Apply<'_, S> {
             unreachable!("only forks finish here")
         };
         self.old.truncate(base);
-        let at = self.open.seg.changes.len();
-        self.open.seg.changes.extend(self.changes.drain(frame.changes..));
-        let changes = Span::new(at, self.open.seg.changes.len() - at);
+        let changes = self.keep_changes(frame.changes);
         let count = self.out.len() - out;
         if !frame.changed {
             self.out.truncate(out);
@@ -42,7 +40,7 @@ impl<S: Scheme> Apply<'_, S> {
             (0, Some(payload)) => {
                 let len = fork / Opener::<S>::WIDTH.per_byte();
                 let key = self.ops.place(path).first(len);
-                self.make_terminal(key, frame.depth, frame.digit, payload, (None, Was::NOTHING))
+                self.make_terminal(key, frame.depth, frame.digit, payload, (None, None))
             }
             (1, None) => self.lift(path, fork, out, &frame)?,
             _ => {
@@ -54,6 +52,13 @@ impl<S: Scheme> Apply<'_, S> {
         };
         self.out.truncate(out);
         Ok(outcome)
+    }
+
+    /// Moves a frame's changes, those from `from` on, to the segment.
+    pub(super) fn keep_changes(&mut self, from: usize) -> Span {
+        let at = self.open.seg.changes.len();
+        self.open.seg.changes.extend(self.changes.drain(from..));
+        Span::new(at, self.open.seg.changes.len() - at)
     }
 
     /// The only child of a branch takes its place.
@@ -71,7 +76,7 @@ impl<S: Scheme> Apply<'_, S> {
                 // This pass is thrown away. A stand-in keeps frames above from looking into the child
                 // at a depth that is not its own.
                 let nothing = self.ops.place(Span { at: 0, len: 0 });
-                Ok(self.make_terminal(nothing, 0, frame.digit, nothing, (None, Was::NOTHING)))
+                Ok(self.make_terminal(nothing, 0, frame.digit, nothing, (None, None)))
             }
             Err(Halt::Failed(error)) => Err(error),
         }
@@ -150,7 +155,7 @@ impl<S: Scheme> Apply<'_, S> {
         depth: usize,
         digit: u8,
         payload: Place,
-        (owned, was): (Option<Child>, Was),
+        (owned, was): (Option<Child>, WasAt),
     ) -> Outcome {
         let height = owned.map_or(0, |child| self.height(&child) + u32::from(self.fresh(&child)));
         let terminal = Terminal { key, depth: depth as u32, payload, owned, was };
@@ -165,7 +170,7 @@ impl<S: Scheme> Apply<'_, S> {
         from: usize,
         value: Option<Place>,
         digit: u8,
-        was: Was,
+        was: WasAt,
     ) -> Child {
         let at = self.open.seg.children.len();
         self.open.seg.children.extend_from_slice(&self.old[from..]);
@@ -181,7 +186,7 @@ impl<S: Scheme> Apply<'_, S> {
         fork: usize,
         out: usize,
         value: Option<Place>,
-        was: (Was, Span),
+        was: (WasAt, Span),
     ) -> Child {
         let at = self.open.seg.children.len();
         self.open.seg.children.extend_from_slice(&self.out[out..]);
@@ -195,7 +200,7 @@ impl<S: Scheme> Apply<'_, S> {
         children: Span,
         value: Option<Place>,
         digit: u8,
-        (was, changes): (Was, Span),
+        (was, changes): (WasAt, Span),
     ) -> Child {
         let (here, seg) = (self.open.here, &mut *self.open.seg);
         let mut tallest = 0;

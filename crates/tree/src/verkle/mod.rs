@@ -75,6 +75,8 @@ impl Scheme for Verkle {
     const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
     const PREFIX_KEYS: bool = false;
     const DELTAS: bool = true;
+    // A range of a few hundred operations shares inversions well enough, and its pages stay in the cache.
+    const SPLIT_OPS_MIN: usize = 512;
     // Eight values of 36 bytes are a page.
     const OWNED_CUT_BYTES: usize = 300;
     const OWNED_BODY_BYTES: usize = 300;

@@ -3,6 +3,7 @@
 
 use spinney_tree::Scheme;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
+use spinney_tree::verkle::Verkle;
 
 use crate::binary::{PBT, UBT};
 use crate::model::{Bench, Op, apply, batch, pages, rebuild};
@@ -142,15 +143,23 @@ fn accounts_and_slots() {
     });
 }
 
+/// A stem of one value or more.
+fn stem(random: &mut Random) -> Vec<Op> {
+    let stem = random.path(31);
+    let count = [1, 1, 2, 40][random.below(4)];
+    let leaf =
+        |random: &mut Random| Op::Put([&stem[..], &random.bytes(1)].concat(), random.bytes(32));
+    (0..count).map(|_| leaf(random)).collect()
+}
+
 #[test]
 fn stems() {
-    histories(UBT, |random| {
-        let stem = random.path(31);
-        let count = [1, 1, 2, 40][random.below(4)];
-        let leaf =
-            |random: &mut Random| Op::Put([&stem[..], &random.bytes(1)].concat(), random.bytes(32));
-        (0..count).map(|_| leaf(random)).collect()
-    });
+    histories(UBT, stem);
+}
+
+#[test]
+fn stems_that_follow_differences() {
+    histories(Verkle::shared(), stem);
 }
 
 #[test]

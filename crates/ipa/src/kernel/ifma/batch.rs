@@ -7,11 +7,14 @@ use crate::field::Fq;
 use crate::group::Element;
 use crate::group::short::{SCALE, SHIFT};
 use crate::kernel::Pick;
-use crate::kernel::multiples::{Multiple, Task};
+use crate::kernel::multiples::{Ahead, Multiple, Task};
 use crate::kernel::prefetch::prefetch;
 
 /// How many rows ahead points are asked for.
 const PREFETCH_ROWS: usize = 4;
+
+/// Additions that go on side by side: as many as a core can look ahead at, and more.
+const BLOCK: usize = 16;
 
 const fn in_lanes(constant: Fq) -> [u64; 4] {
     let times_16 = constant.double().double().double().double();
@@ -50,9 +53,21 @@ impl Group {
 pub(in crate::kernel) struct Batch {
     rows: Vec<Row>,
     groups: Vec<Group>,
-    /// The products of all differences before one.
-    products: Vec<Lanes<Fq>>,
+    steps: Vec<Step>,
     sums: Vec<Points>,
+}
+
+/// An addition of one row to another: the difference that it divides by, and the product of those before it
+/// in its chain.
+///
+/// There are two chains, of every other addition, since the next product could begin long before one is
+/// there.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    low: u32,
+    high: u32,
+    before: Lanes<Fq>,
+    difference: Lanes<Fq>,
 }
 
 /// Adds the points of each task to its sum. `false`, and nothing done, where two points that meet
@@ -63,11 +78,12 @@ pub(super) fn add_to(
     table: &[Multiple],
     picks: &[Pick],
     tasks: &[Task],
+    ahead: &mut Ahead<'_>,
     sums: &mut [Element],
 ) -> bool {
     batch.load(table, picks, tasks);
     while batch.groups.iter().any(|group| group.len > 1) {
-        if !batch.halve() {
+        if !batch.halve(ahead) {
             return false;
         }
     }
@@ -123,41 +139,31 @@ impl Batch {
 
     /// Adds the points of each sum by pairs: so half as many are left. `false` if two have one x.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn halve(&mut self) -> bool {
-        self.products.clear();
+    fn halve(&mut self, ahead: &mut Ahead<'_>) -> bool {
+        self.steps.clear();
         // Differences are < 3.1 q: products stay < 1.1 q.
-        let mut product = Lanes::splat(&ONE);
+        let (mut product, mut other) = (Lanes::splat(&ONE), Lanes::splat(&ONE));
         for group in &self.groups {
             let (pairs, half) = group.pairs();
             for low in pairs {
-                self.products.push(product);
-                product = product.mul(&self.difference(low, low + half));
+                let difference = self.difference(low, low + half);
+                let (low, high) = (low as u32, (low + half) as u32);
+                self.steps.push(Step { low, high, before: product, difference });
+                (product, other) = (other, product.mul(&difference));
             }
         }
-        if product.to_reduced().contains(&[0; 4]) {
+        let all = product.mul(&other);
+        if all.to_reduced().contains(&[0; 4]) {
             return false;
         }
         // Begins < 16 q, goes on < 2.5 q.
-        let mut inverse = invert_ends::<260>(product);
-        for group in (0..self.groups.len()).rev() {
-            let (pairs, half) = self.groups[group].pairs();
-            for low in pairs.rev() {
-                let before = self.products.pop().expect("there is one for each pair");
-                let inverse_here = inverse.mul(&before);
-                inverse = inverse.mul(&self.difference(low, low + half));
-                let (a, b) = (&self.rows[low], &self.rows[low + half]);
-                // < 3.1 q times < 1.5 q: < 1.2 q.
-                let slope = b.y.minus(&a.y).plus_primes::<2>().carry().mul(&inverse_here);
-                // < 1.1 q, less up to 2.2 q.
-                let x = slope.mul(&slope).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
-                // < 3.1 q times < 1.2 q, less up to 1.1 q.
-                let rise = a.x.minus(&x).plus_primes::<2>().carry().mul(&slope);
-                let y = rise.minus(&a.y).plus_primes::<2>().settle();
-                let present = b.present;
-                let (x, y) = (a.x.blend(present, &x), a.y.blend(present, &y));
-                self.rows[low] = Row { x, y, ..*a };
-            }
-            self.groups[group].len = half;
+        let inverse = invert_ends::<260>(all);
+        let mut inverses = [inverse.mul(&product), inverse.mul(&other)];
+        for steps in self.steps.rchunks(BLOCK) {
+            inverses = add_block(&mut self.rows, steps, inverses, ahead);
+        }
+        for group in &mut self.groups {
+            group.len = group.pairs().1;
         }
         true
     }
@@ -175,6 +181,43 @@ impl Batch {
         }
         !product.to_reduced().contains(&[0; 4])
     }
+}
+
+/// Takes steps, the last one first, and goes on in both chains from the inverses of their products. One
+/// product waits for another in each step, so all steps do a part of their work before any does the next.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn add_block(
+    rows: &mut [Row],
+    steps: &[Step],
+    [mut inverse, mut other]: [Lanes<Fq>; 2],
+    ahead: &mut Ahead<'_>,
+) -> [Lanes<Fq>; 2] {
+    let mut slopes = [inverse; BLOCK];
+    for (inverse_here, step) in slopes.iter_mut().zip(steps.iter().rev()) {
+        ahead.ask();
+        *inverse_here = inverse.mul(&step.before);
+        (inverse, other) = (other, inverse.mul(&step.difference));
+    }
+    for (slope, step) in slopes.iter_mut().zip(steps.iter().rev()) {
+        let (a, b) = (&rows[step.low as usize], &rows[step.high as usize]);
+        // < 3.1 q times < 1.5 q: < 1.2 q.
+        *slope = b.y.minus(&a.y).plus_primes::<2>().carry().mul(slope);
+    }
+    let mut xs = slopes;
+    for (x, step) in xs.iter_mut().zip(steps.iter().rev()) {
+        let (a, b) = (&rows[step.low as usize], &rows[step.high as usize]);
+        // < 1.1 q, less up to 2.2 q.
+        *x = x.mul(x).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
+    }
+    for ((x, slope), step) in xs.iter().zip(&slopes).zip(steps.iter().rev()) {
+        let (a, present) = (rows[step.low as usize], rows[step.high as usize].present);
+        // < 3.1 q times < 1.2 q, less up to 1.1 q.
+        let rise = a.x.minus(x).plus_primes::<2>().carry().mul(slope);
+        let y = rise.minus(&a.y).plus_primes::<2>().settle();
+        let (x, y) = (a.x.blend(present, x), a.y.blend(present, &y));
+        rows[step.low as usize] = Row { x, y, ..a };
+    }
+    [inverse, other]
 }
 
 /// The points that one pick of each sum names.

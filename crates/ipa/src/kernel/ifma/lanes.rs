@@ -39,6 +39,9 @@ pub(super) trait LaneField: Copy {
     /// 2^52 divided by the modulus's highest limb and 1.
     const RECIPROCAL: u64 = (1 << LIMB_BITS) / (Self::PRIME[LIMBS - 1] + 1);
 
+    /// See [`multiples`].
+    const MULTIPLES: [[u64; 2 * WIDTH]; LIMBS] = multiples(&Self::PRIME);
+
     /// The Montgomery form with R = 2^256.
     fn words(&self) -> &[u64; 4];
 
@@ -363,20 +366,44 @@ impl<F: LaneField> Sums<F> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn settle(&self) -> Lanes<F> {
-        let zero = _mm512_setzero_si512();
-        let Lanes(mut limbs, _) = self.carry();
-        // How often q goes into the value, told by the highest limbs: never more, and less only
-        // where the rest is below 1.1 q.
-        let count = _mm512_madd52hi_epu64(zero, limbs[LIMBS - 1], broadcast(F::RECIPROCAL));
-        let mut carried = zero;
-        for (limb, &prime) in limbs.iter_mut().zip(&F::PRIME) {
-            let prime = broadcast(prime);
-            let low = _mm512_madd52lo_epu64(carried, count, prime);
-            *limb = _mm512_sub_epi64(*limb, low);
-            carried = _mm512_madd52hi_epu64(zero, count, prime);
+        let mut limbs = self.0;
+        // How often q goes into the value and q, told by the highest limb: never more, and less only
+        // where the rest is below 1.1 q. What the limbs below carry into it is more than -8.
+        let above = _mm512_add_epi64(limbs[LIMBS - 1], broadcast(F::PRIME[LIMBS - 1] - 8));
+        let count = _mm512_madd52hi_epu64(_mm512_setzero_si512(), above, broadcast(F::RECIPROCAL));
+        for (limb, multiples) in limbs.iter_mut().zip(&F::MULTIPLES) {
+            *limb = _mm512_sub_epi64(*limb, lookup(multiples, count));
         }
         Self(limbs, PhantomData).carry()
     }
+}
+
+/// In each lane the number at an index below 16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn lookup(numbers: &[u64; 2 * WIDTH], indices: __m512i) -> __m512i {
+    let (low, high) = numbers.split_at(WIDTH);
+    let half = |numbers: &[u64]| {
+        debug_assert_eq!(numbers.len(), WIDTH);
+        // SAFETY: each half has the 64 bytes that are read; no alignment is asked for.
+        unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
+    };
+    _mm512_permutex2var_epi64(half(low), indices, half(high))
+}
+
+/// For each limb of q its multiples by -1, 0, 1 .. 14: modulo 2^64, with carries pending.
+const fn multiples(prime: &[u64; LIMBS]) -> [[u64; 2 * WIDTH]; LIMBS] {
+    let mut multiples = [[0; 2 * WIDTH]; LIMBS];
+    let mut limb = 0;
+    while limb < LIMBS {
+        let mut count = 0;
+        while count < 2 * WIDTH {
+            multiples[limb][count] = prime[limb].wrapping_mul((count as u64).wrapping_sub(1));
+            count += 1;
+        }
+        limb += 1;
+    }
+    multiples
 }
 
 /// Word i of every number in register i, lane by lane.

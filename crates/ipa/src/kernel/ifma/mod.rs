@@ -19,7 +19,7 @@ use std::cell::RefCell;
 pub(super) use batch::Batch;
 use lanes::{Lanes, WIDTH};
 
-use super::multiples::{Multiple, Task};
+use super::multiples::{Ahead, Multiple, Task};
 use super::{Encoded, Entry, Pick};
 use crate::field::{Fq, Fr};
 use crate::group::short::Short;
@@ -58,10 +58,11 @@ impl Ifma {
         table: &[Multiple],
         picks: &[Pick],
         tasks: &[Task],
+        ahead: &mut Ahead<'_>,
         sums: &mut [Element],
     ) -> bool {
         // SAFETY: `self` exists, so the machine has AVX-512F and AVX-512IFMA.
-        unsafe { batch::add_to(batch, table, picks, tasks, sums) }
+        unsafe { batch::add_to(batch, table, picks, tasks, ahead, sums) }
     }
 
     pub(super) fn fill_windows(self, starts: &[Affine], len: usize, out: &mut [Entry]) {

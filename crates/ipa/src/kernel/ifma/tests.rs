@@ -65,9 +65,12 @@ fn multiply(a: &[[u64; 5]], b: &[[u64; 5]]) -> Vec<[u64; 5]> {
 }
 
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn settle(numbers: &[[u64; 5]]) -> Vec<[u64; 5]> {
-    let columns = std::array::from_fn(|limb| std::array::from_fn(|lane| numbers[lane][limb]));
-    let settled = Lanes::<Fq>::from_columns(&columns).pending().settle().to_columns();
+fn settle(numbers: &[[u64; 5]], less: &[[u64; 5]]) -> Vec<[u64; 5]> {
+    let lanes = |numbers: &[[u64; 5]]| {
+        let columns = std::array::from_fn(|limb| std::array::from_fn(|lane| numbers[lane][limb]));
+        Lanes::<Fq>::from_columns(&columns)
+    };
+    let settled = lanes(numbers).minus(&lanes(less)).plus_primes::<1>().settle().to_columns();
     (0..WIDTH).map(|lane| settled.map(|column| column[lane])).collect()
 }
 
@@ -117,7 +120,7 @@ proptest! {
         if Ifma::detect().is_none() {
             return Ok(());
         }
-        // Of the least, the largest and any residue, in multiples from 2 to 9.
+        // Of the least, the largest and any residue, in multiples from 1 to 8.
         let raised: Vec<[u64; 5]> = (0..)
             .zip(&values)
             .map(|(lane, (words, kind))| {
@@ -126,15 +129,20 @@ proptest! {
                     1 => Fq::ZERO - Fq::ONE,
                     _ => Fq::from_limbs(*words),
                 };
-                raised(value.to_limbs(), lane + 2)
+                raised(value.to_limbs(), lane + 1)
             })
             .collect();
-        // SAFETY: the instructions were just found.
-        let settled = unsafe { settle(&raised) };
-        for (settled, raised) in settled.into_iter().zip(raised) {
-            prop_assert!(settled.iter().all(|limb| *limb < 1 << 52));
-            prop_assert!(settled[4] * 10 < Fq::PRIME[4] * 11);
-            prop_assert_eq!(residue(settled), residue(raised));
+        // Less nothing, and less others, so that carries and borrows are pending.
+        let others: Vec<[u64; 5]> =
+            values.iter().rev().map(|(words, _)| raised_form(Fq::from_limbs(*words), 1)).collect();
+        for less in [vec![[0; 5]; WIDTH], others] {
+            // SAFETY: the instructions were just found.
+            let settled = unsafe { settle(&raised, &less) };
+            for ((settled, raised), less) in settled.into_iter().zip(&raised).zip(less) {
+                prop_assert!(settled.iter().all(|limb| *limb < 1 << 52));
+                prop_assert!(settled[4] * 10 < Fq::PRIME[4] * 11);
+                prop_assert_eq!(residue(settled), residue(*raised) - residue(less));
+            }
         }
     }
 
