@@ -3,14 +3,15 @@
 //! | tree | node | bytes |
 //! |---|---|---|
 //! | MPT | what is hashed: leaf, extension, branch | its RLP; a node below 32 bytes is in its parent |
-//! | UBT | geth's `bintrie`: a stem | 64, and 32 a value |
-//! | | five levels of forks together | 6, and 32 and three bits a node at their lower edge |
+//! | UBT | what is hashed: a fork | 64 |
+//! | | a stem | 64, and 32 a value |
 //! | PBT | what is hashed: leaf | 33 and the key |
 //! | | branch | 67 and the bits that all keys below it share |
 //! | Verkle | go-verkle v0.2: an internal node | 97 |
 //! | | a leaf, of one value, of basic data and no code, or of n values | 193, 192, 256 + 32 n |
 //!
-//! EIP-8297 says nothing of stores; its nodes are counted by what it hashes, which holds all that they are.
+//! EIP-7864 and EIP-8297 say nothing of stores; their nodes are counted by what is hashed, which holds all that
+//! they are. geth's `bintrie` has a stem's bytes from here, and keeps five levels of forks in a row.
 
 use alloy_primitives::KECCAK256_EMPTY;
 
@@ -19,9 +20,6 @@ use crate::trees::Name;
 
 /// Bits of the stem, in the trees that have them.
 const STEM_BITS: usize = 248;
-
-/// Levels of forks that geth keeps together.
-const GROUP_BITS: usize = 5;
 
 /// How a tree's nodes lie in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,16 +95,11 @@ impl Layout {
             Self::Ubt if shared >= STEM_BITS => {
                 let beside = [at.leaves.start.checked_sub(1), Some(at.leaves.end)];
                 let beside = beside.into_iter().flatten().filter_map(|at| leaves.get(at));
-                // A stem hangs where it is alone, within the levels that are kept together.
+                // A stem hangs where it is alone.
                 let alone = beside.map(|leaf| leaf.key.shared(first) + 1).max().unwrap_or(0);
                 leaf(alone, 64 + 32 * below.len(), STEM_BITS)
             }
-            Self::Ubt => {
-                let digit = GROUP_BITS.min(STEM_BITS - at.depth);
-                let edge = children(below, at.depth, digit).count();
-                let bytes = 2 + 4 + (3 * edge).div_ceil(8) + 32 * edge;
-                branch([Some((at.depth, bytes)), None], at.depth, digit)
-            }
+            Self::Ubt => branch([Some((at.depth, 64)), None], at.depth, 1),
             Self::Verkle if shared >= STEM_BITS && at.depth > 0 => {
                 leaf(at.depth, verkle_leaf(below), STEM_BITS)
             }

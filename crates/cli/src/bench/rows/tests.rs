@@ -213,12 +213,10 @@ fn other_nodes_are_as_long_as_their_encodings_say() {
         (key[0], key[31]) = (first, last);
         key
     };
-    // One stem, then two that part in their first bit: a group of two.
+    // One stem, then two that part in their first bit, and two that do in their third: no bit is skipped.
     assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0, 9)]), [128]);
-    assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0x80, 9)]), [2 + 4 + 1 + 64, 96, 96]);
-    // As many as a group can name: 1,042 bytes, as geth has it.
-    let full: Vec<_> = (0..32).map(|first| at(first << 3, 0)).collect();
-    assert_eq!(lens(Layout::Ubt, &full)[0], 1_042);
+    assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0x80, 9)]), [64, 96, 96]);
+    assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0x20, 9)]), [64, 64, 64, 96, 96]);
     // The root is internal even over one stem; stems of one value, and of three.
     assert_eq!(lens(Layout::Verkle, &[at(0, 5)]), [97, 193]);
     assert_eq!(lens(Layout::Verkle, &[at(0, 0), at(0, 1), at(0, 2)]), [97, 256 + 96]);
