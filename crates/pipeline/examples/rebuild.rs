@@ -241,6 +241,43 @@ fn contract(slots: u32) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How many accounts change, and how many slots.
+const CHANGED_EACH: u32 = 10_000;
+const CHANGED: u32 = 2 * CHANGED_EACH;
+
+/// 10,000 accounts, and 10,000 slots of 6,000 contracts.
+fn changed() -> Batch {
+    let mut batch = Batch::new();
+    for index in 0..CHANGED_EACH {
+        let (key, _) = account(90_000 + index);
+        batch.put(&key, &account_value(u64::from(index) + 7, &[9; 32], &keccak256(&[])));
+    }
+    for index in 0..CHANGED_EACH {
+        let (owner, _) = account(index % 6_000);
+        let (key, value) = slot(&owner, index / 6_000 * 7, 1 << 20 | index);
+        batch.put(&key, &value);
+    }
+    batch
+}
+
+type Changed = (Tree<MptState>, spinney_tree::Staged<MptState>);
+
+/// The changes with nothing in memory: root and write set.
+fn cold(dir: &Path, root: B256) -> Result<(RedbStore, Changed, WriteSet, Cost), Failure> {
+    let store = RedbStore::open(dir.join("db"), 64 << 20)?;
+    let tree = Tree::open(MptState, ID, &store.snapshot()?, 256 << 20)?;
+    assert_eq!(B256::from(tree.root()), root);
+    let (batch, mut set) = (changed(), WriteSet::new());
+    let (staged, cost) = Cost::of(|| {
+        let snapshot = store.snapshot()?;
+        let pending = tree.prepare(&snapshot, None, batch)?;
+        let staged = tree.stage(&snapshot, &pending, None, &mut set)?;
+        set.sort();
+        Ok(staged)
+    })?;
+    Ok((store, (tree, staged), set, cost))
+}
+
 fn changes(dir: &Path) -> Result<(), Failure> {
     let mut leaves: Vec<Leaf> = (0..100_000).map(account).collect();
     for contract in 0..10_001u32 {
@@ -264,36 +301,19 @@ fn changes(dir: &Path) -> Result<(), Failure> {
     let (root, theirs) = best(|| Ok(peer(&leaves)))?;
     let per_leaf = theirs.cpu.as_secs_f64() / leaves.len() as f64;
     println!("HashBuilder: {theirs} for {} leaves, {:.2} us a leaf", leaves.len(), per_leaf * 1e6);
-    // What changes: 10,000 accounts, and 10,000 slots of 6,000 contracts.
-    let mut batch = Batch::new();
-    let mut keys = 0;
-    for index in 0..10_000u32 {
-        let (key, _) = account(90_000 + index % 10_000);
-        batch.put(&key, &account_value(u64::from(index) + 7, &[9; 32], &keccak256(&[])));
-        keys += 1;
+    // As often as the peer, each time from a store that was just opened.
+    let mut best = None::<Cost>;
+    for _ in 1..5 {
+        let (_, _, _, cost) = cold(dir, root)?;
+        best = Some(best.filter(|best| best.wall <= cost.wall).unwrap_or(cost));
     }
-    for index in 0..10_000u32 {
-        let (owner, _) = account(index % 6_000);
-        let (key, value) = slot(&owner, index / 6_000 * 7, 1 << 20 | index);
-        batch.put(&key, &value);
-        keys += 1;
-    }
-    let store = RedbStore::open(dir.join("db"), 64 << 20)?;
-    let mut tree = Tree::open(MptState, ID, &store.snapshot()?, 256 << 20)?;
-    assert_eq!(B256::from(tree.root()), root);
-    let mut set = WriteSet::new();
-    let (staged, ours) = Cost::of(|| {
-        let snapshot = store.snapshot()?;
-        let pending = tree.prepare(&snapshot, None, batch)?;
-        let staged = tree.stage(&snapshot, &pending, None, &mut set)?;
-        set.sort();
-        Ok(staged)
-    })?;
+    let (store, (mut tree, staged), set, cost) = cold(dir, root)?;
+    let ours = best.filter(|best| best.wall <= cost.wall).unwrap_or(cost);
     let (_, commit) = Cost::of(|| Ok(store.commit(&set)?))?;
     tree.adopt(staged);
-    let each = ours.cpu.as_secs_f64() / f64::from(keys);
+    let each = ours.cpu.as_secs_f64() / f64::from(CHANGED);
     println!(
-        "{keys} changed keys, cold: root and write set {ours}, {:.2} us of CPU a key, {:.1} times HashBuilder's a leaf",
+        "{CHANGED} changed keys, cold: root and write set {ours}, {:.2} us of CPU a key, {:.1} times HashBuilder's a leaf",
         each * 1e6,
         each / per_leaf
     );
