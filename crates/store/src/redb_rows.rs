@@ -1,8 +1,9 @@
 //! The rows of one commit into a table of redb.
 //!
 //! Rows that exist are replaced one by one. A run of new rows that all lie between two rows of the table is
-//! inserted through a cursor: redb then packs its leaves full, and looks for their place once. One by one,
-//! rows in rising order would split every leaf in its middle, and leave it half empty for good.
+//! inserted through a cursor: redb looks for their place once, and packs its leaves full, where one by one, in
+//! rising order, small rows would split every leaf in its middle. Pages of some 2 KB have a leaf of redb's to
+//! themselves either way; what they gain is the tenth of a rebuild's CPU time that went into finding places.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -385,8 +385,8 @@ fn how(report: &Report) -> String {
     };
     let rows = if settings.node_rows {
         "<li>Node rows are what a store writes that keeps each node as a row of its own, by its path, in the \
-         encodings of geth, go-verkle and EIP-8297 (docs/design.md): their number, their keys and nodes, and what \
-         a second store of the same kind, with the same commits, hands to write calls for them. A page \
+         encodings of geth and go-verkle, or as EIP-7864 and EIP-8297 hash them (docs/design.md): their number, \
+         their keys and nodes, and what a second store of the same kind, with the same commits, hands to write calls for them. A page \
          holds neighbours that did not change, so page bytes may well be more than node bytes; what counts is what \
          the store makes of either.</li>"
     } else {
