@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::{Apply, At, Frame, FrameKind, Outcome, Spot, share_end};
 use crate::batch::OpKind;
 use crate::error::TreeError;
@@ -16,6 +18,7 @@ use crate::node::{
     Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was,
 };
 use crate::open::{Children, Halt, Opener};
+use crate::page_key::PageKey;
 use crate::scheme::Scheme;
 
 /// Whether branches of a scheme are patched: not where pages keep what every terminal commits to.
@@ -187,7 +190,7 @@ impl<S: Scheme> Apply<'_, S> {
             owned: at.spot.owned,
             ops: at.ops.clone(),
             pages: at.pages.clone(),
-            groups: smallvec::SmallVec::new(),
+            groups: SmallVec::new(),
             existed: at.existed,
             changed: at.cleared,
             was: at.was,
@@ -319,6 +322,7 @@ impl<S: Scheme> Apply<'_, S> {
         fork: usize,
         from: usize,
     ) -> Result<Option<Patch>, Halt> {
+        self.ask_for_groups(fork, from);
         let (mut kept, mut missing) = (from, false);
         for hit in from..self.hits.len() {
             let Hit { slot, ops } = self.hits[hit];
@@ -341,6 +345,26 @@ impl<S: Scheme> Apply<'_, S> {
         }
         self.hits.truncate(kept);
         if missing && kept == from { Err(Halt::Missing) } else { Ok(Some(patch)) }
+    }
+
+    /// Has the pages of groups brought together, where several are to be opened.
+    fn ask_for_groups(&mut self, fork: usize, from: usize) {
+        let mut keys = SmallVec::<[PageKey; 8]>::new();
+        for hit in from..self.hits.len() {
+            let Hit { slot, ops } = self.hits[hit];
+            let slot = self.open.seg.slots[slot as usize];
+            if slot.is_in_unopened_group() {
+                self.set_path(ops.0 as usize, fork);
+                Opener::<S>::WIDTH.append(&mut self.open.path, fork, slot.digit);
+                let key = self.open.key(fork, usize::from(slot.bits));
+                if keys.last() != Some(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        if keys.len() > 1 {
+            (self.open.ahead)(&keys);
+        }
     }
 
     /// Opens the group of a slot: `false` if it does not hold just what the branch says, or a group.
@@ -370,9 +394,12 @@ impl<S: Scheme> Apply<'_, S> {
         patch.groups.len += 1;
         let Ok(number) = u8::try_from(patch.groups.len) else { return Ok(false) };
         let rest = S::DIGIT_BITS - bits;
-        let mut members = slots[patch.slots.range()]
+        let slots = &mut slots[patch.slots.range()];
+        let first = slots.partition_point(|slot| slot.digit >> rest < digit >> rest);
+        let mut members = slots[first..]
             .iter_mut()
-            .filter(|slot| slot.bits == bits && slot.digit >> rest == digit >> rest);
+            .take_while(|slot| slot.digit >> rest == digit >> rest)
+            .filter(|slot| slot.bits == bits);
         let mut at = SUM_BYTES + 1;
         while at < row.len() {
             let Ok((item, end)) = codec.skim(row, at, fork + 1) else { return Ok(false) };
