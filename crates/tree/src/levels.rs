@@ -229,7 +229,7 @@ fn in_chunks<S: Scheme, T: Sync>(
             Ok(out)
         })
         .collect();
-    out.extend(parts?.into_iter().flatten());
+    parts?.iter().for_each(|part| out.extend_from_slice(part));
     Ok(())
 }
 

@@ -104,7 +104,8 @@ impl Scheme for Verkle {
         out: &mut Vec<Commit>,
     ) {
         level.clear();
-        for job in jobs {
+        // A loop would copy each job.
+        jobs.for_each(|job| {
             let start = job.suffix.start();
             if let Some(owned) = job.owned {
                 level.stem(&job, &owned.halves());
@@ -114,7 +115,7 @@ impl Scheme for Verkle {
                 // Of a key that is alone in its stem.
                 level.half(job.suffix.digits().next().unwrap_or_default(), job.payload);
             }
-        }
+        });
         level.finish(&self.crs, out);
     }
 
@@ -125,7 +126,7 @@ impl Scheme for Verkle {
         out: &mut Vec<Commit>,
     ) {
         level.clear();
-        for job in jobs {
+        jobs.for_each(|job| {
             let shape = match job.skip.end() {
                 STEM_BYTES => Shape::Values,
                 _ => Shape::Internal(job.skip),
@@ -138,7 +139,7 @@ impl Scheme for Verkle {
                     level.branch(shape, None, new);
                 }
             }
-        }
+        });
         level.finish(&self.crs, out);
     }
 

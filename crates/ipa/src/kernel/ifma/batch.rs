@@ -56,6 +56,9 @@ pub(in crate::kernel) struct Batch {
     rows: Vec<Row>,
     groups: Vec<Group>,
     steps: Vec<Step>,
+    /// What a block of additions has come to: slopes, and new x.
+    slopes: Vec<Lanes<Fq>>,
+    xs: Vec<Lanes<Fq>>,
     sums: Vec<Points>,
 }
 
@@ -167,8 +170,12 @@ impl Batch {
         // Begins < 16 q, goes on < 2.5 q.
         let inverse = invert_ends::<260>(all);
         let mut inverses = [inverse.mul(&product), inverse.mul(&other)];
-        for steps in self.steps.rchunks(BLOCK) {
-            inverses = add_block(&mut self.rows, steps, inverses, ahead);
+        let Self { rows, steps, slopes, xs, .. } = self;
+        slopes.resize(BLOCK, inverse);
+        xs.resize(BLOCK, inverse);
+        for steps in steps.rchunks(BLOCK) {
+            let block = (&mut slopes[..steps.len()], &mut xs[..steps.len()]);
+            inverses = add_block(rows, steps, block, inverses, ahead);
         }
         for group in &mut self.groups {
             group.len = group.pairs().1;
@@ -197,10 +204,10 @@ impl Batch {
 fn add_block(
     rows: &mut [Row],
     steps: &[Step],
+    (slopes, xs): (&mut [Lanes<Fq>], &mut [Lanes<Fq>]),
     [mut inverse, mut other]: [Lanes<Fq>; 2],
     ahead: &mut Ahead<'_>,
 ) -> [Lanes<Fq>; 2] {
-    let mut slopes = [inverse; BLOCK];
     for (inverse_here, step) in slopes.iter_mut().zip(steps.iter().rev()) {
         ahead.ask();
         *inverse_here = inverse.mul(&step.before);
@@ -212,21 +219,21 @@ fn add_block(
         // < 3.1 q times < 1.5 q: < 1.2 q.
         *slope = b.y.minus(&a.y).plus_primes::<2>().carry().mul(slope);
     }
-    let mut xs = slopes;
-    for (x, step) in xs.iter_mut().zip(steps.iter().rev()) {
+    for ((x, slope), step) in xs.iter_mut().zip(&*slopes).zip(steps.iter().rev()) {
         ahead.ask();
         let (a, b) = (&rows[step.low as usize], &rows[step.high as usize]);
         // < 1.1 q, less up to 2.2 q.
-        *x = x.mul(x).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
+        *x = slope.mul(slope).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
     }
-    for ((x, slope), step) in xs.iter().zip(&slopes).zip(steps.iter().rev()) {
+    for ((x, slope), step) in xs.iter().zip(&*slopes).zip(steps.iter().rev()) {
         ahead.ask();
-        let (a, present) = (rows[step.low as usize], rows[step.high as usize].present);
+        let (a, present) = (&rows[step.low as usize], rows[step.high as usize].present);
         // < 3.1 q times < 1.2 q, less up to 1.1 q.
         let rise = a.x.minus(x).plus_primes::<2>().carry().mul(slope);
         let y = rise.minus(&a.y).plus_primes::<2>().settle();
         let (x, y) = (a.x.blend(present, x), a.y.blend(present, &y));
-        rows[step.low as usize] = Row { x, y, ..a };
+        let sum = &mut rows[step.low as usize];
+        (sum.x, sum.y) = (x, y);
     }
     [inverse, other]
 }
