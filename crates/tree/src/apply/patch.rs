@@ -13,13 +13,18 @@ use smallvec::SmallVec;
 use super::{Apply, At, Frame, FrameKind, Outcome, Spot, share_end};
 use crate::batch::OpKind;
 use crate::error::TreeError;
-use crate::image::{MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed};
+use crate::image::{
+    Codec, MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed,
+};
 use crate::node::{
     Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was,
 };
 use crate::open::{Children, Halt, Opener};
 use crate::page_key::PageKey;
 use crate::scheme::Scheme;
+
+/// How many children are looked ahead at.
+const HITS_AHEAD: usize = 8;
 
 /// Whether branches of a scheme are patched: not where pages keep what every terminal commits to.
 pub(super) const fn is_patched<S: Scheme>() -> bool {
@@ -451,6 +456,9 @@ impl<S: Scheme> Apply<'_, S> {
             let Some(&Hit { slot, ops }) = self.hits.get(patching.next) else {
                 return self.finish_patch(frame).map(Some);
             };
+            if (patching.next - patching.from).is_multiple_of(HITS_AHEAD) {
+                self.ask_for_bodies(patching);
+            }
             let slot = &self.open.seg.slots[slot as usize];
             let child = self.open.seg.kid(&patching.patch, slot);
             let spot = Spot { depth: patching.fork + 1, digit: child.digit, owned: frame.owned };
@@ -463,6 +471,28 @@ impl<S: Scheme> Apply<'_, S> {
             frame = self.frames.pop().expect("the frame just pushed");
             self.take_hit(&mut frame, outcome);
         }
+    }
+
+    /// Has the pages of the next children brought together, if they have pages of their own.
+    fn ask_for_bodies(&mut self, patching: &Patching) {
+        let next = patching.next..self.hits.len().min(patching.next + HITS_AHEAD);
+        if next.len() == 1 {
+            return;
+        }
+        let fork = patching.fork;
+        let mut keys = SmallVec::<[PageKey; HITS_AHEAD]>::new();
+        for hit in next {
+            let Hit { slot, ops } = self.hits[hit];
+            let child = self.open.seg.kid(&patching.patch, &self.open.seg.slots[slot as usize]);
+            let Link::Stored { segment, page, at } = child.link else { continue };
+            if Codec::<S>::has_page(self.open.chain().row(segment, page), usize::from(at)) {
+                self.set_path(ops.0 as usize, fork);
+                Opener::<S>::WIDTH.append(&mut self.open.path, fork, child.digit);
+                // Below a skip its page has another key.
+                keys.push(self.open.key(fork + 1, 0));
+            }
+        }
+        (self.open.ahead)(&keys);
     }
 
     /// Takes up what became of the child just visited.

@@ -96,11 +96,15 @@ pub(super) fn add_to(
         return false;
     }
     for (tasks, points) in tasks.chunks(WIDTH).zip(&batch.sums) {
-        let elements: [Element; WIDTH] = std::array::from_fn(|lane| {
-            tasks.get(lane).map_or(Element::IDENTITY, |task| sums[task.sum])
-        });
-        let mut total = Points::load(&elements);
-        total.add(points);
+        let mut elements = [&Element::IDENTITY; WIDTH];
+        for (element, task) in elements.iter_mut().zip(tasks) {
+            *element = &sums[task.sum];
+        }
+        let mut total = *points;
+        // What is new begins with nothing.
+        if !elements.iter().all(|element| element.is_identity()) {
+            total.add(&Points::load_loose(elements));
+        }
         for (task, element) in tasks.iter().zip(total.to_elements()) {
             sums[task.sum] = element;
         }
