@@ -4,7 +4,7 @@
 use crate::field::Fr;
 use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Entry, Kernel, Pick};
-use crate::scalar::{SignedScalar, window_count};
+use crate::scalar::{Base, SignedScalar, window_count};
 use crate::sums::Sums;
 
 /// Points up to which their multiples cost less than buckets.
@@ -69,7 +69,7 @@ impl Multiples {
             let mut digits = vec![Vec::new(); count];
             for (index, scalar) in terms {
                 SignedScalar::from(scalar).for_each_digit(
-                    MULTIPLES_BITS,
+                    &const { Base::new(MULTIPLES_BITS) },
                     |position, digit, negative| {
                         digits[position].push(Pick::new(index * Self::COUNT + digit - 1, negative));
                     },
@@ -105,18 +105,18 @@ fn window_bits(points: usize) -> usize {
 
 /// For every window and every digit from 1 on, the points with that digit there.
 fn sort_into_buckets(scalars: &[SignedScalar], bits: usize) -> Sums {
-    let count = window_count(bits) << (bits - 1);
+    let (base, count) = (Base::new(bits), window_count(bits) << (bits - 1));
     let bucket = |position: usize, digit: usize| (position << (bits - 1)) + digit - 1;
     let mut next = vec![0u32; count + 1];
     for scalar in scalars {
-        scalar.for_each_digit(bits, |position, digit, _| next[bucket(position, digit) + 1] += 1);
+        scalar.for_each_digit(&base, |position, digit, _| next[bucket(position, digit) + 1] += 1);
     }
     for i in 0..count {
         next[i + 1] += next[i];
     }
     let mut picks = vec![Pick::new(0, false); next[count] as usize];
     for (index, scalar) in scalars.iter().enumerate() {
-        scalar.for_each_digit(bits, |position, digit, negative| {
+        scalar.for_each_digit(&base, |position, digit, negative| {
             let slot = &mut next[bucket(position, digit)];
             picks[*slot as usize] = Pick::new(index, negative);
             *slot += 1;

@@ -39,23 +39,69 @@ impl SignedScalar {
         if self.negative { -residue } else { residue }
     }
 
-    /// Hands out the non-zero digits `(position, digit, negative)` in base `2^bits`, where the
-    /// digit is between 1 and `2^(bits - 1)`.
+    /// Hands out the non-zero digits `(position, digit, negative)`, where the digit is between 1 and
+    /// half the base.
     #[inline]
-    pub(crate) fn for_each_digit(&self, bits: usize, mut take: impl FnMut(usize, usize, bool)) {
-        let half = 1usize << (bits - 1);
-        let mut carry = 0;
-        for position in 0..window_count(bits) {
-            let raw = bits_at(&self.magnitude, position * bits, bits) + carry;
-            carry = usize::from(raw > half);
-            let negative = carry == 1;
-            let digit = if negative { 2 * half - raw } else { raw };
+    pub(crate) fn for_each_digit(&self, base: &Base, mut take: impl FnMut(usize, usize, bool)) {
+        let [a, b, c, d] = add_limbs(&self.magnitude, &base.halves);
+        let limbs = [a, b, c, d, 0];
+        let half = 1 << (base.bits - 1);
+        // A carry goes one position beyond the last bit, and no further.
+        let length = 256 - self.leading_zeros();
+        for position in 0..base.count.min(length / base.bits + 2) {
+            let (limb, shift) = (position * base.bits / 64, position * base.bits % 64);
+            let word = u128::from(limbs[limb]) | u128::from(limbs[limb + 1]) << 64;
+            let raw = (word >> shift) as usize & (2 * half - 1);
+            let (digit, negative) = match position + 1 < base.count {
+                true => (raw.abs_diff(half), raw < half),
+                false => (raw, false),
+            };
             if digit != 0 {
                 take(position, digit, negative != self.negative);
             }
         }
-        debug_assert_eq!(carry, 0);
     }
+
+    fn leading_zeros(&self) -> usize {
+        let empty = self.magnitude.iter().rev().take_while(|limb| **limb == 0).count();
+        let zeros = |limb: &u64| limb.leading_zeros() as usize;
+        empty * 64 + self.magnitude[..4 - empty].last().map_or(0, zeros)
+    }
+}
+
+/// A base of 2^bits in which scalars are written: digits are between minus half of it and half of it.
+///
+/// Half of the base is added at each position but the last one. Then there are no carries to follow:
+/// what a position has of the sum is its digit, and half of the base.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base {
+    bits: usize,
+    /// How many digits there are.
+    count: usize,
+    halves: [u64; 4],
+}
+
+impl Base {
+    pub(crate) const fn new(bits: usize) -> Self {
+        let count = window_count(bits);
+        let (mut halves, mut position) = ([0; 4], 0);
+        while position + 1 < count {
+            let bit = position * bits + bits - 1;
+            halves[bit / 64] |= 1 << (bit % 64);
+            position += 1;
+        }
+        Self { bits, count, halves }
+    }
+}
+
+fn add_limbs(a: &[u64; 4], b: &[u64; 4]) -> [u64; 4] {
+    let mut carry = false;
+    std::array::from_fn(|i| {
+        let (sum, over) = a[i].overflowing_add(b[i]);
+        let (sum, carried) = sum.overflowing_add(u64::from(carry));
+        carry = over | carried;
+        sum
+    })
 }
 
 impl From<Fr> for SignedScalar {
@@ -75,20 +121,6 @@ pub(crate) const fn last_digit_max(bits: usize) -> usize {
     1 << (SCALAR_BITS - (window_count(bits) - 1) * bits)
 }
 
-/// `bits` bits from bit `start` on; those beyond the last limb are zero.
-#[inline]
-fn bits_at(limbs: &[u64; 4], start: usize, bits: usize) -> usize {
-    let (limb, shift) = (start / 64, start % 64);
-    if limb >= 4 {
-        return 0;
-    }
-    let mut word = limbs[limb] >> shift;
-    if shift + bits > 64 && limb + 1 < 4 {
-        word |= limbs[limb + 1] << (64 - shift);
-    }
-    (word & ((1 << bits) - 1)) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -105,7 +137,7 @@ mod tests {
             prop_assert_eq!(scalar.to_field(), new - old);
             let mut sum = Fr::ZERO;
             let mut limit = true;
-            scalar.for_each_digit(bits, |position, digit, negative| {
+            scalar.for_each_digit(&Base::new(bits), |position, digit, negative| {
                 let mut term = Fr::from(digit as u64);
                 for _ in 0..position * bits {
                     term = term.double();
@@ -123,7 +155,7 @@ mod tests {
     fn a_half_with_marker_takes_17_bytes() {
         let scalar = SignedScalar::between([u64::MAX, u64::MAX, 1, 0], [0; 4]);
         let mut positions = Vec::new();
-        scalar.for_each_digit(8, |position, _, _| positions.push(position));
+        scalar.for_each_digit(&Base::new(8), |position, _, _| positions.push(position));
         assert_eq!(positions, [0, 16]);
     }
 }

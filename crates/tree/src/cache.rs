@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
 use crate::page_key::PageKey;
 
@@ -52,6 +53,15 @@ impl Cache {
         // Before it is counted: that waits for its first line.
         fetch_lines(&page.row);
         Some(Arc::clone(&page.row))
+    }
+
+    /// Brings pages that are soon to be read from memory side by side, as many of them as are here: to find
+    /// one after another takes a wait for its place, one for its key and one for its row each.
+    pub(crate) fn fetch(&self, keys: &[PageKey]) {
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let rows: SmallVec<[&[u8]; 32]> =
+            keys.iter().filter_map(|key| Some(&*pages.find(key)?.row)).collect();
+        rows.into_iter().for_each(fetch_lines);
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.

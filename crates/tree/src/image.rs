@@ -509,6 +509,11 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok((digit, terminal, bytes.at))
     }
 
+    /// Whether the item at `at` is a branch with a page of its own.
+    pub(crate) fn has_page(page: &[u8], at: usize) -> bool {
+        page.get(at) == Some(&TAG_BRANCH_PAGE)
+    }
+
     /// The commitment of an item that was parsed before, in a tree that follows differences: its own,
     /// or that of its value.
     pub(crate) fn kept_commit(&self, page: &[u8], at: usize) -> S::Commit {

@@ -74,6 +74,8 @@ pub(crate) struct Opener<'a, S: Scheme> {
     pub(crate) here: u32,
     pub(crate) seg: &'a mut Segment<S::Commit>,
     pub(crate) fetch: &'a dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
+    /// Told of pages that are to be fetched next.
+    pub(crate) ahead: &'a dyn Fn(&[PageKey]),
     /// Pages to read before the next try.
     pub(crate) missing: Vec<PageKey>,
     /// A path being composed.
@@ -93,10 +95,13 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     /// Opens the page at the first `digits` digits and `bits` bits of `self.path`.
     pub(crate) fn page(&mut self, digits: usize, bits: usize, kind: PageKind) -> Result<u32, Halt> {
-        let bits = digits * Self::WIDTH.bits() + bits;
-        let key = PageKey::page(self.space, &self.path, bits);
-        self.row(key, kind)?;
+        self.row(self.key(digits, bits), kind)?;
         Ok(self.seg.pages.len() as u32 - 1)
+    }
+
+    /// The key of the page there.
+    pub(crate) fn key(&self, digits: usize, bits: usize) -> PageKey {
+        PageKey::page(self.space, &self.path, digits * Self::WIDTH.bits() + bits)
     }
 
     /// Opens a row.

@@ -394,6 +394,7 @@ impl<S: Scheme> Tree<S> {
             here: here as u32,
             seg,
             fetch,
+            ahead: &|keys| self.cache.fetch(keys),
             missing: Vec::new(),
             path: Vec::new(),
         };

@@ -105,6 +105,7 @@ impl<S: Scheme> Tree<S> {
                 here: older.len() as u32,
                 seg: &mut segment,
                 fetch: &fetch,
+                ahead: &|keys| self.cache.fetch(keys),
                 missing: Vec::new(),
                 path: Vec::new(),
             };

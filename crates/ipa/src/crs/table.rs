@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::TableOptions;
 use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Kernel, Multiple, Pick, zero_multiples};
-use crate::scalar::{SignedScalar, last_digit_max, window_count};
+use crate::scalar::{Base, SignedScalar, last_digit_max, window_count};
 
 /// The table of all basis points.
 pub(super) struct Table {
@@ -22,6 +22,7 @@ pub(super) struct Table {
 struct Row {
     first: usize,
     window_bits: usize,
+    base: Base,
 }
 
 impl Row {
@@ -39,7 +40,7 @@ impl Table {
             let wide = index < options.wide_points;
             let bits = if wide { options.wide_window_bits } else { options.window_bits };
             let window_bits = bits as usize;
-            rows.push(Row { first: total, window_bits });
+            rows.push(Row { first: total, window_bits, base: Base::new(window_bits) });
             total += Row::len(window_bits);
         }
         let mut entries = zero_multiples(total);
@@ -66,8 +67,8 @@ impl Table {
     /// Names the entries whose sum is `scalar` times a basis point.
     #[inline]
     pub(super) fn push_picks(&self, basis: usize, scalar: &SignedScalar, picks: &mut Vec<Pick>) {
-        let row = self.rows[basis];
-        scalar.for_each_digit(row.window_bits, |position, digit, negative| {
+        let row = &self.rows[basis];
+        scalar.for_each_digit(&row.base, |position, digit, negative| {
             let offset = (position << (row.window_bits - 1)) + digit - 1;
             picks.push(Pick::new(row.first + offset, negative));
         });

@@ -50,8 +50,8 @@ pub(super) struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// How many points are asked for at once: for as many additions of a batch.
-    pub(super) const AT_ONCE: usize = 8;
+    /// How many points are asked for at once: a core waits for a dozen or so at a time, and no more.
+    pub(super) const AT_ONCE: usize = 2;
 
     /// Asks for the next points.
     #[inline]

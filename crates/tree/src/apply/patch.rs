@@ -8,15 +8,23 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::{Apply, At, Frame, FrameKind, Outcome, Spot, share_end};
 use crate::batch::OpKind;
 use crate::error::TreeError;
-use crate::image::{MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed};
+use crate::image::{
+    Codec, MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed,
+};
 use crate::node::{
     Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was,
 };
 use crate::open::{Children, Halt, Opener};
+use crate::page_key::PageKey;
 use crate::scheme::Scheme;
+
+/// How many children are looked ahead at.
+const HITS_AHEAD: usize = 8;
 
 /// Whether branches of a scheme are patched: not where pages keep what every terminal commits to.
 pub(super) const fn is_patched<S: Scheme>() -> bool {
@@ -187,7 +195,7 @@ impl<S: Scheme> Apply<'_, S> {
             owned: at.spot.owned,
             ops: at.ops.clone(),
             pages: at.pages.clone(),
-            groups: smallvec::SmallVec::new(),
+            groups: SmallVec::new(),
             existed: at.existed,
             changed: at.cleared,
             was: at.was,
@@ -319,6 +327,7 @@ impl<S: Scheme> Apply<'_, S> {
         fork: usize,
         from: usize,
     ) -> Result<Option<Patch>, Halt> {
+        self.ask_for_groups(fork, from);
         let (mut kept, mut missing) = (from, false);
         for hit in from..self.hits.len() {
             let Hit { slot, ops } = self.hits[hit];
@@ -341,6 +350,26 @@ impl<S: Scheme> Apply<'_, S> {
         }
         self.hits.truncate(kept);
         if missing && kept == from { Err(Halt::Missing) } else { Ok(Some(patch)) }
+    }
+
+    /// Has the pages of groups brought together, where several are to be opened.
+    fn ask_for_groups(&mut self, fork: usize, from: usize) {
+        let mut keys = SmallVec::<[PageKey; 8]>::new();
+        for hit in from..self.hits.len() {
+            let Hit { slot, ops } = self.hits[hit];
+            let slot = self.open.seg.slots[slot as usize];
+            if slot.is_in_unopened_group() {
+                self.set_path(ops.0 as usize, fork);
+                Opener::<S>::WIDTH.append(&mut self.open.path, fork, slot.digit);
+                let key = self.open.key(fork, usize::from(slot.bits));
+                if keys.last() != Some(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        if keys.len() > 1 {
+            (self.open.ahead)(&keys);
+        }
     }
 
     /// Opens the group of a slot: `false` if it does not hold just what the branch says, or a group.
@@ -370,9 +399,12 @@ impl<S: Scheme> Apply<'_, S> {
         patch.groups.len += 1;
         let Ok(number) = u8::try_from(patch.groups.len) else { return Ok(false) };
         let rest = S::DIGIT_BITS - bits;
-        let mut members = slots[patch.slots.range()]
+        let slots = &mut slots[patch.slots.range()];
+        let first = slots.partition_point(|slot| slot.digit >> rest < digit >> rest);
+        let mut members = slots[first..]
             .iter_mut()
-            .filter(|slot| slot.bits == bits && slot.digit >> rest == digit >> rest);
+            .take_while(|slot| slot.digit >> rest == digit >> rest)
+            .filter(|slot| slot.bits == bits);
         let mut at = SUM_BYTES + 1;
         while at < row.len() {
             let Ok((item, end)) = codec.skim(row, at, fork + 1) else { return Ok(false) };
@@ -424,6 +456,9 @@ impl<S: Scheme> Apply<'_, S> {
             let Some(&Hit { slot, ops }) = self.hits.get(patching.next) else {
                 return self.finish_patch(frame).map(Some);
             };
+            if (patching.next - patching.from).is_multiple_of(HITS_AHEAD) {
+                self.ask_for_bodies(patching);
+            }
             let slot = &self.open.seg.slots[slot as usize];
             let child = self.open.seg.kid(&patching.patch, slot);
             let spot = Spot { depth: patching.fork + 1, digit: child.digit, owned: frame.owned };
@@ -436,6 +471,28 @@ impl<S: Scheme> Apply<'_, S> {
             frame = self.frames.pop().expect("the frame just pushed");
             self.take_hit(&mut frame, outcome);
         }
+    }
+
+    /// Has the pages of the next children brought together, if they have pages of their own.
+    fn ask_for_bodies(&mut self, patching: &Patching) {
+        let next = patching.next..self.hits.len().min(patching.next + HITS_AHEAD);
+        if next.len() == 1 {
+            return;
+        }
+        let fork = patching.fork;
+        let mut keys = SmallVec::<[PageKey; HITS_AHEAD]>::new();
+        for hit in next {
+            let Hit { slot, ops } = self.hits[hit];
+            let child = self.open.seg.kid(&patching.patch, &self.open.seg.slots[slot as usize]);
+            let Link::Stored { segment, page, at } = child.link else { continue };
+            if Codec::<S>::has_page(self.open.chain().row(segment, page), usize::from(at)) {
+                self.set_path(ops.0 as usize, fork);
+                Opener::<S>::WIDTH.append(&mut self.open.path, fork, child.digit);
+                // Below a skip its page has another key.
+                keys.push(self.open.key(fork + 1, 0));
+            }
+        }
+        (self.open.ahead)(&keys);
     }
 
     /// Takes up what became of the child just visited.

@@ -99,15 +99,16 @@ impl Scheme for Verkle {
 
     fn commit_terminals<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Commit>>,
+        mut jobs: impl Iterator<Item = TerminalJob<'a, Commit>>,
         level: &mut Level,
         out: &mut Vec<Commit>,
     ) {
         level.clear();
-        for job in jobs {
+        // Where it is: each is as large as three commitments.
+        while let Some(job) = jobs.next().as_ref() {
             let start = job.suffix.start();
             if let Some(owned) = job.owned {
-                level.stem(&job, &owned.halves());
+                level.stem(job, &owned.halves());
             } else if start > STEM_BYTES {
                 level.value(job.payload);
             } else {
@@ -120,12 +121,12 @@ impl Scheme for Verkle {
 
     fn commit_branches<'a>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        mut jobs: impl Iterator<Item = BranchJob<'a, Self>>,
         level: &mut Level,
         out: &mut Vec<Commit>,
     ) {
         level.clear();
-        for job in jobs {
+        while let Some(job) = jobs.next().as_ref() {
             let shape = match job.skip.end() {
                 STEM_BYTES => Shape::Values,
                 _ => Shape::Internal(job.skip),

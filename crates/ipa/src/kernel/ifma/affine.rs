@@ -103,8 +103,13 @@ pub(super) fn decode(points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
     let mut elements = Vec::with_capacity(points.len().next_multiple_of(WIDTH));
     let (form, into_lanes) = (Lanes::<Fq>::splat(&INTO_FORM), Lanes::splat(&INTO_LANES));
     let (one, curve_d) = (Lanes::splat(&ONE), Lanes::splat(&CURVE_D_LANES));
+    let neutral = [[0; 4], [1, 0, 0, 0]];
     for points in points.chunks(WIDTH) {
-        let neutral = [[0; 4], [1, 0, 0, 0]];
+        // What is new begins with nothing.
+        if points.iter().all(|point| *point == neutral) {
+            elements.resize(elements.len() + points.len(), Some(Element::IDENTITY));
+            continue;
+        }
         let rows: [[[u64; 4]; 2]; WIDTH] =
             std::array::from_fn(|lane| points.get(lane).copied().unwrap_or(neutral));
         let [x, y] = [0, 1].map(|of| Lanes::load(rows.each_ref().map(|point| &point[of])));

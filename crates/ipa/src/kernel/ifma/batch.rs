@@ -11,7 +11,7 @@ use crate::kernel::multiples::{Ahead, Multiple, Task};
 use crate::kernel::prefetch::prefetch;
 
 /// How many rows ahead points are asked for.
-const PREFETCH_ROWS: usize = 4;
+const PREFETCH_ROWS: usize = 3;
 
 /// Additions that go on side by side: as many as a core can look ahead at, and more.
 const BLOCK: usize = 16;
@@ -51,9 +51,14 @@ impl Group {
 /// Memory for batches, used again and again.
 #[derive(Debug, Default)]
 pub(in crate::kernel) struct Batch {
+    /// For each row the pick of each sum, and the lanes whose sum has one.
+    places: Vec<([Pick; WIDTH], u8)>,
     rows: Vec<Row>,
     groups: Vec<Group>,
     steps: Vec<Step>,
+    /// What a block of additions has come to: slopes, and new x.
+    slopes: Vec<Lanes<Fq>>,
+    xs: Vec<Lanes<Fq>>,
     sums: Vec<Points>,
 }
 
@@ -91,11 +96,15 @@ pub(super) fn add_to(
         return false;
     }
     for (tasks, points) in tasks.chunks(WIDTH).zip(&batch.sums) {
-        let elements: [Element; WIDTH] = std::array::from_fn(|lane| {
-            tasks.get(lane).map_or(Element::IDENTITY, |task| sums[task.sum])
-        });
-        let mut total = Points::load(&elements);
-        total.add(points);
+        let mut elements = [&Element::IDENTITY; WIDTH];
+        for (element, task) in elements.iter_mut().zip(tasks) {
+            *element = &sums[task.sum];
+        }
+        let mut total = *points;
+        // What is new begins with nothing.
+        if !elements.iter().all(|element| element.is_identity()) {
+            total.add(&Points::load_loose(elements));
+        }
         for (task, element) in tasks.iter().zip(total.to_elements()) {
             sums[task.sum] = element;
         }
@@ -104,27 +113,33 @@ pub(super) fn add_to(
 }
 
 impl Batch {
+    /// Lays the picks of eight sums side by side, and loads their points row by row.
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn load(&mut self, table: &[Multiple], picks: &[Pick], tasks: &[Task]) {
         self.rows.clear();
         self.groups.clear();
-        let rows = |tasks: &[Task]| tasks[0].len;
-        let mut ahead =
-            tasks.chunks(WIDTH).flat_map(|tasks| (0..rows(tasks)).map(move |row| (tasks, row)));
-        let mut ask = |rows: usize| {
-            for (tasks, row) in ahead.by_ref().take(rows) {
-                for pick in tasks.iter().filter_map(|task| task.of(picks).get(row)) {
+        self.places.clear();
+        for tasks in tasks.chunks(WIDTH) {
+            let (first, len) = (self.places.len(), tasks[0].len);
+            self.groups.push(Group { first, len });
+            // The first sum has the most points; where another has no more, it stands in.
+            self.places.extend(tasks[0].of(picks).iter().map(|&pick| ([pick; WIDTH], 1)));
+            for (lane, task) in tasks.iter().enumerate().skip(1) {
+                for ((place, present), &pick) in self.places[first..].iter_mut().zip(task.of(picks))
+                {
+                    place[lane] = pick;
+                    *present |= 1 << lane;
+                }
+            }
+        }
+        for row in 0..self.places.len() {
+            if let Some((ahead, _)) = self.places.get(row + PREFETCH_ROWS) {
+                for pick in ahead {
                     prefetch(&table[pick.index()]);
                 }
             }
-        };
-        ask(PREFETCH_ROWS);
-        for tasks in tasks.chunks(WIDTH) {
-            self.groups.push(Group { first: self.rows.len(), len: rows(tasks) });
-            for row in 0..rows(tasks) {
-                ask(1);
-                self.rows.push(load_row(table, picks, tasks, row));
-            }
+            let (place, present) = &self.places[row];
+            self.rows.push(load_row(table, place, *present));
         }
     }
 
@@ -159,8 +174,12 @@ impl Batch {
         // Begins < 16 q, goes on < 2.5 q.
         let inverse = invert_ends::<260>(all);
         let mut inverses = [inverse.mul(&product), inverse.mul(&other)];
-        for steps in self.steps.rchunks(BLOCK) {
-            inverses = add_block(&mut self.rows, steps, inverses, ahead);
+        let Self { rows, steps, slopes, xs, .. } = self;
+        slopes.resize(BLOCK, inverse);
+        xs.resize(BLOCK, inverse);
+        for steps in steps.rchunks(BLOCK) {
+            let block = (&mut slopes[..steps.len()], &mut xs[..steps.len()]);
+            inverses = add_block(rows, steps, block, inverses, ahead);
         }
         for group in &mut self.groups {
             group.len = group.pairs().1;
@@ -189,54 +208,53 @@ impl Batch {
 fn add_block(
     rows: &mut [Row],
     steps: &[Step],
+    (slopes, xs): (&mut [Lanes<Fq>], &mut [Lanes<Fq>]),
     [mut inverse, mut other]: [Lanes<Fq>; 2],
     ahead: &mut Ahead<'_>,
 ) -> [Lanes<Fq>; 2] {
-    let mut slopes = [inverse; BLOCK];
     for (inverse_here, step) in slopes.iter_mut().zip(steps.iter().rev()) {
         ahead.ask();
         *inverse_here = inverse.mul(&step.before);
         (inverse, other) = (other, inverse.mul(&step.difference));
     }
     for (slope, step) in slopes.iter_mut().zip(steps.iter().rev()) {
+        ahead.ask();
         let (a, b) = (&rows[step.low as usize], &rows[step.high as usize]);
         // < 3.1 q times < 1.5 q: < 1.2 q.
         *slope = b.y.minus(&a.y).plus_primes::<2>().carry().mul(slope);
     }
-    let mut xs = slopes;
-    for (x, step) in xs.iter_mut().zip(steps.iter().rev()) {
+    for ((x, slope), step) in xs.iter_mut().zip(&*slopes).zip(steps.iter().rev()) {
+        ahead.ask();
         let (a, b) = (&rows[step.low as usize], &rows[step.high as usize]);
         // < 1.1 q, less up to 2.2 q.
-        *x = x.mul(x).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
+        *x = slope.mul(slope).minus(&a.x).minus(&b.x).plus_primes::<3>().settle();
     }
-    for ((x, slope), step) in xs.iter().zip(&slopes).zip(steps.iter().rev()) {
-        let (a, present) = (rows[step.low as usize], rows[step.high as usize].present);
+    for ((x, slope), step) in xs.iter().zip(&*slopes).zip(steps.iter().rev()) {
+        ahead.ask();
+        let (a, present) = (&rows[step.low as usize], rows[step.high as usize].present);
         // < 3.1 q times < 1.2 q, less up to 1.1 q.
         let rise = a.x.minus(x).plus_primes::<2>().carry().mul(slope);
         let y = rise.minus(&a.y).plus_primes::<2>().settle();
         let (x, y) = (a.x.blend(present, x), a.y.blend(present, &y));
-        rows[step.low as usize] = Row { x, y, ..a };
+        let sum = &mut rows[step.low as usize];
+        (sum.x, sum.y) = (x, y);
     }
     [inverse, other]
 }
 
-/// The points that one pick of each sum names.
+/// The points that eight picks name.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn load_row(table: &[Multiple], picks: &[Pick], tasks: &[Task], row: usize) -> Row {
-    // The first sum has the most points; where another has no more, it stands in.
-    let stand_in = tasks[0].of(picks)[row];
-    let picked: [Option<Pick>; WIDTH] = std::array::from_fn(|lane| {
-        tasks.get(lane).and_then(|task| task.of(picks).get(row)).copied()
-    });
-    let (mut present, mut negated) = (0, 0);
-    for (lane, pick) in picked.iter().enumerate() {
-        present |= u8::from(pick.is_some()) << lane;
-        negated |= u8::from(pick.is_some_and(Pick::is_negated)) << lane;
+fn load_row(table: &[Multiple], place: &[Pick; WIDTH], present: u8) -> Row {
+    let first = &table[place[0].index()].0;
+    let (mut xs, mut ys, mut negated) = ([&first[0]; WIDTH], [&first[1]; WIDTH], 0);
+    // No closures: they would be calls.
+    for lane in 0..WIDTH {
+        let [x, y] = &table[place[lane].index()].0;
+        (xs[lane], ys[lane]) = (x, y);
+        negated |= u8::from(place[lane].is_negated()) << lane;
     }
-    let points = picked.map(|pick| &table[pick.unwrap_or(stand_in).index()].0);
-    let y = Lanes::load(points.map(|point| &point[1]));
+    let y = Lanes::load(ys);
     let negative = Lanes::splat(&[0; 4]).minus(&y).plus_primes::<1>().carry();
-    let x = Lanes::load(points.map(|point| &point[0]));
-    Row { x, y: y.blend(negated, &negative), present }
+    Row { x: Lanes::load(xs), y: y.blend(negated, &negative), present }
 }

@@ -77,12 +77,20 @@ impl Points {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn load_loose(elements: [&Element; WIDTH]) -> Self {
-        let coordinate = |of: fn(&Element) -> &Fq| elements.map(|element| of(element).montgomery());
+        let mut coordinates = [[elements[0].x.montgomery(); WIDTH]; 4];
+        // No closures: they would be calls.
+        for (lane, element) in elements.into_iter().enumerate() {
+            let of = [&element.x, &element.y, &element.z, &element.t];
+            for (lanes, coordinate) in coordinates.iter_mut().zip(of) {
+                lanes[lane] = coordinate.montgomery();
+            }
+        }
+        let [x, y, z, t] = coordinates;
         Self {
-            x: Lanes::load_times_16(coordinate(|element| &element.x)),
-            y: Lanes::load_times_16(coordinate(|element| &element.y)),
-            z: Lanes::load_times_16(coordinate(|element| &element.z)),
-            t: Lanes::load_times_16(coordinate(|element| &element.t)),
+            x: Lanes::load_times_16(x),
+            y: Lanes::load_times_16(y),
+            z: Lanes::load_times_16(z),
+            t: Lanes::load_times_16(t),
         }
     }
 
@@ -120,9 +128,14 @@ impl Points {
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn to_elements(self) -> [Element; WIDTH] {
         let factor = Lanes::splat(&FROM_LANES);
-        let [x, y, z, t] = [self.x, self.y, self.z, self.t]
-            .map(|lanes| lanes.mul(&factor).to_reduced().map(Fq::from_montgomery));
-        std::array::from_fn(|lane| Element { x: x[lane], y: y[lane], z: z[lane], t: t[lane] })
+        let (x, y) = (self.x.mul(&factor).to_reduced(), self.y.mul(&factor).to_reduced());
+        let (z, t) = (self.z.mul(&factor).to_reduced(), self.t.mul(&factor).to_reduced());
+        let mut elements = [Element::IDENTITY; WIDTH];
+        for (lane, element) in elements.iter_mut().enumerate() {
+            let [x, y, z, t] = [&x, &y, &z, &t].map(|all| Fq::from_montgomery(all[lane]));
+            *element = Element { x, y, z, t };
+        }
+        elements
     }
 
     pub(super) const fn z(&self) -> &Lanes<Fq> {
