@@ -206,7 +206,7 @@ impl<S: Scheme> Writer<'_, S> {
                         return Ok(Some(self.visit(segment, node, 0, true)));
                     }
                     Some(Link::Stored { segment, page, at }) => {
-                        self.keep_owned(segment, page, at)?
+                        self.keep_owned(segment, page, at)?;
                     }
                     Some(Link::Group { .. }) => unreachable!("an owned node is in no group"),
                     None => {}
