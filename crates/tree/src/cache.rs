@@ -106,7 +106,7 @@ impl Cache {
 
 /// Reads a byte of each of a page's cache lines: so they come from memory side by side. Parsing meets one
 /// item after another, and would wait for each.
-fn fetch_lines(row: &[u8]) {
+pub(crate) fn fetch_lines(row: &[u8]) {
     const LINE_BYTES: usize = 64;
     let sum = row.chunks(LINE_BYTES).fold(0, |sum, line| sum ^ line[0]);
     std::hint::black_box(sum);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::digits::Run;
 use crate::image::{
     CUT_BYTES, Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal,
+    seal_framed,
 };
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
@@ -30,8 +31,13 @@ impl Emitted {
 
     pub(crate) fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
         seal(key.as_bytes(), kind, bytes, &mut self.row);
-        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
-        self.rows.push((key, Arc::from(&self.row[..])));
+        self.rows.push((key, shared(&self.row)));
+    }
+
+    /// Writes a page whose bytes have [`FRAME_BYTES`](crate::image::FRAME_BYTES) in front of them.
+    pub(crate) fn emit_framed(&mut self, key: PageKey, kind: PageKind, row: &mut [u8]) {
+        seal_framed(key.as_bytes(), kind, row);
+        self.rows.push((key, shared(row)));
     }
 
     /// Writes overflowing bytes to rows of their own, at the place where the node's run starts.
@@ -52,6 +58,11 @@ impl Emitted {
         }
         Some(over)
     }
+}
+
+fn shared(row: &[u8]) -> Arc<[u8]> {
+    assert!(row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", row.len());
+    Arc::from(row)
 }
 
 /// An item of the branch being written.

@@ -50,6 +50,8 @@ pub(crate) const OVERFLOW_BYTES: usize = 4_000;
 pub(crate) const PAGE_BYTES_MAX: usize = 4_096;
 /// The checksum in front of each row.
 pub(crate) const SUM_BYTES: usize = 8;
+/// What stands in front of a page's bytes: the checksum and the kind.
+pub(crate) const FRAME_BYTES: usize = SUM_BYTES + 1;
 
 /// How far behind the start of a branch's item, or of a member of a group, its commitment stands.
 pub(crate) const MEMBER_COMMIT_AT: usize = 2;
@@ -94,9 +96,14 @@ pub(crate) fn overflow_checksum(bytes: &[u8]) -> u64 {
 /// Makes `row` a row: checksum, kind, and a page's bytes.
 pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8], row: &mut Vec<u8>) {
     row.clear();
-    row.extend_from_slice(&[0; SUM_BYTES]);
-    row.push(kind as u8);
+    row.extend_from_slice(&[0; FRAME_BYTES]);
     row.extend_from_slice(bytes);
+    seal_framed(key, kind, row);
+}
+
+/// Makes a row of a page's bytes that have [`FRAME_BYTES`] in front of them.
+pub(crate) fn seal_framed(key: &[u8], kind: PageKind, row: &mut [u8]) {
+    row[SUM_BYTES] = kind as u8;
     let sum = checksum(key, &row[SUM_BYTES..]);
     row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
@@ -578,6 +585,12 @@ impl<'s, S: Scheme> Codec<'s, S> {
 
     /// Appends a branch; `body` stands in the same page.
     pub(crate) fn put_branch(&self, out: &mut Vec<u8>, node: &PutBranch<'_, S::Commit>) {
+        self.put_branch_head(out, node);
+        out.extend_from_slice(node.body.unwrap_or_default());
+    }
+
+    /// Appends what stands in front of a branch's body.
+    pub(crate) fn put_branch_head(&self, out: &mut Vec<u8>, node: &PutBranch<'_, S::Commit>) {
         let mut tag = if node.body.is_some() { TAG_BRANCH } else { TAG_BRANCH_PAGE };
         tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
         out.extend_from_slice(&[tag, node.digit]);
@@ -588,7 +601,6 @@ impl<'s, S: Scheme> Codec<'s, S> {
         }
         if let Some(body) = node.body {
             put_length(out, body.len());
-            out.extend_from_slice(body);
         }
     }
 

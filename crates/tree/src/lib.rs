@@ -56,6 +56,7 @@ mod scheme;
 mod split;
 mod store;
 pub mod sum;
+mod tail;
 mod tree;
 pub mod ubt;
 pub mod verkle;

@@ -5,28 +5,31 @@
 //! [`CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
 //! pages are a function of the entries.
 //!
-//! Nodes are written children first; each leaves the bytes of its item, which its parent copies. An
-//! untouched item is copied from the page it was read from, and a patched branch is the bytes that its page
-//! has, with the items of the changed children laid over theirs.
+//! Nodes are written from the end of their page to its start (`tail.rs`), children first and the last of them
+//! first of all: so an item stands where it is to be as soon as it is written. An untouched item is copied
+//! from the page it was read from, and a patched branch is the bytes that its page has, with the items of the
+//! changed children laid over theirs.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
+use crate::cache::fetch_lines;
 use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, Member, PageKind,
-    PutBranch, PutTerminal, SKIP_BYTES_MAX, SUM_BYTES, set_digit,
+    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT,
+    Member, PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX, set_digit,
 };
 use crate::node::{
-    Body, Branch, Chain, Child, Kids, Link, Patch, Place, Segment, Slot, SlotState, Span, Terminal,
+    Body, Branch, Chain, Child, Kids, Link, Patch, Place, Segment, Slot, SlotState, Terminal,
 };
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
+use crate::tail::{Stretch, Tail};
 
 /// The rows of a pending state that differ from the store's.
 #[derive(Debug, Default)]
@@ -42,20 +45,31 @@ pub(crate) struct Rows {
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
-    /// The items of nodes whose parents are not written yet, in order.
-    items: Vec<Span>,
-    /// Where among them the next child is of the node being written.
-    used: usize,
-    bytes: Vec<u8>,
+    /// The items of nodes whose parents are not written yet.
+    tail: Tail,
+    /// Where they are, the last child of a node first.
+    items: Vec<Item>,
     emitted: Emitted,
-    /// The body of the branch being written.
+    /// What stands in front of other items.
+    head: Vec<u8>,
+    /// The body of a branch that is not just its items.
     body: Vec<u8>,
     /// A group of its children being patched.
     group: Vec<u8>,
     /// A commitment being compared or written.
     member: Vec<u8>,
-    /// The items of the branch being written.
+    /// The items of the branch being cut.
     parts: Vec<Part>,
+    /// The page that an untouched item was copied from last.
+    met: (u32, u32),
+}
+
+/// An item that was written.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    /// For a group that was not opened, its first child's.
+    digit: u8,
+    at: Stretch,
 }
 
 /// A node whose children are being written.
@@ -63,9 +77,12 @@ struct Writer<'a, S: Scheme> {
 struct Visit {
     segment: u32,
     node: u32,
-    /// The next of its children to look at.
-    next: usize,
-    /// Where its children's items start: their spans, and their bytes.
+    digit: u8,
+    /// Whether a terminal owns it: it always carries its commitment then.
+    owned: bool,
+    /// How many of its children are still to be looked at.
+    left: usize,
+    /// Where its children's items start: among the items, and among the bytes.
     items: usize,
     from: usize,
 }
@@ -82,14 +99,15 @@ pub(crate) fn rows<S: Scheme>(
     let mut writer = Writer {
         codec,
         chain,
+        tail: Tail::default(),
         items: Vec::new(),
-        used: 0,
-        bytes: Vec::new(),
         emitted: Emitted::new(space),
+        head: Vec::new(),
         body: Vec::new(),
         group: Vec::new(),
         member: Vec::new(),
         parts: Vec::new(),
+        met: (u32::MAX, u32::MAX),
     };
     if let Some(root) = root
         && let Link::Made { segment, node } = root.link
@@ -143,259 +161,322 @@ impl<S: Scheme> Writer<'_, S> {
     /// Writes the nodes below one, children before their parents, and then itself as the root page. Only
     /// items on the way from the root are held, so that memory does not grow with what is written.
     fn write(&mut self, segment: u32, node: u32) -> Result<(), TreeError> {
-        let mut todo = vec![Visit { segment, node, next: 0, items: 0, from: 0 }];
+        let mut todo = vec![self.visit(segment, node, 0, false)];
         while let Some(visit) = todo.last_mut() {
-            if let Some((segment, node)) = self.next_made(visit) {
-                let (items, from) = (self.items.len(), self.bytes.len());
-                todo.push(Visit { segment, node, next: 0, items, from });
+            if let Some(child) = self.next_made(visit)? {
+                todo.push(child);
                 continue;
             }
-            let Visit { segment, node, items, from, .. } = *visit;
+            let visit = *visit;
             todo.pop();
-            self.used = items;
-            self.node(segment, node, from, todo.is_empty())?;
-            self.items.truncate(items);
-            self.items.push(Span::new(from, self.bytes.len() - from));
+            self.node(&visit, todo.is_empty())?;
+            self.items.truncate(visit.items);
+            self.note(visit.digit, visit.from);
         }
         let key = PageKey::page(self.emitted.space, &[], 0);
-        self.emitted.emit(key, PageKind::Root, &self.bytes);
+        self.emitted.emit_framed(key, PageKind::Root, self.tail.framed(FRAME_BYTES, 0));
         Ok(())
     }
 
-    /// The next child made by a batch of a node that is visited.
-    fn next_made(&self, visit: &mut Visit) -> Option<(u32, u32)> {
-        let home = self.chain.segment(visit.segment);
-        let made = |child: &Child| match child.link {
-            Link::Made { segment, node } => Some((segment, node)),
-            _ => None,
-        };
-        let from = visit.next;
-        let mut passed = from;
-        let found = match &home.nodes[visit.node as usize].body {
-            Body::Terminal(terminal) => {
-                passed = 1;
-                terminal.owned.as_ref().filter(|_| from == 0).and_then(made)
+    fn visit(&self, segment: u32, node: u32, digit: u8, owned: bool) -> Visit {
+        let left = match &self.chain.node(segment, node).body {
+            Body::Terminal(terminal) => usize::from(terminal.owned.is_some()),
+            Body::Branch(Branch { children: Kids::Listed(span), .. }) => span.range().len(),
+            Body::Branch(Branch { children: Kids::Patched(patch), .. }) => {
+                patch.slots.range().len()
             }
-            Body::Branch(Branch { children: Kids::Listed(span), .. }) => {
-                home.children(*span)[from..].iter().find_map(|child| {
-                    passed += 1;
-                    made(child)
-                })
+        };
+        Visit { segment, node, digit, owned, left, items: self.items.len(), from: self.tail.len() }
+    }
+
+    /// Notes that what was put since there were `from` bytes is an item.
+    fn note(&mut self, digit: u8, from: usize) {
+        self.items.push(Item { digit, at: Stretch { from, to: self.tail.len() } });
+    }
+
+    /// The next child made by a batch of a node that is visited; untouched ones before it are written. Of a
+    /// patched branch, untouched ones stay where they are.
+    fn next_made(&mut self, visit: &mut Visit) -> Result<Option<Visit>, TreeError> {
+        let home = self.chain.segment(visit.segment);
+        match &home.nodes[visit.node as usize].body {
+            Body::Terminal(terminal) => {
+                let unwritten = std::mem::take(&mut visit.left) > 0;
+                match terminal.owned.as_ref().filter(|_| unwritten).map(|child| child.link) {
+                    Some(Link::Made { segment, node }) => {
+                        return Ok(Some(self.visit(segment, node, 0, true)));
+                    }
+                    Some(Link::Stored { segment, page, at }) => {
+                        self.keep_owned(segment, page, at)?;
+                    }
+                    Some(Link::Group { .. }) => unreachable!("an owned node is in no group"),
+                    None => {}
+                }
+            }
+            Body::Branch(Branch { children: Kids::Listed(span), fork, .. }) => {
+                let children = home.children(*span);
+                while let Some(child) = children[..visit.left].last() {
+                    if let Link::Made { segment, node } = child.link {
+                        visit.left -= 1;
+                        return Ok(Some(self.visit(segment, node, child.digit, false)));
+                    }
+                    visit.left -= self.keep(visit.segment, &children[..visit.left], *fork)?;
+                }
             }
             Body::Branch(Branch { children: Kids::Patched(patch), .. }) => {
-                home.slots[patch.slots.range()][from..].iter().find_map(|slot| {
-                    passed += 1;
-                    let changed = slot.state == SlotState::Changed;
-                    changed.then(|| made(&home.children[slot.beside as usize]))?
-                })
+                let slots = &home.slots[patch.slots.range()];
+                while let Some(slot) = slots[..visit.left].last() {
+                    visit.left -= 1;
+                    if slot.state == SlotState::Changed
+                        && let child = &home.children[slot.beside as usize]
+                        && let Link::Made { segment, node } = child.link
+                    {
+                        return Ok(Some(self.visit(segment, node, child.digit, false)));
+                    }
+                }
             }
-        };
-        visit.next = passed;
-        found
+        }
+        Ok(None)
     }
 
-    /// The item of the next child that was made, in order.
-    fn take_item(&mut self) -> std::ops::Range<usize> {
-        self.used += 1;
-        self.items[self.used - 1].range()
-    }
-
-    /// Writes a node's item at `from`, in place of its children's.
-    fn node(&mut self, segment: u32, index: u32, from: usize, top: bool) -> Result<(), TreeError> {
-        let node = self.chain.node(segment, index);
-        let commit = node.commit.expect("nodes commit before they are written");
-        match &node.body {
-            Body::Terminal(terminal) => self.terminal(terminal, commit, from, top),
-            Body::Branch(branch) => self.branch(segment, branch, commit, from, top),
+    /// Writes the last of some children of a branch, which is untouched, and with it the others of a group
+    /// that was not opened. Answers how many they are.
+    fn keep(&mut self, home: u32, children: &[Child], fork: u32) -> Result<usize, TreeError> {
+        let (child, from) = (&children[children.len() - 1], self.tail.len());
+        match child.link {
+            Link::Made { .. } => unreachable!("it is untouched"),
+            Link::Stored { segment, page, at } => {
+                let place = (segment, page);
+                let page = &self.chain.segment(segment).pages[page as usize];
+                // The batch has been elsewhere since it read the page, and its items are met one by one.
+                if std::mem::replace(&mut self.met, place) != place {
+                    fetch_lines(&page.row);
+                }
+                let (start, at) = (fork as usize + 1, usize::from(at));
+                let skimmed = self.codec.skim(&page.row, at, start);
+                let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
+                self.tail.put(&page.row[at..end]);
+                set_digit(self.tail.front(), child.digit);
+                self.note(child.digit, from);
+                Ok(1)
+            }
+            Link::Group { bits: cut, .. } => {
+                let rest = u32::from(S::DIGIT_BITS) - u32::from(cut);
+                let prefix = child.digit >> rest << rest;
+                let same = |c: &&Child| c.digit >> rest << rest == prefix;
+                let count = children.iter().rev().take_while(same).count();
+                let children = &children[children.len() - count..];
+                let members =
+                    children.iter().map(|child| member(self.codec, self.chain, home, child));
+                self.head.clear();
+                self.codec.put_group(&mut self.head, prefix, cut, members);
+                self.tail.put(&self.head);
+                self.note(children[0].digit, from);
+                Ok(count)
+            }
         }
     }
 
-    /// Writes a terminal's item at `from`. It carries its commitment if it is to, or if it overflows.
-    fn terminal(
-        &mut self,
-        terminal: &Terminal,
-        commit: S::Commit,
-        from: usize,
-        carries: bool,
-    ) -> Result<(), TreeError> {
-        let owned = match &terminal.owned {
-            Some(child) => Some(self.owned(child)?),
-            None => None,
-        };
+    /// Writes an untouched item that a terminal owns.
+    fn keep_owned(&mut self, segment: u32, page: u32, at: u16) -> Result<(), TreeError> {
+        let owner = S::OWNER.expect("only owners own");
+        let (start, at) = (owner.bytes * Codec::<S>::WIDTH.per_byte(), usize::from(at));
+        let page = &self.chain.segment(segment).pages[page as usize];
+        let parsed = self.codec.node(&page.row, at, start);
+        let (_, end) = parsed.map_err(|what| corrupt(&page.key, what))?;
+        self.tail.put(&page.row[at..end]);
+        Ok(())
+    }
+
+    /// Writes a node's item in front of its children's, or in their place.
+    fn node(&mut self, visit: &Visit, top: bool) -> Result<(), TreeError> {
+        let node = self.chain.node(visit.segment, visit.node);
+        let commit = node.commit.expect("nodes commit before they are written");
+        match &node.body {
+            Body::Terminal(terminal) => {
+                self.terminal(visit, terminal, commit, top);
+                Ok(())
+            }
+            Body::Branch(branch) => self.branch(visit, branch, commit, top),
+        }
+    }
+
+    /// Writes a terminal. It carries its commitment if it is owned, is the top or overflows, or if its tree
+    /// keeps all of them.
+    fn terminal(&mut self, visit: &Visit, terminal: &Terminal, commit: S::Commit, top: bool) {
         let suffix = self.chain.suffix(terminal, Codec::<S>::WIDTH);
         let payload = self.chain.bytes(terminal.payload);
         let key = self.chain.bytes(terminal.key);
         let overflow =
             self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
+        let owns = terminal.owned.is_some();
         let carries =
-            carries || overflow.is_some() || S::KEEP_TERMINALS || (S::DELTAS && owned.is_some());
-        let commit = carries.then_some(commit);
+            top || visit.owned || overflow.is_some() || S::KEEP_TERMINALS || (S::DELTAS && owns);
         let put = PutTerminal {
-            digit: Some(0),
+            digit: Some(visit.digit),
             suffix,
             payload,
             overflow,
-            commit,
-            owned: owned.as_deref(),
+            commit: carries.then_some(commit),
+            // Its item stands there already.
+            owned: owns.then_some(&[]),
         };
-        self.bytes.truncate(from);
-        self.codec.put_terminal(&mut self.bytes, &put);
-        Ok(())
+        self.head.clear();
+        self.codec.put_terminal(&mut self.head, &put);
+        self.tail.put(&self.head);
     }
 
-    /// The item bytes of what a terminal owns: it always carries its commitment.
-    fn owned(&mut self, child: &Child) -> Result<Vec<u8>, TreeError> {
-        match child.link {
-            Link::Made { segment, node } => {
-                let made = self.chain.node(segment, node);
-                let item = self.take_item();
-                let Body::Terminal(terminal) = &made.body else {
-                    return Ok(self.bytes[item].to_vec());
-                };
-                let commit = made.commit.expect("nodes commit before they are written");
-                let from = self.bytes.len();
-                self.terminal(terminal, commit, from, true)?;
-                let item = self.bytes[from..].to_vec();
-                self.bytes.truncate(from);
-                Ok(item)
-            }
-            Link::Stored { segment, page, at } => {
-                let owner = S::OWNER.expect("only owners own");
-                let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
-                Ok(self.stored(segment, page, usize::from(at), start)?.to_vec())
-            }
-            Link::Group { .. } => unreachable!("an owned node is in no group"),
-        }
-    }
-
-    /// The bytes of an untouched item.
-    fn stored(&self, segment: u32, page: u32, at: usize, start: usize) -> Result<&[u8], TreeError> {
-        let page = &self.chain.segment(segment).pages[page as usize];
-        let (_, end) =
-            self.codec.node(&page.row, at, start).map_err(|what| corrupt(&page.key, what))?;
-        Ok(&page.row[at..end])
-    }
-
-    /// Writes a branch's item at `from`. The root's body is never cut off; an owned one's is sooner.
+    /// Writes a branch. The root's body is never cut off; an owned one's is sooner.
     fn branch(
         &mut self,
-        segment: u32,
+        visit: &Visit,
         branch: &Branch,
         commit: S::Commit,
-        from: usize,
         top: bool,
     ) -> Result<(), TreeError> {
         let path = self.chain.bytes(branch.path);
-        let mut body = std::mem::take(&mut self.body);
-        self.put_body(segment, branch, path, &mut body)?;
+        self.finish_body(visit, branch, path)?;
         let owned = S::OWNER.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
         let limit = if owned { S::OWNED_BODY_BYTES } else { CUT_BYTES };
-        let apart = !top && body.len() > limit;
+        let apart = !top && self.tail.len() - visit.from > limit;
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
             let key = PageKey::page(self.emitted.space, path, bits);
-            self.emitted.emit(key, PageKind::Body, &body);
+            let row = self.tail.framed(FRAME_BYTES, visit.from);
+            self.emitted.emit_framed(key, PageKind::Body, row);
+            self.tail.cut(visit.from);
         }
         let skip = self.chain.skip(branch, Codec::<S>::WIDTH);
         let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
-        // The children's items have served.
-        self.bytes.truncate(from);
-        let put =
-            PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
-        self.codec.put_branch(&mut self.bytes, &put);
-        self.body = body;
+        let body = (!apart).then(|| self.tail.since(visit.from));
+        let put = PutBranch { digit: visit.digit, commit, skip, overflow, body };
+        self.head.clear();
+        self.codec.put_branch_head(&mut self.head, &put);
+        self.tail.put(&self.head);
         Ok(())
     }
 
-    /// Writes a branch's body, its large groups cut off, over whatever `body` holds.
-    fn put_body(
+    /// Makes a branch's body of its children's items: large groups are cut off.
+    fn finish_body(
         &mut self,
-        segment: u32,
+        visit: &Visit,
         branch: &Branch,
         path: &[u8],
-        body: &mut Vec<u8>,
     ) -> Result<(), TreeError> {
-        body.clear();
+        let patched = match &branch.children {
+            Kids::Listed(_) => false,
+            Kids::Patched(patch) => {
+                let patched = self.patch_body(visit, patch, branch.fork as usize)?;
+                if !patched {
+                    self.lay_out(visit, branch)?;
+                }
+                patched
+            }
+        };
+        if !patched && may_cut::<S>(branch.fork, self.tail.len() - visit.from) {
+            self.cut_groups(visit, branch, path);
+        }
         if let Some(value) = branch.value {
-            self.fork_value(branch, path, value, body);
+            self.fork_value(branch, path, value);
         }
-        if let Kids::Patched(patch) = &branch.children
-            && self.patch_body(segment, patch, branch.fork as usize, body)?
-        {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Writes all children of a patched branch, those that changed are written already, as if it were none.
+    fn lay_out(&mut self, visit: &Visit, branch: &Branch) -> Result<(), TreeError> {
+        let mut bytes = std::mem::take(&mut self.body);
+        bytes.clear();
+        bytes.extend_from_slice(self.tail.since(visit.from));
+        let (end, made) = (self.tail.len(), self.items.split_off(visit.items));
+        self.tail.cut(visit.from);
+        let (children, mut made) = (self.chain.kids(visit.segment, &branch.children), made.iter());
+        let mut left = children.len();
+        while let Some(child) = children[..left].last() {
+            if matches!(child.link, Link::Made { .. }) {
+                let item = made.next().expect("each child that changed was written");
+                let from = self.tail.len();
+                self.tail.put(&bytes[end - item.at.to..end - item.at.from]);
+                self.note(item.digit, from);
+                left -= 1;
+            } else {
+                left -= self.keep(visit.segment, &children[..left], branch.fork)?;
+            }
         }
-        let children = &self.chain.kids(segment, &branch.children)[..];
-        let mut parts = std::mem::take(&mut self.parts);
-        parts.clear();
-        let from = body.len();
-        self.gather(segment, children, branch, &mut parts, body)?;
-        if !may_cut::<S>(branch.fork, body.len() - from) {
-            self.parts = parts;
-            return Ok(());
-        }
-        let laid = self.bytes.len();
-        self.bytes.extend_from_slice(&body[from..]);
-        body.truncate(from);
+        self.body = bytes;
+        Ok(())
+    }
+
+    /// Cuts large groups off a branch's body.
+    fn cut_groups(&mut self, visit: &Visit, branch: &Branch, path: &[u8]) {
+        let end = self.tail.len();
+        let part =
+            |item: &Item| Part { digit: item.digit, bytes: end - item.at.to..end - item.at.from };
+        self.parts.clear();
+        self.parts.extend(self.items[visit.items..].iter().rev().map(part));
+        let children = &self.chain.kids(visit.segment, &branch.children)[..];
         let (codec, chain) = (self.codec, self.chain);
-        let member = |child| member(codec, chain, segment, child);
+        let member = |child| member(codec, chain, visit.segment, child);
         let members = |digits: RangeInclusive<u8>| {
             children.iter().filter(|child| digits.contains(&child.digit)).map(member).collect()
         };
-        let (bytes, emitted) = (&self.bytes[laid..], &mut self.emitted);
-        Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(&parts, 0, body);
-        self.parts = parts;
-        Ok(())
+        let (bytes, emitted) = (self.tail.since(visit.from), &mut self.emitted);
+        self.body.clear();
+        Cutter { codec, bytes, members, fork: branch.fork, path, emitted }.cut(
+            &self.parts,
+            0,
+            &mut self.body,
+        );
+        self.tail.cut(visit.from);
+        self.tail.put(&self.body);
     }
 
     /// Writes a patched branch's body, and the groups that were opened, as they were but for the children
     /// that changed. Pages are cut by the sizes of items alone: if one has another size, or a commitment
     /// has, nothing is written, and the answer is `false`.
-    fn patch_body(
-        &mut self,
-        segment: u32,
-        patch: &Patch,
-        fork: usize,
-        body: &mut Vec<u8>,
-    ) -> Result<bool, TreeError> {
-        let home = self.chain.segment(segment);
+    fn patch_body(&mut self, visit: &Visit, patch: &Patch, fork: usize) -> Result<bool, TreeError> {
+        let home = self.chain.segment(visit.segment);
         let slots = &home.slots[patch.slots.range()];
         let changed = || slots.iter().filter(|slot| slot.state == SlotState::Changed);
-        let first = self.used;
-        for (item, slot) in (first..).zip(changed()) {
-            if !self.fits(segment, patch, (slot, self.items[item]), fork)? {
+        let (first, end) = (visit.items, self.items.len());
+        let items = || (first..end).rev();
+        for (item, slot) in items().zip(changed()) {
+            let len = self.items[item].at.len();
+            if !self.fits(visit.segment, patch, (slot, len), fork)? {
                 return Ok(false);
             }
         }
         let base = usize::from(patch.from);
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
         body.extend_from_slice(
             &self.chain.row(patch.segment, patch.page)[base..usize::from(patch.to)],
         );
-        for (item, slot) in (first..).zip(changed()) {
+        for (item, slot) in items().zip(changed()) {
             let child = &home.children[slot.beside as usize];
             let at = usize::from(slot.at) - base;
             if slot.bits == 0 {
-                splice(body, at, &self.bytes[self.items[item].range()], slot.digit);
+                splice(&mut body, at, self.tail.stretch(self.items[item].at), slot.digit);
             } else if !S::DELTAS {
                 self.member.clear();
-                let commit = self.chain.commit(self.codec, segment, child);
+                let commit = self.chain.commit(self.codec, visit.segment, child);
                 self.codec.scheme.encode_commit(&commit, &mut self.member);
                 body[at + MEMBER_COMMIT_AT..][..self.member.len()].copy_from_slice(&self.member);
             }
         }
         for (number, &(segment, page)) in (1..).zip(&home.groups[patch.groups.range()]) {
             let page = &self.chain.segment(segment).pages[page as usize];
-            let mut group = std::mem::take(&mut self.group);
-            group.clear();
-            group.extend_from_slice(&page.row[SUM_BYTES + 1..]);
-            for (item, slot) in (first..).zip(changed()).filter(|(_, slot)| slot.group == number) {
-                let at = usize::from(slot.item) - (SUM_BYTES + 1);
-                splice(&mut group, at, &self.bytes[self.items[item].range()], slot.digit);
+            self.group.clear();
+            self.group.extend_from_slice(&page.row[FRAME_BYTES..]);
+            for (item, slot) in items().zip(changed()).filter(|(_, slot)| slot.group == number) {
+                let at = usize::from(slot.item) - FRAME_BYTES;
+                splice(&mut self.group, at, self.tail.stretch(self.items[item].at), slot.digit);
             }
-            self.emitted.emit(page.key.clone(), PageKind::Group, &group);
-            self.group = group;
+            self.emitted.emit(page.key.clone(), PageKind::Group, &self.group);
         }
+        self.tail.cut(visit.from);
+        self.tail.put(&body);
+        self.body = body;
         Ok(true)
     }
 
@@ -404,7 +485,7 @@ impl<S: Scheme> Writer<'_, S> {
         &mut self,
         segment: u32,
         patch: &Patch,
-        (slot, item): (&Slot, Span),
+        (slot, len): (&Slot, usize),
         fork: usize,
     ) -> Result<bool, TreeError> {
         let home = self.chain.segment(segment);
@@ -426,10 +507,11 @@ impl<S: Scheme> Writer<'_, S> {
         let page = &self.chain.segment(place.0).pages[place.1 as usize];
         let skimmed = self.codec.skim(&page.row, at, fork + 1);
         let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
-        Ok(child.terminal == slot.terminal && item.len as usize == end - at)
+        Ok(child.terminal == slot.terminal && len == end - at)
     }
 
-    fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place, body: &mut Vec<u8>) {
+    /// Writes the value of the key that ends at a branch's fork.
+    fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place) {
         let fork = branch.fork as usize;
         let payload = self.chain.bytes(value);
         let nothing = Run::cut(&[], fork, 0, Codec::<S>::WIDTH);
@@ -443,53 +525,9 @@ impl<S: Scheme> Writer<'_, S> {
             commit: None,
             owned: None,
         };
-        self.codec.put_terminal(body, &put);
-    }
-
-    /// Appends the items of a branch's children to `body`; `parts` are counted from where it ended.
-    fn gather(
-        &mut self,
-        home: u32,
-        children: &[Child],
-        branch: &Branch,
-        parts: &mut Vec<Part>,
-        body: &mut Vec<u8>,
-    ) -> Result<(), TreeError> {
-        let whole = u32::from(S::DIGIT_BITS);
-        let (mut index, base) = (0, body.len());
-        while index < children.len() {
-            let child = &children[index];
-            let from = body.len();
-            index += 1;
-            match child.link {
-                Link::Made { .. } => {
-                    let item = self.take_item();
-                    body.extend_from_slice(&self.bytes[item]);
-                    set_digit(&mut body[from..], child.digit);
-                }
-                Link::Stored { segment, page, at } => {
-                    let page = &self.chain.segment(segment).pages[page as usize];
-                    let (start, at) = (branch.fork as usize + 1, usize::from(at));
-                    let skimmed = self.codec.skim(&page.row, at, start);
-                    let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
-                    body.extend_from_slice(&page.row[at..end]);
-                    set_digit(&mut body[from..], child.digit);
-                }
-                Link::Group { bits: cut, .. } => {
-                    let rest = whole - u32::from(cut);
-                    let prefix = child.digit >> rest << rest;
-                    let same = |c: &&Child| c.digit >> rest << rest == prefix;
-                    let count = 1 + children[index..].iter().take_while(same).count();
-                    let (codec, chain) = (self.codec, self.chain);
-                    let member = |child| member(codec, chain, home, child);
-                    let members = children[index - 1..index - 1 + count].iter().map(member);
-                    self.codec.put_group(body, prefix, cut, members);
-                    index += count - 1;
-                }
-            }
-            parts.push(Part { digit: child.digit, bytes: from - base..body.len() - base });
-        }
-        Ok(())
+        self.head.clear();
+        self.codec.put_terminal(&mut self.head, &put);
+        self.tail.put(&self.head);
     }
 }
 

@@ -5,10 +5,14 @@
 //! second block (the sum and the padding): its message schedule is expanded once a climb instead of
 //! once a level.
 //!
+//! Where all lanes are at one depth they are *in step*: one sibling serves them all, and the sides of eight
+//! levels come from one byte of each path. So climbs that start and end alike go side by side.
+//!
 //! Invariants:
 //! - Lanes `0..active` each hold an unfinished climb; `depth` is where its hash stands, above `to`.
-//! - A lane that finishes takes the next climb at once, or else the last active lane moves into it,
-//!   so that climbs of any lengths keep the lanes full until fewer are left than there are lanes.
+//! - Lanes that finish take the next climbs at once, or once those that are about to arrive have
+//!   arrived too, and the last active lanes move into those that nothing is left for: so climbs of any
+//!   lengths keep the lanes full until fewer are left than there are lanes.
 //! - A climber that is told so gives up when too few are left, and leaves them where they are, for
 //!   one with fewer lanes to go on with.
 
@@ -31,14 +35,20 @@ pub struct SumClimb {
     pub to: u16,
 }
 
-impl SumClimb {
-    fn is_right(&self, depth: u16) -> bool {
-        (self.path[usize::from(depth / 8)] >> (depth % 8)) & 1 == 1
-    }
-}
-
 /// Most lanes of any kernel.
 pub(super) const LANES_MAX: usize = 16;
+/// So many climbs are sorted at a time.
+const WINDOW: usize = 256;
+/// Lanes wait for others that have no more levels to go than this, and set out in step with them.
+const LINGER: u16 = 2;
+
+/// What stands beside the lanes.
+#[derive(Clone, Copy)]
+pub(super) enum Siblings<'a> {
+    /// The same beside all of them: they are in step.
+    One(&'a Digest),
+    Each(&'a [&'a Digest; LANES_MAX]),
+}
 
 /// The kernels of a backend, with the lanes' hashes and schedules in the layout that suits it.
 pub(super) trait Climber {
@@ -56,14 +66,71 @@ pub(super) trait Climber {
 
     /// Takes lanes `0..active` up one level, each beside its sibling; bit `i` of `right` says that
     /// lane `i` is the right child.
-    fn level(&mut self, siblings: &[&Digest; LANES_MAX], right: u16, active: usize);
+    fn level(&mut self, siblings: Siblings<'_>, right: u16, active: usize);
 }
 
 /// A lane's place in its climb.
 #[derive(Clone, Copy)]
 struct Place {
     climb: usize,
+    path: [u8; 32],
     depth: u16,
+    to: u16,
+}
+
+impl Place {
+    fn is_right(&self, depth: u16) -> bool {
+        (self.path[usize::from(depth / 8)] >> (depth % 8)) & 1 == 1
+    }
+}
+
+/// Climbs that have any level to climb, those next to one another that go the same way.
+struct Queue {
+    /// Where the window ends.
+    end: usize,
+    /// The climbs of the window, by their distances from its end.
+    order: [u16; WINDOW],
+    len: usize,
+    /// The next of them.
+    at: usize,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        Self { end: 0, order: [0; WINDOW], len: 0, at: 0 }
+    }
+
+    fn next(&mut self, climbs: &[SumClimb]) -> Option<usize> {
+        while self.at == self.len {
+            if self.end == climbs.len() {
+                return None;
+            }
+            self.fill(climbs);
+        }
+        self.at += 1;
+        Some(self.end - usize::from(self.order[self.at - 1]))
+    }
+
+    /// Goes on to the next window.
+    fn fill(&mut self, climbs: &[SumClimb]) {
+        let start = self.end;
+        self.end = climbs.len().min(start + WINDOW);
+        (self.len, self.at) = (0, 0);
+        for (index, climb) in climbs[..self.end].iter().enumerate().skip(start) {
+            if climb.to < climb.from {
+                self.order[self.len] = (self.end - index) as u16;
+                self.len += 1;
+            }
+        }
+        let way = |back: &u16| {
+            let climb = &climbs[self.end - usize::from(*back)];
+            (climb.from, climb.to)
+        };
+        let order = &mut self.order[..self.len];
+        if !order.is_sorted_by_key(way) {
+            order.sort_unstable_by_key(way);
+        }
+    }
 }
 
 /// Runs climbs until fewer than `least` are left, at least one: 1 runs all of them.
@@ -73,57 +140,81 @@ pub(super) fn climb<C: Climber>(
     empty: &[Digest],
     least: usize,
 ) {
-    let mut places = [Place { climb: 0, depth: 0 }; LANES_MAX];
-    let mut next = 0;
+    let nowhere = Place { climb: 0, path: [0; 32], depth: 0, to: 0 };
+    let mut places = [nowhere; LANES_MAX];
+    let mut queue = Queue::new();
     let mut active = 0;
     loop {
-        while active < C::LANES
-            && let Some(place) = start(climber, climbs, &mut next, active)
-        {
-            places[active] = place;
-            active += 1;
-        }
-        if active < least {
-            for (lane, place) in places[..active].iter().enumerate() {
-                let climb = &mut climbs[place.climb];
-                (climb.hash, climb.from) = (climber.hash(lane), place.depth);
+        let togo = places[..active].iter().map(|place| place.depth - place.to).max();
+        if togo.is_none_or(|togo| togo > LINGER) {
+            while active < C::LANES
+                && let Some(index) = queue.next(climbs)
+            {
+                let SumClimb { hash, sum, path, from, to } = climbs[index];
+                climber.put(active, &hash, sum);
+                places[active] = Place { climb: index, path, depth: from, to };
+                active += 1;
             }
-            return;
+            if active < least {
+                for (lane, place) in places[..active].iter().enumerate() {
+                    let climb = &mut climbs[place.climb];
+                    (climb.hash, climb.from) = (climber.hash(lane), place.depth);
+                }
+                return;
+            }
         }
-        let mut siblings = [&[0; 32]; LANES_MAX];
-        let mut right = 0;
-        let mut finished = false;
-        for (lane, place) in places[..active].iter_mut().enumerate() {
-            let climb = &climbs[place.climb];
-            siblings[lane] = &empty[usize::from(place.depth)];
-            place.depth -= 1;
-            right |= u16::from(climb.is_right(place.depth)) << lane;
-            finished |= place.depth == climb.to;
-        }
-        climber.level(&siblings, right, active);
-        if finished {
-            active = retire(climber, climbs, &mut places, active);
-        }
+        rise(climber, &mut places[..active], empty);
+        active = retire(climber, climbs, &mut places, active);
     }
 }
 
-/// Puts the next climb that has any level to climb into a lane.
-fn start(
-    climber: &mut impl Climber,
-    climbs: &[SumClimb],
-    next: &mut usize,
-    lane: usize,
-) -> Option<Place> {
-    let offset = climbs[*next..].iter().position(|climb| climb.to < climb.from);
-    let Some(offset) = offset else {
-        *next = climbs.len();
-        return None;
-    };
-    let index = *next + offset;
-    *next = index + 1;
-    let climb = &climbs[index];
-    climber.put(lane, &climb.hash, climb.sum);
-    Some(Place { climb: index, depth: climb.from })
+/// Takes the lanes up until the first of them arrives.
+fn rise<C: Climber>(climber: &mut C, places: &mut [Place], empty: &[Digest]) {
+    let (active, depth) = (places.len(), places[0].depth);
+    let levels = places.iter().map(|place| place.depth - place.to).min().unwrap_or(0);
+    if places.iter().all(|place| place.depth == depth) {
+        let mut rights = [0; 8];
+        for here in (depth - levels..depth).rev() {
+            if here + 1 == depth || here % 8 == 7 {
+                rights = sides(places, usize::from(here / 8));
+            }
+            let sibling = Siblings::One(&empty[usize::from(here) + 1]);
+            climber.level(sibling, rights[usize::from(here % 8)], active);
+        }
+        places.iter_mut().for_each(|place| place.depth -= levels);
+        return;
+    }
+    for _ in 0..levels {
+        let mut siblings = [&[0; 32]; LANES_MAX];
+        let mut right = 0;
+        for (lane, place) in places.iter_mut().enumerate() {
+            siblings[lane] = &empty[usize::from(place.depth)];
+            place.depth -= 1;
+            right |= u16::from(place.is_right(place.depth)) << lane;
+        }
+        climber.level(Siblings::Each(&siblings), right, active);
+    }
+}
+
+/// For each bit of byte `byte` of the paths: the lanes in which it is set.
+fn sides(places: &[Place], byte: usize) -> [u16; 8] {
+    let mut bytes = [[0; 8]; 2];
+    for (to, place) in bytes.as_flattened_mut().iter_mut().zip(places) {
+        *to = place.path[byte];
+    }
+    let [low, high] = bytes.map(|bytes| transpose_bits(u64::from_le_bytes(bytes)).to_le_bytes());
+    std::array::from_fn(|bit| u16::from_le_bytes([low[bit], high[bit]]))
+}
+
+/// Bit `i` of byte `j` becomes bit `j` of byte `i`.
+const fn transpose_bits(mut bits: u64) -> u64 {
+    // Blocks of one bit beside the diagonal, of two, of four.
+    let mut swap = (bits ^ bits >> 7) & 0x00aa_00aa_00aa_00aa;
+    bits ^= swap ^ swap << 7;
+    swap = (bits ^ bits >> 14) & 0x0000_cccc_0000_cccc;
+    bits ^= swap ^ swap << 14;
+    swap = (bits ^ bits >> 28) & 0x0000_0000_f0f0_f0f0;
+    bits ^ swap ^ swap << 28
 }
 
 /// Takes the hashes of the lanes that arrived, and closes the gaps; returns how many lanes are
@@ -135,8 +226,8 @@ fn retire(
     mut active: usize,
 ) -> usize {
     for lane in (0..active).rev() {
-        let climb = &mut climbs[places[lane].climb];
-        if places[lane].depth == climb.to {
+        if places[lane].depth == places[lane].to {
+            let climb = &mut climbs[places[lane].climb];
             (climb.hash, climb.from) = (climber.hash(lane), climb.to);
             active -= 1;
             if lane != active {

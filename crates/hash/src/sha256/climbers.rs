@@ -2,7 +2,7 @@
 
 use super::{
     Sha256, WIDE_INPUTS_MIN,
-    climb::{Climber, LANES_MAX, SumClimb, climb, tail_schedule},
+    climb::{Climber, Siblings, SumClimb, climb, tail_schedule},
     portable,
     rounds::{digest_of, words_of},
 };
@@ -46,8 +46,11 @@ impl Climber for Portable {
         assert_eq!(from, to, "there is one lane");
     }
 
-    fn level(&mut self, siblings: &[&Digest; LANES_MAX], right: u16, _active: usize) {
-        let sibling = words_of(siblings[0]);
+    fn level(&mut self, siblings: Siblings<'_>, right: u16, _active: usize) {
+        let sibling = match siblings {
+            Siblings::One(sibling) => words_of(sibling),
+            Siblings::Each(siblings) => words_of(siblings[0]),
+        };
         self.hash = if right & 1 == 1 {
             portable::hash_node(&sibling, &self.hash, &self.tail)
         } else {
@@ -63,7 +66,7 @@ mod x86 {
 
     use super::super::{
         avx2, avx512,
-        climb::{Climber, LANES_MAX, SumClimb, climb, tail_block},
+        climb::{Climber, LANES_MAX, Siblings, SumClimb, climb, tail_block},
         lane_words::LaneWords,
         sha_ni,
     };
@@ -132,7 +135,11 @@ mod x86 {
             self.tails[to] = self.tails[from];
         }
 
-        fn level(&mut self, siblings: &[&Digest; LANES_MAX], right: u16, active: usize) {
+        fn level(&mut self, siblings: Siblings<'_>, right: u16, active: usize) {
+            let siblings = match siblings {
+                Siblings::One(sibling) => &[sibling; LANES_MAX],
+                Siblings::Each(siblings) => siblings,
+            };
             match active {
                 1 => self.level_of::<1>(siblings, right),
                 2 => self.level_of::<2>(siblings, right),
@@ -169,7 +176,7 @@ mod x86 {
                     self.0.copy(from, to);
                 }
 
-                fn level(&mut self, siblings: &[&Digest; LANES_MAX], right: u16, active: usize) {
+                fn level(&mut self, siblings: Siblings<'_>, right: u16, active: usize) {
                     let siblings = LaneWords::siblings(siblings, active);
                     // SAFETY: `new` made sure that the CPU has what the kernel enables.
                     unsafe { $level(&mut self.0, &siblings, right) };

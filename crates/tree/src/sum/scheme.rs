@@ -318,9 +318,12 @@ impl Scratch {
         let [left, right] = &sides;
         profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut self.bytes);
         let mut path = [0; 32];
-        let first = job.skip.start() / 8;
-        for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
-            *to = from.reverse_bits();
+        // Most stay where they fork.
+        if !job.skip.is_empty() {
+            let first = job.skip.start() / 8;
+            for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
+                *to = from.reverse_bits();
+            }
         }
         let sum = left.sum.wrapping_add(right.sum);
         self.rises.push(SumClimb { hash: [0; 32], sum, path, from: fork, to: to.min(fork) });
