@@ -91,12 +91,17 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut report = Report { tree: Name::Pbt(scheme.hash).to_string(), ..Report::default() };
     let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, args.to);
     let mut stopped = false;
+    // What the lists say of the block where the store stands: they may have forks of it.
+    let (start, mut at_start) = (tree.base(), Vec::new());
     for (number, line) in (1_u64..).zip(Lines(input)) {
         let line =
             line.with_context(|| format!("reading line {number} of {}", args.lists.display()))?;
         let line: Line = parse(&line, number)?;
         if args.to.is_some_and(|to| line.number > to) {
             continue;
+        }
+        if line.number == start.number {
+            at_start.push(line.hash);
         }
         if line.number <= tree.base().number {
             report.known += 1;
@@ -117,6 +122,12 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
         progress.update(line.number, || format!("block {}", line.number));
     }
     progress.finish();
+    if let Some(other) = at_start.first()
+        && report.blocks == 0
+        && !at_start.contains(&start.hash.into())
+    {
+        return Err(other_chain(start, *other).into());
+    }
     let head = tree.head();
     tree.finalise(head.hash.into())?;
     (report.block, report.block_hash, report.root) = (head.number, head.hash.into(), tree.root());
@@ -125,12 +136,25 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
     if let Some(roots) = roots {
         roots.finish()?;
     }
+    if stopped {
+        output.warn(format!("interrupted after block {}", report.block));
+    } else if report.blocks == 0 {
+        let what = "no list follows block";
+        output.warn(format!("{what} {}, where the store stands: nothing was done", report.block));
+    }
     print(&report, output)?;
     if stopped {
         output.tell(&format!("continue with: {}", this_command()));
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Ok)
+}
+
+fn other_chain(start: BlockId, theirs: B256) -> Failure {
+    let ours = B256::from(start.hash);
+    Failure::new(format!("block {} of the lists is {theirs}, and the store's is {ours}", start.number))
+        .hint("the lists are of another chain, or of a fork that left this one before: look for the right ones")
+        .exit(Exit::No)
 }
 
 fn apply(

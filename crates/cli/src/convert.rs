@@ -134,7 +134,13 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         let folder = tempfile::tempdir().context("making a folder for a sample")?;
         let target = AnyStore::from(MemoryStore::new());
         let work = (args.work.options(), folder.path().join("leaves"), cache / 2);
-        let made = run.convert(&target, work, Some(SAMPLE))?;
+        let made = match run.convert(&target, work, Some(SAMPLE)) {
+            Err(error) if is_stopped(&error) => {
+                output.tell("interrupted: a dry run keeps nothing, the same command begins anew");
+                return Ok(Exit::Interrupted);
+            }
+            made => made?,
+        };
         let seconds = started.elapsed().as_secs_f64();
         return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
     }

@@ -207,6 +207,11 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         Some(Name::Pbt(hash)) => Some(Pbt { hash }),
         _ => None,
     };
+    if args.out.is_some() && same_place(args.out.as_deref(), args.preimages.as_deref()) {
+        return Err(Failure::new("--out and --preimages name one file")
+            .hint("each is a file of its own: give them different names")
+            .into());
+    }
     let has_trie = records.iter().any(|(id, _)| *id == MPT);
     let spill = args.work.spill(&args.at.db);
     let with = (interrupt, output);
@@ -234,6 +239,12 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         written.insert("preimages".into(), json!(Written::from(file)));
     }
     print(&Value::Object(written), output)
+}
+
+/// Whether two paths name one place, also by links.
+fn same_place(one: Option<&Path>, other: Option<&Path>) -> bool {
+    let place = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    one.and_then(place) == other.and_then(place)
 }
 
 /// Where there is no pbt whose hash would matter.

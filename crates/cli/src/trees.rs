@@ -173,7 +173,18 @@ impl Together {
 
     /// Opens a store's state with the trees that it holds.
     pub(crate) fn open_all<P: PageStore>(store: P, cache_bytes: usize) -> anyhow::Result<State<P>> {
-        let trees = Self::of(&store.snapshot()?)?;
+        let snapshot = store.snapshot()?;
+        let held = of_states(&snapshot)?;
+        if let Some((_, other)) = held.first()
+            && !held.iter().any(|(id, _)| *id == MPT)
+        {
+            let what = format!("the store holds {} without mpt (--db)", name_of(other.scheme));
+            return Err(Failure::new(what)
+                .hint("such a store keeps no earlier blocks: spinney db info shows where it stands")
+                .into());
+        }
+        let trees = Self::of(&snapshot)?;
+        drop(snapshot);
         Ok(trees.open(store, cache_bytes)?)
     }
 }

@@ -1,5 +1,7 @@
 //! Blocks, executed or traced.
 
+use std::sync::atomic::Ordering;
+
 use spinney_replay::{
     ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
 };
@@ -45,8 +47,12 @@ pub(crate) fn run<'s, S: Driven<'s>>(
     replay.keep_steps(lists.is_some());
     let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
-            if let Some(lists) = &mut lists {
-                lists.block(block);
+            // Blocks behind one without a list are not taken in: their lists would follow nothing.
+            if let Some(lists) = &mut lists
+                && !lists.block(block)
+                && let Some(stop) = options.stop
+            {
+                stop.store(true, Ordering::Relaxed);
             }
             watch.block(block.number, block.state_root, block.transaction_count as u64);
         }

@@ -67,7 +67,8 @@ pub(crate) struct ReplayArgs {
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
-    /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up.
+    /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up. A file that
+    /// ends where the store stands is gone on with.
     #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
     bal_out: Option<PathBuf>,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
@@ -165,7 +166,9 @@ impl Run<'_> {
         check_head(&state, self.args.to)?;
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks, traces } => {
-                let mut lists = self.args.bal_out.as_deref().map(Lists::begin).transpose()?;
+                let head = state.block();
+                let begin = |path| Lists::begin(path, head);
+                let mut lists = self.args.bal_out.as_deref().map(begin).transpose()?;
                 let done = chain::run(
                     state,
                     &genesis,

@@ -159,15 +159,24 @@ fn five_blocks_are_dropped() {
     line["bal_hash"] = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421".into();
     line["bal"] = "0x80".into();
     caught_up(&[line], &[]).exits(1).refuses("no block-level access list");
+    // Another block where the store stands; nothing at all.
+    let mut other = anchor.lists[at(360)].clone();
+    other["hash"] = flipped(&other["hash"]).into();
+    caught_up(&[other], &[]).exits(1).refuses("and the store's is 0x");
+    caught_up(&[], &[]).exits(0).says("no list follows block 360");
     caught_up(&[json!({ "number": 1 })], &[]).exits(2).refuses("line 1 of the access lists");
     let args = ["catch-up", "-q", "--db", &anchor.db, "-"];
     spinney(&args).exits(2).refuses("which would stay behind");
     assert!(pages(&pbt) == pages(&expected));
 
+    spinney(&["stage", "status", "--db", &pbt]).exits(2).refuses("pbt:blake3 without mpt");
+
     // A block whose hash nobody told is one that no other can follow.
     let [file, names, bare] = ["file", "names", "bare"].map(|name| anchor.folder.path(name));
     let export = ["snapshot", "export", "-q", "--db", &pbt, "--out", &file, "--preimages", &names];
     spinney(&export).exits(0);
+    let both = ["snapshot", "export", "-q", "--db", &pbt, "--out", &bare, "--preimages", &bare];
+    spinney(&both).exits(2).refuses("name one file");
     let import = ["snapshot", "import", "-q", &file, &bare, "--preimages", &names];
     spinney(&[&import[..], &["--number", "360"]].concat()).exits(0);
     let refused = spinney(&["catch-up", "-q", "--db", &bare, &anchor.write(&anchor.lists)]);
@@ -180,6 +189,29 @@ fn blocks_that_no_list_can_say_are_refused() {
     let folder = Folder::new();
     let lists = folder.path("lists");
     let ran = chain.replay(&["--to", "5", "--bal-out", &lists]);
-    ran.exits(2).refuses("block 4 has no access list").says("with nothing in it");
-    assert!(!std::path::Path::new(&lists).exists());
+    let refused = ran.exits(2).refuses("block 4 has no access list").says("with nothing in it");
+    // It stops there, and those before it are kept.
+    refused.says("the lists up to block 3 are in");
+    assert_eq!(std::fs::read_to_string(&lists).expect("it was written").lines().count(), 3);
+}
+
+#[test]
+fn a_file_of_lists_is_gone_on_with() {
+    let Some(chain) = chain_600() else { return };
+    let folder = Folder::new();
+    let [db, lists, whole] = ["db", "lists", "whole"].map(|name| folder.path(name));
+    let read = |file: &str| std::fs::read_to_string(file).expect("it was written");
+    chain.replay(&["--to", "9", "--bal-out", &whole]).exits(0);
+    let replay = |to: &str| chain.replay(&["--db", &db, "--to", to, "--bal-out", &lists]);
+    for to in ["4", "9", "9"] {
+        replay(to).exits(0);
+    }
+    assert_eq!(read(&lists), read(&whole));
+    // From another block lists would be there twice, or be missing.
+    spinney(&["stage", "unwind", "-q", "--db", &db, "--to", "6"]).exits(0);
+    replay("8").exits(2).refuses("has the lists up to block 9 already, and the store stands at 6");
+    let other = folder.write("other", "not a list\n");
+    let args = ["--db", &db, "--to", "8", "--bal-out", &other];
+    chain.replay(&args).exits(2).refuses("does not end in an access list");
+    assert_eq!((read(&lists), &read(&other)[..]), (read(&whole), "not a list\n"));
 }
