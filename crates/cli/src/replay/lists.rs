@@ -82,7 +82,7 @@ impl Lists {
         writeln!(self.out, "{line}").map_err(|error| unwritten(&self.path, error))
     }
 
-    /// Ends the file. One that has no list is not made.
+    /// Ends the file. Where the first block has no list already, none is made.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         if self.last.is_some() || self.failed.is_none() {
             self.out.finish().map_err(|error| unwritten(&self.path, error))?;

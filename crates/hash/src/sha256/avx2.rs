@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::{
     block_of, blocks,
     lane_words::LaneWords,
-    rounds::{CONSTANTS, INITIAL, SCHEDULE_AFTER_64, compression, sixteen},
+    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
 };
 use crate::{Digest, lanes, x86::avx2};
 
@@ -51,23 +51,9 @@ pub(super) fn climb8(lanes: &mut LaneWords<8>, siblings: &[[u32; 8]; 8], right: 
     }
 }
 
-/// The schedules of the lanes' second blocks.
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn expand(lanes: &mut LaneWords<8>) {
-    let mut words = [_mm256_setzero_si256(); 16];
-    for (word, lanes) in words.iter_mut().zip(&lanes.block) {
-        *word = avx2::words(lanes);
-    }
-    for (i, (tail, constants)) in
-        lanes.tail.as_chunks_mut::<16>().0.iter_mut().zip(CONSTANTS.as_chunks::<16>().0).enumerate()
-    {
-        if i > 0 {
-            sixteen!(expand, words);
-        }
-        for ((tail, word), constant) in tail.iter_mut().zip(words).zip(constants) {
-            *tail = avx2::to_words(add(word, splat(*constant)));
-        }
-    }
+expansion! {
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn expand(LaneWords<8>), avx2
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2")]

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::{
     blocks,
     lane_words::LaneWords,
-    rounds::{CONSTANTS, INITIAL, SCHEDULE_AFTER_64, compression, sixteen},
+    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
 };
 use crate::{Digest, lanes, x86::avx512};
 
@@ -48,23 +48,9 @@ pub(super) fn climb16(lanes: &mut LaneWords<16>, siblings: &[[u32; 16]; 8], righ
     }
 }
 
-/// The schedules of the lanes' second blocks.
-#[target_feature(enable = "avx512f")]
-fn expand(lanes: &mut LaneWords<16>) {
-    let mut words = [_mm512_setzero_si512(); 16];
-    for (word, lanes) in words.iter_mut().zip(&lanes.block) {
-        *word = avx512::words(lanes);
-    }
-    for (i, (tail, constants)) in
-        lanes.tail.as_chunks_mut::<16>().0.iter_mut().zip(CONSTANTS.as_chunks::<16>().0).enumerate()
-    {
-        if i > 0 {
-            sixteen!(expand, words);
-        }
-        for ((tail, word), constant) in tail.iter_mut().zip(words).zip(constants) {
-            *tail = avx512::to_words(add(word, splat(*constant)));
-        }
-    }
+expansion! {
+    #[target_feature(enable = "avx512f")]
+    fn expand(LaneWords<16>), avx512
 }
 
 #[target_feature(enable = "avx512f")]

@@ -106,6 +106,30 @@ macro_rules! compression {
     };
 }
 
+/// Defines what expands the schedules of all lanes' second blocks at once; wants what [`compression`] wants in
+/// scope, and a module `$lanes` that loads words (`words`) and takes them back (`to_words`).
+macro_rules! expansion {
+    ($(#[$attribute:meta])* fn $expand:ident($words:ty), $lanes:ident) => {
+        $(#[$attribute])*
+        fn $expand(lanes: &mut $words) {
+            let mut words = [splat(0); 16];
+            for (word, block) in words.iter_mut().zip(&lanes.block) {
+                *word = $lanes::words(block);
+            }
+            let constants = $crate::sha256::rounds::CONSTANTS.as_chunks::<16>().0;
+            let tails = lanes.tail.as_chunks_mut::<16>().0;
+            for (i, (tail, constants)) in tails.iter_mut().zip(constants).enumerate() {
+                if i > 0 {
+                    $crate::sha256::rounds::sixteen!(expand, words);
+                }
+                for ((tail, word), constant) in tail.iter_mut().zip(words).zip(constants) {
+                    *tail = $lanes::to_words(add(word, splat(*constant)));
+                }
+            }
+        }
+    };
+}
+
 /// Unrolls sixteen rounds, or sixteen words of the message schedule.
 macro_rules! sixteen {
     (round, $s:ident, |$i:ident| $word:expr) => {
@@ -132,4 +156,4 @@ macro_rules! sixteen {
     })*};
 }
 
-pub(super) use {compression, sixteen};
+pub(super) use {compression, expansion, sixteen};
