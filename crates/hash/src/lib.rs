@@ -31,6 +31,7 @@ mod function;
 mod inputs;
 mod keccak;
 mod lanes;
+mod prefetch;
 mod sha256;
 #[cfg(test)]
 mod tests;
@@ -42,4 +43,5 @@ pub use blake3::{blake3, blake3_equal, blake3_many};
 pub use function::HashFunction;
 pub use inputs::{Digest, Inputs};
 pub use keccak::{keccak256, keccak256_equal, keccak256_many};
+pub use prefetch::prefetch;
 pub use sha256::{SumClimb, sha256, sha256_equal, sha256_many, sha256_sum_climb};

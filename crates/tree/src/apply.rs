@@ -11,6 +11,7 @@
 //!   elsewhere; the caller reads the whole list in one call and starts over: pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
+mod lone;
 mod patch;
 mod settle;
 
@@ -24,6 +25,7 @@ use crate::node::{Change, Child, Link, Place, Span, WasAt};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::{Scheme, implicit_owners};
 use crate::split::Tasks;
+use lone::Step;
 use patch::{Hit, Patching, is_patched};
 
 /// What became of a child.
@@ -116,6 +118,7 @@ pub(crate) struct Stacks {
     opened: Vec<Child>,
     changes: Vec<Change>,
     hits: Vec<Hit>,
+    steps: Vec<Step>,
     path: Vec<u8>,
 }
 
@@ -127,6 +130,7 @@ impl Stacks {
         self.opened.clear();
         self.changes.clear();
         self.hits.clear();
+        self.steps.clear();
         self.path.clear();
     }
 }
@@ -143,6 +147,7 @@ pub(crate) struct Apply<'a, S: Scheme> {
     opened: Vec<Child>,
     changes: Vec<Change>,
     hits: Vec<Hit>,
+    steps: Vec<Step>,
     owner_digits: usize,
 }
 
@@ -166,16 +171,18 @@ impl<'a, S: Scheme> Apply<'a, S> {
         missing: &mut Vec<crate::page_key::PageKey>,
     ) -> Result<Outcome, TreeError> {
         stacks.clear();
-        let Stacks { frames, old, out, opened, changes, hits, path } = std::mem::take(stacks);
+        let Stacks { frames, old, out, opened, changes, hits, steps, path } =
+            std::mem::take(stacks);
         open.path = path;
         open.missing = std::mem::take(missing);
         let owner_digits = S::OWNER.map_or(0, |o| o.bytes * Opener::<S>::WIDTH.per_byte());
         let mut apply =
-            Self { open, ops, tasks, frames, old, out, opened, changes, hits, owner_digits };
+            Self { open, ops, tasks, frames, old, out, opened, changes, hits, steps, owner_digits };
         let outcome = apply.descend(start);
         *missing = std::mem::take(&mut apply.open.missing);
-        let Self { open: Opener { path, .. }, frames, old, out, opened, changes, hits, .. } = apply;
-        *stacks = Stacks { frames, old, out, opened, changes, hits, path };
+        let Self { open: Opener { path, .. }, frames, old, out, opened, changes, .. } = apply;
+        let (hits, steps) = (apply.hits, apply.steps);
+        *stacks = Stacks { frames, old, out, opened, changes, hits, steps, path };
         outcome
     }
 

@@ -46,6 +46,11 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// The operation with its bytes elsewhere.
+    pub(crate) const fn elsewhere(&self, key: Span, kind: OpKind) -> Self {
+        Self { first: self.first, key, kind }
+    }
+
     /// The operation itself; `bytes` are those of the batch.
     pub(crate) fn show<'a>(&self, bytes: &'a [u8]) -> Operation<'a> {
         let key = &bytes[self.key.range()];

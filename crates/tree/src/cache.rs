@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use smallvec::SmallVec;
+use spinney_hash::prefetch;
 
 use crate::page_key::PageKey;
 
@@ -51,17 +51,15 @@ impl Cache {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let page = pages.find(key)?;
         // Before it is counted: that waits for its first line.
-        fetch_lines(&page.row);
+        prefetch(&page.row);
         Some(Arc::clone(&page.row))
     }
 
-    /// Brings pages that are soon to be read from memory side by side, as many of them as are here: to find
-    /// one after another takes a wait for its place, one for its key and one for its row each.
+    /// Asks for pages that are soon to be read, as many of them as are here: to find one after another takes a
+    /// wait for its place, one for its key and one for its row each.
     pub(crate) fn fetch(&self, keys: &[PageKey]) {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let rows: SmallVec<[&[u8]; 32]> =
-            keys.iter().filter_map(|key| Some(&*pages.find(key)?.row)).collect();
-        rows.into_iter().for_each(fetch_lines);
+        keys.iter().filter_map(|key| pages.find(key)).for_each(|page| prefetch(&page.row));
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.
@@ -102,14 +100,6 @@ impl Cache {
     pub(crate) fn bytes(&self) -> usize {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).bytes
     }
-}
-
-/// Reads a byte of each of a page's cache lines: so they come from memory side by side. Parsing meets one
-/// item after another, and would wait for each.
-pub(crate) fn fetch_lines(row: &[u8]) {
-    const LINE_BYTES: usize = 64;
-    let sum = row.chunks(LINE_BYTES).fold(0, |sum, line| sum ^ line[0]);
-    std::hint::black_box(sum);
 }
 
 impl Pages {

@@ -75,6 +75,18 @@ pub(crate) enum PageKind {
     Overflow = 3,
 }
 
+impl PageKind {
+    pub(crate) const fn of(kind: u8) -> Option<Self> {
+        match kind {
+            0 => Some(Self::Root),
+            1 => Some(Self::Body),
+            2 => Some(Self::Group),
+            3 => Some(Self::Overflow),
+            _ => None,
+        }
+    }
+}
+
 /// Why bytes are no page.
 pub(crate) type Malformed = &'static str;
 
@@ -115,11 +127,8 @@ pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<PageKind, Malformed> {
         return Err("its checksum does not match");
     }
     match content.first() {
-        Some(0) => Ok(PageKind::Root),
-        Some(1) => Ok(PageKind::Body),
-        Some(2) => Ok(PageKind::Group),
-        Some(3) => Ok(PageKind::Overflow),
-        _ => Err("it is of no known kind"),
+        Some(&kind) => PageKind::of(kind).ok_or("it is of no known kind"),
+        None => Err("it is of no known kind"),
     }
 }
 
@@ -128,6 +137,17 @@ pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<PageKind, Malformed> {
 pub(crate) struct TerminalView<'a, C> {
     pub(crate) body: TerminalBody<'a>,
     pub(crate) commit: Option<C>,
+    /// Where the owned item starts.
+    pub(crate) owned: Option<usize>,
+}
+
+/// A terminal whose bytes lie in its page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainTerminal<'a> {
+    pub(crate) suffix: Run<'a>,
+    pub(crate) payload: &'a [u8],
+    /// Where its commitment stands.
+    pub(crate) commit: Option<usize>,
     /// Where the owned item starts.
     pub(crate) owned: Option<usize>,
 }
@@ -287,6 +307,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
 
     /// Passes over the item at `at`, whose node's run starts at digit `start`; answers where it ends.
     /// Refuses what [`Codec::item`] refuses.
+    #[inline]
     pub(crate) fn skim(
         &self,
         page: &[u8],
@@ -294,32 +315,34 @@ impl<'s, S: Scheme> Codec<'s, S> {
         start: usize,
     ) -> Result<(Skimmed, usize), Malformed> {
         let [tag, digit, ..] = page[at..] else { return Err(CUT_OFF) };
-        if tag == TAG_BRANCH_PAGE || tag == TAG_BRANCH {
-            let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
-            self.skip_commit(&mut bytes)?;
-            bytes.skip_run(start, Self::WIDTH)?;
-            if tag == TAG_BRANCH {
-                let len = bytes.length()?;
-                bytes.take(len)?;
-            }
-            return Ok((Skimmed::Branch { digit }, bytes.at));
-        }
-        let carries = tag & TAG_COMMIT != 0;
-        if tag & !TAG_COMMIT == TAG_TERMINAL && !(carries && S::DELTAS) {
-            let mut bytes = Bytes { page, at: at + 2 };
-            bytes.skip_run(start, Self::WIDTH)?;
-            let len = bytes.length()?;
-            bytes.take(len)?;
-            if carries {
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        match tag {
+            TAG_BRANCH | TAG_BRANCH_PAGE => {
                 self.skip_commit(&mut bytes)?;
+                bytes.skip_run(start, Self::WIDTH)?;
+                if tag == TAG_BRANCH {
+                    bytes.skip_payload()?;
+                }
+                Ok((Skimmed::Branch { digit }, bytes.at))
             }
-            return Ok((Skimmed::Terminal { digit, carries }, bytes.at));
+            TAG_TERMINAL => {
+                bytes.skip_run(start, Self::WIDTH)?;
+                bytes.skip_payload()?;
+                Ok((Skimmed::Terminal { digit, carries: false }, bytes.at))
+            }
+            _ => self.skim_rarer(page, at, start),
         }
-        if S::DELTAS && tag == TAG_TERMINAL | TAG_COMMIT | TAG_OWNS {
-            return Ok((
-                Skimmed::Terminal { digit, carries: true },
-                self.skim_owner(page, at, start)?,
-            ));
+    }
+
+    /// As [`Codec::skim`], of what is neither a branch nor a terminal with nothing but a key and a value.
+    fn skim_rarer(
+        &self,
+        page: &[u8],
+        at: usize,
+        start: usize,
+    ) -> Result<(Skimmed, usize), Malformed> {
+        if let Some((carries, end)) = self.skim_terminal(page, at, start)? {
+            return Ok((Skimmed::Terminal { digit: page[at + 1], carries }, end));
         }
         let (item, end) = self.item(page, at, start)?;
         let skimmed = match item {
@@ -336,33 +359,42 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok((skimmed, end))
     }
 
-    /// Where an owner ends that stands at `at`, in a tree that follows differences.
-    fn skim_owner(&self, page: &[u8], at: usize, start: usize) -> Result<usize, Malformed> {
-        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
-        self.skip_commit(&mut bytes)?;
-        bytes.skip_run(start, Self::WIDTH)?;
-        let len = bytes.length()?;
-        bytes.take(len)?;
-        let Some(owner) = S::OWNER else {
-            return Err("a terminal owns a subtree in a tree without owners");
-        };
-        let owned = bytes.at;
-        let below = owner.bytes * Self::WIDTH.per_byte();
-        match page.get(owned) {
-            // One value, as most owners have.
-            Some(&tag) if tag == TAG_TERMINAL | TAG_COMMIT => {
-                let mut bytes = Bytes { page, at: owned + MEMBER_COMMIT_AT };
-                self.skip_commit(&mut bytes)?;
-                bytes.skip_run(below, Self::WIDTH)?;
-                let len = bytes.length()?;
-                bytes.take(len)?;
-                Ok(bytes.at)
-            }
-            Some(&tag) if tag == TAG_BRANCH_PAGE || tag == TAG_BRANCH => {
-                self.skim(page, owned, below).map(|(_, end)| end)
-            }
-            _ => Err("an owned item is no plain node"),
+    /// Whether a terminal whose bytes did not overflow carries a commitment, and where it ends; nothing if
+    /// the item is another one, or owns anything but a plain node.
+    fn skim_terminal(
+        &self,
+        page: &[u8],
+        at: usize,
+        start: usize,
+    ) -> Result<Option<(bool, usize)>, Malformed> {
+        let tag = page[at];
+        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+            return Ok(None);
         }
+        let carries = tag & TAG_COMMIT != 0;
+        let mut bytes = Bytes { page, at: at + 2 };
+        if carries && S::DELTAS {
+            self.skip_commit(&mut bytes)?;
+        }
+        bytes.skip_run(start, Self::WIDTH)?;
+        bytes.skip_payload()?;
+        if carries && !S::DELTAS {
+            self.skip_commit(&mut bytes)?;
+        }
+        if tag & TAG_OWNS == 0 {
+            return Ok(Some((carries, bytes.at)));
+        }
+        let Some(owner) = S::OWNER else { return Ok(None) };
+        let (owned, below) = (bytes.at, owner.bytes * Self::WIDTH.per_byte());
+        let end = match page.get(owned) {
+            // One value, as most owners have, or a branch.
+            Some(&tag) if tag & !TAG_COMMIT == TAG_TERMINAL && page.len() > owned + 1 => {
+                self.skim_terminal(page, owned, below)?.map(|(_, end)| end)
+            }
+            Some(&(TAG_BRANCH | TAG_BRANCH_PAGE)) => Some(self.skim(page, owned, below)?.1),
+            _ => None,
+        };
+        Ok(end.map(|end| (carries, end)))
     }
 
     /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no branch whose
@@ -403,6 +435,29 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let suffix = bytes.run(start, Self::WIDTH).ok()?;
         let len = bytes.length().ok()?;
         Some((suffix, bytes.take(len).ok()?))
+    }
+
+    /// A terminal at `at` whose bytes did not overflow, in a tree that does not follow differences.
+    pub(crate) fn plain_terminal<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<PlainTerminal<'a>> {
+        let tag = *page.get(at)?;
+        if S::DELTAS || tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + 2 };
+        let suffix = bytes.run(start, Self::WIDTH).ok()?;
+        let len = bytes.length().ok()?;
+        let payload = bytes.take(len).ok()?;
+        let commit = (tag & TAG_COMMIT != 0).then_some(bytes.at);
+        if commit.is_some() {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        let owned = (tag & TAG_OWNS != 0).then_some(bytes.at);
+        Some(PlainTerminal { suffix, payload, commit, owned })
     }
 
     /// Parses an item that has to be a node.
@@ -535,10 +590,21 @@ impl<'s, S: Scheme> Codec<'s, S> {
         }
     }
 
+    /// The commitment of an owned item that was parsed before, and carries it.
+    pub(crate) fn owned_commit(&self, page: &[u8], at: usize) -> S::Commit {
+        let start = S::OWNER.map_or(0, |owner| owner.bytes * Self::WIDTH.per_byte());
+        match self.node(page, at, start) {
+            Ok((NodeView::Branch(view), _)) => view.commit,
+            Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
+            _ => unreachable!("it was looked at"),
+        }
+    }
+
     fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         if S::DELTAS { Ok(()) } else { self.skip_commit(bytes) }
     }
 
+    #[inline(always)]
     fn skip_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
         let len = self.scheme.commit_bytes(rest).ok_or("a commitment is malformed")?;
@@ -689,6 +755,7 @@ struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
+    #[inline(always)]
     fn byte(&mut self) -> Result<u8, Malformed> {
         let byte = *self.page.get(self.at).ok_or(CUT_OFF)?;
         self.at += 1;
@@ -703,6 +770,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
+    #[inline(always)]
     fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(len).ok_or("a length is out of bounds")?;
         let bytes = self.page.get(self.at..end).ok_or(CUT_OFF)?;
@@ -710,6 +778,7 @@ impl<'a> Bytes<'a> {
         Ok(bytes)
     }
 
+    #[inline(always)]
     fn length(&mut self) -> Result<usize, Malformed> {
         if let Some(&byte @ 0..0x80) = self.page.get(self.at) {
             self.at += 1;
@@ -736,15 +805,23 @@ impl<'a> Bytes<'a> {
         Err("a length is out of bounds")
     }
 
+    #[inline(always)]
     fn run(&mut self, start: usize, width: Width) -> Result<Run<'a>, Malformed> {
         let len = self.length()?;
         let bytes = self.take(width.span(start, len))?;
         Ok(Run::cut(bytes, start, len, width))
     }
 
+    #[inline(always)]
     fn skip_run(&mut self, start: usize, width: Width) -> Result<(), Malformed> {
         let len = self.length()?;
         self.take(width.span(start, len)).map(drop)
+    }
+
+    #[inline(always)]
+    fn skip_payload(&mut self) -> Result<(), Malformed> {
+        let len = self.length()?;
+        self.take(len).map(drop)
     }
 
     fn overflowed(&mut self) -> Result<Overflowed, Malformed> {

@@ -119,12 +119,10 @@ impl<S: Scheme> Levels<S> {
             let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
             match seg.nodes[node as usize].body {
                 Body::Terminal(_) => {
-                    let job = std::iter::once(terminal_job(codec, chain, here, node));
-                    scheme.commit_terminals(job, scratch, out);
+                    scheme.commit_terminal(terminal_job(codec, chain, here, node), scratch, out);
                 }
                 Body::Branch(_) => {
-                    let job = std::iter::once(branch_job(codec, chain, here, node));
-                    scheme.commit_branches(job, scratch, out);
+                    scheme.commit_branch(branch_job(codec, chain, here, node), scratch, out);
                 }
             }
             seg.nodes[node as usize].commit = Some(out[0]);

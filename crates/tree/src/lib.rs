@@ -33,6 +33,7 @@ mod costs;
 mod cut;
 mod digits;
 mod drop;
+mod edit;
 mod error;
 mod grow;
 mod image;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::apply::Stacks;
+use crate::edit::Desk;
 use crate::levels::Levels;
 use crate::node::Segment;
 use crate::page_key::PageKey;
@@ -47,13 +48,14 @@ impl<S: Scheme> Default for Pool<S> {
 pub(crate) struct Tools<S: Scheme> {
     pub(crate) stacks: Stacks,
     pub(crate) levels: Levels<S>,
+    pub(crate) desk: Desk<S>,
     pub(crate) missing: Vec<PageKey>,
 }
 
 impl<S: Scheme> Default for Tools<S> {
     fn default() -> Self {
         let (stacks, levels) = (Stacks::default(), Levels::default());
-        Self { stacks, levels, missing: Vec::new() }
+        Self { stacks, levels, desk: Desk::default(), missing: Vec::new() }
     }
 }
 

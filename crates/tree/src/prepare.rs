@@ -1,16 +1,17 @@
 //! Preparing states: a batch on top of a commit or of another prepared state.
 
 use std::borrow::BorrowMut;
-use std::cell::RefCell;
-use std::sync::Arc;
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rayon::prelude::*;
 
 use crate::apply::{Apply, Ops, Outcome, Spot, Start};
 use crate::batch::Batch;
+use crate::edit::{self, Edited, Editor, may_edit};
 use crate::error::TreeError;
-use crate::node::{Chain, Layer, Segment, Top};
+use crate::node::{Chain, Child, Layer, Link, Segment, Top};
 use crate::open::{Opener, corrupt};
 use crate::page_key::PageKey;
 use crate::pool::Tools;
@@ -69,24 +70,108 @@ impl<S: Scheme> Tree<S> {
                 self.pool.recycle(std::iter::once(input));
                 return Err(refused);
             }
-            self.add(snapshot, &mut pending, input, None)?;
+            let (rest, loaded) = self.edit(snapshot, &mut pending, input)?;
+            if let Some(rest) = rest {
+                self.add(snapshot, &mut pending, rest, None, loaded)?;
+            }
         }
         Ok(pending)
     }
 
+    /// Applies those operations of a batch's first segment to the last commit that are edits of its pages.
+    /// Answers the segment of the others, all of them if it is not a batch for that, and the edited pages.
+    #[expect(clippy::type_complexity, reason = "what is left, and the pages to apply it to")]
+    fn edit<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &mut Pending<S>,
+        mut input: Arc<Segment<S::Commit>>,
+    ) -> Result<(Option<Arc<Segment<S::Commit>>>, Loaded), TreeError> {
+        // States that stand on others, and those that others stand on, need nodes.
+        let on_head = pending.segments.len() == 1 && pending.position() == self.head.layer;
+        let one_thread = input.ops.len() < self.split_ops || rayon::current_num_threads() <= 2;
+        let top = pending.top.filter(|_| on_head && one_thread && may_edit::<S>(&input));
+        let Some(Top { child: Child { link: Link::Stored { page, at, .. }, .. }, .. }) = top else {
+            return Ok((Some(input), Loaded::default()));
+        };
+        if snapshot.is_far() || !self.trial.is_due() {
+            return Ok((Some(input), Loaded::default()));
+        }
+        let (failed, looked) = (RefCell::new(None), Cell::new(false));
+        let fetch = |key: &PageKey| {
+            self.cache.get(key).or_else(|| {
+                let row = self.read_one(snapshot, !looked.replace(true), key);
+                row.map_err(|error| *failed.borrow_mut() = Some(error)).ok()
+            })
+        };
+        let ahead = |key: &PageKey| self.cache.fetch(std::slice::from_ref(key));
+        let root = self.head.segment.pages[page as usize].clone();
+        let mut rest = self.pool.segment();
+        let edited = self.pool.with_tools(|tools| {
+            let (codec, space, seg) = (self.codec(), self.space, alone(&mut input));
+            let (rest, desk, meter) = (alone(&mut rest), &mut tools.desk, &self.meter);
+            Editor { codec, space, seg, fetch: &fetch, ahead: &ahead, desk, meter }
+                .run(root, at, rest)
+        });
+        if let Some(error) = failed.take() {
+            return Err(error);
+        }
+        self.trial.note(!matches!(edited, Edited::Not));
+        let commit = match edited {
+            Edited::Top(commit) => commit,
+            Edited::Not => {
+                self.pool.recycle(std::iter::once(rest));
+                return Ok((Some(input), Loaded::default()));
+            }
+            Edited::Same => {
+                self.pool.recycle(std::iter::once(input));
+                return Ok((self.unless_empty(rest), Loaded::default()));
+            }
+        };
+        self.meter.edited();
+        let segment = alone(&mut input);
+        let layer = Arc::get_mut(&mut segment.layer);
+        layer.expect("a segment from the pool has a layer of its own").id = next_layer();
+        let mut child = top.expect("it was just looked at").child;
+        let mut loaded = Loaded::default();
+        if !rest.ops.is_empty() {
+            self.current(snapshot)?;
+            segment.rewritten = edit::rewritten(self.codec(), segment);
+            let root = segment.rewritten.iter().find(|(key, _)| *key == segment.pages[0].key);
+            segment.pages[0].row = Arc::clone(&root.expect("its node commits to what changed").1);
+            child.link = Link::Stored { segment: 1, page: 0, at };
+            loaded.extend(segment.rewritten.iter().cloned());
+        }
+        pending.top = Some(Top { child, commit });
+        pending.root = self.scheme.root(Some(&commit));
+        pending.segments.push(input);
+        pending.edited = true;
+        Ok((self.unless_empty(rest), loaded))
+    }
+
+    /// A segment, if it has operations.
+    fn unless_empty(&self, segment: Arc<Segment<S::Commit>>) -> Option<Arc<Segment<S::Commit>>> {
+        if segment.ops.is_empty() {
+            self.pool.recycle(std::iter::once(segment));
+            return None;
+        }
+        Some(segment)
+    }
+
     /// Applies the operations of a batch's first segment on top of a state. `layer` is the batch's, if it
-    /// has a name already.
+    /// has a name already, and `loaded` has pages that are not as the last commit left them.
     fn add<N: Snapshot>(
         &self,
         snapshot: &N,
         pending: &mut Pending<S>,
         input: Arc<Segment<S::Commit>>,
         layer: Option<&Arc<Layer>>,
+        loaded: Loaded,
     ) -> Result<(), TreeError> {
         let known = pending.segments.len();
         pending.segments.push(Arc::clone(&input));
         let ops = Ops { list: &input.ops, bytes: &input.bytes, home: known as u32 };
-        let outcome = self.apply(snapshot, pending, ops, layer)?;
+        let outcome = self.apply(snapshot, pending, ops, layer, loaded)?;
         // What only the state holds can be recycled.
         drop(input);
         match outcome {
@@ -115,6 +200,13 @@ impl<S: Scheme> Tree<S> {
         if parent.position() == self.head.layer {
             return Ok(self.head_state());
         }
+        if parent.edited {
+            let (segments, top) = self.nodes(snapshot, Some(parent))?;
+            let mut pending = self.head_state();
+            (pending.segments, pending.top) = (segments.into(), top.copied());
+            pending.root = parent.root;
+            return Ok(pending);
+        }
         let (settled, fresh) = parent.sizes();
         if settled <= REBASE_BYTES_MIN.max(4 * fresh) {
             return Ok(parent.clone());
@@ -132,6 +224,8 @@ impl<S: Scheme> Tree<S> {
             top: self.head.top,
             root: self.head.root,
             pool: Arc::clone(&self.pool),
+            edited: false,
+            twin: OnceLock::new(),
         }
     }
 
@@ -152,7 +246,8 @@ impl<S: Scheme> Tree<S> {
             if segment.layer.id != 0
                 && let Some(input) = input.take()
             {
-                self.add(snapshot, &mut rebased, Arc::clone(input), Some(&segment.layer))?;
+                let (input, layer) = (Arc::clone(input), Some(&segment.layer));
+                self.add(snapshot, &mut rebased, input, layer, Loaded::default())?;
             }
         }
         if rebased.root == state.root {
@@ -180,11 +275,11 @@ impl<S: Scheme> Tree<S> {
         pending: &mut Pending<S>,
         ops: Ops<'_>,
         layer: Option<&Arc<Layer>>,
+        mut loaded: Loaded,
     ) -> Result<Outcome, TreeError> {
         let spot = Spot { depth: 0, digit: 0, owned: false };
         let old = pending.top.map(|top| top.child);
         let start = Start { old, spot, ops: 0..ops.list.len() };
-        let mut loaded = Loaded::default();
         let mut tasks = Tasks::None;
         if ops.list.len() >= self.split_ops {
             if snapshot.is_far() {

@@ -87,13 +87,10 @@ impl<S: Scheme> Tree<S> {
         keys: &[&[u8]],
         mut step: impl FnMut(&mut Opener<'_, S>, Option<Child>) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
-        let (older, top) = match state {
-            Some(state) => {
-                self.standing(state)?;
-                (&state.segments[..], state.top)
-            }
-            None => (std::slice::from_ref(&self.head.segment), self.head.top),
-        };
+        if let Some(state) = state {
+            self.standing(state)?;
+        }
+        let (older, top) = self.nodes(snapshot, state)?;
         let mut segment = Segment::new();
         let mut loaded = Pages::default();
         loop {

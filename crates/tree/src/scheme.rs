@@ -19,6 +19,7 @@
 use std::fmt;
 
 use crate::digits::Run;
+use crate::edit::Passed;
 use crate::image::{Codec, MEMBER_COMMIT_AT};
 use crate::node::{Chain, Change, Child, Link, Patch, Segment, Slot, SlotState};
 
@@ -135,6 +136,11 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// What the body of an owned branch may take before it becomes a page.
     const OWNED_BODY_BYTES: usize = crate::image::OWNED_BYTES_MAX;
 
+    /// How many bytes a commitment takes in pages, nearly always. A scheme that says so lets values be put in
+    /// the places of others without making nodes; one with [`Scheme::DELTAS`], [`Scheme::KEEP_TERMINALS`] or a
+    /// [`Scheme::WEIGHT_MAX`] does not.
+    const COMMIT_BYTES: Option<usize> = None;
+
     /// The discriminant kept in the root record.
     fn id(&self) -> SchemeId;
 
@@ -158,6 +164,27 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
         out: &mut Vec<Self::Commit>,
     );
 
+    /// Commits to one terminal: as [`Scheme::commit_terminals`] of one job, for schemes that can do that with
+    /// less ado.
+    fn commit_terminal(
+        &self,
+        job: TerminalJob<'_, Self::Commit>,
+        scratch: &mut Self::Scratch,
+        out: &mut Vec<Self::Commit>,
+    ) {
+        self.commit_terminals(std::iter::once(job), scratch, out);
+    }
+
+    /// Commits to one branch: as [`Scheme::commit_branches`] of one job.
+    fn commit_branch(
+        &self,
+        job: BranchJob<'_, Self>,
+        scratch: &mut Self::Scratch,
+        out: &mut Vec<Self::Commit>,
+    ) {
+        self.commit_branches(std::iter::once(job), scratch, out);
+    }
+
     /// What a value weighs. Asked only where there is a [`Scheme::WEIGHT_MAX`], as is the next.
     fn weight(&self, _value: &[u8]) -> u64 {
         0
@@ -176,6 +203,13 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
 
     /// Appends a commitment as pages keep it.
     fn encode_commit(&self, commit: &Self::Commit, out: &mut Vec<u8>);
+
+    /// How many bytes [`Scheme::encode_commit`] appends.
+    fn encoded_bytes(&self, commit: &Self::Commit) -> usize {
+        let mut out = Vec::new();
+        self.encode_commit(commit, &mut out);
+        out.len()
+    }
 
     /// Reads a commitment off the front of a page's bytes, with its length; `None` if it is malformed.
     fn decode_commit(&self, bytes: &[u8]) -> Option<(Self::Commit, usize)>;
@@ -322,6 +356,8 @@ enum Source<'a, S: Scheme> {
         row: &'a [u8],
         slots: &'a [Slot],
     },
+    /// Of a branch in a page that is edited.
+    Passed(Passed<'a, S>),
 }
 
 impl<'a, S: Scheme> Children<'a, S> {
@@ -345,16 +381,21 @@ impl<'a, S: Scheme> Children<'a, S> {
         Self(Source::Patched { scheme, chain, home, row, slots })
     }
 
+    pub(crate) const fn passed(passed: Passed<'a, S>) -> Self {
+        Self(Source::Passed(passed))
+    }
+
     pub(crate) const fn list(children: &'a [(u8, Option<S::Commit>)]) -> Self {
         Self(Source::List(children))
     }
 
     /// How many there are.
     pub const fn len(&self) -> usize {
-        match self.0 {
+        match &self.0 {
             Source::Chain { children, .. } => children.len(),
             Source::List(children) => children.len(),
             Source::Patched { slots, .. } => slots.len(),
+            Source::Passed(passed) => passed.len(),
         }
     }
 
@@ -365,10 +406,10 @@ impl<'a, S: Scheme> Children<'a, S> {
 
     /// Each child's digit and commitment, in order of digits.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> + '_ {
-        (0..self.len()).map(|index| match self.0 {
+        (0..self.len()).map(|index| match &self.0 {
             Source::Chain { scheme, chain, home, children } => {
                 let child = &children[index];
-                (child.digit, chain.commit(Codec { scheme }, home, child))
+                (child.digit, chain.commit(Codec { scheme: *scheme }, *home, child))
             }
             Source::List(children) => {
                 let (digit, commit) = children[index];
@@ -376,8 +417,9 @@ impl<'a, S: Scheme> Children<'a, S> {
             }
             Source::Patched { scheme, chain, home, row, slots } => {
                 let slot = &slots[index];
-                (slot.digit, slot_commit(scheme, chain, home, row, slot))
+                (slot.digit, slot_commit(*scheme, *chain, home, row, slot))
             }
+            Source::Passed(passed) => passed.child(index),
         })
     }
 }

@@ -1,14 +1,15 @@
 //! A tree over a store: its last commit, and states prepared on top of it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
 use crate::batch::Operation;
 use crate::cache::Cache;
 use crate::costs::{Meter, TreeCosts};
+use crate::edit::{self, Trial};
 use crate::error::TreeError;
 use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
 use crate::node::{Child, Link, OpenPage, Segment, Top};
@@ -70,6 +71,8 @@ pub struct Tree<S: Scheme> {
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
     hidden: bool,
+    /// How batches are tried that may only edit pages.
+    pub(crate) trial: Trial,
 }
 
 /// The last commit.
@@ -98,7 +101,14 @@ pub struct Pending<S: Scheme> {
     pub(crate) root: S::Root,
     /// Where the segments' memory goes.
     pub(crate) pool: Arc<Pool<S>>,
+    /// Whether the second segment has edits of pages and no nodes: see `edit.rs`.
+    pub(crate) edited: bool,
+    /// The same state with all of its nodes, if some of its batch are edits, and somebody asked for them.
+    pub(crate) twin: OnceLock<Nodes<S>>,
 }
+
+/// The nodes of a state: its segments, and its topmost node.
+pub(crate) type Nodes<S> = (Segments<S>, Option<Top<<S as Scheme>::Commit>>);
 
 pub(crate) type Segments<S> = SmallVec<[Arc<Segment<<S as Scheme>::Commit>>; 8]>;
 
@@ -110,12 +120,17 @@ impl<S: Scheme> Clone for Pending<S> {
             top: self.top,
             root: self.root,
             pool: Arc::clone(&self.pool),
+            edited: self.edited,
+            twin: self.twin.clone(),
         }
     }
 }
 
 impl<S: Scheme> Drop for Pending<S> {
     fn drop(&mut self) {
+        if let Some((mut segments, _)) = self.twin.take() {
+            self.pool.recycle(segments.drain(..));
+        }
         self.pool.recycle(self.segments.drain(..));
     }
 }
@@ -260,6 +275,7 @@ impl<S: Scheme> Tree<S> {
             meter: Meter::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
+            trial: Trial::default(),
         };
         if let Some(record) = record {
             tree.load(snapshot, &record)?;
@@ -278,7 +294,18 @@ impl<S: Scheme> Tree<S> {
         let head = Head { layer: next_layer(), commit: 0, block: None, segment, top: None, root };
         let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
         let (id, split_ops, meter) = (self.id, self.split_ops, Meter::default());
-        Self { scheme, id, space, head, cache, pool, meter, split_ops, hidden: true }
+        Self {
+            scheme,
+            id,
+            space,
+            head,
+            cache,
+            pool,
+            meter,
+            split_ops,
+            hidden: true,
+            trial: Trial::default(),
+        }
     }
 
     /// Becomes what another generation is, once the root record names that.
@@ -457,6 +484,8 @@ impl<S: Scheme> Tree<S> {
         let codec = self.codec();
         let mut rows = if pending.position() == self.head.layer {
             write::Rows::default()
+        } else if pending.edited {
+            edit::rows(codec, self.space, &pending.segments, top)?
         } else {
             write::rows(codec, self.space, &pending.segments, top)?
         };
@@ -564,7 +593,8 @@ impl<S: Scheme> Tree<S> {
             self.standing(state)?;
         }
         let fetch = |key: &PageKey| self.fetch(snapshot, key);
-        let (segments, top) = self.state(state);
+        let (segments, top) = self.nodes(snapshot, state)?;
+        let top = top.map(|top| &top.child);
         let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
         reader.get(top, key)
     }
@@ -576,16 +606,26 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
+    /// The segments of `state`, or of the last commit, and its topmost node.
     #[expect(clippy::type_complexity, reason = "the two halves of one state")]
-    fn state<'a>(
+    pub(crate) fn nodes<'a, N: Snapshot>(
         &'a self,
+        snapshot: &N,
         state: Option<&'a Pending<S>>,
-    ) -> (&'a [Arc<Segment<S::Commit>>], Option<&'a Child>) {
-        let (segments, top) = match state {
-            Some(state) => (&state.segments[..], state.top.as_ref()),
-            None => (std::slice::from_ref(&self.head.segment), self.head.top.as_ref()),
+    ) -> Result<(&'a [Arc<Segment<S::Commit>>], Option<&'a Top<S::Commit>>), TreeError> {
+        let Some(state) = state else {
+            return Ok((std::slice::from_ref(&self.head.segment), self.head.top.as_ref()));
         };
-        (segments, top.map(|top| &top.child))
+        if !state.edited {
+            return Ok((&state.segments, state.top.as_ref()));
+        }
+        if state.twin.get().is_none() {
+            let mut twin = self.rebase(snapshot, state)?;
+            // Somebody else may have been faster: theirs is as good.
+            let _ = state.twin.set((std::mem::take(&mut twin.segments), twin.top));
+        }
+        let (segments, top) = state.twin.get().expect("it was just made");
+        Ok((segments, top.as_ref()))
     }
 
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
@@ -637,13 +677,18 @@ impl<S: Scheme> Tree<S> {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Entries<'a, S, N> {
-        let (segments, top) = self.state(state);
+        let mut refused = state.and_then(|state| self.standing(state).err());
+        let sound = state.filter(|_| refused.is_none());
+        let (segments, top) = self.nodes(snapshot, sound).unwrap_or_else(|failed| {
+            refused = Some(failed);
+            (std::slice::from_ref(&self.head.segment), None)
+        });
+        let top = top.map(|top| &top.child);
         let fetch =
             |_: &PageKey| -> Result<Arc<[u8]>, TreeError> { unreachable!("nothing is read yet") };
         let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
         let walk = Walk::new(&reader, top, start);
         let end = end.map(<[u8]>::to_vec);
-        let refused = state.and_then(|state| self.standing(state).err());
         Entries { tree: self, snapshot, segments, walk, end, refused, done: false }
     }
 

@@ -14,8 +14,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
+use spinney_hash::prefetch;
 
-use crate::cache::fetch_lines;
 use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -249,7 +249,7 @@ impl<S: Scheme> Writer<'_, S> {
                 let page = &self.chain.segment(segment).pages[page as usize];
                 // The batch has been elsewhere since it read the page, and its items are met one by one.
                 if std::mem::replace(&mut self.met, place) != place {
-                    fetch_lines(&page.row);
+                    prefetch(&page.row);
                 }
                 let (start, at) = (fork as usize + 1, usize::from(at));
                 let skimmed = self.codec.skim(&page.row, at, start);

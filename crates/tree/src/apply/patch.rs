@@ -11,13 +11,12 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Apply, At, Frame, FrameKind, Outcome, Spot, share_end};
-use crate::batch::OpKind;
 use crate::error::TreeError;
 use crate::image::{
     Codec, MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_overflowed,
 };
 use crate::node::{
-    Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, Was,
+    Body, Branch, Change, Child, Kids, Link, Patch, Segment, Slot, SlotState, Span, WasAt,
 };
 use crate::open::{Children, Halt, Opener};
 use crate::page_key::PageKey;
@@ -40,111 +39,25 @@ fn plain<S: Scheme>(tag: u8, carries: bool) -> bool {
 /// A branch whose changed children are being visited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patching {
-    fork: usize,
-    patch: Patch,
+    pub(super) fork: usize,
+    pub(super) patch: Patch,
     /// Where its hits start, and the one that is visited.
-    from: usize,
-    next: usize,
+    pub(super) from: usize,
+    pub(super) next: usize,
     /// The height of the tallest child made anew, and 1.
-    height: u32,
+    pub(super) height: u32,
     /// Whether a child is gone.
-    gone: bool,
+    pub(super) gone: bool,
 }
 
 /// A child that operations concern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
-    slot: u32,
-    ops: (u32, u32),
+    pub(super) slot: u32,
+    pub(super) ops: (u32, u32),
 }
 
 impl<S: Scheme> Apply<'_, S> {
-    /// Whether there is one operation, and it is a put.
-    pub(super) fn is_put(&self, ops: &Range<usize>) -> bool {
-        ops.len() == 1 && matches!(self.op(ops.start).kind, OpKind::Put(_))
-    }
-
-    /// Visits a child with a single put: straight down as long as there are branches to patch.
-    pub(super) fn visit_alone(
-        &mut self,
-        mut child: Child,
-        mut spot: Spot,
-        ops: Range<usize>,
-    ) -> Result<Option<Outcome>, Halt> {
-        let (bottom, mut missing) = (self.frames.len(), false);
-        while !child.terminal {
-            match self.patch_alone(&child, spot, &ops) {
-                Ok(Some(below)) => (child, spot) = below,
-                Ok(None) => break,
-                Err(Halt::Missing) => {
-                    missing = true;
-                    break;
-                }
-                Err(failed) => return Err(failed),
-            }
-        }
-        let visited =
-            if missing { Err(Halt::Missing) } else { self.try_visit(Some(child), spot, ops) };
-        let outcome = match visited {
-            // This pass is thrown away.
-            Err(Halt::Missing) => Some(Outcome::Same),
-            answer => answer?,
-        };
-        let Some(mut outcome) = outcome else { return Ok(None) };
-        while self.frames.len() > bottom {
-            let frame = self.frames.pop().expect("there is one more");
-            outcome = self
-                .resume(frame, Some(outcome))
-                .map_err(Halt::Failed)?
-                .expect("a frame with a single hit is done once that was visited");
-        }
-        Ok(Some(outcome))
-    }
-
-    /// Starts to patch a stored branch and answers the child that the put goes on to; nothing if that is
-    /// left to others.
-    fn patch_alone(
-        &mut self,
-        child: &Child,
-        spot: Spot,
-        ops: &Range<usize>,
-    ) -> Result<Option<(Child, Spot)>, Halt> {
-        let Link::Stored { segment, page, at } = child.link else { return Ok(None) };
-        let row = self.open.chain().row(segment, page);
-        let Some((skip, body)) = self.open.codec.plain_branch(row, usize::from(at), spot.depth)
-        else {
-            return Ok(None);
-        };
-        if skip.common(self.key(ops.start)) < skip.len() {
-            return Ok(None);
-        }
-        let fork = skip.end();
-        let mut body = match body {
-            Some((from, to)) => Children::Stored { segment, page, from, to },
-            None => Children::Apart,
-        };
-        let first_page = self.open.seg.pages.len();
-        let depth = spot.depth as u32;
-        let past = || Was { node: *child, owned: None, depth };
-        let mut here = At {
-            spot,
-            ops: ops.clone(),
-            pages: first_page..first_page,
-            existed: true,
-            cleared: false,
-            was: if S::DELTAS { self.open.seg.push_was(past()) } else { None },
-        };
-        if !self.patch(&mut here, fork, &mut body)? {
-            return Ok(None);
-        }
-        let Some(Frame { kind: FrameKind::Patch(patching), .. }) = self.frames.last() else {
-            unreachable!("it was just pushed")
-        };
-        let hit = self.hits[patching.next];
-        let child = self.open.seg.kid(&patching.patch, &self.open.seg.slots[hit.slot as usize]);
-        Ok(Some((child, Spot { depth: fork + 1, digit: child.digit, owned: spot.owned })))
-    }
-
     /// Starts to patch the branch of `at`, if it is one to be patched: `false` if it is not, and then
     /// nothing has changed but that the page of its body may be open.
     pub(super) fn patch(
@@ -153,14 +66,11 @@ impl<S: Scheme> Apply<'_, S> {
         fork: usize,
         body: &mut Children,
     ) -> Result<bool, Halt> {
-        // Among owners nothing forks below their keys, unless a page is forged.
-        let limit = if self.among_owners(at.spot) { self.owner_digits } else { usize::MAX };
-        if fork >= self.digits(at.ops.start).min(limit) {
+        if fork >= self.forks_below(at.ops.start, at.spot) {
             return Ok(false);
         }
         if let Children::Apart = *body {
-            self.set_path(at.ops.start, fork);
-            let page = self.open.page(fork, 0, PageKind::Body)?;
+            let page = self.open_body(at.ops.start, fork)?;
             let to = self.open.seg.pages[page as usize].row.len();
             *body = Children::Stored { segment: self.open.here, page, from: SUM_BYTES + 1, to };
             at.pages.end = self.open.seg.pages.len();
@@ -214,7 +124,7 @@ impl<S: Scheme> Apply<'_, S> {
         }
     }
 
-    fn list_stored(
+    pub(super) fn list_stored(
         &mut self,
         (segment, page): (u32, u32),
         range: Range<usize>,
@@ -373,7 +283,7 @@ impl<S: Scheme> Apply<'_, S> {
     }
 
     /// Opens the group of a slot: `false` if it does not hold just what the branch says, or a group.
-    fn open_group_of(
+    pub(super) fn open_group_of(
         &mut self,
         patch: &mut Patch,
         fork: usize,
@@ -512,14 +422,19 @@ impl<S: Scheme> Apply<'_, S> {
             }
             Outcome::Now(child) => {
                 patching.height = patching.height.max(self.height(&child) + 1);
-                let seg = &mut *self.open.seg;
-                let beside = seg.children.len() as u32;
-                let slot = &mut seg.slots[slot];
-                seg.children.push(Child { digit: slot.digit, ..child });
-                (slot.state, slot.beside) = (SlotState::Changed, beside);
+                self.put_changed(slot, child);
             }
         }
         frame.changed = true;
+    }
+
+    /// Puts a child that was made anew in its slot.
+    pub(super) fn put_changed(&mut self, slot: usize, child: Child) {
+        let seg = &mut *self.open.seg;
+        let beside = seg.children.len() as u32;
+        let slot = &mut seg.slots[slot];
+        seg.children.push(Child { digit: slot.digit, ..child });
+        (slot.state, slot.beside) = (SlotState::Changed, beside);
     }
 
     /// Makes the branch anew.
@@ -535,27 +450,33 @@ impl<S: Scheme> Apply<'_, S> {
             return self.hand_over(frame, fork, &patch);
         }
         self.retire(frame.pages.clone());
-        self.retire_groups(&patch);
-        let node = self.open.seg.nodes.len() as u32;
-        let seg = &mut *self.open.seg;
-        for slot in patch.slots.range() {
-            if !S::DELTAS && seg.slots[slot].uncommitted() {
-                seg.siblings.push((slot as u32, node));
-            }
-        }
-        let bytes = fork.div_ceil(Opener::<S>::WIDTH.per_byte());
-        let path = self.ops.place(self.op(frame.ops.start).key).first(bytes);
-        let (depth, children) = (frame.depth as u32, Kids::Patched(patch));
         let changes = self.keep_changes(frame.changes);
-        let (was, fork) = (frame.was, fork as u32);
+        let place = (frame.ops.start, frame.depth as u32, fork as u32);
+        Ok(Outcome::Now(self.make_patched(place, patch, height, frame.digit, (frame.was, changes))))
+    }
+
+    /// Makes a branch that hangs at a depth and forks at a digit of an operation's key.
+    pub(super) fn make_patched(
+        &mut self,
+        (op, depth, fork): (usize, u32, u32),
+        patch: Patch,
+        height: u32,
+        digit: u8,
+        (was, changes): (WasAt, Span),
+    ) -> Child {
+        self.retire_groups(&patch);
+        let Segment { nodes, slots, siblings, .. } = &mut *self.open.seg;
+        if !S::DELTAS {
+            let node = nodes.len() as u32;
+            let bare = patch.slots.range().filter(|&slot| slots[slot].uncommitted());
+            siblings.extend(bare.map(|slot| (slot as u32, node)));
+        }
+        let bytes = (fork as usize).div_ceil(Opener::<S>::WIDTH.per_byte());
+        let path = self.ops.place(self.op(op).key).first(bytes);
+        let children = Kids::Patched(patch);
         let body = Body::Branch(Branch { path, depth, fork, children, value: None, was, changes });
         let link = self.push_node(body, height);
-        Ok(Outcome::Now(Child {
-            link,
-            commit: Child::NOWHERE,
-            digit: frame.digit,
-            terminal: false,
-        }))
+        Child { link, commit: Child::NOWHERE, digit, terminal: false }
     }
 
     /// Leaves a branch that lost a child to those that restore the normal form.

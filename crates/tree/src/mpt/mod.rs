@@ -92,6 +92,7 @@ impl Scheme for Mpt {
     const DIGIT_BITS: u8 = 4;
     const OWNER: Option<Owner> = None;
     const PREFIX_KEYS: bool = true;
+    const COMMIT_BYTES: Option<usize> = Some(NodeRef::DIGEST_BYTES);
 
     type Commit = NodeRef;
     type Root = [u8; 32];
@@ -139,6 +140,10 @@ impl Scheme for Mpt {
         commit.encode(out);
     }
 
+    fn encoded_bytes(&self, commit: &NodeRef) -> usize {
+        commit.kept_bytes()
+    }
+
     fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {
         NodeRef::decode(bytes)
     }
@@ -152,6 +157,7 @@ impl Scheme for MptState {
     const DIGIT_BITS: u8 = 4;
     const OWNER: Option<Owner> = Some(Owner { bytes: 32, implicit: false });
     const PREFIX_KEYS: bool = false;
+    const COMMIT_BYTES: Option<usize> = Some(NodeRef::DIGEST_BYTES);
 
     type Commit = NodeRef;
     type Root = [u8; 32];
@@ -209,6 +215,10 @@ impl Scheme for MptState {
 
     fn encode_commit(&self, commit: &NodeRef, out: &mut Vec<u8>) {
         commit.encode(out);
+    }
+
+    fn encoded_bytes(&self, commit: &NodeRef) -> usize {
+        commit.kept_bytes()
     }
 
     fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {

@@ -70,6 +70,14 @@ impl NodeRef {
         out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
     }
 
+    /// The length in bytes of what [`NodeRef::encode`] appends.
+    pub(super) const fn kept_bytes(&self) -> usize {
+        1 + self.len as usize
+    }
+
+    /// That of a digest.
+    pub(super) const DIGEST_BYTES: usize = 33;
+
     /// The length in bytes of what [`NodeRef::decode`] reads.
     pub(super) fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
         let len = usize::from(*bytes.first()?);

@@ -10,7 +10,7 @@ pub mod reference;
 use spinney_hash::{Digest, HashFunction};
 
 use crate::binary::proof::BinaryTree;
-use crate::binary::{EMPTY, Hasher, admit_value, decode_commit, scheme_id};
+use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// Stands before what a leaf hashes.
@@ -52,6 +52,7 @@ impl Scheme for Pbt {
     const DIGIT_BITS: u8 = 1;
     const OWNER: Option<Owner> = None;
     const PREFIX_KEYS: bool = false;
+    const COMMIT_BYTES: Option<usize> = Some(32);
 
     type Commit = Digest;
     type Root = Digest;
@@ -116,7 +117,15 @@ impl Scheme for Pbt {
         out.extend_from_slice(commit);
     }
 
+    fn encoded_bytes(&self, _: &Digest) -> usize {
+        size_of::<Digest>()
+    }
+
     fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
         decode_commit(bytes)
+    }
+
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        commit_bytes(bytes)
     }
 }

@@ -15,7 +15,8 @@ pub mod reference;
 use spinney_hash::{Digest, HashFunction};
 
 use crate::binary::proof::BinaryTree;
-use crate::binary::{EMPTY, Hasher, admit_value, decode_commit, scheme_id};
+use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
+use crate::digits::Run;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// How many bytes of a key are its stem.
@@ -70,6 +71,7 @@ impl Scheme for Ubt {
     const DIGIT_BITS: u8 = 1;
     const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
     const PREFIX_KEYS: bool = false;
+    const COMMIT_BYTES: Option<usize> = Some(32);
 
     type Commit = Digest;
     type Root = Digest;
@@ -97,14 +99,10 @@ impl Scheme for Ubt {
             let slot = out.len() as u32;
             out.push(EMPTY);
             if let Some(owned) = job.owned {
-                job.put_key(&mut scratch.stems);
-                scratch.stems.push(0);
-                scratch.stems.extend_from_slice(&owned);
+                put_stem(&job, &owned, &mut scratch.stems);
                 scratch.stem_slots.push(slot);
             } else {
-                // A page that others made may hold anything.
-                let value: Digest = job.payload.first_chunk().copied().unwrap_or_default();
-                scratch.hasher.bytes.extend_from_slice(&value);
+                scratch.hasher.bytes.extend_from_slice(&value(&job));
                 scratch.climb(slot, job.suffix.digits());
             }
         }
@@ -119,15 +117,31 @@ impl Scheme for Ubt {
     ) {
         scratch.start();
         for job in jobs {
-            let mut sides = [EMPTY; 2];
-            for (digit, commit) in job.children.iter() {
-                sides[usize::from(digit)] = commit;
-            }
-            scratch.hasher.bytes.extend_from_slice(sides.as_flattened());
+            scratch.hasher.bytes.extend_from_slice(sides(&job).as_flattened());
             scratch.climb(out.len() as u32, job.skip.digits());
             out.push(EMPTY);
         }
         scratch.finish(self.hash, 64, out);
+    }
+
+    fn commit_terminal(
+        &self,
+        job: TerminalJob<'_, Digest>,
+        Scratch { stems, .. }: &mut Scratch,
+        out: &mut Vec<Digest>,
+    ) {
+        out.push(match job.owned {
+            Some(owned) => {
+                stems.clear();
+                put_stem(&job, &owned, stems);
+                self.hash.hash(stems)
+            }
+            None => self.rise(self.hash.hash(&value(&job)), job.suffix),
+        });
+    }
+
+    fn commit_branch(&self, job: BranchJob<'_, Self>, _: &mut Scratch, out: &mut Vec<Digest>) {
+        out.push(self.rise(self.hash.hash(sides(&job).as_flattened()), job.skip));
     }
 
     fn root(&self, top: Option<&Digest>) -> Digest {
@@ -142,8 +156,49 @@ impl Scheme for Ubt {
         out.extend_from_slice(commit);
     }
 
+    fn encoded_bytes(&self, _: &Digest) -> usize {
+        size_of::<Digest>()
+    }
+
     fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
         decode_commit(bytes)
+    }
+
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        commit_bytes(bytes)
+    }
+}
+
+/// Appends what a stem is hashed of, beside the commitment to what it owns.
+fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
+    job.put_key(out);
+    out.push(0);
+    out.extend_from_slice(owned);
+}
+
+/// The value of a terminal: a page that others made may hold anything.
+fn value(job: &TerminalJob<'_, Digest>) -> Digest {
+    job.payload.first_chunk().copied().unwrap_or_default()
+}
+
+/// What the two children of a branch commit to.
+fn sides(job: &BranchJob<'_, Ubt>) -> [Digest; 2] {
+    let mut sides = [EMPTY; 2];
+    for (digit, commit) in job.children.iter() {
+        sides[usize::from(digit)] = commit;
+    }
+    sides
+}
+
+impl Ubt {
+    /// Takes one commitment up beside nothing.
+    fn rise(&self, mut digest: Digest, run: Run<'_>) -> Digest {
+        for side in run.digits().rev() {
+            let mut sides = [EMPTY; 2];
+            sides[usize::from(side)] = digest;
+            digest = self.hash.hash(sides.as_flattened());
+        }
+        digest
     }
 }
 

@@ -3,6 +3,7 @@
 mod binary;
 mod binary_proofs;
 mod binary_vectors;
+mod edited;
 mod forged;
 mod model;
 mod mutations;

@@ -13,26 +13,26 @@ const ENTRIES: usize = 1_500;
 const ROUNDS: usize = 100;
 
 /// Splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
     /// Bytes that begin as few others do, or as many.
-    fn path(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn path(&mut self, len: usize) -> Vec<u8> {
         let mut path = self.bytes(len);
         if self.below(3) == 0 {
             let alike = self.below(len - 1);
@@ -144,7 +144,7 @@ fn accounts_and_slots() {
 }
 
 /// A stem of one value or more.
-fn stem(random: &mut Random) -> Vec<Op> {
+pub(crate) fn stem(random: &mut Random) -> Vec<Op> {
     let stem = random.path(31);
     let count = [1, 1, 2, 40][random.below(4)];
     let leaf =

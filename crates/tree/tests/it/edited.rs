@@ -1,0 +1,137 @@
+//! Batches that put values in the places of others of their length, some with operations of other kinds among
+//! them, beside rebuilds: such a batch edits pages.
+
+use spinney_tree::Scheme;
+use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
+
+use crate::binary::{PBT, UBT};
+use crate::model::{Bench, Op, apply, pages, rebuild};
+use crate::patched::{Random, stem};
+
+const ENTRIES: usize = 1_200;
+const ROUNDS: usize = 60;
+const SPLIT_OPS: usize = 1_000;
+
+/// A value of the same length as a key's, nearly always another one; an account and a slot stay such.
+fn other(random: &mut Random, old: &[u8]) -> Vec<u8> {
+    let mut value = old.to_vec();
+    let last = value.len() - 1;
+    value[last] = 1 + random.below(100) as u8;
+    value
+}
+
+/// Histories over the entries that `entry` draws; of which at least `edited` batches have to be edits.
+fn histories<S: Scheme + Clone>(scheme: S, edited: u64, entry: impl Fn(&mut Random) -> Vec<Op>) {
+    let mut random = Random(11);
+    let mut bench = Bench::new(scheme.clone(), 1 << 20);
+    // Where there are many threads, a batch that is split over them is not one of edits.
+    bench.tree.split_batches_from(SPLIT_OPS);
+    let mut entries = 0;
+    for count in [1, 1, 30, ENTRIES] {
+        // From one entry on, and from a tree of few pages.
+        let ops: Vec<Op> = (entries..count).flat_map(|_| entry(&mut random)).collect();
+        entries = count;
+        apply(&ops, &mut bench.entries);
+        let pending = bench.prepare(None, &ops);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        for round in 0..ROUNDS {
+            let keys: Vec<Vec<u8>> = bench.entries.keys().cloned().collect();
+            let draw = |random: &mut Random, most: usize| -> Vec<Op> {
+                let put = |random: &mut Random| {
+                    let key = &keys[random.below(keys.len())];
+                    Op::Put(key.clone(), other(random, &bench.entries[key]))
+                };
+                (0..1 + random.below(most)).map(|_| put(random)).collect()
+            };
+            let most = [1, 3, 100][random.below(3)];
+            let mut ops = draw(&mut random, most);
+            if round % 3 == 2 {
+                // Beside the edits what makes nodes: keys that come and go, and a value of another length.
+                ops.extend(entry(&mut random));
+                let key = &keys[random.below(keys.len())];
+                let owns =
+                    keys.iter().any(|other| other.len() > key.len() && other.starts_with(key));
+                if !owns && keys.len() > 2 {
+                    ops.retain(|op| !matches!(op, Op::Put(other, _) if other.starts_with(key)));
+                    ops.push(Op::Delete(key.clone()));
+                }
+                let key = &keys[random.below(keys.len())];
+                if let Some(Op::Put(fresh, value)) = entry(&mut random).pop()
+                    && fresh.len() == key.len()
+                    && !ops.iter().any(|op| matches!(op, Op::Delete(gone) if gone == key))
+                {
+                    ops.push(Op::Put(key.clone(), value));
+                }
+            }
+            let above = if round % 4 == 0 { draw(&mut random, 3) } else { Vec::new() };
+            if round % 16 == 0 {
+                // Nothing is resident.
+                bench.reopen(1 << 12);
+                bench.tree.split_batches_from(SPLIT_OPS);
+            }
+            let pending = bench.prepare(None, &ops);
+            apply(&ops, &mut bench.entries);
+            if round % 8 == 1 {
+                bench.check_entries(Some(&pending), &bench.entries);
+            }
+            // A batch upon one that edits pages.
+            let stacked = bench.prepare(Some(&pending), &above);
+            apply(&above, &mut bench.entries);
+            let last = if above.is_empty() { &pending } else { &stacked };
+            bench.tree.commit(&bench.store, last, None).unwrap();
+            // It stands on what is committed now.
+            let same = bench.prepare(Some(last), &[]);
+            let (fresh, root) = rebuild(&scheme, &bench.entries);
+            assert_eq!(last.root(), root, "{count} entries, round {round}: {ops:?}, {above:?}");
+            assert_eq!((bench.tree.root(), same.root()), (root, root));
+            let rows = pages(&bench.tree, &bench.snapshot());
+            assert!(rows == fresh, "rows, {count} entries, round {round}: {ops:?}, {above:?}");
+        }
+        let root = bench.tree.root();
+        bench.check(&root);
+    }
+    let found = bench.tree.costs().batches_edited;
+    assert!(found >= edited, "only {found} batches were edits since the tree was opened last");
+}
+
+#[test]
+fn raw_keys() {
+    let long = |random: &mut Random| vec![Op::Put(random.path(32), random.bytes(78))];
+    histories(Mpt, 8, long);
+}
+
+#[test]
+fn raw_keys_whose_nodes_stand_in_their_parents() {
+    histories(Mpt, 0, |random| {
+        let (mut key, len) = (random.path(32), [1, 4, 40, 900][random.below(4)]);
+        if random.below(20) == 0 {
+            key.truncate(1 + random.below(3));
+        }
+        vec![Op::Put(key, random.bytes(len))]
+    });
+}
+
+#[test]
+fn accounts_and_slots() {
+    histories(MptState, 8, |random| {
+        let key = random.path(32);
+        let word: [u8; 32] = random.bytes(32).try_into().unwrap();
+        let account = account_value(random.next(), &[1; 32], &word);
+        let mut ops = vec![Op::Put(key.clone(), account)];
+        for _ in 0..[0, 0, 1, 2, 30][random.below(5)] {
+            let value = slot_value(&random.bytes(32).try_into().unwrap());
+            ops.push(Op::Put([&key[..], &random.path(32)].concat(), value));
+        }
+        ops
+    });
+}
+
+#[test]
+fn stems() {
+    histories(UBT, 8, stem);
+}
+
+#[test]
+fn bits() {
+    histories(PBT, 8, |random| vec![Op::Put(random.path(32), random.bytes(32))]);
+}
