@@ -44,12 +44,13 @@ impl<S: Scheme<Root = [u8; 32]> + Clone> Live<S> {
         Self { scheme, store, tree, batch: RefCell::default() }
     }
 
-    /// Puts entries in, by batches of 100,000.
+    /// Puts entries in, by batches of so many: what a batch makes is held until it is committed.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         entries: &[(K, V)],
+        batch: usize,
     ) -> Result<[u8; 32], TreeError> {
-        for entries in entries.chunks(100_000) {
+        for entries in entries.chunks(batch) {
             let pending = self.root(entries)?;
             self.tree.commit(&self.store, &pending, None)?;
         }

@@ -84,7 +84,7 @@ impl Worker {
         match name {
             "bulk" => Ok(rooted(meter.run(|| ours::bulk_root(&self.sorted)))),
             "load" => {
-                let (root, cost) = meter.run(|| self.live.load(&self.leaves));
+                let (root, cost) = meter.run(|| self.live.load(&self.leaves, 100_000));
                 Ok(rooted((root?, cost)))
             }
             "root" => {
@@ -138,7 +138,7 @@ impl Worker {
         // These are inputs, too.
         let meter = Meter::new();
         let mut live = ours::Live::new(ours::UBT);
-        let (root, cost) = meter.run(|| live.load(&entries));
+        let (root, cost) = meter.run(|| live.load(&entries, 65_000));
         let mut sorted = entries;
         sorted.sort_unstable();
         self.binary = Some(Stems { live, leaves, sorted });
