@@ -104,6 +104,11 @@ pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8], row: &mut Vec<u8>) 
 /// Makes a row of a page's bytes that have [`FRAME_BYTES`] in front of them.
 pub(crate) fn seal_framed(key: &[u8], kind: PageKind, row: &mut [u8]) {
     row[SUM_BYTES] = kind as u8;
+    seal_in_place(key, row);
+}
+
+/// Gives a row whose bytes have changed its checksum.
+pub(crate) fn seal_in_place(key: &[u8], row: &mut [u8]) {
     let sum = checksum(key, &row[SUM_BYTES..]);
     row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
@@ -129,6 +134,15 @@ pub(crate) struct TerminalView<'a, C> {
     pub(crate) body: TerminalBody<'a>,
     pub(crate) commit: Option<C>,
     /// Where the owned item starts.
+    pub(crate) owned: Option<usize>,
+}
+
+/// Where the parts of a terminal are in its page.
+#[derive(Debug)]
+pub(crate) struct InlineTerminal<'a> {
+    pub(crate) suffix: Run<'a>,
+    pub(crate) payload: std::ops::Range<usize>,
+    pub(crate) commit: Option<usize>,
     pub(crate) owned: Option<usize>,
 }
 
@@ -387,6 +401,65 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let from = bytes.at;
         bytes.take(len).ok()?;
         Some((skip, Some((from, bytes.at))))
+    }
+
+    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if it overflowed.
+    pub(crate) fn inline_terminal<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<InlineTerminal<'a>> {
+        let tag = *page.get(at)?;
+        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        let mut commit = (tag & TAG_COMMIT != 0).then_some(bytes.at);
+        if commit.is_some() && S::DELTAS {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        let suffix = bytes.run(start, Self::WIDTH).ok()?;
+        let len = bytes.length().ok()?;
+        let from = bytes.at;
+        bytes.take(len).ok()?;
+        let payload = from..bytes.at;
+        if commit.is_some() && !S::DELTAS {
+            commit = Some(bytes.at);
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        let owned = (tag & TAG_OWNS != 0).then_some(bytes.at);
+        Some(InlineTerminal { suffix, payload, commit, owned })
+    }
+
+    /// Where the terminal at `at`, which was parsed before, ends but for what it owns, and whether it owns
+    /// anything; nothing if there is none.
+    pub(crate) fn terminal_head(
+        &self,
+        page: &[u8],
+        at: usize,
+        start: usize,
+    ) -> Option<(usize, bool)> {
+        let tag = *page.get(at)?;
+        if tag & (TAG_KIND | TAG_VALUE) != TAG_TERMINAL {
+            return None;
+        }
+        let carries = tag & TAG_COMMIT != 0;
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        if carries && S::DELTAS {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        if tag & TAG_OVERFLOW != 0 {
+            bytes.overflowed().ok()?;
+        } else {
+            bytes.skip_run(start, Self::WIDTH).ok()?;
+            let len = bytes.length().ok()?;
+            bytes.take(len).ok()?;
+        }
+        if carries && !S::DELTAS {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        Some((bytes.at, tag & TAG_OWNS != 0))
     }
 
     /// The suffix and the payload of a terminal at `at` that has nothing else.
@@ -736,12 +809,14 @@ impl<'a> Bytes<'a> {
         Err("a length is out of bounds")
     }
 
+    #[inline]
     fn run(&mut self, start: usize, width: Width) -> Result<Run<'a>, Malformed> {
         let len = self.length()?;
         let bytes = self.take(width.span(start, len))?;
         Ok(Run::cut(bytes, start, len, width))
     }
 
+    #[inline]
     fn skip_run(&mut self, start: usize, width: Width) -> Result<(), Malformed> {
         let len = self.length()?;
         self.take(width.span(start, len)).map(drop)

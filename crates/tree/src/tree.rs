@@ -469,19 +469,20 @@ impl<S: Scheme> Tree<S> {
             ranges_dropped: rows.drops.len() as u64,
             bytes: 0,
         };
-        let mut changes = Vec::with_capacity(rows.puts.len() + rows.deletes.len());
         for (low, high) in &rows.drops {
             set.drop_range(Table::Pages, low.clone(), high.clone());
         }
-        for key in rows.deletes {
+        set.reserve(rows.deletes.len() + rows.puts.len() + 1);
+        for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
-            changes.push((key, None));
         }
-        for (key, row) in rows.puts {
+        for (key, row) in &rows.puts {
             stats.bytes += (key.as_bytes().len() + row.len()) as u64;
-            set.put(Table::Pages, key.as_bytes(), Arc::clone(&row));
-            changes.push((key, Some(row)));
+            set.put(Table::Pages, key.as_bytes(), Arc::clone(row));
         }
+        let mut changes: Vec<_> =
+            rows.puts.into_iter().map(|(key, row)| (key, Some(row))).collect();
+        changes.extend(rows.deletes.into_iter().map(|key| (key, None)));
         let changed = pending.root != self.head.root || stats != CommitStats::default();
         let recorded = (changed || block != self.head.block) && !self.hidden;
         if recorded {
