@@ -143,7 +143,9 @@ pub(crate) struct InlineTerminal<'a> {
     pub(crate) suffix: Run<'a>,
     pub(crate) payload: std::ops::Range<usize>,
     pub(crate) commit: Option<usize>,
-    pub(crate) owned: Option<usize>,
+    /// Where it ends, but for what it owns.
+    pub(crate) end: usize,
+    pub(crate) owns: bool,
 }
 
 /// Suffix and payload, or what stands for them.
@@ -428,38 +430,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
             commit = Some(bytes.at);
             self.skip_commit(&mut bytes).ok()?;
         }
-        let owned = (tag & TAG_OWNS != 0).then_some(bytes.at);
-        Some(InlineTerminal { suffix, payload, commit, owned })
-    }
-
-    /// Where the terminal at `at`, which was parsed before, ends but for what it owns, and whether it owns
-    /// anything; nothing if there is none.
-    pub(crate) fn terminal_head(
-        &self,
-        page: &[u8],
-        at: usize,
-        start: usize,
-    ) -> Option<(usize, bool)> {
-        let tag = *page.get(at)?;
-        if tag & (TAG_KIND | TAG_VALUE) != TAG_TERMINAL {
-            return None;
-        }
-        let carries = tag & TAG_COMMIT != 0;
-        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
-        if carries && S::DELTAS {
-            self.skip_commit(&mut bytes).ok()?;
-        }
-        if tag & TAG_OVERFLOW != 0 {
-            bytes.overflowed().ok()?;
-        } else {
-            bytes.skip_run(start, Self::WIDTH).ok()?;
-            let len = bytes.length().ok()?;
-            bytes.take(len).ok()?;
-        }
-        if carries && !S::DELTAS {
-            self.skip_commit(&mut bytes).ok()?;
-        }
-        Some((bytes.at, tag & TAG_OWNS != 0))
+        Some(InlineTerminal { suffix, payload, commit, end: bytes.at, owns: tag & TAG_OWNS != 0 })
     }
 
     /// The suffix and the payload of a terminal at `at` that has nothing else.
@@ -472,10 +443,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if *page.get(at)? != TAG_TERMINAL {
             return None;
         }
-        let mut bytes = Bytes { page, at: at + 2 };
-        let suffix = bytes.run(start, Self::WIDTH).ok()?;
-        let len = bytes.length().ok()?;
-        Some((suffix, bytes.take(len).ok()?))
+        let there = self.inline_terminal(page, at, start)?;
+        Some((there.suffix, &page[there.payload]))
     }
 
     /// Parses an item that has to be a node.

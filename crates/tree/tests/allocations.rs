@@ -93,6 +93,6 @@ fn steady<S: Scheme, const VALUE: usize>(scheme: S, a_row: usize) {
         set.sort();
     });
     let rows = rows as usize;
-    assert!(rows > 500, "{rows} rows");
+    assert!(rows > 200, "{rows} rows");
     assert!(writes <= rows * a_row + A_SET, "{writes} allocations for {rows} rows");
 }
