@@ -236,6 +236,17 @@ fn values_of_raw_keys() {
     turns(Mpt, raw_entry, |random, _| raw_value(random));
 }
 
+/// Nodes so short that parents hold them whole: what a branch commits to is as long as what is below, and values of
+/// one byte have two lengths there.
+#[test]
+fn values_of_one_byte() {
+    turns(
+        Mpt,
+        |random| vec![Op::Put(random.bytes(2), random.bytes(1))],
+        |random, _| random.bytes(1),
+    );
+}
+
 /// An account and its slots.
 fn account(random: &mut Random) -> Vec<Op> {
     let key = random.path(32);
