@@ -26,6 +26,11 @@ impl Tail {
         self.bytes.len() - self.at
     }
 
+    /// How many bytes of memory are held.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Puts bytes in front of all others.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.make_room(bytes.len());

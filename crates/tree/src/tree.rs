@@ -1,8 +1,8 @@
 //! A tree over a store: its last commit, and states prepared on top of it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -66,6 +66,7 @@ pub struct Tree<S: Scheme> {
     pub(crate) cache: Cache,
     pub(crate) pool: Arc<Pool<S>>,
     pub(crate) meter: Meter,
+    writing: Mutex<write::Buffers>,
     /// Batches of at least so many operations are split over the threads.
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
@@ -258,6 +259,7 @@ impl<S: Scheme> Tree<S> {
             cache,
             pool,
             meter: Meter::default(),
+            writing: Mutex::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
         };
@@ -278,7 +280,8 @@ impl<S: Scheme> Tree<S> {
         let head = Head { layer: next_layer(), commit: 0, block: None, segment, top: None, root };
         let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
         let (id, split_ops, meter) = (self.id, self.split_ops, Meter::default());
-        Self { scheme, id, space, head, cache, pool, meter, split_ops, hidden: true }
+        let writing = Mutex::default();
+        Self { scheme, id, space, head, cache, pool, meter, writing, split_ops, hidden: true }
     }
 
     /// Becomes what another generation is, once the root record names that.
@@ -458,7 +461,11 @@ impl<S: Scheme> Tree<S> {
         let mut rows = if pending.position() == self.head.layer {
             write::Rows::default()
         } else {
-            write::rows(codec, self.space, &pending.segments, top)?
+            let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffers = std::mem::take(&mut *kept());
+            let rows = write::rows(codec, self.space, &pending.segments, top, &mut buffers)?;
+            *kept() = buffers;
+            rows
         };
         if pending.top.is_none() && self.head.top.is_some() {
             rows.deletes.push(PageKey::page(self.space, &[], 0));

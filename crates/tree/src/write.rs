@@ -49,11 +49,40 @@ pub(crate) struct Rows {
     pub(crate) drops: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// Memory that is used for one write set after another.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    todo: Vec<Visit>,
+    items: Vec<Item>,
+    tail: Tail,
+    head: Vec<u8>,
+    body: Vec<u8>,
+    commit: Vec<u8>,
+    parts: Vec<Part>,
+    rows: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// Forgets everything and keeps the memory, as much as trees of ordinary keys take.
+    fn clear(&mut self) {
+        const ROWS_KEPT: usize = 32;
+        self.todo.clear();
+        self.items.clear();
+        self.rows.truncate(ROWS_KEPT);
+        if self.tail.capacity() > ROWS_KEPT * PAGE_BYTES_MAX {
+            self.tail = Tail::default();
+        }
+        self.tail.cut(0);
+    }
+}
+
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     /// The rows in which items stay.
     overlay: Overlay<'a>,
+    /// The nodes on the way from the root.
+    todo: Vec<Visit>,
     /// The items of nodes whose parents are not written yet, but for those that stay.
     tail: Tail,
     /// Where they are, the last child of a node first.
@@ -123,7 +152,12 @@ pub(crate) fn rows<S: Scheme>(
     space: Space,
     segments: &[Arc<Segment<S::Commit>>],
     root: Option<&Child>,
+    buffers: &mut Buffers,
 ) -> Result<Rows, TreeError> {
+    if root.is_some_and(|root| matches!(root.link, Link::Stored { .. })) {
+        return Ok(Rows::default());
+    }
+    let Buffers { todo, items, tail, head, body, commit, parts, rows } = std::mem::take(buffers);
     let chain = Chain::of(segments);
     let stale = segments.iter().flat_map(|segment| &segment.pages).filter(|page| page.stale);
     let stale = stale.count();
@@ -131,20 +165,19 @@ pub(crate) fn rows<S: Scheme>(
     let mut writer = Writer {
         codec,
         chain,
-        overlay: Overlay::new(stale + 1, cleared),
-        tail: Tail::default(),
-        items: Vec::with_capacity(8),
+        overlay: Overlay::new(stale + 1, cleared, rows),
+        todo,
+        tail,
+        items,
         emitted: Emitted::new(space),
-        head: Vec::new(),
-        body: Vec::new(),
-        commit: Vec::new(),
-        parts: Vec::new(),
+        head,
+        body,
+        commit,
+        parts,
         met: (u32::MAX, u32::MAX),
     };
-    match root.map(|root| root.link) {
-        Some(Link::Made { segment, node }) => writer.write((segment, node))?,
-        Some(_) => return Ok(Rows::default()),
-        None => {}
+    if let Some(Child { link: Link::Made { segment, node }, .. }) = root {
+        writer.write((*segment, *node))?;
     }
     let mut rows = Rows::default();
     for dropped in segments.iter().flat_map(|segment| &segment.dropped) {
@@ -152,7 +185,10 @@ pub(crate) fn rows<S: Scheme>(
             rows.drops.extend(PageKey::below(space, kind, &dropped.path, dropped.bits));
         }
     }
-    let Writer { overlay, emitted, .. } = writer;
+    let Writer { mut overlay, emitted, todo, items, tail, head, body, commit, parts, .. } = writer;
+    let memory = overlay.memory();
+    *buffers = Buffers { todo, items, tail, head, body, commit, parts, rows: memory };
+    buffers.clear();
     rows.difference(segments, stale, overlay, emitted.rows);
     Ok(rows)
 }
@@ -211,7 +247,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         let root = root.filter(|page| page.key == key && page.row.len() <= PAGE_BYTES_MAX);
         let seat =
             root.map(|page| Seat { row: self.overlay.open((0, 0), page), at: FRAME_BYTES as u16 });
-        let mut todo = Vec::with_capacity(32);
+        let mut todo = std::mem::take(&mut self.todo);
         todo.push(self.visit((segment, node), 0, false, seat));
         while let Some(visit) = todo.last_mut() {
             if let Some(child) = self.next_made(visit)? {
@@ -226,6 +262,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
             let stays = stays || self.stays_after_all(&visit);
             self.note(visit.digit, visit.from, stays);
         }
+        self.todo = todo;
         if self.items.pop().is_some_and(|top| top.stays) {
             self.overlay.finish_top();
         } else {

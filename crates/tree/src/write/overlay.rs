@@ -40,6 +40,8 @@ struct Row<'a> {
 #[derive(Debug)]
 pub(super) struct Overlay<'a> {
     rows: Vec<Row<'a>>,
+    /// Memory for more rows.
+    memory: Vec<Vec<u8>>,
     /// How many of them are on the stack.
     depth: u32,
     /// Rows that differ from what they were.
@@ -52,10 +54,17 @@ pub(super) struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    /// With room for so many rows.
-    pub(super) fn new(room: usize, all: bool) -> Self {
+    /// With room for so many rows to be done, and memory for those on the stack.
+    pub(super) fn new(room: usize, all: bool, memory: Vec<Vec<u8>>) -> Self {
         let (done, taken) = (Vec::with_capacity(room), Vec::with_capacity(room));
-        Self { rows: Vec::with_capacity(8), depth: 0, done, taken, stale: 0, all }
+        Self { rows: Vec::with_capacity(8), memory, depth: 0, done, taken, stale: 0, all }
+    }
+
+    /// The memory of all rows that were on the stack.
+    pub(super) fn memory(&mut self) -> Vec<Vec<u8>> {
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.extend(self.rows.drain(..).map(|row| row.bytes));
+        memory
     }
 
     /// How many rows are on the stack.
@@ -68,14 +77,15 @@ impl<'a> Overlay<'a> {
         let place = self.depth;
         self.depth += 1;
         if let Some(row) = self.rows.get_mut(place as usize) {
-            row.bytes.clear();
-            row.bytes.extend_from_slice(&page.row);
             (row.id, row.page) = (id, page);
         } else {
-            let mut bytes = Vec::with_capacity(PAGE_BYTES_MAX);
-            bytes.extend_from_slice(&page.row);
+            let memory = self.memory.pop();
+            let bytes = memory.unwrap_or_else(|| Vec::with_capacity(PAGE_BYTES_MAX));
             self.rows.push(Row { id, page, bytes });
         }
+        let bytes = &mut self.rows[place as usize].bytes;
+        bytes.clear();
+        bytes.extend_from_slice(&page.row);
         place
     }
 
