@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use spinney_hash::prefetch;
 
 use crate::page_key::PageKey;
@@ -108,10 +109,14 @@ impl Pages {
     }
 
     fn insert(&mut self, page: Page) {
-        self.remove(&page.key);
         self.bytes += page.bytes();
         let hash = |page: &Page| self.hasher.hash_one(&page.key);
-        self.table.insert_unique(hash(&page), page, hash);
+        match self.table.entry(hash(&page), |other| other.key == page.key, hash) {
+            Entry::Occupied(mut there) => {
+                self.bytes -= std::mem::replace(there.get_mut(), page).bytes();
+            }
+            Entry::Vacant(place) => drop(place.insert(page)),
+        }
     }
 
     fn remove(&mut self, key: &PageKey) {

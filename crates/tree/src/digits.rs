@@ -52,6 +52,7 @@ impl Width {
     }
 
     /// How many digits from `start` on, at most `limit` of them, are equal in `a` and `b`.
+    #[inline]
     pub(crate) fn common(self, a: &[u8], b: &[u8], start: usize, limit: usize) -> usize {
         if limit == 0 {
             return 0;
@@ -163,6 +164,7 @@ impl<'a> Run<'a> {
     }
 
     /// How many leading digits of the run `path` has at the same place.
+    #[inline]
     pub(crate) fn common(&self, path: &[u8]) -> usize {
         let have = self.width.count(path).saturating_sub(self.start);
         let first = self.start / self.width.per_byte();

@@ -29,7 +29,6 @@ use crate::image::{
 };
 use crate::levels::Ranks;
 use crate::node::{OpenPage, Segment};
-use crate::open::within;
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 
@@ -508,15 +507,15 @@ impl<S: Scheme> Editor<'_, S> {
 
     fn enter_terminal(&mut self, item: Item, op: usize) -> Option<Led> {
         let row = &self.seg.pages[item.page as usize].row;
-        let stored = self.codec.plain_terminal(row, usize::from(item.at), item.depth)?;
+        let stored = self.codec.inline_terminal(row, usize::from(item.at), item.depth)?;
         let among_owners = S::OWNER.is_some() && !item.owned;
         let whole = if among_owners { Self::OWNER_DIGITS } else { self.digits(op) };
         let suffix = stored.suffix;
         if suffix.end() != whole || suffix.common(self.key(op)) < suffix.len() {
             return Some(Led::Astray);
         }
-        let (payload, carried) = (within(row, stored.payload).at as u16, stored.commit);
-        let len = stored.payload.len();
+        let (payload, carried, owned) = (stored.payload.clone(), stored.commit, stored.owned());
+        let (at, len) = (payload.start as u16, payload.len());
         let mut node = Node {
             body: Body::Value,
             op: op as u32,
@@ -529,19 +528,19 @@ impl<S: Scheme> Editor<'_, S> {
         };
         if !among_owners || self.digits(op) == whole {
             let value = self.seg.value_of(op);
-            if stored.owned.is_some() && !among_owners || value.len() != len {
+            if owned.is_some() && !among_owners || value.len() != len {
                 return Some(Led::Astray);
             }
-            if *value == *stored.payload {
+            if *value == row[payload] {
                 return Some(Led::Here);
             }
-            if let (true, Some(owned)) = (among_owners, stored.owned) {
+            if let (true, Some(owned)) = (among_owners, owned) {
                 let (page, owned) = (item.page, owned as u16);
                 node.body = Body::Owner { page, payload: Payload::Put, owned, child: None };
             }
             let open = matches!(node.body, Body::Owner { .. });
             let number = self.attach(item, node, carried)?;
-            self.edit(item.page, usize::from(payload), What::Value { op: op as u32 });
+            self.edit(item.page, usize::from(at), What::Value { op: op as u32 });
             if open {
                 self.desk.stack.push(number);
             } else {
@@ -549,9 +548,9 @@ impl<S: Scheme> Editor<'_, S> {
             }
             return Some(Led::Here);
         }
-        let Some(owned) = stored.owned else { return Some(Led::Astray) };
+        let Some(owned) = owned else { return Some(Led::Astray) };
         let (page, owned) = (item.page, owned as u16);
-        let payload = Payload::Stored { at: payload, len: len as u16 };
+        let payload = Payload::Stored { at, len: len as u16 };
         node.body = Body::Owner { page, payload, owned, child: None };
         let number = self.attach(item, node, carried)?;
         self.desk.stack.push(number);

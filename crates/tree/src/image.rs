@@ -116,6 +116,11 @@ pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8], row: &mut Vec<u8>) 
 /// Makes a row of a page's bytes that have [`FRAME_BYTES`] in front of them.
 pub(crate) fn seal_framed(key: &[u8], kind: PageKind, row: &mut [u8]) {
     row[SUM_BYTES] = kind as u8;
+    seal_in_place(key, row);
+}
+
+/// Gives a row whose bytes have changed its checksum.
+pub(crate) fn seal_in_place(key: &[u8], row: &mut [u8]) {
     let sum = checksum(key, &row[SUM_BYTES..]);
     row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
@@ -141,15 +146,22 @@ pub(crate) struct TerminalView<'a, C> {
     pub(crate) owned: Option<usize>,
 }
 
-/// A terminal whose bytes lie in its page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainTerminal<'a> {
+/// Where the parts of a terminal are in its page.
+#[derive(Debug)]
+pub(crate) struct InlineTerminal<'a> {
     pub(crate) suffix: Run<'a>,
-    pub(crate) payload: &'a [u8],
-    /// Where its commitment stands.
+    pub(crate) payload: std::ops::Range<usize>,
     pub(crate) commit: Option<usize>,
-    /// Where the owned item starts.
-    pub(crate) owned: Option<usize>,
+    /// Where it ends, but for what it owns.
+    pub(crate) end: usize,
+    pub(crate) owns: bool,
+}
+
+impl InlineTerminal<'_> {
+    /// Where what it owns starts.
+    pub(crate) fn owned(&self) -> Option<usize> {
+        self.owns.then_some(self.end)
+    }
 }
 
 /// Suffix and payload, or what stands for them.
@@ -421,6 +433,34 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Some((skip, Some((from, bytes.at))))
     }
 
+    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if it overflowed.
+    pub(crate) fn inline_terminal<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<InlineTerminal<'a>> {
+        let tag = *page.get(at)?;
+        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        let mut commit = (tag & TAG_COMMIT != 0).then_some(bytes.at);
+        if commit.is_some() && S::DELTAS {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        let suffix = bytes.run(start, Self::WIDTH).ok()?;
+        let len = bytes.length().ok()?;
+        let from = bytes.at;
+        bytes.take(len).ok()?;
+        let payload = from..bytes.at;
+        if commit.is_some() && !S::DELTAS {
+            commit = Some(bytes.at);
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        Some(InlineTerminal { suffix, payload, commit, end: bytes.at, owns: tag & TAG_OWNS != 0 })
+    }
+
     /// The suffix and the payload of a terminal at `at` that has nothing else.
     pub(crate) fn bare_terminal<'a>(
         &self,
@@ -431,33 +471,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if *page.get(at)? != TAG_TERMINAL {
             return None;
         }
-        let mut bytes = Bytes { page, at: at + 2 };
-        let suffix = bytes.run(start, Self::WIDTH).ok()?;
-        let len = bytes.length().ok()?;
-        Some((suffix, bytes.take(len).ok()?))
-    }
-
-    /// A terminal at `at` whose bytes did not overflow, in a tree that does not follow differences.
-    pub(crate) fn plain_terminal<'a>(
-        &self,
-        page: &'a [u8],
-        at: usize,
-        start: usize,
-    ) -> Option<PlainTerminal<'a>> {
-        let tag = *page.get(at)?;
-        if S::DELTAS || tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
-            return None;
-        }
-        let mut bytes = Bytes { page, at: at + 2 };
-        let suffix = bytes.run(start, Self::WIDTH).ok()?;
-        let len = bytes.length().ok()?;
-        let payload = bytes.take(len).ok()?;
-        let commit = (tag & TAG_COMMIT != 0).then_some(bytes.at);
-        if commit.is_some() {
-            self.skip_commit(&mut bytes).ok()?;
-        }
-        let owned = (tag & TAG_OWNS != 0).then_some(bytes.at);
-        Some(PlainTerminal { suffix, payload, commit, owned })
+        let there = self.inline_terminal(page, at, start)?;
+        Some((there.suffix, &page[there.payload]))
     }
 
     /// Parses an item that has to be a node.

@@ -55,7 +55,11 @@ impl PageStore for MemoryStore {
         for (table, key, value) in set.rows() {
             let rows = &mut tables[table as usize];
             match value {
-                Some(value) => drop(rows.insert(key.into(), Arc::clone(value))),
+                // Most rows take the place of an older one, whose key is there.
+                Some(value) => match rows.get_mut(key) {
+                    Some(there) => *there = Arc::clone(value),
+                    None => drop(rows.insert(key.into(), Arc::clone(value))),
+                },
                 None => drop(rows.remove(key)),
             }
         }

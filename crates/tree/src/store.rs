@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 /// The tables of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -166,7 +168,10 @@ pub struct WriteSet {
 }
 
 /// A row to write, or to remove where there is no value.
-type Row = (Table, Box<[u8]>, Option<Arc<[u8]>>);
+type Row = (Table, Key, Option<Arc<[u8]>>);
+
+/// The key of a row. Those of most pages need no memory of their own.
+type Key = SmallVec<[u8; 16]>;
 
 impl WriteSet {
     /// Nothing to write.
@@ -176,12 +181,12 @@ impl WriteSet {
 
     /// Writes a row, over whatever is there.
     pub fn put(&mut self, table: Table, key: &[u8], value: impl Into<Arc<[u8]>>) {
-        self.rows.push((table, key.into(), Some(value.into())));
+        self.rows.push((table, Key::from_slice(key), Some(value.into())));
     }
 
     /// Removes a row, if there is one.
     pub fn delete(&mut self, table: Table, key: &[u8]) {
-        self.rows.push((table, key.into(), None));
+        self.rows.push((table, Key::from_slice(key), None));
     }
 
     /// Removes all rows with `low < key < high` that were there before this write set.
@@ -194,12 +199,52 @@ impl WriteSet {
         self.drops.is_empty() && self.rows.is_empty()
     }
 
+    /// Makes room for so many rows more.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows);
+    }
+
     /// Sorts the rows by table and key, as B-trees like them. The last write of a key wins.
     pub fn sort(&mut self) {
-        self.rows.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        self.rows.reverse();
-        self.rows.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
-        self.rows.reverse();
+        if self.rows.is_sorted_by(|a, b| (a.0, &a.1) < (b.0, &b.1)) {
+            return;
+        }
+        // Rows of one tree begin alike. What follows decides as a rule, and moves with its row's place alone.
+        let first = self.rows[0].1.clone();
+        let alike = self.rows.iter().fold(first.len(), |alike, (_, key, _)| {
+            let same = |(a, b): &(&u8, &u8)| a == b;
+            first[..alike].iter().zip(&key[..]).take_while(same).count()
+        });
+        let head = |key: &[u8]| {
+            let rest = &key[alike..];
+            let mut head = [0; 8];
+            let len = rest.len().min(head.len());
+            head[..len].copy_from_slice(&rest[..len]);
+            u64::from_be_bytes(head)
+        };
+        let places = self.rows.iter().zip(0..);
+        let mut order: Vec<(Table, u64, usize)> =
+            places.map(|(row, place)| (row.0, head(&row.1), place)).collect();
+        let rows = &self.rows;
+        order.sort_unstable_by(|a, b| {
+            let first = (a.0, a.1).cmp(&(b.0, b.1));
+            first.then_with(|| (&rows[a.2].1, a.2).cmp(&(&rows[b.2].1, b.2)))
+        });
+        // Of rows with one key the last one stays.
+        let same = |a: usize, b: usize| {
+            (self.rows[a].0, &self.rows[a].1) == (self.rows[b].0, &self.rows[b].1)
+        };
+        let mut kept = Vec::with_capacity(order.len());
+        for (index, &(.., place)) in order.iter().enumerate() {
+            if order.get(index + 1).is_none_or(|next| !same(place, next.2)) {
+                kept.push(place);
+            }
+        }
+        let mut take = |place: usize| {
+            let (table, key, value) = &mut self.rows[place];
+            (*table, std::mem::take(key), value.take())
+        };
+        self.rows = kept.into_iter().map(&mut take).collect();
     }
 
     /// The ranges to drop: table, lower and upper bound, both exclusive.

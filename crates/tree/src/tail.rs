@@ -20,16 +20,15 @@ pub(crate) struct Stretch {
     pub(crate) to: usize,
 }
 
-impl Stretch {
-    pub(crate) const fn len(self) -> usize {
-        self.to - self.from
-    }
-}
-
 impl Tail {
     /// How many bytes there are.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len() - self.at
+    }
+
+    /// How many bytes of memory are held.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Puts bytes in front of all others.
@@ -72,17 +71,11 @@ impl Tail {
     pub(crate) fn front(&mut self) -> &mut [u8] {
         &mut self.bytes[self.at..]
     }
-
-    /// What was put then.
-    pub(crate) fn stretch(&self, Stretch { from, to }: Stretch) -> &[u8] {
-        let end = self.bytes.len();
-        &self.bytes[end - to..end - from]
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Stretch, Tail};
+    use super::Tail;
 
     #[test]
     fn places_stay_while_bytes_come_and_go() {
@@ -98,8 +91,7 @@ mod tests {
             tail.cut(from);
             tail.put(&vec![n as u8; n]);
             assert_eq!(tail.since(0), whole);
-            assert_eq!(tail.stretch(Stretch { from: 0, to: 3 }), b"end");
-            assert_eq!(tail.stretch(Stretch { from, to: from + n }), vec![n as u8; n]);
+            assert_eq!(tail.since(from), vec![n as u8; n]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -67,6 +67,7 @@ pub struct Tree<S: Scheme> {
     pub(crate) cache: Cache,
     pub(crate) pool: Arc<Pool<S>>,
     pub(crate) meter: Meter,
+    writing: Mutex<write::Buffers>,
     /// Batches of at least so many operations are split over the threads.
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
@@ -273,6 +274,7 @@ impl<S: Scheme> Tree<S> {
             cache,
             pool,
             meter: Meter::default(),
+            writing: Mutex::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
             trial: Trial::default(),
@@ -302,6 +304,7 @@ impl<S: Scheme> Tree<S> {
             cache,
             pool,
             meter,
+            writing: Mutex::default(),
             split_ops,
             hidden: true,
             trial: Trial::default(),
@@ -484,10 +487,13 @@ impl<S: Scheme> Tree<S> {
         let codec = self.codec();
         let mut rows = if pending.position() == self.head.layer {
             write::Rows::default()
-        } else if pending.edited {
-            edit::rows(codec, self.space, &pending.segments, top)?
         } else {
-            write::rows(codec, self.space, &pending.segments, top)?
+            let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffers = std::mem::take(&mut *kept());
+            let rows = if pending.edited { edit::rows } else { write::rows };
+            let rows = rows(codec, self.space, &pending.segments, top, &mut buffers)?;
+            *kept() = buffers;
+            rows
         };
         if pending.top.is_none() && self.head.top.is_some() {
             rows.deletes.push(PageKey::page(self.space, &[], 0));
@@ -498,19 +504,20 @@ impl<S: Scheme> Tree<S> {
             ranges_dropped: rows.drops.len() as u64,
             bytes: 0,
         };
-        let mut changes = Vec::with_capacity(rows.puts.len() + rows.deletes.len());
         for (low, high) in &rows.drops {
             set.drop_range(Table::Pages, low.clone(), high.clone());
         }
-        for key in rows.deletes {
+        set.reserve(rows.deletes.len() + rows.puts.len() + 1);
+        for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
-            changes.push((key, None));
         }
-        for (key, row) in rows.puts {
+        for (key, row) in &rows.puts {
             stats.bytes += (key.as_bytes().len() + row.len()) as u64;
-            set.put(Table::Pages, key.as_bytes(), Arc::clone(&row));
-            changes.push((key, Some(row)));
+            set.put(Table::Pages, key.as_bytes(), Arc::clone(row));
         }
+        let mut changes: Vec<_> =
+            rows.puts.into_iter().map(|(key, row)| (key, Some(row))).collect();
+        changes.extend(rows.deletes.into_iter().map(|key| (key, None)));
         let changed = pending.root != self.head.root || stats != CommitStats::default();
         let recorded = (changed || block != self.head.block) && !self.hidden;
         if recorded {

@@ -5,10 +5,13 @@
 //! [`CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
 //! pages are a function of the entries.
 //!
-//! Nodes are written from the end of their page to its start (`tail.rs`), children first and the last of them
-//! first of all: so an item stands where it is to be as soon as it is written. An untouched item is copied
-//! from the page it was read from, and a patched branch is the bytes that its page has, with the items of the
-//! changed children laid over theirs.
+//! Children come before their parents, the last of them first of all. An item that takes as many bytes as the one
+//! whose place it takes *stays*: it is laid over that one, and a page all of whose new items stay is a copy of its
+//! row (`overlay.rs`). Others are written from the end of their page to its start (`tail.rs`): so an item stands
+//! where it is to be as soon as it is written, and an untouched one is copied from the page it was read from.
+
+mod in_place;
+mod overlay;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -20,16 +23,20 @@ use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT,
-    Member, PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX, set_digit,
+    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, Member, PAGE_BYTES_MAX,
+    PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX, set_digit,
 };
 use crate::node::{
-    Body, Branch, Chain, Child, Kids, Link, Patch, Place, Segment, Slot, SlotState, Terminal,
+    Body, Branch, Chain, Child, Kids, Link, OpenPage, Place, Segment, Slot, SlotState, Terminal,
 };
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
 use crate::tail::{Stretch, Tail};
+use overlay::{Overlay, PageId, Seat};
+
+/// How many levels of nodes are laid over others at once: more than there are in a page, as a rule.
+const LEVELS_AT_ONCE: u32 = 48;
 
 /// The rows of a pending state that differ from the store's.
 #[derive(Debug, Default)]
@@ -42,10 +49,41 @@ pub(crate) struct Rows {
     pub(crate) drops: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// Memory that is used for one write set after another.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    todo: Vec<Visit>,
+    items: Vec<Item>,
+    tail: Tail,
+    head: Vec<u8>,
+    body: Vec<u8>,
+    commit: Vec<u8>,
+    parts: Vec<Part>,
+    rows: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// Forgets everything and keeps the memory, as much as trees of ordinary keys take.
+    fn clear(&mut self) {
+        const ROWS_KEPT: usize = 32;
+        self.todo.clear();
+        self.items.clear();
+        self.rows.truncate(ROWS_KEPT);
+        if self.tail.capacity() > ROWS_KEPT * PAGE_BYTES_MAX {
+            self.tail = Tail::default();
+        }
+        self.tail.cut(0);
+    }
+}
+
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
-    /// The items of nodes whose parents are not written yet.
+    /// The rows in which items stay.
+    overlay: Overlay<'a>,
+    /// The nodes on the way from the root.
+    todo: Vec<Visit>,
+    /// The items of nodes whose parents are not written yet, but for those that stay.
     tail: Tail,
     /// Where they are, the last child of a node first.
     items: Vec<Item>,
@@ -54,10 +92,8 @@ struct Writer<'a, S: Scheme> {
     head: Vec<u8>,
     /// The body of a branch that is not just its items.
     body: Vec<u8>,
-    /// A group of its children being patched.
-    group: Vec<u8>,
-    /// A commitment being compared or written.
-    member: Vec<u8>,
+    /// A commitment being laid over the one before it.
+    commit: Vec<u8>,
     /// The items of the branch being cut.
     parts: Vec<Part>,
     /// The page that an untouched item was copied from last.
@@ -69,7 +105,9 @@ struct Writer<'a, S: Scheme> {
 struct Item {
     /// For a group that was not opened, its first child's.
     digit: u8,
+    /// Where in the tail it is, unless it stays.
     at: Stretch,
+    stays: bool,
 }
 
 /// A node whose children are being written.
@@ -85,6 +123,26 @@ struct Visit {
     /// Where its children's items start: among the items, and among the bytes.
     items: usize,
     from: usize,
+    /// Where the item stood that it takes the place of, if it may stay there.
+    seat: Option<Seat>,
+    /// The rows that were open before it.
+    rows: u32,
+    /// Of a patched branch, the rows of its body and of its first group.
+    body: u32,
+    groups: u32,
+    /// Whether its branches may stay with all that is below them.
+    tries: bool,
+}
+
+impl Visit {
+    /// Where the item of a changed child of a patched branch stood.
+    const fn seat_of(&self, slot: &Slot) -> Option<Seat> {
+        match (slot.bits, slot.group) {
+            (0, _) => Some(Seat { row: self.body, at: slot.at }),
+            (_, 0) => None,
+            (_, group) => Some(Seat { row: self.groups + group as u32 - 1, at: slot.item }),
+        }
+    }
 }
 
 /// The rows of all nodes reachable from `root`. None of the segments is committed yet, but for the first,
@@ -94,74 +152,103 @@ pub(crate) fn rows<S: Scheme>(
     space: Space,
     segments: &[Arc<Segment<S::Commit>>],
     root: Option<&Child>,
+    buffers: &mut Buffers,
 ) -> Result<Rows, TreeError> {
+    if root.is_some_and(|root| matches!(root.link, Link::Stored { .. })) {
+        return Ok(Rows::default());
+    }
+    let Buffers { todo, items, tail, head, body, commit, parts, rows } = std::mem::take(buffers);
     let chain = Chain::of(segments);
+    let stale = segments.iter().flat_map(|segment| &segment.pages).filter(|page| page.stale);
+    let stale = stale.count();
+    let cleared = segments.iter().any(|segment| !segment.dropped.is_empty());
     let mut writer = Writer {
         codec,
         chain,
-        tail: Tail::default(),
-        items: Vec::new(),
+        overlay: Overlay::new(stale + 1, cleared, rows),
+        todo,
+        tail,
+        items,
         emitted: Emitted::new(space),
-        head: Vec::new(),
-        body: Vec::new(),
-        group: Vec::new(),
-        member: Vec::new(),
-        parts: Vec::new(),
+        head,
+        body,
+        commit,
+        parts,
         met: (u32::MAX, u32::MAX),
     };
-    if let Some(root) = root
-        && let Link::Made { segment, node } = root.link
-    {
-        writer.write(segment, node)?;
+    if let Some(Child { link: Link::Made { segment, node }, .. }) = root {
+        writer.write((*segment, *node))?;
     }
-    Ok(difference(space, segments, root, writer.emitted.rows))
-}
-
-/// What differs between the rows written and those of the store.
-fn difference<C: Copy>(
-    space: Space,
-    segments: &[Arc<Segment<C>>],
-    root: Option<&Child>,
-    emitted: Vec<(PageKey, Arc<[u8]>)>,
-) -> Rows {
     let mut rows = Rows::default();
-    let unchanged = root.is_some_and(|root| matches!(root.link, Link::Stored { .. }));
-    let mut stale: HashMap<&PageKey, &Arc<[u8]>> = HashMap::with_capacity(emitted.len());
-    let mut cleared = false;
-    for segment in segments {
-        for page in segment.pages.iter().filter(|page| page.stale) {
-            stale.insert(&page.key, &page.row);
-        }
-        for dropped in &segment.dropped {
-            for kind in [RowKind::Page, RowKind::Overflow] {
-                let range = PageKey::below(space, kind, &dropped.path, dropped.bits);
-                rows.drops.extend(range);
-            }
-            cleared = true;
+    for dropped in segments.iter().flat_map(|segment| &segment.dropped) {
+        for kind in [RowKind::Page, RowKind::Overflow] {
+            rows.drops.extend(PageKey::below(space, kind, &dropped.path, dropped.bits));
         }
     }
-    if unchanged {
-        return Rows::default();
-    }
-    rows.puts.reserve(emitted.len());
-    for (key, row) in emitted {
-        let old = stale.remove(&key);
-        // A row in a dropped range is gone by the time the rows are written.
-        let same = !cleared && old.is_some_and(|old| **old == *row);
-        if !same {
-            rows.puts.push((key, row));
-        }
-    }
-    // No row is written twice, so what is left was not written again.
-    rows.deletes.extend(stale.into_keys().cloned());
-    rows
+    let Writer { mut overlay, emitted, todo, items, tail, head, body, commit, parts, .. } = writer;
+    let memory = overlay.memory();
+    *buffers = Buffers { todo, items, tail, head, body, commit, parts, rows: memory };
+    buffers.clear();
+    rows.difference(segments, stale, overlay, emitted.rows);
+    Ok(rows)
 }
 
-impl<S: Scheme> Writer<'_, S> {
+impl Rows {
+    /// Takes up what differs between the rows written and those of the store.
+    fn difference<C: Copy>(
+        &mut self,
+        segments: &[Arc<Segment<C>>],
+        stale: usize,
+        overlay: Overlay<'_>,
+        emitted: Vec<(PageKey, Arc<[u8]>)>,
+    ) {
+        let Overlay { done, taken, stale: taken_stale, all: cleared, .. } = overlay;
+        self.puts = done;
+        // No row is written twice. As a rule each page that was opened for a change is its copy now.
+        if taken_stale == stale {
+            self.puts.extend(emitted);
+            return;
+        }
+        let mut is_taken: Vec<Vec<bool>> =
+            segments.iter().map(|segment| vec![false; segment.pages.len()]).collect();
+        for &(segment, page) in &taken {
+            is_taken[segment as usize][page as usize] = true;
+        }
+        let mut left: HashMap<&PageKey, &Arc<[u8]>> = HashMap::with_capacity(stale - taken_stale);
+        for (segment, is_taken) in segments.iter().zip(is_taken) {
+            let pages = segment.pages.iter().zip(is_taken);
+            let pages = pages.filter(|(page, is_taken)| page.stale && !is_taken);
+            left.extend(pages.map(|(page, _)| (&page.key, &page.row)));
+        }
+        // A page may have been opened twice.
+        for (segment, page) in taken {
+            left.remove(&segments[segment as usize].pages[page as usize].key);
+        }
+        for (key, row) in emitted {
+            let old = left.remove(&key);
+            // A row in a dropped range is gone by the time the rows are written.
+            let same = !cleared && old.is_some_and(|old| **old == *row);
+            if !same {
+                self.puts.push((key, row));
+            }
+        }
+        // What is left was not written again.
+        self.deletes.extend(left.into_keys().cloned());
+    }
+}
+
+impl<'a, S: Scheme> Writer<'a, S> {
     /// Writes the nodes below one, children before their parents, and then itself as the root page. Only
     /// items on the way from the root are held, so that memory does not grow with what is written.
-    fn write(&mut self, segment: u32, node: u32) -> Result<(), TreeError> {
-        let mut todo = vec![self.visit(segment, node, 0, false)];
+    fn write(&mut self, (segment, node): (u32, u32)) -> Result<(), TreeError> {
+        let key = PageKey::page(self.emitted.space, &[], 0);
+        // The last commit's own segment has nothing but its root page.
+        let root = self.chain.segment(0).pages.first();
+        let root = root.filter(|page| page.key == key && page.row.len() <= PAGE_BYTES_MAX);
+        let seat =
+            root.map(|page| Seat { row: self.overlay.open((0, 0), page), at: FRAME_BYTES as u16 });
+        let mut todo = std::mem::take(&mut self.todo);
+        todo.push(self.visit((segment, node), 0, false, seat));
         while let Some(visit) = todo.last_mut() {
             if let Some(child) = self.next_made(visit)? {
                 todo.push(child);
@@ -169,47 +256,72 @@ impl<S: Scheme> Writer<'_, S> {
             }
             let visit = *visit;
             todo.pop();
-            self.node(&visit, todo.is_empty())?;
+            let stays = self.node(&visit, todo.is_empty())?;
+            self.overlay.close(visit.rows);
             self.items.truncate(visit.items);
-            self.note(visit.digit, visit.from);
+            let stays = stays || self.stays_after_all(&visit);
+            self.note(visit.digit, visit.from, stays);
         }
-        let key = PageKey::page(self.emitted.space, &[], 0);
-        self.emitted.emit_framed(key, PageKind::Root, self.tail.framed(FRAME_BYTES, 0));
+        self.todo = todo;
+        if self.items.pop().is_some_and(|top| top.stays) {
+            self.overlay.finish_top();
+        } else {
+            self.emitted.emit_framed(key, PageKind::Root, self.tail.framed(FRAME_BYTES, 0));
+        }
         Ok(())
     }
 
-    fn visit(&self, segment: u32, node: u32, digit: u8, owned: bool) -> Visit {
-        let left = match &self.chain.node(segment, node).body {
+    fn visit(
+        &mut self,
+        (segment, node): (u32, u32),
+        digit: u8,
+        owned: bool,
+        seat: Option<Seat>,
+    ) -> Visit {
+        let (items, from, rows) = (self.items.len(), self.tail.len(), self.overlay.depth());
+        let (mut body, mut groups) = (rows, rows);
+        let home = self.chain.segment(segment);
+        let left = match &home.nodes[node as usize].body {
             Body::Terminal(terminal) => usize::from(terminal.owned.is_some()),
             Body::Branch(Branch { children: Kids::Listed(span), .. }) => span.range().len(),
             Body::Branch(Branch { children: Kids::Patched(patch), .. }) => {
+                let (id, page) = self.opened((patch.segment, patch.page));
+                body = match seat {
+                    Some(seat) if self.overlay.is(seat.row, id, page) => seat.row,
+                    _ => self.overlay.open(id, page),
+                };
+                groups = self.overlay.depth();
+                for &group in &home.groups[patch.groups.range()] {
+                    let (id, page) = self.opened(group);
+                    self.overlay.open(id, page);
+                }
                 patch.slots.range().len()
             }
         };
-        Visit { segment, node, digit, owned, left, items: self.items.len(), from: self.tail.len() }
+        let tries = true;
+        Visit { segment, node, digit, owned, left, items, from, seat, rows, body, groups, tries }
     }
 
-    /// Notes that what was put since there were `from` bytes is an item.
-    fn note(&mut self, digit: u8, from: usize) {
-        self.items.push(Item { digit, at: Stretch { from, to: self.tail.len() } });
+    fn opened(&self, id: PageId) -> (PageId, &'a OpenPage) {
+        (id, &self.chain.segment(id.0).pages[id.1 as usize])
+    }
+
+    /// Notes that what was put since there were `from` bytes is an item, or that one stays.
+    fn note(&mut self, digit: u8, from: usize, stays: bool) {
+        self.items.push(Item { digit, at: Stretch { from, to: self.tail.len() }, stays });
     }
 
     /// The next child made by a batch of a node that is visited; untouched ones before it are written. Of a
-    /// patched branch, untouched ones stay where they are.
+    /// patched branch and an owner, untouched ones wait until it is known whether they stay where they are.
     fn next_made(&mut self, visit: &mut Visit) -> Result<Option<Visit>, TreeError> {
         let home = self.chain.segment(visit.segment);
         match &home.nodes[visit.node as usize].body {
             Body::Terminal(terminal) => {
                 let unwritten = std::mem::take(&mut visit.left) > 0;
-                match terminal.owned.as_ref().filter(|_| unwritten).map(|child| child.link) {
-                    Some(Link::Made { segment, node }) => {
-                        return Ok(Some(self.visit(segment, node, 0, true)));
-                    }
-                    Some(Link::Stored { segment, page, at }) => {
-                        self.keep_owned(segment, page, at)?;
-                    }
-                    Some(Link::Group { .. }) => unreachable!("an owned node is in no group"),
-                    None => {}
+                let owned = terminal.owned.as_ref().filter(|_| unwritten);
+                if let Some(Child { link: Link::Made { segment, node }, .. }) = owned {
+                    let seat = self.seat_of_owned(visit, terminal);
+                    return Ok(Some(self.visit((*segment, *node), 0, true, seat)));
                 }
             }
             Body::Branch(Branch { children: Kids::Listed(span), fork, .. }) => {
@@ -217,7 +329,7 @@ impl<S: Scheme> Writer<'_, S> {
                 while let Some(child) = children[..visit.left].last() {
                     if let Link::Made { segment, node } = child.link {
                         visit.left -= 1;
-                        return Ok(Some(self.visit(segment, node, child.digit, false)));
+                        return Ok(Some(self.visit((segment, node), child.digit, false, None)));
                     }
                     visit.left -= self.keep(visit.segment, &children[..visit.left], *fork)?;
                 }
@@ -230,7 +342,18 @@ impl<S: Scheme> Writer<'_, S> {
                         && let child = &home.children[slot.beside as usize]
                         && let Link::Made { segment, node } = child.link
                     {
-                        return Ok(Some(self.visit(segment, node, child.digit, false)));
+                        let seat = visit.seat_of(slot).filter(|_| child.terminal == slot.terminal);
+                        let tries = child.terminal || visit.tries;
+                        if let Some(seat) = seat.filter(|_| tries)
+                            && self.lay_node((segment, node), seat, false, LEVELS_AT_ONCE)
+                        {
+                            self.note(child.digit, self.tail.len(), true);
+                            continue;
+                        }
+                        let mut next = self.visit((segment, node), child.digit, false, seat);
+                        // What was tried in vain is not tried again for each branch below it.
+                        next.tries = next.body == next.rows;
+                        return Ok(Some(next));
                     }
                 }
             }
@@ -256,7 +379,7 @@ impl<S: Scheme> Writer<'_, S> {
                 let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
                 self.tail.put(&page.row[at..end]);
                 set_digit(self.tail.front(), child.digit);
-                self.note(child.digit, from);
+                self.note(child.digit, from, false);
                 Ok(1)
             }
             Link::Group { bits: cut, .. } => {
@@ -270,7 +393,7 @@ impl<S: Scheme> Writer<'_, S> {
                 self.head.clear();
                 self.codec.put_group(&mut self.head, prefix, cut, members);
                 self.tail.put(&self.head);
-                self.note(children[0].digit, from);
+                self.note(children[0].digit, from, false);
                 Ok(count)
             }
         }
@@ -287,22 +410,25 @@ impl<S: Scheme> Writer<'_, S> {
         Ok(())
     }
 
-    /// Writes a node's item in front of its children's, or in their place.
-    fn node(&mut self, visit: &Visit, top: bool) -> Result<(), TreeError> {
+    /// Writes a node's item in front of its children's, or in their place; or answers that it stays.
+    fn node(&mut self, visit: &Visit, top: bool) -> Result<bool, TreeError> {
         let node = self.chain.node(visit.segment, visit.node);
         let commit = node.commit.expect("nodes commit before they are written");
         match &node.body {
-            Body::Terminal(terminal) => {
-                self.terminal(visit, terminal, commit, top);
-                Ok(())
-            }
+            Body::Terminal(terminal) => self.terminal(visit, terminal, commit, top),
             Body::Branch(branch) => self.branch(visit, branch, commit, top),
         }
     }
 
     /// Writes a terminal. It carries its commitment if it is owned, is the top or overflows, or if its tree
     /// keeps all of them.
-    fn terminal(&mut self, visit: &Visit, terminal: &Terminal, commit: S::Commit, top: bool) {
+    fn terminal(
+        &mut self,
+        visit: &Visit,
+        terminal: &Terminal,
+        commit: S::Commit,
+        top: bool,
+    ) -> Result<bool, TreeError> {
         let suffix = self.chain.suffix(terminal, Codec::<S>::WIDTH);
         let payload = self.chain.bytes(terminal.payload);
         let key = self.chain.bytes(terminal.key);
@@ -317,12 +443,28 @@ impl<S: Scheme> Writer<'_, S> {
             payload,
             overflow,
             commit: carries.then_some(commit),
-            // Its item stands there already.
+            // Its item is somewhere already.
             owned: owns.then_some(&[]),
         };
         self.head.clear();
         self.codec.put_terminal(&mut self.head, &put);
+        if self.terminal_stays(visit, terminal) {
+            return Ok(true);
+        }
+        let start = S::OWNER.map_or(0, |owner| owner.bytes * Codec::<S>::WIDTH.per_byte());
+        match terminal.owned.map(|child| child.link) {
+            Some(Link::Made { .. }) if self.items[visit.items].stays => {
+                let seat = self.seat_of_owned(visit, terminal).expect("its item stays there");
+                self.bring_back(seat, start)?;
+            }
+            Some(Link::Stored { segment, page, at }) => {
+                self.keep_owned(segment, page, at)?;
+            }
+            Some(Link::Group { .. }) => unreachable!("an owned node is in no group"),
+            Some(Link::Made { .. }) | None => {}
+        }
         self.tail.put(&self.head);
+        Ok(false)
     }
 
     /// Writes a branch. The root's body is never cut off; an owned one's is sooner.
@@ -332,13 +474,30 @@ impl<S: Scheme> Writer<'_, S> {
         branch: &Branch,
         commit: S::Commit,
         top: bool,
-    ) -> Result<(), TreeError> {
+    ) -> Result<bool, TreeError> {
         let path = self.chain.bytes(branch.path);
-        self.finish_body(visit, branch, path)?;
-        let owned = S::OWNER.is_some_and(|owner| {
-            branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
-        });
-        let limit = if owned { S::OWNED_BODY_BYTES } else { CUT_BYTES };
+        let limit = body_limit::<S>(branch);
+        let mut finished = false;
+        match &branch.children {
+            Kids::Patched(patch) if self.children_stay(visit, patch) => {
+                let range = usize::from(patch.from)..usize::from(patch.to);
+                let apart = !top && range.len() > limit;
+                finished = apart && self.overlay.is_whole_body(visit.body, &range);
+                if finished {
+                    self.overlay.finish(visit.body);
+                }
+                if finished == apart
+                    && let Some(seat) = visit.seat
+                    && self.branch_stays(seat, branch, (visit.body, &range), apart, commit)
+                {
+                    return Ok(true);
+                }
+                if !finished {
+                    self.tail.put(&self.overlay.bytes(visit.body)[range]);
+                }
+            }
+            _ => self.lay_out(visit, branch, path)?,
+        }
         let apart = !top && self.tail.len() - visit.from > limit;
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
@@ -349,32 +508,21 @@ impl<S: Scheme> Writer<'_, S> {
         }
         let skip = self.chain.skip(branch, Codec::<S>::WIDTH);
         let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
-        let body = (!apart).then(|| self.tail.since(visit.from));
+        let body = (!apart && !finished).then(|| self.tail.since(visit.from));
         let put = PutBranch { digit: visit.digit, commit, skip, overflow, body };
         self.head.clear();
         self.codec.put_branch_head(&mut self.head, &put);
         self.tail.put(&self.head);
-        Ok(())
+        Ok(false)
     }
 
     /// Makes a branch's body of its children's items: large groups are cut off.
-    fn finish_body(
-        &mut self,
-        visit: &Visit,
-        branch: &Branch,
-        path: &[u8],
-    ) -> Result<(), TreeError> {
-        let patched = match &branch.children {
-            Kids::Listed(_) => false,
-            Kids::Patched(patch) => {
-                let patched = self.patch_body(visit, patch, branch.fork as usize)?;
-                if !patched {
-                    self.lay_out(visit, branch)?;
-                }
-                patched
-            }
-        };
-        if !patched && may_cut::<S>(branch.fork, self.tail.len() - visit.from) {
+    fn lay_out(&mut self, visit: &Visit, branch: &Branch, path: &[u8]) -> Result<(), TreeError> {
+        if let Kids::Patched(patch) = &branch.children {
+            self.bring_all_back(visit, patch, branch.fork as usize + 1)?;
+            self.put_all(visit, branch)?;
+        }
+        if may_cut::<S>(branch.fork, self.tail.len() - visit.from) {
             self.cut_groups(visit, branch, path);
         }
         if let Some(value) = branch.value {
@@ -384,7 +532,7 @@ impl<S: Scheme> Writer<'_, S> {
     }
 
     /// Writes all children of a patched branch, those that changed are written already, as if it were none.
-    fn lay_out(&mut self, visit: &Visit, branch: &Branch) -> Result<(), TreeError> {
+    fn put_all(&mut self, visit: &Visit, branch: &Branch) -> Result<(), TreeError> {
         let mut bytes = std::mem::take(&mut self.body);
         bytes.clear();
         bytes.extend_from_slice(self.tail.since(visit.from));
@@ -397,7 +545,7 @@ impl<S: Scheme> Writer<'_, S> {
                 let item = made.next().expect("each child that changed was written");
                 let from = self.tail.len();
                 self.tail.put(&bytes[end - item.at.to..end - item.at.from]);
-                self.note(item.digit, from);
+                self.note(item.digit, from, false);
                 left -= 1;
             } else {
                 left -= self.keep(visit.segment, &children[..left], branch.fork)?;
@@ -431,85 +579,6 @@ impl<S: Scheme> Writer<'_, S> {
         self.tail.put(&self.body);
     }
 
-    /// Writes a patched branch's body, and the groups that were opened, as they were but for the children
-    /// that changed. Pages are cut by the sizes of items alone: if one has another size, or a commitment
-    /// has, nothing is written, and the answer is `false`.
-    fn patch_body(&mut self, visit: &Visit, patch: &Patch, fork: usize) -> Result<bool, TreeError> {
-        let home = self.chain.segment(visit.segment);
-        let slots = &home.slots[patch.slots.range()];
-        let changed = || slots.iter().filter(|slot| slot.state == SlotState::Changed);
-        let (first, end) = (visit.items, self.items.len());
-        let items = || (first..end).rev();
-        for (item, slot) in items().zip(changed()) {
-            let len = self.items[item].at.len();
-            if !self.fits(visit.segment, patch, (slot, len), fork)? {
-                return Ok(false);
-            }
-        }
-        let base = usize::from(patch.from);
-        let mut body = std::mem::take(&mut self.body);
-        body.clear();
-        body.extend_from_slice(
-            &self.chain.row(patch.segment, patch.page)[base..usize::from(patch.to)],
-        );
-        for (item, slot) in items().zip(changed()) {
-            let child = &home.children[slot.beside as usize];
-            let at = usize::from(slot.at) - base;
-            if slot.bits == 0 {
-                splice(&mut body, at, self.tail.stretch(self.items[item].at), slot.digit);
-            } else if !S::DELTAS {
-                self.member.clear();
-                let commit = self.chain.commit(self.codec, visit.segment, child);
-                self.codec.scheme.encode_commit(&commit, &mut self.member);
-                body[at + MEMBER_COMMIT_AT..][..self.member.len()].copy_from_slice(&self.member);
-            }
-        }
-        for (number, &(segment, page)) in (1..).zip(&home.groups[patch.groups.range()]) {
-            let page = &self.chain.segment(segment).pages[page as usize];
-            self.group.clear();
-            self.group.extend_from_slice(&page.row[FRAME_BYTES..]);
-            for (item, slot) in items().zip(changed()).filter(|(_, slot)| slot.group == number) {
-                let at = usize::from(slot.item) - FRAME_BYTES;
-                splice(&mut self.group, at, self.tail.stretch(self.items[item].at), slot.digit);
-            }
-            self.emitted.emit(page.key.clone(), PageKind::Group, &self.group);
-        }
-        self.tail.cut(visit.from);
-        self.tail.put(&body);
-        self.body = body;
-        Ok(true)
-    }
-
-    /// Whether a child that changed takes as many bytes as before, wherever it stands.
-    fn fits(
-        &mut self,
-        segment: u32,
-        patch: &Patch,
-        (slot, len): (&Slot, usize),
-        fork: usize,
-    ) -> Result<bool, TreeError> {
-        let home = self.chain.segment(segment);
-        let child = &home.children[slot.beside as usize];
-        let (mut place, mut at) = ((patch.segment, patch.page), usize::from(slot.at));
-        if slot.bits > 0 {
-            if !S::DELTAS {
-                self.member.clear();
-                let commit = self.chain.commit(self.codec, segment, child);
-                self.codec.scheme.encode_commit(&commit, &mut self.member);
-                let old = &self.chain.row(place.0, place.1)[at + MEMBER_COMMIT_AT..];
-                if self.codec.scheme.commit_bytes(old) != Some(self.member.len()) {
-                    return Ok(false);
-                }
-            }
-            place = home.groups[patch.groups.range()][usize::from(slot.group) - 1];
-            at = usize::from(slot.item);
-        }
-        let page = &self.chain.segment(place.0).pages[place.1 as usize];
-        let skimmed = self.codec.skim(&page.row, at, fork + 1);
-        let (_, end) = skimmed.map_err(|what| corrupt(&page.key, what))?;
-        Ok(child.terminal == slot.terminal && len == end - at)
-    }
-
     /// Writes the value of the key that ends at a branch's fork.
     fn fork_value(&mut self, branch: &Branch, path: &[u8], value: Place) {
         let fork = branch.fork as usize;
@@ -531,6 +600,13 @@ impl<S: Scheme> Writer<'_, S> {
     }
 }
 
+/// What a branch's body may take before it is cut off.
+fn body_limit<S: Scheme>(branch: &Branch) -> usize {
+    let owned = S::OWNER
+        .is_some_and(|owner| branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte());
+    if owned { S::OWNED_BODY_BYTES } else { CUT_BYTES }
+}
+
 fn member<S: Scheme>(
     codec: Codec<'_, S>,
     chain: Chain<'_, S::Commit>,
@@ -539,11 +615,4 @@ fn member<S: Scheme>(
 ) -> Member<S::Commit> {
     let commit = (!S::DELTAS).then(|| chain.commit(codec, home, child));
     Member { digit: child.digit, terminal: child.terminal, commit }
-}
-
-/// Writes an item over one of the same size.
-fn splice(body: &mut [u8], at: usize, item: &[u8], digit: u8) {
-    let place = &mut body[at..at + item.len()];
-    place.copy_from_slice(item);
-    set_digit(place, digit);
 }

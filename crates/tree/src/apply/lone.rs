@@ -203,28 +203,28 @@ impl<S: Scheme> Apply<'_, S> {
             return None;
         }
         let row = self.open.chain().row(segment, page);
-        let stored = self.open.codec.plain_terminal(row, usize::from(at), spot.depth)?;
+        let stored = self.open.codec.inline_terminal(row, usize::from(at), spot.depth)?;
         let key = self.key(op);
         let whole = if self.among_owners(spot) { self.owner_digits } else { self.digits(op) };
         if stored.suffix.end() != whole || stored.suffix.common(key) < stored.suffix.len() {
             return None;
         }
-        let Some(owned) = stored.owned else {
-            let same = self.is_put_of(stored.payload, op);
+        let Some(owned) = stored.owned() else {
+            let same = self.is_put_of(&row[stored.payload], op);
             return (!self.among_owners(spot)).then(|| self.exchange(same, spot, op));
         };
         if !implicit_owners::<S>() || !stored.payload.is_empty() {
             return None;
         }
-        let value = self.open.codec.plain_terminal(row, owned, whole)?;
-        if value.owned.is_some()
+        let value = self.open.codec.inline_terminal(row, owned, whole)?;
+        if value.owns
             || value.suffix.end() != self.digits(op)
             || value.suffix.common(key) < value.suffix.len()
         {
             return None;
         }
         let (same, below) =
-            (self.is_put_of(value.payload, op), Spot { depth: whole, digit: 0, owned: true });
+            (self.is_put_of(&row[value.payload], op), Spot { depth: whole, digit: 0, owned: true });
         let Outcome::Now(value) = self.exchange(same, below, op) else {
             return Some(Outcome::Same);
         };

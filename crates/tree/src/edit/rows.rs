@@ -10,7 +10,7 @@ use crate::image::{Codec, PageKind, SUM_BYTES, seal_framed};
 use crate::node::{Child, Segment};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
-use crate::write::{self, Rows};
+use crate::write::{self, Buffers, Rows};
 
 /// The rows of a state whose second segment has edits that differ from the last commit's: those of what was
 /// made upon the edits, and the edited pages that are left of it.
@@ -19,6 +19,7 @@ pub(crate) fn rows<S: Scheme>(
     space: Space,
     segments: &[Arc<Segment<S::Commit>>],
     top: Option<&Child>,
+    buffers: &mut Buffers,
 ) -> Result<Rows, TreeError> {
     let edited = &segments[1];
     if segments.len() == 2 {
@@ -27,7 +28,7 @@ pub(crate) fn rows<S: Scheme>(
             if rewritten.is_empty() { self::rewritten(codec, edited) } else { rewritten.clone() };
         return Ok(Rows { puts, ..Rows::default() });
     }
-    let mut rows = write::rows(codec, space, segments, top)?;
+    let mut rows = write::rows(codec, space, segments, top, buffers)?;
     let known: HashSet<&PageKey> =
         rows.puts.iter().map(|(key, _)| key).chain(&rows.deletes).collect();
     let dropped = |key: &PageKey| {
