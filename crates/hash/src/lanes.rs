@@ -20,6 +20,13 @@ pub(crate) trait Kernel {
     /// as long as `inputs`. `len` is the length of every input, if one is known.
     fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]);
 
+    /// Hashes the first of many inputs of `len` bytes that lie end to end, where there is a shorter
+    /// way than one pass after another; returns how many.
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        let _ = (bytes, len, out);
+        0
+    }
+
     /// The lanes of the widest kernel, at most [`LANES_MAX`].
     fn lanes(&self) -> usize;
 
@@ -33,8 +40,9 @@ pub(crate) trait Kernel {
 /// Hashes each `len` bytes of `bytes`.
 pub(crate) fn hash_equal(kernel: &impl Kernel, bytes: &[u8], len: usize, out: &mut [Digest]) {
     assert_eq!(Some(bytes.len()), len.checked_mul(out.len()), "one digest per {len} bytes");
+    let done = kernel.hash_groups(bytes, len, out);
+    let (mut rest, out) = (&bytes[len * done..], &mut out[done..]);
     let mut inputs = [&[][..]; LANES_MAX];
-    let mut rest = bytes;
     for out in out.chunks_mut(kernel.lanes()) {
         let inputs = &mut inputs[..out.len()];
         for input in &mut *inputs {
@@ -150,6 +158,9 @@ pub(crate) fn hash_many(kernel: &impl Kernel, inputs: Inputs<'_>, out: &mut [Dig
             *out = kernel.hash1(input);
         }
         return;
+    }
+    if let Some(len) = inputs.len_of_each() {
+        return hash_equal(kernel, inputs.bytes(), len, out);
     }
     let mut queues = Queues::new(kernel.lanes());
     for (index, input) in inputs.iter().enumerate() {

@@ -44,7 +44,7 @@ pub(super) fn hash16(
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn initial() -> [__m512i; 8] {
+pub(super) fn initial() -> [__m512i; 8] {
     let mut value = [_mm512_setzero_si512(); 8];
     for (lanes, word) in value.iter_mut().zip(INITIAL) {
         *lanes = splat(word);
@@ -113,25 +113,25 @@ compression! {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn splat(a: u32) -> __m512i {
+pub(super) fn splat(a: u32) -> __m512i {
     _mm512_set1_epi32(a.cast_signed())
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn add(a: __m512i, b: __m512i) -> __m512i {
+pub(super) fn add(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(a, b)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn xor(a: __m512i, b: __m512i) -> __m512i {
+pub(super) fn xor(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
+pub(super) fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
     _mm512_ror_epi32::<BITS>(a)
 }
 

@@ -11,6 +11,8 @@ mod tree;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod groups;
 
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
@@ -206,6 +208,29 @@ impl Kernel for Blake3 {
         }
         for (digest, place) in digests[..count].iter().zip(places) {
             out[place] = *digest;
+        }
+    }
+
+    #[cfg_attr(
+        target_arch = "x86_64",
+        expect(unsafe_code, reason = "kernels run once their instructions are detected")
+    )]
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        match (self.0, len) {
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 32 | 64) if out.len() >= groups::GROUPS_MIN * groups::LANES => {
+                let done = out.len() - out.len() % groups::LANES;
+                let (bytes, out) = (&bytes[..len * done], &mut out[..done]);
+                // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
+                unsafe {
+                    match len {
+                        32 => groups::hash_groups::<2>(bytes, out),
+                        _ => groups::hash_groups::<4>(bytes, out),
+                    }
+                }
+                done
+            }
+            _ => 0,
         }
     }
 

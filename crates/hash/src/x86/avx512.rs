@@ -71,6 +71,16 @@ pub(crate) fn to_words(lanes: __m512i) -> [u32; 16] {
     words
 }
 
+/// The 64 bytes of a whole row.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn to_bytes(row: __m512i) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    // SAFETY: `bytes` is 64 writable bytes, and the store asks for no alignment.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), row) };
+    bytes
+}
+
 /// A mask of the `count` lowest bits, all of them from 64 on.
 #[target_feature(enable = "bmi2")]
 #[inline]
@@ -117,7 +127,12 @@ fn quarters(
 /// In each 128 bits, word `i` of row `j` becomes word `j` of column `i`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose_quarters(r0: __m512i, r1: __m512i, r2: __m512i, r3: __m512i) -> [__m512i; 4] {
+pub(crate) fn transpose_quarters(
+    r0: __m512i,
+    r1: __m512i,
+    r2: __m512i,
+    r3: __m512i,
+) -> [__m512i; 4] {
     let (a, b) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
     let (c, d) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
     [
