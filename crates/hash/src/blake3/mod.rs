@@ -14,6 +14,8 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod groups;
 
+#[cfg(target_arch = "x86_64")]
+use crate::x86::groups::{GROUPS_MIN, LANES as GROUP};
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
     lanes::{self, Kernel, LANES_MAX},
@@ -218,8 +220,8 @@ impl Kernel for Blake3 {
     fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
         match (self.0, len) {
             #[cfg(target_arch = "x86_64")]
-            (Backend::Avx512, 32 | 64) if out.len() >= groups::GROUPS_MIN * groups::LANES => {
-                let done = out.len() - out.len() % groups::LANES;
+            (Backend::Avx512, 32 | 64) if out.len() >= GROUPS_MIN * GROUP => {
+                let done = out.len() - out.len() % GROUP;
                 let (bytes, out) = (&bytes[..len * done], &mut out[..done]);
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
                 unsafe {

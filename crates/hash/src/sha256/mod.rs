@@ -11,12 +11,16 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod groups;
+#[cfg(target_arch = "x86_64")]
 mod lane_words;
 #[cfg(target_arch = "x86_64")]
 mod sha_ni;
 
 pub use climb::SumClimb;
 
+#[cfg(target_arch = "x86_64")]
+use crate::x86::groups::{GROUPS_MIN, LANES as GROUP};
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
     lanes::{self, Kernel},
@@ -208,6 +212,19 @@ impl Kernel for Sha256 {
                     *digest = self.hash1(input);
                 }
             }
+        }
+    }
+
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        match (self.backend, len) {
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 64) if out.len() >= GROUPS_MIN * GROUP => {
+                let done = out.len() - out.len() % GROUP;
+                // SAFETY: as above.
+                unsafe { groups::hash_groups(&bytes[..len * done], &mut out[..done]) };
+                done
+            }
+            _ => 0,
         }
     }
 

@@ -81,6 +81,14 @@ pub(crate) fn to_bytes(row: __m512i) -> [u8; 64] {
     bytes
 }
 
+/// From big-endian words to words, and back.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+pub(crate) fn swap_bytes(words: __m512i) -> __m512i {
+    let order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
+}
+
 /// A mask of the `count` lowest bits, all of them from 64 on.
 #[target_feature(enable = "bmi2")]
 #[inline]
