@@ -4,16 +4,20 @@
 use std::arch::x86_64::*;
 
 use super::{RATE, portable, rounds::permutation};
-use crate::{Digest, lanes, x86::avx2};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx2,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 #[inline(never)]
-pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
+pub(super) fn hash4(inputs: &[&[u8]; 4], known: Known, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
-    let shape = lanes::shape(inputs, len, super::blocks);
+    let shape = lanes::shape(inputs, known, super::blocks);
     for block in 0..shape.longest {
         absorb4(&mut state, inputs, block);
         permute4(&mut state);

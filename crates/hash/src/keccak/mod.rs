@@ -11,7 +11,7 @@ mod avx512;
 
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
-    lanes::{self, Kernel},
+    lanes::{self, Kernel, Known},
 };
 
 /// The bytes of a block.
@@ -95,25 +95,25 @@ impl Kernel for Keccak256 {
 
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(unused_variables, reason = "only vector kernels ask for the length")
+        expect(unused_variables, reason = "only vector kernels ask for it")
     )]
     #[inline]
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 5..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, known, out) });
             }
             _ => {
                 for (digest, input) in out.iter_mut().zip(inputs) {

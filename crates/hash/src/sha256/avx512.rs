@@ -7,15 +7,19 @@ use super::{
     lane_words::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
 };
-use crate::{Digest, lanes, x86::avx512};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx512,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash16(inputs: &[&[u8]; 16], len: Option<usize>, digests: &mut [Digest; 16]) {
+pub(super) fn hash16(inputs: &[&[u8]; 16], known: Known, digests: &mut [Digest; 16]) {
     let mut state = initial();
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     if shape.len == Some(64) {
         compress(&mut state, &load_blocks(inputs, 0));
         expanded(&mut state, |i| splat(SCHEDULE_AFTER_64[i]));

@@ -23,7 +23,7 @@ pub use climb::SumClimb;
 use crate::x86::groups::{GROUPS_MIN, LANES as GROUP};
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
-    lanes::{self, Kernel},
+    lanes::{self, Kernel, Known},
 };
 
 /// The SHA-256 digest of one input.
@@ -171,25 +171,27 @@ impl Kernel for Sha256 {
 
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(unused_variables, reason = "only vector kernels ask for the length")
+        expect(unused_variables, reason = "only vector kernels ask for it")
     )]
     #[inline]
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]) {
         match (self.backend_for(inputs.len()), inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 3..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash16(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe {
+                    avx512::hash16(inputs, known, out);
+                });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 3..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::ShaNi, 5..) => {
                 for (inputs, out) in inputs.chunks(4).zip(out.chunks_mut(4)) {
-                    self.hash(inputs, len, out);
+                    self.hash(inputs, known, out);
                 }
             }
             #[cfg(target_arch = "x86_64")]

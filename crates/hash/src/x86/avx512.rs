@@ -43,10 +43,8 @@ pub(crate) use each_lane;
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
 pub(crate) fn load_partial(row: &[u8]) -> __m512i {
-    if row.is_empty() {
-        // A masked load from an empty slice's address is sound but very slow if no page is there.
-        return _mm512_setzero_si512();
-    }
+    // A masked load from an empty slice's address is sound but very slow if no page is there.
+    let row = if row.is_empty() { &[0; 64][..0] } else { row };
     let mask = low_bits(row.len());
     // SAFETY: the mask selects bytes inside `row` alone; the others are neither read nor faulted
     // on.
