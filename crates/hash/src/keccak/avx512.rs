@@ -72,22 +72,13 @@ fn whole_block(block: &[u8; RATE]) -> (__m512i, __m512i, i64) {
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
 fn last_block(rest: &[u8]) -> (__m512i, __m512i, i64) {
-    const END: u64 = 1 << 63;
     let len = rest.len();
     let row = |from: usize| {
         let bytes = x86::avx512::load_partial(rest.get(from..).unwrap_or_default());
         let mark = 1_u64.unbounded_shl(len.wrapping_sub(from) as u32);
         _mm512_mask_mov_epi8(bytes, mark, _mm512_set1_epi8(1))
     };
-    let end = if len < 128 {
-        END
-    } else {
-        // Of the last eight bytes, those from 128 on, and the mark after them.
-        let word = u64::from_le_bytes(*rest.last_chunk().expect("at least 128 bytes"));
-        let bits = 8 * (len as u32 - 128);
-        (word.unbounded_shr(64 - bits) | 1 << bits) ^ END
-    };
-    (row(0), row(64), end.cast_signed())
+    (row(0), row(64), super::last_word(rest).cast_signed())
 }
 
 mod wide {

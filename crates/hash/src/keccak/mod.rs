@@ -145,18 +145,20 @@ fn blocks(len: usize) -> usize {
     len / RATE + 1
 }
 
-/// Block `block` of `input`, padded in `padded` where it is the last; zeros after that.
+/// The last eight bytes of a block, of what is left of an input, with the padding.
 #[cfg(target_arch = "x86_64")]
-fn block_of<'a>(input: &'a [u8], block: usize, padded: &'a mut [u8; RATE]) -> &'a [u8; RATE] {
-    match input.get(RATE * block..) {
-        None => padded,
-        Some(rest) => match rest.first_chunk() {
-            Some(whole) => whole,
-            None => {
-                *padded = last_block(rest);
-                padded
-            }
-        },
+#[inline]
+fn last_word(rest: &[u8]) -> u64 {
+    const END: u64 = 1 << 63;
+    match rest.len() {
+        0..128 => END,
+        len @ 128..RATE => {
+            // Of the eight bytes up to the end, those from 128 on, and the mark after them.
+            let word = u64::from_le_bytes(*rest.last_chunk().expect("at least 128 bytes"));
+            let bits = 8 * (len as u32 - 128);
+            (word.unbounded_shr(64 - bits) | 1 << bits) ^ END
+        }
+        _ => u64::from_le_bytes(*rest[128..].first_chunk().expect("a whole block")),
     }
 }
 
