@@ -162,18 +162,20 @@ pub(super) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
     let flag = if leaf { 0x20 } else { 0 };
     let bytes = 1 + path.len() / 2;
     let odd = path.len() % 2 == 1;
-    let first = if odd { flag | 0x10 | path.digit(0) } else { flag };
     if bytes > 1 {
         put_head(out, 0x80, bytes);
     }
     // One byte below 0x80 is its own RLP.
-    out.push(first);
     let from = usize::from(odd);
     if path.end().is_multiple_of(2) {
-        let rest = (path.len() - from) / 2;
         let aligned = path.aligned();
+        // No branch: as many paths are odd as even.
+        let digit = 0x10 | aligned.first().map_or(0, |byte| byte & 0x0f);
+        out.push(flag | if odd { digit } else { 0 });
+        let rest = (path.len() - from) / 2;
         put_some(out, &aligned[aligned.len() - rest..]);
     } else {
+        out.push(flag | if odd { 0x10 | path.digit(0) } else { 0 });
         let pair = |i: usize| path.digit(i) << 4 | path.digit(i + 1);
         out.extend((from..path.len()).step_by(2).map(pair));
     }
