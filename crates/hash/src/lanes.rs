@@ -13,10 +13,6 @@ pub(crate) const LANES_MAX: usize = 16;
 
 /// What is known of the inputs of a pass.
 #[derive(Clone, Copy)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(dead_code, reason = "only vector kernels ask for it")
-)]
 pub(crate) enum Known {
     Nothing,
     /// All take the same number of blocks.

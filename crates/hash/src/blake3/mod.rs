@@ -220,6 +220,10 @@ impl Kernel for Blake3 {
         target_arch = "x86_64",
         expect(unsafe_code, reason = "kernels run once their instructions are detected")
     )]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels hash by groups")
+    )]
     fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
         match (self.0, len) {
             #[cfg(target_arch = "x86_64")]

@@ -217,6 +217,10 @@ impl Kernel for Sha256 {
         }
     }
 
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels hash by groups")
+    )]
     fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
         match (self.backend, len) {
             #[cfg(target_arch = "x86_64")]
