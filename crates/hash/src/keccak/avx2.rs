@@ -1,9 +1,12 @@
 //! Four states in the 64-bit lanes of 256-bit registers; one state in general registers with the
 //! BMI instructions that every such CPU has.
 
-use std::arch::x86_64::*;
+use std::{arch::x86_64::*, hint::black_box};
 
-use super::{RATE, last_word, portable, rounds::permutation};
+use super::{
+    RATE, last_word, portable,
+    rounds::{ROUND_CONSTANTS, round},
+};
 use crate::{
     Digest,
     lanes::{self, Known},
@@ -58,10 +61,29 @@ fn quad_of(rest: Option<&[u8]>, quad: usize) -> __m256i {
     }
 }
 
-permutation! {
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn permute4(__m256i)
+/// The permutation, from one array to another and back. A state has more words than there are
+/// registers, and a compiler that knows the arrays moves more about than this.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn permute4(state: &mut [__m256i; 25]) {
+    let mut other = *state;
+    let (state, other) = (black_box(state), black_box(&mut other));
+    for [even, odd] in ROUND_CONSTANTS.as_chunks().0 {
+        round!(state, other, *even);
+        round!(other, state, *odd);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn neighbours(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_xor_si256(a, b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn theta(a: __m256i, neighbours: __m256i) -> __m256i {
+    _mm256_xor_si256(a, neighbours)
 }
 
 #[target_feature(enable = "avx2")]
@@ -139,7 +161,7 @@ pub(super) fn hash1(input: &[u8]) -> Digest {
 
 mod scalar {
     use super::super::{
-        portable::{chi, iota, rotate, xor3},
+        portable::{chi, iota, neighbours, rotate, theta, xor3},
         rounds::permutation,
     };
 

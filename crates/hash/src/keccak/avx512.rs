@@ -100,6 +100,18 @@ mod wide {
 
     #[target_feature(enable = "avx512f")]
     #[inline]
+    fn neighbours(a: __m512i, b: __m512i) -> [__m512i; 2] {
+        [a, b]
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn theta(a: __m512i, [b, c]: [__m512i; 2]) -> __m512i {
+        xor3(a, b, c)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
     fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
         _mm512_rol_epi64::<BITS>(a)
     }
@@ -182,6 +194,18 @@ mod narrow {
     #[inline]
     fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
         _mm256_ternarylogic_epi64::<0x96>(a, b, c)
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl")]
+    #[inline]
+    fn neighbours(a: __m256i, b: __m256i) -> [__m256i; 2] {
+        [a, b]
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl")]
+    #[inline]
+    fn theta(a: __m256i, [b, c]: [__m256i; 2]) -> __m256i {
+        xor3(a, b, c)
     }
 
     #[target_feature(enable = "avx512f,avx512vl")]
