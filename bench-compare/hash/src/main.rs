@@ -14,7 +14,7 @@ use spinney_hash::{
 };
 
 const MANY: usize = 1024;
-const COUNTS: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 16, MANY];
+const COUNTS: [usize; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 32, MANY];
 const ROUNDS: usize = 5;
 
 fn main() {

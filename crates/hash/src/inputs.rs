@@ -53,6 +53,19 @@ impl<'a> Inputs<'a> {
         })
     }
 
+    /// The bytes that all inputs lie in.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The length of every input, if all are of one length.
+    pub(crate) fn len_of_each(&self) -> Option<usize> {
+        let len = *self.ends.first()?;
+        let mut start = 0;
+        let equal = self.ends.iter().all(|&end| end - std::mem::replace(&mut start, end) == len);
+        equal.then_some(len as usize)
+    }
+
     /// Input `index`.
     ///
     /// # Panics

@@ -11,14 +11,31 @@ use crate::{Digest, Inputs};
 /// Most lanes of any kernel.
 pub(crate) const LANES_MAX: usize = 16;
 
+/// What is known of the inputs of a pass.
+#[derive(Clone, Copy)]
+pub(crate) enum Known {
+    Nothing,
+    /// All take the same number of blocks.
+    Blocks,
+    /// All are of this length.
+    Len(usize),
+}
+
 /// The kernels of one hash function on one backend.
 pub(crate) trait Kernel {
     /// The digest of one input.
     fn hash1(&self, input: &[u8]) -> Digest;
 
     /// The digests of at most [`Kernel::lanes`] inputs, by the best kernel for that many; `out` is
-    /// as long as `inputs`. `len` is the length of every input, if one is known.
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]);
+    /// as long as `inputs`.
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]);
+
+    /// Hashes the first of many inputs of `len` bytes that lie end to end, where there is a shorter
+    /// way than one pass after another; returns how many.
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        let _ = (bytes, len, out);
+        0
+    }
 
     /// The lanes of the widest kernel, at most [`LANES_MAX`].
     fn lanes(&self) -> usize;
@@ -33,8 +50,9 @@ pub(crate) trait Kernel {
 /// Hashes each `len` bytes of `bytes`.
 pub(crate) fn hash_equal(kernel: &impl Kernel, bytes: &[u8], len: usize, out: &mut [Digest]) {
     assert_eq!(Some(bytes.len()), len.checked_mul(out.len()), "one digest per {len} bytes");
+    let done = kernel.hash_groups(bytes, len, out);
+    let (mut rest, out) = (&bytes[len * done..], &mut out[done..]);
     let mut inputs = [&[][..]; LANES_MAX];
-    let mut rest = bytes;
     for out in out.chunks_mut(kernel.lanes()) {
         let inputs = &mut inputs[..out.len()];
         for input in &mut *inputs {
@@ -42,22 +60,25 @@ pub(crate) fn hash_equal(kernel: &impl Kernel, bytes: &[u8], len: usize, out: &m
         }
         match out {
             [digest] => *digest = kernel.hash1(inputs[0]),
-            _ => kernel.hash(inputs, Some(len), out),
+            _ => kernel.hash(inputs, Known::Len(len), out),
         }
     }
 }
 
-/// Finds out what a kernel wants to know of its inputs; `len` is the length of all, if it is known.
+/// Finds out what a kernel wants to know of its inputs.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn shape<const N: usize>(
     inputs: &[&[u8]; N],
-    len: Option<usize>,
+    known: Known,
     blocks: fn(usize) -> usize,
 ) -> Shape<N> {
-    match len {
-        Some(len) => Shape { blocks: [0; N], longest: blocks(len), len: Some(len) },
-        None => shape_of_any(inputs, blocks),
+    let of_first = blocks(inputs[0].len());
+    let even = |len| Shape { blocks: [0; N], longest: of_first, even: true, len };
+    match known {
+        Known::Len(len) => even(Some(len)),
+        Known::Blocks => even(None),
+        Known::Nothing => shape_of_any(inputs, blocks),
     }
 }
 
@@ -67,21 +88,21 @@ pub(crate) fn shape<const N: usize>(
 #[inline(never)]
 fn shape_of_any<const N: usize>(inputs: &[&[u8]; N], blocks: fn(usize) -> usize) -> Shape<N> {
     let first = inputs[0].len();
-    if inputs.iter().all(|input| input.len() == first) {
-        return Shape { blocks: [0; N], longest: blocks(first), len: Some(first) };
-    }
+    let len = inputs.iter().all(|input| input.len() == first).then_some(first);
     let blocks = inputs.map(|input| blocks(input.len()));
     let longest = blocks.iter().fold(0, |longest, &count| longest.max(count));
-    Shape { blocks, longest, len: None }
+    Shape { blocks, longest, even: len.is_some(), len }
 }
 
 /// What a kernel wants to know of its inputs.
 #[cfg(target_arch = "x86_64")]
 pub(crate) struct Shape<const N: usize> {
-    /// The blocks of each input, unless all are of one length.
+    /// The blocks of each input, where they are not as many.
     blocks: [usize; N],
     /// The most blocks of any input.
     pub(crate) longest: usize,
+    /// Whether all inputs are known to have so many.
+    even: bool,
     /// The length of all inputs, if there is one.
     pub(crate) len: Option<usize>,
 }
@@ -96,7 +117,7 @@ impl<const N: usize> Shape<N> {
         digests: &mut [Digest; N],
         squeeze: impl FnOnce() -> [Digest; N],
     ) {
-        if self.len.is_some() {
+        if self.even {
             if block + 1 == self.longest {
                 *digests = squeeze();
             }
@@ -151,22 +172,45 @@ pub(crate) fn hash_many(kernel: &impl Kernel, inputs: Inputs<'_>, out: &mut [Dig
         }
         return;
     }
+    if let Some(len) = inputs.len_of_each() {
+        return hash_equal(kernel, inputs.bytes(), len, out);
+    }
     let mut queues = Queues::new(kernel.lanes());
-    for (index, input) in inputs.iter().enumerate() {
-        if let Some(pass) = queues.push(class(kernel.blocks(input.len())), index as u32) {
-            hash_pass(kernel, inputs, pass, out);
+    let (mut lanes, mut classes) = ([&[][..]; LANES_MAX], [0; LANES_MAX]);
+    let mut rest = inputs.iter();
+    for start in (0..inputs.len()).step_by(kernel.lanes()) {
+        let count = kernel.lanes().min(inputs.len() - start);
+        let (lanes, classes) = (&mut lanes[..count], &mut classes[..count]);
+        for ((lane, class_here), input) in lanes.iter_mut().zip(&mut *classes).zip(&mut rest) {
+            (*lane, *class_here) = (input, class(kernel.blocks(input.len())));
+        }
+        if count == kernel.lanes() && classes.iter().all(|class| *class == classes[0]) {
+            // Neighbours that need not wait for others.
+            kernel.hash(lanes, known(classes[0]), &mut out[start..start + count]);
+            continue;
+        }
+        for (index, &class) in (start as u32..).zip(&*classes) {
+            if let Some(pass) = queues.push(class, index) {
+                hash_pass(kernel, inputs, pass, known(class), out);
+            }
         }
     }
     let mut pass = [0; LANES_MAX];
     loop {
         match queues.take(kernel.lanes_narrow(), &mut pass) {
             0 => return,
-            taken => hash_pass(kernel, inputs, &pass[..taken], out),
+            taken => hash_pass(kernel, inputs, &pass[..taken], Known::Nothing, out),
         }
     }
 }
 
-fn hash_pass(kernel: &impl Kernel, inputs: Inputs<'_>, pass: &[u32], out: &mut [Digest]) {
+fn hash_pass(
+    kernel: &impl Kernel,
+    inputs: Inputs<'_>,
+    pass: &[u32],
+    known: Known,
+    out: &mut [Digest],
+) {
     if let [index] = *pass {
         out[index as usize] = kernel.hash1(inputs.at(index as usize));
         return;
@@ -176,18 +220,24 @@ fn hash_pass(kernel: &impl Kernel, inputs: Inputs<'_>, pass: &[u32], out: &mut [
         *lane = inputs.at(index as usize);
     }
     let mut digests = [[0; 32]; LANES_MAX];
-    kernel.hash(&lanes[..pass.len()], None, &mut digests[..pass.len()]);
+    kernel.hash(&lanes[..pass.len()], known, &mut digests[..pass.len()]);
     for (digest, &index) in digests.iter().zip(pass) {
         out[index as usize] = *digest;
     }
 }
 
-/// One to eight blocks have a class each; above that there are two for each doubling, so that no
+/// What is known of inputs of one class.
+const fn known(class: usize) -> Known {
+    if class < BLOCKS_WITH_CLASS { Known::Blocks } else { Known::Nothing }
+}
+
+/// Up to so many blocks have a class each; above that there are two for each doubling, so that no
 /// lane of a full pass idles for more than a third of it, up to 8,192 blocks.
-const CLASSES: usize = 8 + 2 * 10;
+const BLOCKS_WITH_CLASS: usize = 8;
+const CLASSES: usize = BLOCKS_WITH_CLASS + 2 * 10;
 
 fn class(blocks: usize) -> usize {
-    if blocks <= 8 {
+    if blocks <= BLOCKS_WITH_CLASS {
         return blocks - 1;
     }
     let doublings = blocks.ilog2() as usize;

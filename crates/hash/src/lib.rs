@@ -22,7 +22,8 @@
 //!
 //! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a
 //! folder with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file
-//! for each backend; `sha256/climb.rs` has the chains of the Merkle-sum tree.
+//! for each backend; `x86/groups.rs` moves short inputs of one length in and out beside the rounds;
+//! `sha256/climb.rs` has the chains of the Merkle-sum tree.
 #![deny(unsafe_code)]
 
 mod backend;

@@ -136,6 +136,26 @@ fn node_shapes_match_at_every_count() {
 }
 
 #[test]
+fn many_groups_match_at_every_count_of_groups() {
+    for (len, groups) in [32, 64, 99].into_iter().flat_map(|len| (1..=7).map(move |n| (len, n))) {
+        for count in [16 * groups - 1, 16 * groups, 16 * groups + 1] {
+            let bytes = &sample(count * len + 3)[3..];
+            let ends: Vec<u32> = (1..=count).map(|i| (i * len) as u32).collect();
+            for function in HashFunction::ALL {
+                let expected: Vec<_> =
+                    bytes.chunks(len).map(|input| reference(function, input)).collect();
+                for backend in available() {
+                    let digests = hash_equal(function, backend, bytes, len);
+                    assert_eq!(digests, expected, "{function} of {count} times {len} on {backend}");
+                    let digests = hash_many(function, backend, Inputs::new(bytes, &ends));
+                    assert_eq!(digests, expected, "{function} of {count} inputs of {len}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn no_inputs_and_empty_inputs() {
     for function in HashFunction::ALL {
         function.hash_equal(&[], 64, &mut []);

@@ -1,6 +1,9 @@
 //! Roots of leaves that come sorted: no tree, no pages.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    hint::black_box,
+    sync::{Mutex, PoisonError},
+};
 
 use rayon::prelude::*;
 
@@ -61,6 +64,7 @@ fn reduce_leaves<'a, S: Scheme>(
             reducers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let (reducer, items) = &mut tools;
         items.clear();
+        touch((from..to).map(&leaf));
         let mut last = if from == 0 { before } else { Some(leaf(from - 1).0) };
         for index in from..to {
             let (key, value) = leaf(index);
@@ -81,6 +85,15 @@ fn reduce_leaves<'a, S: Scheme>(
     let parts: Result<Vec<_>, TreeError> =
         (0..count.div_ceil(chunk_leaves)).into_par_iter().map(chunk).collect();
     Ok(parts?.into_iter().flatten().collect())
+}
+
+/// Asks for the memory of all leaves at once, where they would be waited for one after another.
+fn touch<'a>(leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+    let ends = |bytes: &[u8]| match *bytes {
+        [first, .., last] => first ^ last,
+        _ => 0,
+    };
+    black_box(leaves.fold(0, |all, (key, value)| all ^ ends(key) ^ ends(value)));
 }
 
 /// Refuses leaves that weigh more than the tree takes.

@@ -5,23 +5,24 @@
 //! bytes keep the alignment they have in the whole path, so that runs and keys compare byte by byte
 //! and a run is copied without shifting wherever its node moves.
 
-/// The width of a digit in bits; divides 8.
+/// The width of a digit in bits; divides 8. Kept as its logarithm, so that nothing is divided where
+/// the width is known at run time only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width(u32);
 
 impl Width {
     pub(crate) const fn new(bits: u8) -> Self {
         assert!(matches!(bits, 1 | 2 | 4 | 8), "a digit has 1, 2, 4 or 8 bits");
-        Self(bits as u32)
+        Self(bits.trailing_zeros())
     }
 
     pub(crate) const fn bits(self) -> usize {
-        self.0 as usize
+        1 << self.0
     }
 
     /// How many digits a byte holds.
     pub(crate) const fn per_byte(self) -> usize {
-        8 / self.0 as usize
+        1 << (3 - self.0)
     }
 
     /// How many digits `bytes` hold.
@@ -38,7 +39,7 @@ impl Width {
 
     /// The largest digit.
     pub(crate) const fn mask(self) -> u8 {
-        (0xff_u16 >> (8 - self.0)) as u8
+        (0xff_u16 >> (8 - self.bits())) as u8
     }
 
     /// The first byte of the digit at `index`, and the digit's place within it.
@@ -148,6 +149,7 @@ impl<'a> Run<'a> {
     }
 
     /// Digit `index` of the run.
+    #[inline]
     pub fn digit(&self, index: usize) -> u8 {
         assert!(index < self.len, "digit {index} of a run of {}", self.len);
         self.width.digit(self.bytes, self.start % self.width.per_byte() + index)

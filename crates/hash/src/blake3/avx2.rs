@@ -6,21 +6,20 @@ use super::{
     Node, block_flags, block_len, blocks, lens_and_flags,
     rounds::{INITIAL, compression},
 };
-use crate::{Digest, lanes, x86::avx2};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx2,
+};
 
 /// The chaining value of each lane's input, of at most a chunk.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn hash8(
-    inputs: &[&[u8]; 8],
-    len: Option<usize>,
-    node: Node,
-    digests: &mut [Digest; 8],
-) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, node: Node, digests: &mut [Digest; 8]) {
     let mut value = initial();
     let counter = counters(node);
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     for block in 0..shape.longest {
         let columns = load_blocks(inputs, block);
         let [len, flags] = match shape.len {

@@ -8,7 +8,8 @@ use super::{
     rounds::{INITIAL, compression},
 };
 use crate::{
-    Digest, lanes,
+    Digest,
+    lanes::{self, Known},
     x86::{self, avx512},
 };
 
@@ -16,15 +17,10 @@ use crate::{
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash16(
-    inputs: &[&[u8]; 16],
-    len: Option<usize>,
-    node: Node,
-    digests: &mut [Digest; 16],
-) {
+pub(super) fn hash16(inputs: &[&[u8]; 16], known: Known, node: Node, digests: &mut [Digest; 16]) {
     let mut value = initial();
     let counter = counters(node);
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     for block in 0..shape.longest {
         let [len, flags] = match shape.len {
             Some(len) => [splat(block_len(len, block)), splat(block_flags(len, node, block))],
@@ -44,7 +40,7 @@ pub(super) fn hash16(
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn initial() -> [__m512i; 8] {
+pub(super) fn initial() -> [__m512i; 8] {
     let mut value = [_mm512_setzero_si512(); 8];
     for (lanes, word) in value.iter_mut().zip(INITIAL) {
         *lanes = splat(word);
@@ -113,39 +109,34 @@ compression! {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn splat(a: u32) -> __m512i {
+pub(super) fn splat(a: u32) -> __m512i {
     _mm512_set1_epi32(a.cast_signed())
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn add(a: __m512i, b: __m512i) -> __m512i {
+pub(super) fn add(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(a, b)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn xor(a: __m512i, b: __m512i) -> __m512i {
+pub(super) fn xor(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
+pub(super) fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
     _mm512_ror_epi32::<BITS>(a)
 }
 
 /// [`hash16`] for eight lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash8(
-    inputs: &[&[u8]; 8],
-    len: Option<usize>,
-    node: Node,
-    digests: &mut [Digest; 8],
-) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, node: Node, digests: &mut [Digest; 8]) {
     let mut value = avx2::initial();
     let counter = avx2::counters(node);
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     for block in 0..shape.longest {
         let columns = narrow::load_blocks(inputs, block);
         let [len, flags] = match shape.len {

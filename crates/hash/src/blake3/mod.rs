@@ -11,10 +11,14 @@ mod tree;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod groups;
 
+#[cfg(target_arch = "x86_64")]
+use crate::x86::groups::{GROUPS_MIN, LANES as GROUP};
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
-    lanes::{self, Kernel, LANES_MAX},
+    lanes::{self, Kernel, Known, LANES_MAX},
 };
 
 /// The bytes of a chunk.
@@ -137,29 +141,29 @@ impl Blake3 {
     /// The chaining values of inputs of at most a chunk each, at most as many as there are lanes.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(unused_variables, reason = "only vector kernels ask for the length")
+        expect(unused_variables, reason = "only vector kernels ask for it")
     )]
-    fn hash_nodes(&self, inputs: &[&[u8]], len: Option<usize>, node: Node, out: &mut [Digest]) {
+    fn hash_nodes(&self, inputs: &[&[u8]], known: Known, node: Node, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 9..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
                 lanes::run(inputs, out, |inputs, out| unsafe {
-                    avx512::hash16(inputs, len, node, out);
+                    avx512::hash16(inputs, known, node, out);
                 });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 2..) => {
                 // SAFETY: as above.
                 lanes::run(inputs, out, |inputs, out| unsafe {
-                    avx512::hash8(inputs, len, node, out);
+                    avx512::hash8(inputs, known, node, out);
                 });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 2..) => {
                 // SAFETY: as above.
                 lanes::run(inputs, out, |inputs, out| unsafe {
-                    avx2::hash8(inputs, len, node, out);
+                    avx2::hash8(inputs, known, node, out);
                 });
             }
             _ => {
@@ -178,15 +182,18 @@ impl Kernel for Blake3 {
             return self.hash_tree(input);
         }
         let mut digests = [[0; 32]];
-        self.hash_nodes(&[input], Some(input.len()), WHOLE_INPUT, &mut digests);
+        self.hash_nodes(&[input], Known::Len(input.len()), WHOLE_INPUT, &mut digests);
         digests[0]
     }
 
     #[inline]
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
-        let len_max = len.or_else(|| inputs.iter().map(|input| input.len()).max());
-        if len_max.is_none_or(|len| len <= CHUNK) {
-            return self.hash_nodes(inputs, len, WHOLE_INPUT, out);
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]) {
+        let short = match known {
+            Known::Len(len) => len <= CHUNK,
+            _ => inputs.iter().all(|input| input.len() <= CHUNK),
+        };
+        if short {
+            return self.hash_nodes(inputs, known, WHOLE_INPUT, out);
         }
         // A tree fills the lanes by itself; the others of this pass share one.
         let mut short = [&[][..]; LANES_MAX];
@@ -202,10 +209,37 @@ impl Kernel for Blake3 {
         }
         let mut digests = [[0; 32]; LANES_MAX];
         if count > 0 {
-            self.hash_nodes(&short[..count], None, WHOLE_INPUT, &mut digests[..count]);
+            self.hash_nodes(&short[..count], Known::Nothing, WHOLE_INPUT, &mut digests[..count]);
         }
         for (digest, place) in digests[..count].iter().zip(places) {
             out[place] = *digest;
+        }
+    }
+
+    #[cfg_attr(
+        target_arch = "x86_64",
+        expect(unsafe_code, reason = "kernels run once their instructions are detected")
+    )]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels hash by groups")
+    )]
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        match (self.0, len) {
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 32 | 64) if out.len() >= GROUPS_MIN * GROUP => {
+                let done = out.len() - out.len() % GROUP;
+                let (bytes, out) = (&bytes[..len * done], &mut out[..done]);
+                // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
+                unsafe {
+                    match len {
+                        32 => groups::hash_groups::<2>(bytes, out),
+                        _ => groups::hash_groups::<4>(bytes, out),
+                    }
+                }
+                done
+            }
+            _ => 0,
         }
     }
 

@@ -9,7 +9,7 @@
 use super::{Blake3, CHUNK, CHUNK_END, CHUNK_START, Node, PARENT, ROOT};
 use crate::{
     Digest,
-    lanes::{Kernel, LANES_MAX},
+    lanes::{Kernel, Known, LANES_MAX},
 };
 
 /// As many full subtrees as an input of 2^64 bytes has.
@@ -31,7 +31,7 @@ impl Blake3 {
             }
             let node =
                 Node { counter: chunks, successive: true, first: CHUNK_START, last: CHUNK_END };
-            self.hash_nodes(&inputs[..count], None, node, &mut values[..count]);
+            self.hash_nodes(&inputs[..count], Known::Nothing, node, &mut values[..count]);
             for value in &values[..count] {
                 // The chunks so far are full subtrees; merge those that are complete at last.
                 while height > chunks.count_ones() as usize {
@@ -56,7 +56,7 @@ impl Blake3 {
         children[32..].copy_from_slice(right);
         let node = Node { counter: 0, successive: false, first: PARENT, last: root };
         let mut value = [[0; 32]];
-        self.hash_nodes(&[&children], Some(64), node, &mut value);
+        self.hash_nodes(&[&children], Known::Len(64), node, &mut value);
         value[0]
     }
 }

@@ -1,19 +1,26 @@
 //! Four states in the 64-bit lanes of 256-bit registers; one state in general registers with the
 //! BMI instructions that every such CPU has.
 
-use std::arch::x86_64::*;
+use std::{arch::x86_64::*, hint::black_box};
 
-use super::{RATE, portable, rounds::permutation};
-use crate::{Digest, lanes, x86::avx2};
+use super::{
+    RATE, last_word, portable,
+    rounds::{ROUND_CONSTANTS, round},
+};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx2,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 #[inline(never)]
-pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
+pub(super) fn hash4(inputs: &[&[u8]; 4], known: Known, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
-    let shape = lanes::shape(inputs, len, super::blocks);
+    let shape = lanes::shape(inputs, known, super::blocks);
     for block in 0..shape.longest {
         absorb4(&mut state, inputs, block);
         permute4(&mut state);
@@ -27,30 +34,56 @@ pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Dige
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 #[inline]
 fn absorb4(state: &mut [__m256i; 25], inputs: &[&[u8]; 4], block: usize) {
-    let mut padded = [[0; RATE]; 4];
-    let mut rows = [&[0; RATE]; 4];
-    for ((row, padded), input) in rows.iter_mut().zip(&mut padded).zip(inputs) {
-        *row = super::block_of(input, block, padded);
-    }
+    let rest = |lane: usize| inputs[lane].get(RATE * block..);
     for quad in 0..4 {
-        let part = |lane: usize| {
-            let row: &[u8; RATE] = rows[lane];
-            avx2::load(row[32 * quad..].first_chunk().expect("four quads in a block"))
-        };
+        let part = |lane: usize| quad_of(rest(lane), quad);
         let columns = avx2::transpose_u64([part(0), part(1), part(2), part(3)]);
         for (i, column) in columns.into_iter().enumerate() {
             state[4 * quad + i] = _mm256_xor_si256(state[4 * quad + i], column);
         }
     }
-    let end = |lane: usize| i64::from_le_bytes(*rows[lane].last_chunk().expect("a word"));
+    let end = |lane: usize| rest(lane).map_or(0, last_word).cast_signed();
     let column = _mm256_setr_epi64x(end(0), end(1), end(2), end(3));
     state[16] = _mm256_xor_si256(state[16], column);
 }
 
-permutation! {
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn permute4(__m256i)
+/// Four words of a block, of what is left of an input. They are padded in registers: a load that
+/// follows smaller stores to the same place would wait for them.
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[inline]
+fn quad_of(rest: Option<&[u8]>, quad: usize) -> __m256i {
+    match rest.and_then(|rest| rest.get(32 * quad..)) {
+        None => _mm256_setzero_si256(),
+        Some(part) => match part.first_chunk() {
+            Some(whole) => avx2::load(whole),
+            None => avx2::load_marked(part, 0x01),
+        },
+    }
+}
+
+/// The permutation, from one array to another and back. A state has more words than there are
+/// registers, and a compiler that knows the arrays moves more about than this.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn permute4(state: &mut [__m256i; 25]) {
+    let mut other = *state;
+    let (state, other) = (black_box(state), black_box(&mut other));
+    for [even, odd] in ROUND_CONSTANTS.as_chunks().0 {
+        round!(state, other, *even);
+        round!(other, state, *odd);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn neighbours(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_xor_si256(a, b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn theta(a: __m256i, neighbours: __m256i) -> __m256i {
+    _mm256_xor_si256(a, neighbours)
 }
 
 #[target_feature(enable = "avx2")]
@@ -128,7 +161,7 @@ pub(super) fn hash1(input: &[u8]) -> Digest {
 
 mod scalar {
     use super::super::{
-        portable::{chi, iota, rotate, xor3},
+        portable::{chi, iota, neighbours, rotate, theta, xor3},
         rounds::permutation,
     };
 

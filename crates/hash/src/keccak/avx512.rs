@@ -5,15 +5,19 @@
 use std::arch::x86_64::*;
 
 use super::RATE;
-use crate::{Digest, lanes, x86};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], len: Option<usize>, digests: &mut [Digest; 8]) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, digests: &mut [Digest; 8]) {
     let mut state = [_mm512_setzero_si512(); 25];
-    let shape = lanes::shape(inputs, len, super::blocks);
+    let shape = lanes::shape(inputs, known, super::blocks);
     for block in 0..shape.longest {
         absorb8(&mut state, inputs, block);
         wide::permute(&mut state);
@@ -63,27 +67,18 @@ fn whole_block(block: &[u8; RATE]) -> (__m512i, __m512i, i64) {
     (x86::avx512::load(low), x86::avx512::load(high), i64::from_le_bytes(*end))
 }
 
-/// Pads in registers what [`super::last_block`] pads in memory.
+/// Pads in registers what [`super::last_block`] pads in memory. Without a branch up to 127 bytes, as
+/// lanes have all lengths.
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
 fn last_block(rest: &[u8]) -> (__m512i, __m512i, i64) {
-    const END: u64 = 1 << 63;
-    let mark = _mm512_set1_epi8(1);
-    let (low, high) = (x86::avx512::load_partial(rest), _mm512_setzero_si512());
-    match rest.len() {
-        len @ 0..64 => (_mm512_mask_mov_epi8(low, 1 << len, mark), high, END.cast_signed()),
-        len @ 64..128 => {
-            let high = x86::avx512::load_partial(&rest[64..]);
-            (low, _mm512_mask_mov_epi8(high, 1 << (len - 64), mark), END.cast_signed())
-        }
-        len => {
-            // Of the last eight bytes, those from 128 on, and the mark after them.
-            let word = u64::from_le_bytes(*rest.last_chunk().expect("at least 128 bytes"));
-            let bits = 8 * (len as u32 - 128);
-            let tail = word.unbounded_shr(64 - bits) | 1 << bits;
-            (low, x86::avx512::load_partial(&rest[64..]), (tail ^ END).cast_signed())
-        }
-    }
+    let len = rest.len();
+    let row = |from: usize| {
+        let bytes = x86::avx512::load_partial(rest.get(from..).unwrap_or_default());
+        let mark = 1_u64.unbounded_shl(len.wrapping_sub(from) as u32);
+        _mm512_mask_mov_epi8(bytes, mark, _mm512_set1_epi8(1))
+    };
+    (row(0), row(64), super::last_word(rest).cast_signed())
 }
 
 mod wide {
@@ -101,6 +96,18 @@ mod wide {
     #[inline]
     fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
         _mm512_ternarylogic_epi64::<0x96>(a, b, c)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn neighbours(a: __m512i, b: __m512i) -> [__m512i; 2] {
+        [a, b]
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn theta(a: __m512i, [b, c]: [__m512i; 2]) -> __m512i {
+        xor3(a, b, c)
     }
 
     #[target_feature(enable = "avx512f")]
@@ -126,9 +133,9 @@ mod wide {
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash4(inputs: &[&[u8]; 4], len: Option<usize>, digests: &mut [Digest; 4]) {
+pub(super) fn hash4(inputs: &[&[u8]; 4], known: Known, digests: &mut [Digest; 4]) {
     let mut state = [_mm256_setzero_si256(); 25];
-    let shape = lanes::shape(inputs, len, super::blocks);
+    let shape = lanes::shape(inputs, known, super::blocks);
     for block in 0..shape.longest {
         absorb4(&mut state, inputs, block);
         narrow::permute(&mut state);
@@ -187,6 +194,18 @@ mod narrow {
     #[inline]
     fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
         _mm256_ternarylogic_epi64::<0x96>(a, b, c)
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl")]
+    #[inline]
+    fn neighbours(a: __m256i, b: __m256i) -> [__m256i; 2] {
+        [a, b]
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl")]
+    #[inline]
+    fn theta(a: __m256i, [b, c]: [__m256i; 2]) -> __m256i {
+        xor3(a, b, c)
     }
 
     #[target_feature(enable = "avx512f,avx512vl")]

@@ -11,7 +11,7 @@ mod avx512;
 
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
-    lanes::{self, Kernel},
+    lanes::{self, Kernel, Known},
 };
 
 /// The bytes of a block.
@@ -95,25 +95,25 @@ impl Kernel for Keccak256 {
 
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(unused_variables, reason = "only vector kernels ask for the length")
+        expect(unused_variables, reason = "only vector kernels ask for it")
     )]
     #[inline]
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]) {
         match (self.0, inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 5..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash8(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash4(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 2..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash4(inputs, known, out) });
             }
             _ => {
                 for (digest, input) in out.iter_mut().zip(inputs) {
@@ -145,18 +145,20 @@ fn blocks(len: usize) -> usize {
     len / RATE + 1
 }
 
-/// Block `block` of `input`, padded in `padded` where it is the last; zeros after that.
+/// The last eight bytes of a block, of what is left of an input, with the padding.
 #[cfg(target_arch = "x86_64")]
-fn block_of<'a>(input: &'a [u8], block: usize, padded: &'a mut [u8; RATE]) -> &'a [u8; RATE] {
-    match input.get(RATE * block..) {
-        None => padded,
-        Some(rest) => match rest.first_chunk() {
-            Some(whole) => whole,
-            None => {
-                *padded = last_block(rest);
-                padded
-            }
-        },
+#[inline]
+fn last_word(rest: &[u8]) -> u64 {
+    const END: u64 = 1 << 63;
+    match rest.len() {
+        0..128 => END,
+        len @ 128..RATE => {
+            // Of the eight bytes up to the end, those from 128 on, and the mark after them.
+            let word = u64::from_le_bytes(*rest.last_chunk().expect("at least 128 bytes"));
+            let bits = 8 * (len as u32 - 128);
+            (word.unbounded_shr(64 - bits) | 1 << bits) ^ END
+        }
+        _ => u64::from_le_bytes(*rest[128..].first_chunk().expect("a whole block")),
     }
 }
 

@@ -43,6 +43,16 @@ pub(super) fn xor3(a: u64, b: u64, c: u64) -> u64 {
 }
 
 #[inline(always)]
+pub(super) fn neighbours(a: u64, b: u64) -> u64 {
+    a ^ b
+}
+
+#[inline(always)]
+pub(super) fn theta(a: u64, neighbours: u64) -> u64 {
+    a ^ neighbours
+}
+
+#[inline(always)]
 pub(super) fn rotate<const BITS: u32>(a: u64) -> u64 {
     a.rotate_left(BITS)
 }

@@ -27,64 +27,94 @@ const fn round_constants() -> [u64; 24] {
     constants
 }
 
-/// Defines the permutation over some word; wants these functions in scope, on that word:
-/// `xor3(a, b, c)`, `rotate::<N>(a)` to the left, `chi(a, b, c)` = a ^ (!b & c), `iota(a, u64)`.
+/// Defines the permutation over some word; wants what [`round`] wants in scope.
 macro_rules! permutation {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($word:ty)) => {
         $(#[$attribute])*
         $visibility fn $name(state: &mut [$word; 25]) {
-            let mut s = *state;
+            let (mut s, mut next) = (*state, *state);
             for constant in $crate::keccak::rounds::ROUND_CONSTANTS {
-                let c0 = xor3(xor3(s[0], s[5], s[10]), s[15], s[20]);
-                let c1 = xor3(xor3(s[1], s[6], s[11]), s[16], s[21]);
-                let c2 = xor3(xor3(s[2], s[7], s[12]), s[17], s[22]);
-                let c3 = xor3(xor3(s[3], s[8], s[13]), s[18], s[23]);
-                let c4 = xor3(xor3(s[4], s[9], s[14]), s[19], s[24]);
-                let (r0, r1, r2) = (rotate::<1>(c0), rotate::<1>(c1), rotate::<1>(c2));
-                let (r3, r4) = (rotate::<1>(c3), rotate::<1>(c4));
-
-                let b0 = xor3(s[0], c4, r1);
-                let b1 = rotate::<44>(xor3(s[6], c0, r2));
-                let b2 = rotate::<43>(xor3(s[12], c1, r3));
-                let b3 = rotate::<21>(xor3(s[18], c2, r4));
-                let b4 = rotate::<14>(xor3(s[24], c3, r0));
-                let b5 = rotate::<28>(xor3(s[3], c2, r4));
-                let b6 = rotate::<20>(xor3(s[9], c3, r0));
-                let b7 = rotate::<3>(xor3(s[10], c4, r1));
-                let b8 = rotate::<45>(xor3(s[16], c0, r2));
-                let b9 = rotate::<61>(xor3(s[22], c1, r3));
-                let b10 = rotate::<1>(xor3(s[1], c0, r2));
-                let b11 = rotate::<6>(xor3(s[7], c1, r3));
-                let b12 = rotate::<25>(xor3(s[13], c2, r4));
-                let b13 = rotate::<8>(xor3(s[19], c3, r0));
-                let b14 = rotate::<18>(xor3(s[20], c4, r1));
-                let b15 = rotate::<27>(xor3(s[4], c3, r0));
-                let b16 = rotate::<36>(xor3(s[5], c4, r1));
-                let b17 = rotate::<10>(xor3(s[11], c0, r2));
-                let b18 = rotate::<15>(xor3(s[17], c1, r3));
-                let b19 = rotate::<56>(xor3(s[23], c2, r4));
-                let b20 = rotate::<62>(xor3(s[2], c1, r3));
-                let b21 = rotate::<55>(xor3(s[8], c2, r4));
-                let b22 = rotate::<39>(xor3(s[14], c3, r0));
-                let b23 = rotate::<41>(xor3(s[15], c4, r1));
-                let b24 = rotate::<2>(xor3(s[21], c0, r2));
-
-                s = [
-                    iota(chi(b0, b1, b2), constant),
-                    chi(b1, b2, b3), chi(b2, b3, b4), chi(b3, b4, b0), chi(b4, b0, b1),
-                    chi(b5, b6, b7), chi(b6, b7, b8), chi(b7, b8, b9), chi(b8, b9, b5),
-                    chi(b9, b5, b6),
-                    chi(b10, b11, b12), chi(b11, b12, b13), chi(b12, b13, b14), chi(b13, b14, b10),
-                    chi(b14, b10, b11),
-                    chi(b15, b16, b17), chi(b16, b17, b18), chi(b17, b18, b19), chi(b18, b19, b15),
-                    chi(b19, b15, b16),
-                    chi(b20, b21, b22), chi(b21, b22, b23), chi(b22, b23, b24), chi(b23, b24, b20),
-                    chi(b24, b20, b21),
-                ];
+                $crate::keccak::rounds::round!(s, next, constant);
+                s = next;
             }
             *state = s;
         }
     };
 }
 
-pub(super) use permutation;
+/// One round, from the state `$s` to another one, `$to`, plane by plane. Wants these functions in
+/// scope, on the state's word: `xor3(a, b, c)`, `rotate::<N>(a)` to the left, `chi(a, b, c)` = a ^
+/// (!b & c), `iota(a, u64)`; and `theta(a, neighbours(b, c))` = a ^ b ^ c, where what `neighbours`
+/// says serves five lanes.
+macro_rules! round {
+    ($s:ident, $to:ident, $constant:expr) => {
+        let c0 = xor3(xor3($s[0], $s[5], $s[10]), $s[15], $s[20]);
+        let c1 = xor3(xor3($s[1], $s[6], $s[11]), $s[16], $s[21]);
+        let c2 = xor3(xor3($s[2], $s[7], $s[12]), $s[17], $s[22]);
+        let c3 = xor3(xor3($s[3], $s[8], $s[13]), $s[18], $s[23]);
+        let c4 = xor3(xor3($s[4], $s[9], $s[14]), $s[19], $s[24]);
+
+        let d0 = neighbours(c4, rotate::<1>(c1));
+        let d1 = neighbours(c0, rotate::<1>(c2));
+        let d2 = neighbours(c1, rotate::<1>(c3));
+        let d3 = neighbours(c2, rotate::<1>(c4));
+        let d4 = neighbours(c3, rotate::<1>(c0));
+
+        let b0 = theta($s[0], d0);
+        let b1 = rotate::<44>(theta($s[6], d1));
+        let b2 = rotate::<43>(theta($s[12], d2));
+        let b3 = rotate::<21>(theta($s[18], d3));
+        let b4 = rotate::<14>(theta($s[24], d4));
+        $to[0] = iota(chi(b0, b1, b2), $constant);
+        $to[1] = chi(b1, b2, b3);
+        $to[2] = chi(b2, b3, b4);
+        $to[3] = chi(b3, b4, b0);
+        $to[4] = chi(b4, b0, b1);
+
+        let b5 = rotate::<28>(theta($s[3], d3));
+        let b6 = rotate::<20>(theta($s[9], d4));
+        let b7 = rotate::<3>(theta($s[10], d0));
+        let b8 = rotate::<45>(theta($s[16], d1));
+        let b9 = rotate::<61>(theta($s[22], d2));
+        $to[5] = chi(b5, b6, b7);
+        $to[6] = chi(b6, b7, b8);
+        $to[7] = chi(b7, b8, b9);
+        $to[8] = chi(b8, b9, b5);
+        $to[9] = chi(b9, b5, b6);
+
+        let b10 = rotate::<1>(theta($s[1], d1));
+        let b11 = rotate::<6>(theta($s[7], d2));
+        let b12 = rotate::<25>(theta($s[13], d3));
+        let b13 = rotate::<8>(theta($s[19], d4));
+        let b14 = rotate::<18>(theta($s[20], d0));
+        $to[10] = chi(b10, b11, b12);
+        $to[11] = chi(b11, b12, b13);
+        $to[12] = chi(b12, b13, b14);
+        $to[13] = chi(b13, b14, b10);
+        $to[14] = chi(b14, b10, b11);
+
+        let b15 = rotate::<27>(theta($s[4], d4));
+        let b16 = rotate::<36>(theta($s[5], d0));
+        let b17 = rotate::<10>(theta($s[11], d1));
+        let b18 = rotate::<15>(theta($s[17], d2));
+        let b19 = rotate::<56>(theta($s[23], d3));
+        $to[15] = chi(b15, b16, b17);
+        $to[16] = chi(b16, b17, b18);
+        $to[17] = chi(b17, b18, b19);
+        $to[18] = chi(b18, b19, b15);
+        $to[19] = chi(b19, b15, b16);
+
+        let b20 = rotate::<62>(theta($s[2], d2));
+        let b21 = rotate::<55>(theta($s[8], d3));
+        let b22 = rotate::<39>(theta($s[14], d4));
+        let b23 = rotate::<41>(theta($s[15], d0));
+        let b24 = rotate::<2>(theta($s[21], d1));
+        $to[20] = chi(b20, b21, b22);
+        $to[21] = chi(b21, b22, b23);
+        $to[22] = chi(b22, b23, b24);
+        $to[23] = chi(b23, b24, b20);
+        $to[24] = chi(b24, b20, b21);
+    };
+}
+
+pub(super) use {permutation, round};

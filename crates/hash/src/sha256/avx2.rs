@@ -7,15 +7,19 @@ use super::{
     lane_words::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
 };
-use crate::{Digest, lanes, x86::avx2};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx2,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-pub(super) fn hash8(inputs: &[&[u8]; 8], len: Option<usize>, digests: &mut [Digest; 8]) {
+pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, digests: &mut [Digest; 8]) {
     let mut state = initial();
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     if shape.len == Some(64) {
         compress(&mut state, &load_blocks(inputs, 0));
         expanded(&mut state, |i| splat(SCHEDULE_AFTER_64[i]));

@@ -7,15 +7,19 @@ use super::{
     lane_words::LaneWords,
     rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
 };
-use crate::{Digest, lanes, x86::avx512};
+use crate::{
+    Digest,
+    lanes::{self, Known},
+    x86::avx512,
+};
 
 /// The digest of each lane's input.
 ///
 /// Lanes whose input has fewer blocks than the longest one idle once theirs is done.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
-pub(super) fn hash16(inputs: &[&[u8]; 16], len: Option<usize>, digests: &mut [Digest; 16]) {
+pub(super) fn hash16(inputs: &[&[u8]; 16], known: Known, digests: &mut [Digest; 16]) {
     let mut state = initial();
-    let shape = lanes::shape(inputs, len, blocks);
+    let shape = lanes::shape(inputs, known, blocks);
     if shape.len == Some(64) {
         compress(&mut state, &load_blocks(inputs, 0));
         expanded(&mut state, |i| splat(SCHEDULE_AFTER_64[i]));
@@ -55,7 +59,7 @@ expansion! {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn initial() -> [__m512i; 8] {
+pub(super) fn initial() -> [__m512i; 8] {
     let mut state = [_mm512_setzero_si512(); 8];
     for (lanes, word) in state.iter_mut().zip(INITIAL) {
         *lanes = splat(word);
@@ -82,7 +86,7 @@ fn load_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
                 }
             },
         };
-        rows[lane] = swap_bytes(rows[lane]);
+        rows[lane] = avx512::swap_bytes(rows[lane]);
         if blocks(input.len()) == block + 1 {
             let bits = 8 * input.len() as u64;
             (high[lane], low[lane]) = ((bits >> 32) as u32, bits as u32);
@@ -99,17 +103,9 @@ fn load_blocks(inputs: &[&[u8]; 16], block: usize) -> [__m512i; 16] {
 fn squeeze(state: [__m512i; 8]) -> [Digest; 16] {
     let mut swapped = state;
     for lanes in &mut swapped {
-        *lanes = swap_bytes(*lanes);
+        *lanes = avx512::swap_bytes(*lanes);
     }
     avx512::digests_u32(swapped)
-}
-
-/// From big-endian words to words, and back.
-#[target_feature(enable = "avx512f,avx512bw")]
-#[inline]
-fn swap_bytes(words: __m512i) -> __m512i {
-    let order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
-    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
 }
 
 compression! {
@@ -120,42 +116,42 @@ compression! {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn splat(a: u32) -> __m512i {
+pub(super) fn splat(a: u32) -> __m512i {
     _mm512_set1_epi32(a.cast_signed())
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn add(a: __m512i, b: __m512i) -> __m512i {
+pub(super) fn add(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(a, b)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
+pub(super) fn rotate<const BITS: i32>(a: __m512i) -> __m512i {
     _mm512_ror_epi32::<BITS>(a)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn shift<const BITS: u32>(a: __m512i) -> __m512i {
+pub(super) fn shift<const BITS: u32>(a: __m512i) -> __m512i {
     _mm512_srli_epi32::<BITS>(a)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(super) fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0x96>(a, b, c)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn choose(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(super) fn choose(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0xca>(a, b, c)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(super) fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0xe8>(a, b, c)
 }

@@ -11,15 +11,19 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod groups;
+#[cfg(target_arch = "x86_64")]
 mod lane_words;
 #[cfg(target_arch = "x86_64")]
 mod sha_ni;
 
 pub use climb::SumClimb;
 
+#[cfg(target_arch = "x86_64")]
+use crate::x86::groups::{GROUPS_MIN, LANES as GROUP};
 use crate::{
     Backend, Digest, HashFunction, Inputs, backend,
-    lanes::{self, Kernel},
+    lanes::{self, Kernel, Known},
 };
 
 /// The SHA-256 digest of one input.
@@ -167,25 +171,27 @@ impl Kernel for Sha256 {
 
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        expect(unused_variables, reason = "only vector kernels ask for the length")
+        expect(unused_variables, reason = "only vector kernels ask for it")
     )]
     #[inline]
-    fn hash(&self, inputs: &[&[u8]], len: Option<usize>, out: &mut [Digest]) {
+    fn hash(&self, inputs: &[&[u8]], known: Known, out: &mut [Digest]) {
         match (self.backend_for(inputs.len()), inputs.len()) {
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx512, 3..) => {
                 // SAFETY: a backend in use is available, so the CPU has what the kernel enables.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx512::hash16(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe {
+                    avx512::hash16(inputs, known, out);
+                });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::Avx2, 3..) => {
                 // SAFETY: as above.
-                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, len, out) });
+                lanes::run(inputs, out, |inputs, out| unsafe { avx2::hash8(inputs, known, out) });
             }
             #[cfg(target_arch = "x86_64")]
             (Backend::ShaNi, 5..) => {
                 for (inputs, out) in inputs.chunks(4).zip(out.chunks_mut(4)) {
-                    self.hash(inputs, len, out);
+                    self.hash(inputs, known, out);
                 }
             }
             #[cfg(target_arch = "x86_64")]
@@ -208,6 +214,23 @@ impl Kernel for Sha256 {
                     *digest = self.hash1(input);
                 }
             }
+        }
+    }
+
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only vector kernels hash by groups")
+    )]
+    fn hash_groups(&self, bytes: &[u8], len: usize, out: &mut [Digest]) -> usize {
+        match (self.backend, len) {
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx512, 64) if out.len() >= GROUPS_MIN * GROUP => {
+                let done = out.len() - out.len() % GROUP;
+                // SAFETY: as above.
+                unsafe { groups::hash_groups(&bytes[..len * done], &mut out[..done]) };
+                done
+            }
+            _ => 0,
         }
     }
 

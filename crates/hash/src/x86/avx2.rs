@@ -12,6 +12,27 @@ pub(crate) fn load(row: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(row.as_ptr().cast()) }
 }
 
+/// The bytes of `row`, fewer than 32, then the byte `mark`, then zeros.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(crate) fn load_marked(row: &[u8], mark: u8) -> __m256i {
+    let (words, tail) = (row.len() / 4, row.len() % 4);
+    let end = match row.last_chunk() {
+        Some(end) => (u64::from(u32::from_le_bytes(*end)) >> (8 * (4 - tail))) as u32,
+        None => row.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)),
+    };
+    let end = _mm256_set1_epi32((end | u32::from(mark) << (8 * tail)).cast_signed());
+    let (index, words) = (_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), words as i32);
+    // A masked load from an empty slice's address is sound but very slow if no page is there.
+    let row = if row.is_empty() { &[0; 32][..0] } else { row };
+    let mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(words), index);
+    // SAFETY: the mask selects whole words inside `row` alone; the others are neither read nor
+    // faulted on.
+    let whole = unsafe { _mm256_maskload_epi32(row.as_ptr().cast(), mask) };
+    let at_end = _mm256_cmpeq_epi32(_mm256_set1_epi32(words), index);
+    _mm256_or_si256(whole, _mm256_and_si256(at_end, end))
+}
+
 /// One word for each lane, the same in memory order.
 #[target_feature(enable = "avx2")]
 #[inline]

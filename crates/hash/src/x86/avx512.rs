@@ -43,10 +43,8 @@ pub(crate) use each_lane;
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
 pub(crate) fn load_partial(row: &[u8]) -> __m512i {
-    if row.is_empty() {
-        // A masked load from an empty slice's address is sound but very slow if no page is there.
-        return _mm512_setzero_si512();
-    }
+    // A masked load from an empty slice's address is sound but very slow if no page is there.
+    let row = if row.is_empty() { &[0; 64][..0] } else { row };
     let mask = low_bits(row.len());
     // SAFETY: the mask selects bytes inside `row` alone; the others are neither read nor faulted
     // on.
@@ -69,6 +67,24 @@ pub(crate) fn to_words(lanes: __m512i) -> [u32; 16] {
     // SAFETY: `words` is 64 writable bytes, and the store asks for no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), lanes) };
     words
+}
+
+/// The 64 bytes of a whole row.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn to_bytes(row: __m512i) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    // SAFETY: `bytes` is 64 writable bytes, and the store asks for no alignment.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), row) };
+    bytes
+}
+
+/// From big-endian words to words, and back.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+pub(crate) fn swap_bytes(words: __m512i) -> __m512i {
+    let order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
 }
 
 /// A mask of the `count` lowest bits, all of them from 64 on.
@@ -117,7 +133,12 @@ fn quarters(
 /// In each 128 bits, word `i` of row `j` becomes word `j` of column `i`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose_quarters(r0: __m512i, r1: __m512i, r2: __m512i, r3: __m512i) -> [__m512i; 4] {
+pub(crate) fn transpose_quarters(
+    r0: __m512i,
+    r1: __m512i,
+    r2: __m512i,
+    r3: __m512i,
+) -> [__m512i; 4] {
     let (a, b) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
     let (c, d) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
     [

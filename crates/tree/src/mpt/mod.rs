@@ -318,6 +318,7 @@ impl Scratch {
 
     /// Appends the RLP of a leaf or an extension: a list of a hex-prefixed path and one item, which
     /// `put` writes in `len` bytes.
+    #[inline]
     fn short(&mut self, path: Run<'_>, leaf: bool, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
         rlp::put_head(&mut self.bytes, 0xc0, rlp::hex_prefix_len(path) + len);
         rlp::put_hex_prefix(&mut self.bytes, path, leaf);

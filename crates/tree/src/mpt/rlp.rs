@@ -2,22 +2,6 @@
 
 use crate::digits::Run;
 
-/// The longest head of a string or list here: lengths fit four bytes.
-pub(super) const HEAD_BYTES_MAX: usize = 5;
-
-/// Writes the head of a string (`base` 0x80) or list (0xc0) of `len` bytes; answers its length.
-pub(super) fn head(out: &mut [u8; HEAD_BYTES_MAX], base: u8, len: usize) -> usize {
-    if len < 56 {
-        out[0] = base + len as u8;
-        return 1;
-    }
-    let be = u32::try_from(len).expect("values are bounded").to_be_bytes();
-    let zeros = be.iter().take_while(|&&byte| byte == 0).count();
-    out[0] = base + 55 + (4 - zeros) as u8;
-    out[1..5 - zeros].copy_from_slice(&be[zeros..]);
-    5 - zeros
-}
-
 /// The length of the head of a string or list of `len` bytes.
 pub(super) const fn head_len(len: usize) -> usize {
     match len {
@@ -29,20 +13,24 @@ pub(super) const fn head_len(len: usize) -> usize {
     }
 }
 
+/// Appends the head of a string (`base` 0x80) or list (0xc0) of `len` bytes.
+#[inline]
 pub(super) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
     if len < 56 {
         out.push(base + len as u8);
         return;
     }
-    let mut bytes = [0; HEAD_BYTES_MAX];
-    let used = head(&mut bytes, base, len);
+    let len = u64::from(u32::try_from(len).expect("values are bounded"));
+    let used = head_len(len as usize);
+    let head = u64::from(base + 54 + used as u8) << 56 | len << (64 - 8 * used);
     // Of one size, so that no call is needed to copy it.
     let end = out.len() + used;
-    out.extend_from_slice(&bytes);
+    out.extend_from_slice(&head.to_be_bytes());
     out.truncate(end);
 }
 
 /// Appends bytes of which there are some dozens: in steps of one size, which need no call.
+#[inline]
 fn put_some(out: &mut Vec<u8>, bytes: &[u8]) {
     const STEP: usize = 32;
     let (Some(last), true) = (bytes.last_chunk::<STEP>(), bytes.len() <= 8 * STEP) else {
@@ -71,6 +59,7 @@ pub(super) fn bytes_len(bytes: &[u8]) -> usize {
 }
 
 /// Appends a string.
+#[inline]
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     if !matches!(bytes, [0..0x80]) {
         put_head(out, 0x80, bytes.len());
@@ -158,6 +147,7 @@ fn take_length(bytes: &[u8], count: usize) -> Option<(usize, &[u8])> {
 }
 
 /// How many bytes [`put_hex_prefix`] appends.
+#[inline]
 pub(super) fn hex_prefix_len(path: Run<'_>) -> usize {
     let bytes = 1 + path.len() / 2;
     if bytes > 1 { head_len(bytes) + bytes } else { 1 }
@@ -167,22 +157,25 @@ pub(super) fn hex_prefix_len(path: Run<'_>) -> usize {
 ///
 /// The run is aligned as in the key, so where it ends at a whole byte (a leaf always does) its bytes
 /// are copied as they stand.
+#[inline]
 pub(super) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
     let flag = if leaf { 0x20 } else { 0 };
     let bytes = 1 + path.len() / 2;
     let odd = path.len() % 2 == 1;
-    let first = if odd { flag | 0x10 | path.digit(0) } else { flag };
     if bytes > 1 {
         put_head(out, 0x80, bytes);
     }
     // One byte below 0x80 is its own RLP.
-    out.push(first);
     let from = usize::from(odd);
     if path.end().is_multiple_of(2) {
-        let rest = (path.len() - from) / 2;
         let aligned = path.aligned();
+        // No branch: as many paths are odd as even.
+        let digit = 0x10 | aligned.first().map_or(0, |byte| byte & 0x0f);
+        out.push(flag | if odd { digit } else { 0 });
+        let rest = (path.len() - from) / 2;
         put_some(out, &aligned[aligned.len() - rest..]);
     } else {
+        out.push(flag | if odd { 0x10 | path.digit(0) } else { 0 });
         let pair = |i: usize| path.digit(i) << 4 | path.digit(i + 1);
         out.extend((from..path.len()).step_by(2).map(pair));
     }
