@@ -289,7 +289,7 @@ pub(crate) struct Segment<C> {
     /// The pages with their edits, if a part of the batch stands on them.
     pub(crate) rewritten: Vec<(PageKey, Arc<[u8]>)>,
     pub(crate) dropped: Vec<Dropped>,
-    /// The batch's, in its last segment; of no batch in others.
+    /// The batch's, in its last segment, or in that of its edits; of no batch in others.
     pub(crate) layer: Arc<Layer>,
 }
 

@@ -295,6 +295,8 @@ impl<S: Scheme> Tree<S> {
             self.commit_to(&pending.segments, pending.segments.len(), segment, tools)
         })?;
         match layer {
+            // A batch of edits has its name in its first segment.
+            Some(layer) if Arc::ptr_eq(layer, &pending.segments[ops.home as usize].layer) => {}
             Some(layer) => segment.layer = Arc::clone(layer),
             None => {
                 let layer = Arc::get_mut(&mut segment.layer);
