@@ -356,8 +356,10 @@ impl<C: Copy> Segment<C> {
     }
 
     /// Bytes of memory held, used or not; shared pages apart.
-    pub(crate) const fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    pub(crate) fn capacity(&self) -> usize {
+        let rewritten = |(key, row): &(PageKey, Arc<[u8]>)| key.as_bytes().len() + row.len();
+        self.rewritten.iter().map(rewritten).sum::<usize>()
+            + self.bytes.capacity()
             + self.ops.capacity() * size_of::<Op>()
             + self.nodes.capacity() * size_of::<Node<C>>()
             + self.children.capacity() * size_of::<Child>()

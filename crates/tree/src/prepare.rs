@@ -138,7 +138,10 @@ impl<S: Scheme> Tree<S> {
             self.current(snapshot)?;
             segment.rewritten = edit::rewritten(self.codec(), segment);
             let root = segment.rewritten.iter().find(|(key, _)| *key == segment.pages[0].key);
-            segment.pages[0].row = Arc::clone(&root.expect("its node commits to what changed").1);
+            // Above damaged pages it may have said already what it commits to now.
+            if let Some((_, row)) = root {
+                segment.pages[0].row = Arc::clone(row);
+            }
             child.link = Link::Stored { segment: 1, page: 0, at };
             loaded.extend(segment.rewritten.iter().cloned());
         }

@@ -172,7 +172,9 @@ impl<S: Scheme> Pending<S> {
     /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors included.
     pub fn memory(&self) -> usize {
         let (settled, fresh) = self.sizes();
-        settled + fresh
+        // Of its twin, the first two segments are its own.
+        let twin = self.twin.get().map_or(&[][..], |(segments, _)| &segments[..]);
+        settled + fresh + twin.iter().skip(2).map(|segment| segment.capacity()).sum::<usize>()
     }
 
     /// Names the state as a head is named.
