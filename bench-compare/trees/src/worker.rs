@@ -77,6 +77,15 @@ struct Worker {
     meter: Meter,
 }
 
+/// Changes after whose roots a tree is one that has been at work for a while: what it keeps of pages that it came to
+/// before is there.
+fn warm_up(leaves: &[Leaf]) -> impl Iterator<Item = Vec<Leaf>> {
+    const SIZE: usize = 10_000;
+    let size = SIZE.min(leaves.len() / 2);
+    let rounds = leaves.len() as u64 / size as u64;
+    (0..rounds).map(move |round| changes(leaves, size, u64::MAX - round))
+}
+
 impl Worker {
     fn ours(&mut self, name: &str, size: usize, round: u64) -> Result<Cost, Error> {
         let changes = changes(&self.leaves, size, round);
@@ -85,7 +94,11 @@ impl Worker {
             "bulk" => Ok(rooted(meter.run(|| ours::bulk_root(&self.sorted)))),
             "load" => {
                 let (root, cost) = meter.run(|| self.live.load(&self.leaves, 100_000));
-                Ok(rooted((root?, cost)))
+                let root = root?;
+                for changes in warm_up(&self.leaves) {
+                    self.live.root(&changes)?;
+                }
+                Ok(rooted((root, cost)))
             }
             "root" => {
                 let (pending, cost) = meter.run(|| self.live.root(&changes));
@@ -139,6 +152,10 @@ impl Worker {
         let meter = Meter::new();
         let mut live = ours::Live::new(ours::UBT);
         let (root, cost) = meter.run(|| live.load(&entries, 65_000));
+        for changes in warm_up(&leaves) {
+            let changes: Vec<Entry> = changes.iter().map(entry).collect();
+            live.root(&changes)?;
+        }
         let mut sorted = entries;
         sorted.sort_unstable();
         self.binary = Some(Stems { live, leaves, sorted });

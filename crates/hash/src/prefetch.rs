@@ -3,7 +3,7 @@
 /// What a processor brings at once.
 const LINE_BYTES: usize = 64;
 
-/// Asks for the cache lines of some bytes, and waits for none of them. Reading them later gives what it would
+/// Asks for the cache lines of some items, and waits for none of them. Reading them later gives what it would
 /// have given anyway, sooner. Where processors cannot be asked this does nothing.
 ///
 /// ```
@@ -11,23 +11,24 @@ const LINE_BYTES: usize = 64;
 /// spinney_hash::prefetch(&row);
 /// assert!(row.iter().all(|&byte| byte == 7));
 /// ```
-pub fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE_BYTES) {
-        ask(line);
+pub fn prefetch<T>(items: &[T]) {
+    let bytes = size_of_val(items);
+    for at in (0..bytes).step_by(LINE_BYTES) {
+        ask(items.as_ptr().cast::<u8>().wrapping_add(at));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "the instruction takes a pointer")]
-fn ask(line: &[u8]) {
+fn ask(line: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: the instruction is part of SSE, which every x86-64 processor has. It is a hint: it reads nothing
     // that the program sees, and no address makes it fault.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn ask(_: &[u8]) {}
+fn ask(_: *const u8) {}
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! Values in the places of others of their length: no node comes, goes or moves, so no page is cut again, and
 //! none of the machinery is needed that makes nodes.
 //!
-//! The operations of a batch are walked in order over the pages as they are stored. What they pass is noted:
-//! branches that are to be committed to anew, with the places of their children, and *edits*: where in which page
-//! a value or a commitment is to stand. The rows of it are copies of the pages with their edits (`edit/rows.rs`).
+//! The operations of a batch are walked in order over the outlines of the stored pages (`outline.rs`). What they pass
+//! is noted: branches that are to be committed to anew, with those of their children that changed, and *edits*: where
+//! in which page a value or a commitment is to stand. The rows of it are copies of the pages with their edits (`edit/rows.rs`).
 //! Operations that lead elsewhere than to a value of their key and its length are left: they are applied to the
 //! edited pages, as any batch is to the last commit's.
 //!
@@ -19,16 +19,16 @@ mod commit;
 mod rows;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use smallvec::SmallVec;
 
 use crate::batch::{Op, OpKind};
 use crate::costs::Meter;
-use crate::image::{
-    Codec, MEMBER_COMMIT_AT, PAGE_BYTES_MAX, PageKind, SUM_BYTES, Skimmed, is_terminal,
-};
+use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES};
 use crate::levels::Ranks;
 use crate::node::{OpenPage, Segment};
+use crate::outline::{Entry, Kind, Outline, Outlined};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 
@@ -42,18 +42,27 @@ const NODES_AT_ONCE: usize = 1 << 10;
 /// Where more operations than these, and than this share of all, are no edits, the walk is not worth it.
 const LEFT_MIN: usize = 2;
 const LEFT_SHARE: usize = 8;
-/// How many operations are looked ahead.
-const OPS_AHEAD: usize = 4;
+/// How many operations are looked ahead: for the outline of a page, and then for what is read of it.
+const OPS_AHEAD: usize = 8;
+const OPS_NEAR: usize = 4;
+/// So many operations' pages are found together: the processor waits for several at once.
+const OPS_AT_ONCE: usize = 4;
 /// Chains of prefixes may be as deep as a key is long; they are left to others.
 const DEPTH_MAX: usize = 1 << 10;
 
 /// Something that is to stand elsewhere in a page than what stands there, in as many bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
-    /// The page, among those of the segment, and where in its row.
+    /// The page, among those of the segment, and where in its row, or [`Edit::NOWHERE`] if that keeps no such thing.
     page: u32,
     at: u16,
+    /// Of a commitment, the entry of the page's outline.
+    entry: u16,
     what: What,
+}
+
+impl Edit {
+    const NOWHERE: u16 = 0;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +89,43 @@ struct Node {
     kept: bool,
     /// The commitment, among the segment's.
     commit: u32,
+    /// Which of its parent's children it is: an entry of the page that the parent's are in.
+    seat: u16,
+    /// Its children that changed, a list in order of their digits, and the next child of its parent.
+    first: u32,
+    last: u32,
+    next: u32,
+}
+
+/// No node, and no group.
+const NONE: u32 = u32::MAX;
+
+impl Node {
+    /// One that an operation's key passes, at a digit; what else there is to say of it is yet to be.
+    const fn new(body: Body, op: usize, depth: usize) -> Self {
+        Self {
+            body,
+            op: op as u32,
+            depth: depth as u32,
+            fork: 0,
+            height: 0,
+            owned: false,
+            kept: false,
+            commit: NONE,
+            seat: 0,
+            first: NONE,
+            last: NONE,
+            next: NONE,
+        }
+    }
+}
+
+/// A terminal that is to be committed to, though it did not change: its page, its entry, and its parent.
+#[derive(Clone, Copy, Debug)]
+struct Sibling {
+    page: u32,
+    entry: u16,
+    parent: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +140,8 @@ enum Body {
         /// What is owned, if that changed.
         child: Option<u32>,
     },
-    /// A branch: the page of its body and its children among the slots.
-    Fork { page: u32, slots: u32, count: u16 },
+    /// A branch: the page of its children and their entries, and the first of the groups that were opened for it.
+    Fork { page: u32, from: u16, end: u16, group: u32 },
 }
 
 /// The value of an owner.
@@ -107,59 +153,32 @@ enum Payload {
     Put,
 }
 
-/// A child of a branch.
+/// The page of a group that was opened for a branch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    /// Where the item, or the member of a group, lies in the page of the branch's body.
-    at: u16,
-    /// Where the item lies in its page.
-    item: u16,
-    /// The page of the item, or [`Slot::NOWHERE`] if it is in a group that is not open.
-    page: u32,
-    digit: u8,
-    /// The bits of its group, the innermost one that is known, or 0.
+struct Group {
     bits: u8,
-    terminal: bool,
-    state: State,
-    /// The groups around its own that hold what it commits to: the first one's place among the desk's, or
-    /// [`Slot::NOWHERE`].
-    around: u32,
-}
-
-/// What a group holds of a member of a group within it.
-#[derive(Clone, Copy, Debug)]
-struct Around {
+    /// A digit of it.
+    digit: u8,
     page: u32,
-    at: u16,
     next: u32,
-}
-
-impl Slot {
-    const NOWHERE: u32 = u32::MAX;
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Same,
-    /// It is a node.
-    Changed(u32),
-    /// It did not change; what it commits to is among the segment's commitments.
-    Committed(u32),
 }
 
 /// What a walk needs, kept from one to the next.
 #[derive(Debug)]
 pub(crate) struct Desk<S: Scheme> {
     nodes: Vec<Node>,
-    slots: Vec<Slot>,
-    arounds: Vec<Around>,
+    /// Those of the segment's pages.
+    outlines: Vec<Outline<S::Commit>>,
+    groups: Vec<Group>,
+    /// The members of groups, the outermost first, that hold what the item gone into commits to: page and entry.
+    around: Vec<(u32, u16)>,
     /// The nodes on the way to the last operation.
     stack: Vec<u32>,
     /// Nodes below which no operation will come.
     closed: Vec<u32>,
     /// Operations that led astray.
     left: Vec<u32>,
-    siblings: Vec<(u32, u32)>,
+    siblings: Vec<Sibling>,
     /// How deep, in bits, the page lies that was opened last, and those in which operations ended last.
     deepest: usize,
     depths: [usize; 2],
@@ -172,8 +191,9 @@ impl<S: Scheme> Default for Desk<S> {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
-            slots: Vec::new(),
-            arounds: Vec::new(),
+            outlines: Vec::new(),
+            groups: Vec::new(),
+            around: Vec::new(),
             stack: Vec::new(),
             closed: Vec::new(),
             left: Vec::new(),
@@ -240,7 +260,7 @@ impl Trial {
 #[derive(Clone, Copy, Debug)]
 struct Item {
     page: u32,
-    at: u16,
+    entry: u16,
     /// The digit at which it hangs.
     depth: usize,
     owned: bool,
@@ -250,7 +270,7 @@ struct Item {
 #[derive(Clone, Copy, Debug)]
 enum From {
     Top,
-    Slot { node: u32, slot: u32 },
+    Fork { node: u32, seat: u16 },
     Owner { node: u32 },
 }
 
@@ -264,16 +284,26 @@ enum Led {
     Astray,
 }
 
+/// Finds a page by its key and the digit at which its items' runs start.
+type Fetch<'a, C> = dyn Fn(&PageKey, usize) -> Option<Outlined<C>> + 'a;
+
+/// Who is told of pages that are soon to be fetched.
+pub(crate) struct Ahead<'a> {
+    pub(crate) far: &'a dyn Fn(&[PageKey]),
+    /// Told of each page once more when that is nearer, of the key that is looked for in it, and at which digit its
+    /// items hang.
+    pub(crate) near: &'a dyn Fn(&PageKey, &[u8], usize),
+}
+
 /// A walk over the pages below a root page.
 pub(crate) struct Editor<'a, S: Scheme> {
     pub(crate) codec: Codec<'a, S>,
     pub(crate) space: Space,
     /// Holds the operations; gets pages, edits and commitments.
     pub(crate) seg: &'a mut Segment<S::Commit>,
-    /// A page, if it is at hand.
-    pub(crate) fetch: &'a dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
-    /// Told of a page that is soon to be fetched.
-    pub(crate) ahead: &'a dyn Fn(&PageKey),
+    /// A page whose items' runs start at a digit, if it is at hand and sound.
+    pub(crate) fetch: &'a Fetch<'a, S::Commit>,
+    pub(crate) ahead: Ahead<'a>,
     pub(crate) desk: &'a mut Desk<S>,
     pub(crate) meter: &'a Meter,
 }
@@ -284,20 +314,21 @@ impl<S: Scheme> Editor<'_, S> {
         None => 0,
     };
 
-    /// Walks all operations of the segment from the item at `at` of the root page.
+    /// Walks all operations of the segment from the item of the root page.
     pub(crate) fn run(
         mut self,
         root: OpenPage,
-        at: u16,
+        outline: Outline<S::Commit>,
         rest: &mut Segment<S::Commit>,
     ) -> Edited<S::Commit> {
         self.clear();
-        if root.row.len() > PAGE_BYTES_MAX {
-            return Edited::Not;
-        }
         self.seg.pages.push(root);
-        let top = Item { page: 0, at, depth: 0, owned: false, from: From::Top };
-        match self.walk(top) {
+        self.desk.outlines.push(outline);
+        let top = Item { page: 0, entry: 0, depth: 0, owned: false, from: From::Top };
+        let walked = self.walk(top);
+        // Those of the commit change in their places once nobody reads them.
+        self.desk.outlines.clear();
+        match walked {
             // Without an edit of a value nothing changed, whatever was passed.
             Some(true) => {
                 self.settle(rest);
@@ -345,8 +376,8 @@ impl<S: Scheme> Editor<'_, S> {
 
     fn clear(&mut self) {
         self.desk.nodes.clear();
-        self.desk.slots.clear();
-        self.desk.arounds.clear();
+        self.desk.outlines.clear();
+        self.desk.groups.clear();
         self.desk.stack.clear();
         self.desk.closed.clear();
         self.desk.left.clear();
@@ -382,15 +413,30 @@ impl<S: Scheme> Editor<'_, S> {
     /// Asks for the page in which an operation that is soon to come ends, if that lies as deep as one of the last:
     /// so it comes from memory meanwhile.
     fn look_ahead(&mut self, op: usize) {
-        let next = if self.seg.ops.len() == 1 { op } else { op + OPS_AHEAD };
-        if next >= self.seg.ops.len() {
-            return;
+        let all = self.seg.ops.len();
+        let far = match (all, op % OPS_AT_ONCE) {
+            (1, _) => op..1,
+            (_, 0) => op + OPS_AHEAD..all.min(op + OPS_AHEAD + OPS_AT_ONCE),
+            _ => 0..0,
+        };
+        if !far.is_empty() {
+            let keys: SmallVec<[PageKey; 2 * OPS_AT_ONCE]> =
+                far.flat_map(|op| self.ends(op)).map(|(key, _)| key).collect();
+            (self.ahead.far)(&keys);
         }
-        let key = self.key(next);
+        if op + OPS_NEAR < all {
+            for (page, bits) in self.ends(op + OPS_NEAR) {
+                let digit = bits / Codec::<S>::WIDTH.bits();
+                (self.ahead.near)(&page, self.key(op + OPS_NEAR), digit);
+            }
+        }
+    }
+
+    /// The pages in which an operation ends if they lie as deep, in bits, as one of the last.
+    fn ends(&self, op: usize) -> impl Iterator<Item = (PageKey, usize)> {
+        let key = self.key(op);
         let bits = self.desk.depths.into_iter().filter(|&bits| bits > 0 && bits <= key.len() * 8);
-        for bits in bits {
-            (self.ahead)(&PageKey::page(self.space, key, bits));
-        }
+        bits.map(|bits| (PageKey::page(self.space, key, bits), bits))
     }
 
     fn op(&self, op: usize) -> Op {
@@ -459,72 +505,159 @@ impl<S: Scheme> Editor<'_, S> {
 
     /// The child of an open node that an operation goes on to.
     fn child(&mut self, node: u32, op: usize) -> Option<Led> {
-        let Node { body, fork, owned: zone, .. } = self.desk.nodes[node as usize];
+        let Node { body, fork, owned: zone, last, .. } = self.desk.nodes[node as usize];
+        self.desk.around.clear();
         match body {
             Body::Value => unreachable!("values are never open"),
             Body::Owner { page, owned, child: None, .. }
                 if owned > 0 && self.digits(op) > fork as usize =>
             {
                 let (depth, from) = (fork as usize, From::Owner { node });
-                Some(Led::On(Item { page, at: owned, depth, owned: true, from }))
+                Some(Led::On(Item { page, entry: owned, depth, owned: true, from }))
             }
             Body::Owner { .. } => Some(Led::Astray),
-            Body::Fork { slots, count, .. } => {
+            Body::Fork { page, from, end, .. } => {
                 if self.digits(op) <= fork as usize {
                     return Some(Led::Astray);
                 }
                 let width = Codec::<S>::WIDTH;
                 let digit = self.op(op).digit(&self.seg.bytes, fork as usize, width);
-                let mut all = slots..slots + u32::from(count);
-                let Some(slot) = all.find(|&slot| self.desk.slots[slot as usize].digit == digit)
-                else {
+                let outline = &self.desk.outlines[page as usize];
+                let Some(seat) = outline.find(from..end, digit) else {
                     return Some(Led::Astray);
                 };
-                let mut found = self.desk.slots[slot as usize];
-                if found.state != State::Same {
+                let kind = outline.entries[usize::from(seat)].kind;
+                // Another operation has been below it, and closed it.
+                if last != NONE && self.desk.nodes[last as usize].seat == seat {
                     return Some(Led::Astray);
                 }
-                // A group may be in another one.
-                while found.page == Slot::NOWHERE {
-                    self.open_group(op, fork as usize, (slots, count), found.bits, digit)?;
-                    found = self.desk.slots[slot as usize];
-                }
-                let (depth, from) = (fork as usize + 1, From::Slot { node, slot });
-                Some(Led::On(Item { page: found.page, at: found.item, depth, owned: zone, from }))
+                let (page, entry) = if kind.is_in_group() {
+                    self.in_group((node, op), digit, (page, seat))?
+                } else {
+                    (page, seat)
+                };
+                let (depth, from) = (fork as usize + 1, From::Fork { node, seat });
+                Some(Led::On(Item { page, entry, depth, owned: zone, from }))
             }
         }
     }
 
+    /// The page and the entry of the item that a branch's child in a group is. A group may be in another one.
+    fn in_group(
+        &mut self,
+        (node, op): (u32, usize),
+        digit: u8,
+        mut place: (u32, u16),
+    ) -> Option<(u32, u16)> {
+        let mut around = 0;
+        loop {
+            let (page, seat) = place;
+            let entry = &self.desk.outlines[page as usize].entries[usize::from(seat)];
+            if !entry.kind.is_in_group() {
+                return Some(place);
+            }
+            let (bits, terminal) = (entry.span, entry.kind.is_terminal());
+            if bits <= around {
+                return None;
+            }
+            around = bits;
+            self.desk.around.push(place);
+            let group = self.group(node, bits, digit);
+            let page = match group {
+                Some(page) => page,
+                None => self.open_group((node, op), page, bits, digit)?,
+            };
+            let outline = &self.desk.outlines[page as usize];
+            let seat = outline.find(outline.top(), digit)?;
+            if outline.entries[usize::from(seat)].kind.is_terminal() != terminal {
+                return None;
+            }
+            place = (page, seat);
+        }
+    }
+
+    /// The page of a branch's group, if it was opened before.
+    fn group(&self, node: u32, bits: u8, digit: u8) -> Option<u32> {
+        let Body::Fork { mut group, .. } = self.desk.nodes[node as usize].body else { return None };
+        let rest = S::DIGIT_BITS - bits;
+        while let Some(found) = self.desk.groups.get(group as usize) {
+            if found.bits == bits && found.digit >> rest == digit >> rest {
+                return Some(found.page);
+            }
+            group = found.next;
+        }
+        None
+    }
+
+    /// Opens the group of a branch that `digit` is in, and that `page` has the members of; nothing if it does not hold
+    /// just these.
+    fn open_group(
+        &mut self,
+        (node, op): (u32, usize),
+        page: u32,
+        bits: u8,
+        digit: u8,
+    ) -> Option<u32> {
+        let Node { body: Body::Fork { page: body, from, end, group }, fork, .. } =
+            self.desk.nodes[node as usize]
+        else {
+            unreachable!("only branches have groups")
+        };
+        let opened = self.open(op, fork as usize, bits, PageKind::Group)?;
+        let of = &self.desk.outlines[page as usize];
+        let range = if page == body { from..end } else { of.top() };
+        let rest = S::DIGIT_BITS - bits;
+        let members = &of.entries[usize::from(range.start)..usize::from(range.end)];
+        let members = members.iter().filter(|entry| {
+            entry.kind.is_in_group() && entry.span == bits && entry.digit >> rest == digit >> rest
+        });
+        let held = &self.desk.outlines[opened as usize];
+        let held = held.entries[..usize::from(held.top().end)].iter();
+        let shown = |entry: &Entry| (entry.digit, entry.kind.is_terminal());
+        if !members.map(shown).eq(held.map(shown)) {
+            return None;
+        }
+        let number = self.desk.groups.len() as u32;
+        self.desk.groups.push(Group { bits, digit, page: opened, next: group });
+        if let Body::Fork { group, .. } = &mut self.desk.nodes[node as usize].body {
+            *group = number;
+        }
+        Some(opened)
+    }
+
     /// Goes into an item.
     fn enter(&mut self, item: Item, op: usize) -> Option<Led> {
-        let row = &self.seg.pages[item.page as usize].row;
-        if is_terminal(row.get(usize::from(item.at)..).filter(|item| !item.is_empty())?) {
-            self.enter_terminal(item, op)
-        } else {
-            self.enter_branch(item, op)
+        match self.entry(item).kind {
+            Kind::Terminal => self.enter_terminal(item, op),
+            Kind::Branch | Kind::Apart => self.enter_branch(item, op),
+            _ => Some(Led::Astray),
         }
+    }
+
+    fn entry(&self, item: Item) -> &Entry {
+        &self.desk.outlines[item.page as usize].entries[usize::from(item.entry)]
     }
 
     fn enter_terminal(&mut self, item: Item, op: usize) -> Option<Led> {
         let row = &self.seg.pages[item.page as usize].row;
-        let stored = self.codec.inline_terminal(row, usize::from(item.at), item.depth)?;
+        let at = usize::from(self.entry(item).at);
+        let Some(stored) = self.codec.inline_terminal(row, at, item.depth) else {
+            return Some(Led::Astray);
+        };
         let among_owners = S::OWNER.is_some() && !item.owned;
         let whole = if among_owners { Self::OWNER_DIGITS } else { self.digits(op) };
         let suffix = stored.suffix;
         if suffix.end() != whole || suffix.common(self.key(op)) < suffix.len() {
             return Some(Led::Astray);
         }
-        let (payload, carried, owned) = (stored.payload.clone(), stored.commit, stored.owned());
+        let (payload, carried) = (stored.payload.clone(), stored.commit);
+        let owned = stored.owns.then(|| self.entry(item).within().start);
         let (at, len) = (payload.start as u16, payload.len());
         let mut node = Node {
-            body: Body::Value,
-            op: op as u32,
-            depth: item.depth as u32,
             fork: whole as u32,
-            height: 0,
             owned: true,
             kept: carried.is_some(),
-            commit: u32::MAX,
+            ..Node::new(Body::Value, op, item.depth)
         };
         if !among_owners || self.digits(op) == whole {
             let value = self.seg.value_of(op);
@@ -535,12 +668,13 @@ impl<S: Scheme> Editor<'_, S> {
                 return Some(Led::Here);
             }
             if let (true, Some(owned)) = (among_owners, owned) {
-                let (page, owned) = (item.page, owned as u16);
+                let page = item.page;
                 node.body = Body::Owner { page, payload: Payload::Put, owned, child: None };
             }
             let open = matches!(node.body, Body::Owner { .. });
             let number = self.attach(item, node, carried)?;
-            self.edit(item.page, usize::from(at), What::Value { op: op as u32 });
+            let what = What::Value { op: op as u32 };
+            self.seg.edits.push(Edit { page: item.page, at, entry: 0, what });
             if open {
                 self.desk.stack.push(number);
             } else {
@@ -549,73 +683,89 @@ impl<S: Scheme> Editor<'_, S> {
             return Some(Led::Here);
         }
         let Some(owned) = owned else { return Some(Led::Astray) };
-        let (page, owned) = (item.page, owned as u16);
         let payload = Payload::Stored { at, len: len as u16 };
-        node.body = Body::Owner { page, payload, owned, child: None };
+        node.body = Body::Owner { page: item.page, payload, owned, child: None };
         let number = self.attach(item, node, carried)?;
         self.desk.stack.push(number);
         self.child(number, op)
     }
 
     fn enter_branch(&mut self, item: Item, op: usize) -> Option<Led> {
-        let row = &self.seg.pages[item.page as usize].row;
-        let (skip, body) = self.codec.plain_branch(row, usize::from(item.at), item.depth)?;
-        let (fork, differs) = (skip.end(), skip.common(self.key(op)) < skip.len());
+        let entry = self.entry(item);
+        let (kind, within, span) = (entry.kind, entry.within(), usize::from(entry.span));
+        let (fork, kept) = (item.depth + span, usize::from(entry.at) + MEMBER_COMMIT_AT);
+        if !entry.keeps {
+            return None;
+        }
         // Among owners nothing forks below their keys, unless a page is forged.
         let among_owners = S::OWNER.is_some() && !item.owned;
         let limit = if among_owners { Self::OWNER_DIGITS } else { usize::MAX };
-        if differs || fork >= self.digits(op).min(limit) {
+        if fork >= self.digits(op).min(limit) || span > 0 && !self.passes(item, op)? {
             return Some(Led::Astray);
         }
-        let (page, range) = match body {
-            Some((from, to)) => (item.page, from..to),
-            None => {
+        let (page, Range { start: from, end }) = match kind {
+            Kind::Branch => (item.page, within),
+            _ => {
                 let page = self.open(op, fork, 0, PageKind::Body)?;
-                (page, SUM_BYTES + 1..self.seg.pages[page as usize].row.len())
+                (page, self.desk.outlines[page as usize].top())
             }
         };
-        let slots = self.desk.slots.len() as u32;
-        let count = self.list(page, range, fork)?;
+        self.desk.outlines[page as usize].fetch_commits(from..end);
         let node = Node {
-            body: Body::Fork { page, slots, count },
-            op: op as u32,
-            depth: item.depth as u32,
             fork: fork as u32,
-            height: 0,
             owned: item.owned,
             kept: true,
-            commit: u32::MAX,
+            ..Node::new(Body::Fork { page, from, end, group: NONE }, op, item.depth)
         };
-        let commit = usize::from(item.at) + MEMBER_COMMIT_AT;
-        let number = self.attach(item, node, Some(commit))?;
+        let number = self.attach(item, node, Some(kept))?;
         self.desk.stack.push(number);
         self.child(number, op)
     }
 
-    /// Makes an item a node, and notes where what it commits to is kept: at `commit` of its page, and by its
-    /// group. Nothing if that is not of the usual length.
-    fn attach(&mut self, item: Item, mut node: Node, commit: Option<usize>) -> Option<u32> {
+    /// Whether an operation's key has the digits that a branch skips.
+    fn passes(&self, item: Item, op: usize) -> Option<bool> {
+        let row = &self.seg.pages[item.page as usize].row;
+        let (skip, _) = self.codec.plain_branch(row, self.entry(item).at.into(), item.depth)?;
+        Some(skip.common(self.key(op)) == skip.len())
+    }
+
+    /// Makes an item a node, and notes where what it commits to is kept: at `kept` of its page, and by its
+    /// groups. Nothing if that is not of the usual length.
+    fn attach(&mut self, item: Item, mut node: Node, kept: Option<usize>) -> Option<u32> {
         let number = self.desk.nodes.len() as u32;
-        if let Some(at) = commit {
-            self.edit_commit(item.page, at, number)?;
-        }
+        let at = match kept {
+            Some(at) => {
+                let old = &self.seg.pages[item.page as usize].row[at..];
+                let usual = || self.codec.scheme.commit_bytes(old) == S::COMMIT_BYTES;
+                if !self.entry(item).keeps && !usual() {
+                    return None;
+                }
+                at as u16
+            }
+            None => Edit::NOWHERE,
+        };
+        let what = What::Commit { node: number };
+        self.seg.edits.push(Edit { page: item.page, at, entry: item.entry, what });
         match item.from {
             From::Top => {}
-            From::Slot { node: parent, slot } => {
-                let slot = &mut self.desk.slots[slot as usize];
-                slot.state = State::Changed(number);
-                let Slot { bits, at, mut around, .. } = *slot;
-                if bits > 0 {
-                    let Body::Fork { page, .. } = self.desk.nodes[parent as usize].body else {
-                        unreachable!("only branches have slots")
-                    };
-                    node.kept = true;
-                    self.edit_commit(page, usize::from(at) + MEMBER_COMMIT_AT, number)?;
-                    while around != Slot::NOWHERE {
-                        let Around { page, at, next } = self.desk.arounds[around as usize];
-                        self.edit_commit(page, usize::from(at) + MEMBER_COMMIT_AT, number)?;
-                        around = next;
+            From::Fork { node: parent, seat } => {
+                for &(page, entry) in &self.desk.around {
+                    let member = &self.desk.outlines[page as usize].entries[usize::from(entry)];
+                    if !member.keeps {
+                        return None;
                     }
+                    let at = member.at + MEMBER_COMMIT_AT as u16;
+                    self.seg.edits.push(Edit { page, at, entry, what });
+                    node.kept = true;
+                }
+                node.seat = seat;
+                let nodes = &mut self.desk.nodes;
+                let Node { first, last, .. } = &mut nodes[parent as usize];
+                let before = std::mem::replace(last, number);
+                if before == NONE {
+                    *first = number;
+                } else {
+                    nodes[before as usize].next = number;
                 }
             }
             From::Owner { node: parent } => {
@@ -629,122 +779,17 @@ impl<S: Scheme> Editor<'_, S> {
         Some(number)
     }
 
-    fn edit_commit(&mut self, page: u32, at: usize, node: u32) -> Option<()> {
-        let old = &self.seg.pages[page as usize].row[at..];
-        if self.codec.scheme.commit_bytes(old) != S::COMMIT_BYTES {
-            return None;
-        }
-        self.edit(page, at, What::Commit { node });
-        Some(())
-    }
-
-    fn edit(&mut self, page: u32, at: usize, what: What) {
-        self.seg.edits.push(Edit { page, at: at as u16, what });
-    }
-
     /// Opens the page at the first `digits` digits and `bits` bits of an operation's key.
     fn open(&mut self, op: usize, digits: usize, bits: u8, kind: PageKind) -> Option<u32> {
         let bits = digits * Codec::<S>::WIDTH.bits() + usize::from(bits);
         let key = PageKey::page(self.space, self.key(op), bits);
-        let row = (self.fetch)(&key)?;
-        if row.get(SUM_BYTES) != Some(&(kind as u8)) || row.len() > PAGE_BYTES_MAX {
+        let (row, outline) = (self.fetch)(&key, digits + 1)?;
+        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
             return None;
         }
         self.seg.pages.push(OpenPage { key, row, stale: false });
+        self.desk.outlines.push(outline);
         self.desk.deepest = bits;
         Some(self.seg.pages.len() as u32 - 1)
-    }
-
-    /// Lists the children of a branch; nothing if they are not what this module is for.
-    fn list(&mut self, page: u32, range: Range<usize>, fork: usize) -> Option<u16> {
-        let slots = &mut self.desk.slots;
-        let row = self.seg.pages[page as usize].row.get(..range.end)?;
-        let (first, mut at, mut least) = (slots.len(), range.start, 0);
-        let mut push = |slot: Slot| {
-            let rises = slot.digit >= least && slot.digit <= Codec::<S>::WIDTH.mask();
-            least = slot.digit.saturating_add(1);
-            slots.push(slot);
-            rises.then_some(())
-        };
-        while at < row.len() {
-            let (item, end) = self.codec.skim(row, at, fork + 1).ok()?;
-            let slot = Slot {
-                at: at as u16,
-                item: at as u16,
-                page,
-                digit: 0,
-                bits: 0,
-                terminal: false,
-                state: State::Same,
-                around: Slot::NOWHERE,
-            };
-            match item {
-                Skimmed::Branch { digit } => push(Slot { digit, ..slot })?,
-                Skimmed::Terminal { digit, carries: false } => {
-                    push(Slot { digit, terminal: true, ..slot })?;
-                }
-                Skimmed::Group { bits, mut from, count } => {
-                    for _ in 0..count {
-                        let (digit, terminal, next) = self.codec.member(&row[..end], from).ok()?;
-                        let (at, page) = (from as u16, Slot::NOWHERE);
-                        push(Slot { at, page, digit, bits, terminal, ..slot })?;
-                        from = next;
-                    }
-                }
-                Skimmed::Value | Skimmed::Terminal { .. } => return None,
-            }
-            at = end;
-        }
-        Some((slots.len() - first) as u16)
-    }
-
-    /// Opens the group that `digit` of a branch is in, and notes where its members lie; nothing if it does not
-    /// hold just what the branch says.
-    fn open_group(
-        &mut self,
-        op: usize,
-        fork: usize,
-        (slots, count): (u32, u16),
-        bits: u8,
-        digit: u8,
-    ) -> Option<()> {
-        let page = self.open(op, fork, bits, PageKind::Group)?;
-        let row = &self.seg.pages[page as usize].row;
-        let rest = S::DIGIT_BITS - bits;
-        let range = slots as usize..slots as usize + usize::from(count);
-        let Desk { slots, arounds, .. } = &mut *self.desk;
-        let mut members = slots[range]
-            .iter_mut()
-            .filter(|slot| slot.bits == bits && slot.digit >> rest == digit >> rest);
-        let mut at = SUM_BYTES + 1;
-        while at < row.len() {
-            let (item, end) = self.codec.skim(row, at, fork + 1).ok()?;
-            let (digit, terminal) = match item {
-                Skimmed::Branch { digit } => (digit, false),
-                Skimmed::Terminal { digit, carries: false } => (digit, true),
-                Skimmed::Group { bits: inner, mut from, count } if inner > bits => {
-                    for _ in 0..count {
-                        let (digit, terminal, next) = self.codec.member(&row[..end], from).ok()?;
-                        let slot = members.next()?;
-                        if (digit, terminal) != (slot.digit, slot.terminal) {
-                            return None;
-                        }
-                        arounds.push(Around { page, at: from as u16, next: slot.around });
-                        (slot.bits, slot.around) = (inner, arounds.len() as u32 - 1);
-                        from = next;
-                    }
-                    at = end;
-                    continue;
-                }
-                _ => return None,
-            };
-            let slot = members.next()?;
-            if (digit, terminal) != (slot.digit, slot.terminal) {
-                return None;
-            }
-            (slot.item, slot.page) = (at as u16, page);
-            at = end;
-        }
-        members.next().is_none().then_some(())
     }
 }

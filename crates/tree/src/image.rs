@@ -266,6 +266,13 @@ pub(crate) struct Members<'a> {
     count: usize,
 }
 
+impl Members<'_> {
+    /// Where the first of them lies, if the last one ends at `end`.
+    pub(crate) const fn start(&self, end: usize) -> usize {
+        end - self.bytes.len()
+    }
+}
+
 /// A child in a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<C> {
@@ -449,14 +456,9 @@ impl<'s, S: Scheme> Codec<'s, S> {
         }
     }
 
-    /// The commitment of an owned item that was parsed before, and carries it.
-    pub(crate) fn owned_commit(&self, page: &[u8], at: usize) -> S::Commit {
-        let start = S::OWNER.map_or(0, |owner| owner.bytes * Self::WIDTH.per_byte());
-        match self.node(page, at, start) {
-            Ok((NodeView::Branch(view), _)) => view.commit,
-            Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
-            _ => unreachable!("it was looked at"),
-        }
+    /// What a branch or a member of a group that was parsed before commits to.
+    pub(crate) fn kept(&self, page: &[u8], at: usize) -> S::Commit {
+        self.scheme.decode_commit(&page[at + MEMBER_COMMIT_AT..]).expect("it was parsed").0
     }
 
     fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {

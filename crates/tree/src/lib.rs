@@ -43,6 +43,7 @@ mod memory;
 pub mod mpt;
 mod node;
 mod open;
+mod outline;
 mod page_key;
 pub mod pbt;
 mod pool;

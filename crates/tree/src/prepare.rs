@@ -9,10 +9,12 @@ use rayon::prelude::*;
 
 use crate::apply::{Apply, Ops, Outcome, Spot, Start};
 use crate::batch::Batch;
-use crate::edit::{self, Edited, Editor, may_edit};
+use crate::edit::{self, Ahead, Edited, Editor, may_edit};
 use crate::error::TreeError;
+use crate::image::Codec;
 use crate::node::{Chain, Child, Layer, Link, Segment, Top};
 use crate::open::{Opener, corrupt};
+use crate::outline;
 use crate::page_key::PageKey;
 use crate::pool::Tools;
 use crate::scheme::Scheme;
@@ -98,20 +100,34 @@ impl<S: Scheme> Tree<S> {
             return Ok((Some(input), Loaded::default()));
         }
         let (failed, looked) = (RefCell::new(None), Cell::new(false));
-        let fetch = |key: &PageKey| {
-            self.cache.get(key).or_else(|| {
-                let row = self.read_one(snapshot, !looked.replace(true), key);
-                row.map_err(|error| *failed.borrow_mut() = Some(error)).ok()
-            })
+        let fetch = |key: &PageKey, start: usize| {
+            let build = |row: &[u8]| outline::of(self.codec(), row, start);
+            match self.cache.open(key, build) {
+                Some(opened) => opened.ok(),
+                None => {
+                    let row = self.read_one(snapshot, !looked.replace(true), key);
+                    let row = row.map_err(|error| *failed.borrow_mut() = Some(error)).ok()?;
+                    let outline = build(&row)?;
+                    Some((row, outline))
+                }
+            }
         };
-        let ahead = |key: &PageKey| self.cache.fetch(std::slice::from_ref(key));
+        let near = |key: &PageKey, path: &[u8], digit: usize| {
+            self.cache.fetch_way(key, path, digit, Codec::<S>::WIDTH);
+        };
+        let ahead = Ahead { far: &|keys| self.cache.fetch_outlines(keys), near: &near };
         let root = self.head.segment.pages[page as usize].clone();
+        let build = |row: &[u8]| outline::of(self.codec(), row, 0);
+        let cached = self.cache.open(&root.key, build).and_then(Result::ok);
+        let cached = cached.filter(|(row, _)| Arc::ptr_eq(row, &root.row));
+        let Some(outline) = cached.map(|(_, outline)| outline).or_else(|| build(&root.row)) else {
+            return Ok((Some(input), Loaded::default()));
+        };
         let mut rest = self.pool.segment();
         let edited = self.pool.with_tools(|tools| {
             let (codec, space, seg) = (self.codec(), self.space, alone(&mut input));
             let (rest, desk, meter) = (alone(&mut rest), &mut tools.desk, &self.meter);
-            Editor { codec, space, seg, fetch: &fetch, ahead: &ahead, desk, meter }
-                .run(root, at, rest)
+            Editor { codec, space, seg, fetch: &fetch, ahead, desk, meter }.run(root, outline, rest)
         });
         if let Some(error) = failed.take() {
             return Err(error);
@@ -136,7 +152,7 @@ impl<S: Scheme> Tree<S> {
         let mut loaded = Loaded::default();
         if !rest.ops.is_empty() {
             self.current(snapshot)?;
-            segment.rewritten = edit::rewritten(self.codec(), segment);
+            (segment.rewritten, _) = edit::rewritten(self.codec(), segment);
             let root = segment.rewritten.iter().find(|(key, _)| *key == segment.pages[0].key);
             // Above damaged pages it may have said already what it commits to now.
             if let Some((_, row)) = root {

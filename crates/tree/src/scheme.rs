@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use rayon::iter::Either;
+
 use crate::digits::Run;
 use crate::edit::Passed;
 use crate::image::{Codec, MEMBER_COMMIT_AT};
@@ -390,7 +392,7 @@ impl<'a, S: Scheme> Children<'a, S> {
     }
 
     /// How many there are.
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match &self.0 {
             Source::Chain { children, .. } => children.len(),
             Source::List(children) => children.len(),
@@ -400,13 +402,21 @@ impl<'a, S: Scheme> Children<'a, S> {
     }
 
     /// Whether there are none: the branch then is a value at a fork, about to go.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Each child's digit and commitment, in order of digits.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> + '_ {
-        (0..self.len()).map(|index| match &self.0 {
+        match &self.0 {
+            Source::Passed(passed) => Either::Left(passed.clone()),
+            _ => Either::Right((0..self.len()).map(|index| self.at(index))),
+        }
+    }
+
+    /// A child that is named by its place among all.
+    fn at(&self, index: usize) -> (u8, S::Commit) {
+        match &self.0 {
             Source::Chain { scheme, chain, home, children } => {
                 let child = &children[index];
                 (child.digit, chain.commit(Codec { scheme: *scheme }, *home, child))
@@ -419,7 +429,7 @@ impl<'a, S: Scheme> Children<'a, S> {
                 let slot = &slots[index];
                 (slot.digit, slot_commit(*scheme, *chain, home, row, slot))
             }
-            Source::Passed(passed) => passed.child(index),
-        })
+            Source::Passed(passed) => passed.clone().nth(index).expect("it is one of them"),
+        }
     }
 }

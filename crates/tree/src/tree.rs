@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 use crate::batch::Operation;
-use crate::cache::Cache;
+use crate::cache::{Cache, Mark};
 use crate::costs::{Meter, TreeCosts};
 use crate::edit::{self, Trial};
 use crate::error::TreeError;
@@ -64,7 +64,7 @@ pub struct Tree<S: Scheme> {
     id: TreeId,
     pub(crate) space: Space,
     pub(crate) head: Head<S>,
-    pub(crate) cache: Cache,
+    pub(crate) cache: Cache<S::Commit>,
     pub(crate) pool: Arc<Pool<S>>,
     pub(crate) meter: Meter,
     writing: Mutex<write::Buffers>,
@@ -228,6 +228,7 @@ impl std::ops::AddAssign for CommitStats {
 pub struct Staged<S: Scheme> {
     pending: Pending<S>,
     rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
+    marks: Vec<Mark<S::Commit>>,
     drops: Vec<(Vec<u8>, Vec<u8>)>,
     block: Option<BlockId>,
     /// Whether there is a new root record: it counts the commits.
@@ -332,7 +333,8 @@ impl<S: Scheme> Tree<S> {
         if let Some(row) = &row {
             unseal(key.as_bytes(), row).map_err(|what| corrupt(&key, what))?;
         }
-        self.head = self.head_of(row)?;
+        self.head = self.head_of(row.clone())?;
+        self.cache.put(row.map(|row| (key.clone(), Some(row))));
         (self.head.commit, self.head.block) = (record.commit, record.block);
         if self.head.root.as_ref() != record.root {
             return Err(corrupt(&key, "its root is not that of the root record"));
@@ -526,8 +528,8 @@ impl<S: Scheme> Tree<S> {
             let record = self.record(self.head.commit + 1, block, pending.root);
             set.put(Table::Roots, &RootRecord::key(self.id), record.encode(self.id));
         }
-        let drops = rows.drops;
-        Ok(Staged { pending: pending.clone(), rows: changes, drops, block, recorded, stats })
+        let (drops, marks) = (rows.drops, rows.marks);
+        Ok(Staged { pending: pending.clone(), rows: changes, marks, drops, block, recorded, stats })
     }
 
     pub(crate) fn record(&self, commit: u64, block: Option<BlockId>, root: S::Root) -> RootRecord {
@@ -546,7 +548,7 @@ impl<S: Scheme> Tree<S> {
     /// # Panics
     /// If it was staged by another tree, or before the last commit.
     pub fn adopt(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, drops, block, recorded, .. } = staged;
+        let Staged { pending, rows, marks, drops, block, recorded, .. } = staged;
         assert!(
             self.standing(&pending).is_ok(),
             "staged by another tree, or before its last commit"
@@ -558,7 +560,7 @@ impl<S: Scheme> Tree<S> {
             self.head = self.head_of(row.clone()).expect("a root page that was just written");
         }
         self.cache.drop_ranges(&drops);
-        self.cache.put(rows);
+        self.cache.take_up(rows, &marks);
         self.head.commit = commit;
         self.head.block = block;
         for segment in pending.segments.iter().filter(|segment| segment.layer.id != 0) {

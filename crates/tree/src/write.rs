@@ -19,6 +19,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use spinney_hash::prefetch;
 
+use crate::cache::Mark;
 use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
@@ -39,14 +40,22 @@ use overlay::{Overlay, PageId, Seat};
 const LEVELS_AT_ONCE: u32 = 48;
 
 /// The rows of a pending state that differ from the store's.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
+#[derive(Debug)]
+pub(crate) struct Rows<C> {
     /// Pages and overflow rows to write.
     pub(crate) puts: Vec<(PageKey, Arc<[u8]>)>,
+    /// What entries of those commit to that differ from what they were in nothing else but values.
+    pub(crate) marks: Vec<Mark<C>>,
     /// Rows to remove.
     pub(crate) deletes: Vec<PageKey>,
     /// Ranges to drop first: exclusive bounds.
     pub(crate) drops: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<C> Default for Rows<C> {
+    fn default() -> Self {
+        Self { puts: Vec::new(), marks: Vec::new(), deletes: Vec::new(), drops: Vec::new() }
+    }
 }
 
 /// Memory that is used for one write set after another.
@@ -153,7 +162,7 @@ pub(crate) fn rows<S: Scheme>(
     segments: &[Arc<Segment<S::Commit>>],
     root: Option<&Child>,
     buffers: &mut Buffers,
-) -> Result<Rows, TreeError> {
+) -> Result<Rows<S::Commit>, TreeError> {
     if root.is_some_and(|root| matches!(root.link, Link::Stored { .. })) {
         return Ok(Rows::default());
     }
@@ -193,9 +202,9 @@ pub(crate) fn rows<S: Scheme>(
     Ok(rows)
 }
 
-impl Rows {
+impl<C: Copy> Rows<C> {
     /// Takes up what differs between the rows written and those of the store.
-    fn difference<C: Copy>(
+    fn difference(
         &mut self,
         segments: &[Arc<Segment<C>>],
         stale: usize,

@@ -1,12 +1,14 @@
 //! Committing to what a walk passed, level by level, lowest first.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use super::{Body, Desk, Editor, Node, Payload, Slot, State};
+use super::{Body, Desk, Editor, Node, Payload, Sibling};
 use crate::digits::Run;
-use crate::image::{Codec, MEMBER_COMMIT_AT};
+use crate::image::Codec;
 use crate::node::Segment;
 use crate::open::stored_terminal;
+use crate::outline::Outline;
 use crate::scheme::{BranchJob, Children, JobKey, Scheme, TerminalJob};
 
 /// What jobs are made of.
@@ -14,7 +16,8 @@ struct View<'a, S: Scheme> {
     codec: Codec<'a, S>,
     seg: &'a Segment<S::Commit>,
     nodes: &'a [Node],
-    slots: &'a [Slot],
+    closed: &'a [u32],
+    outlines: &'a [Outline<S::Commit>],
 }
 
 impl<S: Scheme> Clone for View<'_, S> {
@@ -24,35 +27,61 @@ impl<S: Scheme> Clone for View<'_, S> {
 }
 impl<S: Scheme> Copy for View<'_, S> {}
 
-/// The children of a branch that a walk passed.
+/// The children of a branch that a walk passed: some entries of an outline.
 #[derive(Debug)]
 pub(crate) struct Passed<'a, S: Scheme> {
-    scheme: &'a S,
+    codec: Codec<'a, S>,
     row: &'a [u8],
-    slots: &'a [Slot],
+    outline: &'a Outline<S::Commit>,
+    entries: Range<u16>,
+    /// The child that changed and is next.
+    changed: u32,
     nodes: &'a [Node],
     commits: &'a [S::Commit],
 }
 
-impl<S: Scheme> Passed<'_, S> {
-    pub(crate) const fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// A child's digit and what it commits to.
-    pub(crate) fn child(&self, index: usize) -> (u8, S::Commit) {
-        let slot = &self.slots[index];
-        let commit = match slot.state {
-            State::Changed(node) => self.commits[self.nodes[node as usize].commit as usize],
-            State::Committed(commit) => self.commits[commit as usize],
-            State::Same => {
-                let kept = &self.row[usize::from(slot.at) + MEMBER_COMMIT_AT..];
-                self.scheme.decode_commit(kept).expect("it was skimmed").0
-            }
-        };
-        (slot.digit, commit)
+impl<S: Scheme> Clone for Passed<'_, S> {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), ..*self }
     }
 }
+
+impl<'a, S: Scheme> Passed<'a, S> {
+    /// The next child's entry and, if it changed, its node.
+    fn kid(&mut self) -> Option<(u16, Option<&'a Node>)> {
+        let entry = self.entries.next()?;
+        let changed = self.nodes.get(self.changed as usize).filter(|node| node.seat == entry);
+        if let Some(changed) = changed {
+            self.changed = changed.next;
+        }
+        Some((entry, changed))
+    }
+
+    /// What a child that did not change commits to.
+    fn commit(&self, entry: u16) -> Option<S::Commit> {
+        self.outline.commit(self.codec, self.row, entry)
+    }
+}
+
+/// A child's digit and what it commits to.
+impl<S: Scheme> Iterator for Passed<'_, S> {
+    type Item = (u8, S::Commit);
+
+    fn next(&mut self) -> Option<(u8, S::Commit)> {
+        let (entry, node) = self.kid()?;
+        let commit = match node {
+            Some(node) => self.commits[node.commit as usize],
+            None => self.commit(entry).expect("siblings commit before parents"),
+        };
+        Some((self.outline.entries[usize::from(entry)].digit, commit))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl<S: Scheme> ExactSizeIterator for Passed<'_, S> {}
 
 impl<S: Scheme> Editor<'_, S> {
     /// Commits to all nodes that are closed; nothing if a commitment is not of the usual length.
@@ -89,20 +118,20 @@ impl<S: Scheme> Editor<'_, S> {
     fn commit_siblings(&mut self) -> Option<()> {
         let mut siblings = std::mem::take(&mut self.desk.siblings);
         siblings.clear();
-        for &node in &self.desk.closed {
-            if let Body::Fork { slots, count, .. } = self.desk.nodes[node as usize].body {
-                let bare = |&slot: &u32| {
-                    let slot = &self.desk.slots[slot as usize];
-                    slot.terminal && slot.bits == 0 && slot.state == State::Same
-                };
-                let all = (slots..slots + u32::from(count)).filter(bare);
-                siblings.extend(all.map(|slot| (slot, node)));
+        let (view, out, scratch) = self.split();
+        for &parent in view.closed {
+            if let Body::Fork { page, .. } = view.nodes[parent as usize].body {
+                let mut kids = passed(view, parent);
+                while let Some((entry, node)) = kids.kid() {
+                    if node.is_none() && kids.commit(entry).is_none() {
+                        siblings.push(Sibling { page, entry, parent });
+                    }
+                }
             }
         }
-        let (view, out, scratch) = self.split();
         let mut sound = true;
-        let jobs = siblings.iter().map_while(|&(slot, node)| {
-            let job = sibling_job(view, slot, node);
+        let jobs = siblings.iter().map_while(|sibling| {
+            let job = sibling_job(view, sibling);
             sound &= job.is_some();
             job
         });
@@ -110,9 +139,8 @@ impl<S: Scheme> Editor<'_, S> {
             view.codec.scheme.commit_terminals(jobs, scratch, out);
         }
         if sound {
-            for (&(slot, _), commit) in siblings.iter().zip(&self.desk.out) {
-                let state = State::Committed(self.seg.push_commit(*commit));
-                self.desk.slots[slot as usize].state = state;
+            for (Sibling { page, entry, .. }, commit) in siblings.iter().zip(&*out) {
+                view.outlines[*page as usize].learn(*entry, *commit);
             }
         }
         self.desk.siblings = siblings;
@@ -158,9 +186,9 @@ impl<S: Scheme> Editor<'_, S> {
 
     /// What jobs are made of, and what they are committed to with.
     fn split(&mut self) -> (View<'_, S>, &mut Vec<S::Commit>, &mut S::Scratch) {
-        let Desk { nodes, slots, out, scratch, .. } = &mut *self.desk;
+        let Desk { nodes, closed, outlines, out, scratch, .. } = &mut *self.desk;
         out.clear();
-        (View { codec: self.codec, seg: self.seg, nodes, slots }, out, scratch)
+        (View { codec: self.codec, seg: self.seg, nodes, closed, outlines }, out, scratch)
     }
 }
 
@@ -182,7 +210,9 @@ fn terminal_job<S: Scheme>(view: View<'_, S>, node: u32) -> TerminalJob<'_, S::C
             };
             let owned = match child {
                 Some(child) => view.seg.commits[view.nodes[child as usize].commit as usize],
-                None => view.codec.owned_commit(row, usize::from(owned)),
+                None => view.outlines[page as usize]
+                    .commit(view.codec, row, owned)
+                    .expect("what is owned carries it"),
             };
             (payload, Some(owned))
         }
@@ -192,27 +222,37 @@ fn terminal_job<S: Scheme>(view: View<'_, S>, node: u32) -> TerminalJob<'_, S::C
 }
 
 fn branch_job<S: Scheme>(view: View<'_, S>, node: u32) -> BranchJob<'_, S> {
+    let children = Children::passed(passed(view, node));
     let node = &view.nodes[node as usize];
-    let Body::Fork { page, slots, count } = node.body else { unreachable!("a level of branches") };
-    let slots = &view.slots[slots as usize..][..usize::from(count)];
-    let row = &view.seg.pages[page as usize].row[..];
-    let (scheme, nodes, commits) = (view.codec.scheme, view.nodes, &view.seg.commits[..]);
-    BranchJob {
-        skip: Run::of(key(view, node), node.depth as usize, node.fork as usize, Codec::<S>::WIDTH),
-        children: Children::passed(Passed { scheme, row, slots, nodes, commits }),
-        value: None,
-        changes: None,
+    let (depth, fork) = (node.depth as usize, node.fork as usize);
+    let skip = Run::of(key(view, node), depth, fork, Codec::<S>::WIDTH);
+    BranchJob { skip, children, value: None, changes: None }
+}
+
+/// The children of a branch.
+fn passed<S: Scheme>(view: View<'_, S>, node: u32) -> Passed<'_, S> {
+    let Node { body, first, .. } = view.nodes[node as usize];
+    let Body::Fork { page, from, end, .. } = body else { unreachable!("a level of branches") };
+    Passed {
+        codec: view.codec,
+        row: &view.seg.pages[page as usize].row,
+        outline: &view.outlines[page as usize],
+        entries: from..end,
+        changed: first,
+        nodes: view.nodes,
+        commits: &view.seg.commits,
     }
 }
 
-fn sibling_job<S: Scheme>(
-    view: View<'_, S>,
-    slot: u32,
-    node: u32,
-) -> Option<TerminalJob<'_, S::Commit>> {
-    let (slot, node) = (&view.slots[slot as usize], &view.nodes[node as usize]);
-    let row = &view.seg.pages[slot.page as usize].row;
-    let (fork, digit) = (node.fork as usize, Some(slot.digit));
-    let key = JobKey::Below { path: key(view, node), fork, digit };
-    stored_terminal(view.codec, row, usize::from(slot.at), fork + 1, key).ok()
+fn sibling_job<'a, S: Scheme>(
+    view: View<'a, S>,
+    sibling: &Sibling,
+) -> Option<TerminalJob<'a, S::Commit>> {
+    let Sibling { page, entry, parent } = *sibling;
+    let entry = &view.outlines[page as usize].entries[usize::from(entry)];
+    let parent = &view.nodes[parent as usize];
+    let row = &view.seg.pages[page as usize].row;
+    let fork = parent.fork as usize;
+    let key = JobKey::Below { path: key(view, parent), fork, digit: Some(entry.digit) };
+    stored_terminal(view.codec, row, entry.at.into(), fork + 1, key).ok()
 }

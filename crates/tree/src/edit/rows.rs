@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foldhash::HashSet;
 
 use super::{Edit, What};
+use crate::cache::Mark;
 use crate::error::TreeError;
 use crate::image::{Codec, PageKind, SUM_BYTES, seal_framed};
 use crate::node::{Child, Segment};
@@ -20,13 +21,15 @@ pub(crate) fn rows<S: Scheme>(
     segments: &[Arc<Segment<S::Commit>>],
     top: Option<&Child>,
     buffers: &mut Buffers,
-) -> Result<Rows, TreeError> {
+) -> Result<Rows<S::Commit>, TreeError> {
     let edited = &segments[1];
     if segments.len() == 2 {
-        let rewritten = &edited.rewritten;
-        let puts =
-            if rewritten.is_empty() { self::rewritten(codec, edited) } else { rewritten.clone() };
-        return Ok(Rows { puts, ..Rows::default() });
+        // Its root page is the edited one by now, if they were made before.
+        let (puts, marks) = match &edited.rewritten[..] {
+            [] => rewritten(codec, edited),
+            rewritten => (rewritten.to_vec(), Vec::new()),
+        };
+        return Ok(Rows { puts, marks, ..Rows::default() });
     }
     let mut rows = write::rows(codec, space, segments, top, buffers)?;
     let known: HashSet<&PageKey> =
@@ -41,11 +44,13 @@ pub(crate) fn rows<S: Scheme>(
     Ok(rows)
 }
 
-/// The pages of a segment with their edits, those left out that stay what they were.
+/// The pages of a segment with their edits, those left out that stay what they were, and what their entries commit
+/// to now.
+#[expect(clippy::type_complexity, reason = "rows, and marks of them")]
 pub(crate) fn rewritten<S: Scheme>(
     codec: Codec<'_, S>,
     seg: &Segment<S::Commit>,
-) -> Vec<(PageKey, Arc<[u8]>)> {
+) -> (Vec<(PageKey, Arc<[u8]>)>, Vec<Mark<S::Commit>>) {
     // By pages, by counting: the walk came back to the upper ones again and again.
     let mut ends = vec![0_u32; seg.pages.len() + 1];
     for edit in &seg.edits {
@@ -63,16 +68,25 @@ pub(crate) fn rewritten<S: Scheme>(
     }
     let mut commit = Vec::new();
     let mut rows = Vec::with_capacity(seg.pages.len());
+    let mut marks = Vec::with_capacity(seg.edits.len());
     for (page, span) in seg.pages.iter().zip(ends.windows(2)) {
+        if span[0] == span[1] {
+            continue;
+        }
         let mut row = Arc::<[u8]>::from(&page.row[..]);
         let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
         for &number in &order[span[0] as usize..span[1] as usize] {
-            let Edit { at, what, .. } = seg.edits[number as usize];
+            let Edit { at, entry, what, .. } = seg.edits[number as usize];
             let new = match what {
                 What::Value { op } => seg.value_of(op as usize),
                 What::Commit { node } => {
+                    let new = seg.commits[node as usize];
+                    marks.push((rows.len() as u32, entry, new));
+                    if at == Edit::NOWHERE {
+                        continue;
+                    }
                     commit.clear();
-                    codec.scheme.encode_commit(&seg.commits[node as usize], &mut commit);
+                    codec.scheme.encode_commit(&new, &mut commit);
                     &commit
                 }
             };
@@ -82,7 +96,9 @@ pub(crate) fn rewritten<S: Scheme>(
         seal_framed(page.key.as_bytes(), kind, bytes);
         if row[..SUM_BYTES] != page.row[..SUM_BYTES] || row != page.row {
             rows.push((page.key.clone(), row));
+        } else {
+            marks.retain(|(number, ..)| (*number as usize) < rows.len());
         }
     }
-    rows
+    (rows, marks)
 }

@@ -55,7 +55,7 @@ impl<S: Scheme> Codec<'_, S> {
             }
             Item::Node { digit, node: NodeView::Branch(_) } => Skimmed::Branch { digit },
             Item::Group { bits, members, .. } => {
-                let from = end - members.bytes.len();
+                let from = members.start(end);
                 Skimmed::Group { bits, from, count: members.count }
             }
         };

@@ -169,9 +169,12 @@ impl Scheme for Ubt {
     }
 }
 
-/// Appends what a stem is hashed of, beside the commitment to what it owns.
+/// Appends what a stem is hashed of, beside the commitment to what it owns. In a page that others made it may have
+/// any length.
 fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
+    let end = out.len() + STEM_BYTES;
     job.put_key(out);
+    out.resize(end, 0);
     out.push(0);
     out.extend_from_slice(owned);
 }

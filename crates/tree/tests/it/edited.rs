@@ -91,6 +91,7 @@ fn histories<S: Scheme + Clone>(scheme: S, edited: u64, entry: impl Fn(&mut Rand
         bench.check(&root);
     }
     let found = bench.tree.costs().batches_edited;
+    println!("{found} batches edited");
     assert!(found >= edited, "only {found} batches were edits since the tree was opened last");
 }
 

@@ -1,0 +1,326 @@
+//! Pages laid out for walks that come to them again and again.
+//!
+//! A row is written to be small: where an item lies is known once all before it are passed over, and terminals
+//! carry no commitment, so that a walk reads all of a page and hashes what lies beside its way. An outline of it is
+//! made once, is kept beside the row in memory, and has for each item where it lies, where the one behind it is,
+//! and what it commits to, as far as anybody has had to know.
+//!
+//! Invariants:
+//! - the children of a branch, or what a terminal owns, are entries one behind another, and those of a page that are
+//!   in no other item of it come first;
+//! - digits rise among siblings, and each is one of the tree's;
+//! - what an entry commits to is what its item in this very row does: another row has another outline.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use spinney_hash::prefetch;
+
+use crate::digits::Width;
+use crate::image::{
+    Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, NodeView, PAGE_BYTES_MAX, SkipView,
+};
+use crate::scheme::Scheme;
+
+/// The entries of a page, and apart from them, since who passes by has no need of it, what they commit to.
+#[derive(Debug)]
+pub(crate) struct Outline<C> {
+    pub(crate) entries: Arc<[Entry]>,
+    commits: Arc<[OnceLock<C>]>,
+    /// How many of them are in no other.
+    top: u16,
+}
+
+impl<C> Clone for Outline<C> {
+    fn clone(&self) -> Self {
+        let (entries, commits) = (Arc::clone(&self.entries), Arc::clone(&self.commits));
+        Self { entries, commits, top: self.top }
+    }
+}
+
+/// A row, and its outline.
+pub(crate) type Outlined<C> = (Arc<[u8]>, Outline<C>);
+
+/// An item of a page, or a member of a group that has a page of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Where it lies in the row.
+    pub(crate) at: u16,
+    /// The entries of what is in it.
+    first: u16,
+    count: u8,
+    pub(crate) digit: u8,
+    pub(crate) kind: Kind,
+    /// Of a branch, how many digits it skips; of a member, the bits of its group.
+    pub(crate) span: u8,
+    /// Whether what it commits to stands at [`MEMBER_COMMIT_AT`], in the usual number of bytes.
+    pub(crate) keeps: bool,
+    /// Where that is among the outline's commitments, or [`Entry::IN_ROW`].
+    commit: u16,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What it owns is behind it.
+    Terminal,
+    /// A branch, and its children behind it.
+    Branch,
+    /// A branch whose children have a page of their own.
+    Apart,
+    TerminalInGroup,
+    BranchInGroup,
+    /// A branch with a value of its own, or whose skip is no ordinary one.
+    Odd,
+}
+
+impl Kind {
+    pub(crate) const fn is_terminal(self) -> bool {
+        matches!(self, Self::Terminal | Self::TerminalInGroup)
+    }
+
+    /// Whether the item is in another page, that of a group.
+    pub(crate) const fn is_in_group(self) -> bool {
+        matches!(self, Self::TerminalInGroup | Self::BranchInGroup)
+    }
+}
+
+impl Entry {
+    const IN_ROW: u16 = u16::MAX;
+
+    const fn new(at: usize, digit: u8, kind: Kind) -> Self {
+        let (at, commit) = (at as u16, Self::IN_ROW);
+        Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, commit }
+    }
+
+    /// The entries of its children, or of what it owns.
+    pub(crate) fn within(&self) -> Range<u16> {
+        self.first..self.first + u16::from(self.count)
+    }
+}
+
+impl<C: Copy> Outline<C> {
+    /// The entries that are in no other.
+    pub(crate) const fn top(&self) -> Range<u16> {
+        0..self.top
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&self.entries[..]) + size_of_val(&self.commits[..])
+    }
+
+    /// What an entry of the row commits to, if anybody knows.
+    #[inline]
+    pub(crate) fn commit<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        row: &[u8],
+        entry: u16,
+    ) -> Option<C> {
+        let entry = &self.entries[usize::from(entry)];
+        match self.commits.get(usize::from(entry.commit)) {
+            Some(commit) => commit.get().copied(),
+            None => Some(codec.kept(row, entry.at.into())),
+        }
+    }
+
+    /// Asks for the entries, and for where it is counted who has the rest.
+    pub(crate) fn fetch(&self) {
+        prefetch(&self.entries);
+        self.commits.first().into_iter().for_each(|first| prefetch(std::slice::from_ref(first)));
+    }
+
+    /// Asks for what the row has beside the entries of a branch's children: all that it is committed to with.
+    pub(crate) fn fetch_commits(&self, entries: Range<u16>) {
+        if let Some(commits) =
+            self.commits.get(usize::from(entries.start)..usize::from(entries.end))
+            && self.commits.len() == self.entries.len()
+        {
+            prefetch(commits);
+        }
+    }
+
+    /// Notes what an entry commits to that the row does not keep, for all who come after.
+    pub(crate) fn learn(&self, entry: u16, commit: C) {
+        let entry = &self.entries[usize::from(entry)];
+        // Somebody else may have been faster: it is the same.
+        let _ = self.commits[usize::from(entry.commit)].set(commit);
+    }
+
+    /// Takes up what entries commit to in a row that differs in such things alone. Answers whether it did: not while
+    /// somebody reads the outline.
+    pub(crate) fn replace(&mut self, new: impl Iterator<Item = (u16, C)>) -> bool {
+        let Some(commits) = Arc::get_mut(&mut self.commits) else { return false };
+        for (entry, commit) in new {
+            if let Some(old) = commits.get_mut(usize::from(self.entries[usize::from(entry)].commit))
+            {
+                *old = OnceLock::from(commit);
+            }
+        }
+        true
+    }
+
+    /// Asks for what a walk along a path will read of the page, whose items hang at a digit: what the children of the
+    /// branches on its way commit to, and the terminal that it ends at.
+    pub(crate) fn fetch_way(&self, row: &[u8], path: &[u8], mut digit: usize, width: Width) {
+        /// What a terminal takes, as a rule.
+        const TERMINAL_BYTES: usize = 192;
+        if self.commits.len() < self.entries.len() {
+            return prefetch(row);
+        }
+        let mut among = self.top();
+        while digit < path.len() * width.per_byte() {
+            self.fetch_commits(among.clone());
+            let Some(found) = self.find(among, width.digit(path, digit)) else { return };
+            let entry = &self.entries[usize::from(found)];
+            if entry.kind == Kind::Terminal {
+                let at = usize::from(entry.at);
+                prefetch(&row[at..row.len().min(at + TERMINAL_BYTES)]);
+            }
+            if entry.kind != Kind::Branch {
+                return;
+            }
+            digit += usize::from(entry.span) + 1;
+            among = entry.within();
+        }
+    }
+
+    /// The entry of a digit among siblings.
+    pub(crate) fn find(&self, among: Range<u16>, digit: u8) -> Option<u16> {
+        let entries = &self.entries[usize::from(among.start)..usize::from(among.end)];
+        let place = entries.iter().position(|entry| entry.digit >= digit)?;
+        (entries[place].digit == digit).then_some(among.start + place as u16)
+    }
+}
+
+/// Items of a page that are yet to be noted: where they lie, at which digit their runs start, and the entry that they
+/// are in.
+struct Body {
+    range: Range<usize>,
+    start: usize,
+    parent: Option<usize>,
+}
+
+/// The entries of a page whose items' runs start at digit `start`; nothing if it is malformed, or is the body of a
+/// branch with a value of its own.
+pub(crate) fn of<S: Scheme>(
+    codec: Codec<'_, S>,
+    row: &[u8],
+    start: usize,
+) -> Option<Outline<S::Commit>> {
+    if !(FRAME_BYTES..=PAGE_BYTES_MAX).contains(&row.len()) {
+        return None;
+    }
+    // More of them are rare.
+    let room = row.len() / 24;
+    let (entries, commits) = (Vec::with_capacity(room), Vec::with_capacity(room));
+    let mut outliner = Outliner { codec, row, entries, commits };
+    let mut bodies = vec![Body { range: FRAME_BYTES..row.len(), start, parent: None }];
+    let (mut next, mut top) = (0, 0);
+    while next < bodies.len() {
+        let first = outliner.entries.len();
+        outliner.body(next, &mut bodies)?;
+        let count = outliner.entries.len() - first;
+        match bodies[next].parent {
+            Some(parent) => {
+                let parent = &mut outliner.entries[parent];
+                (parent.first, parent.count) = (first as u16, u8::try_from(count).ok()?);
+            }
+            None => top = count as u16,
+        }
+        next += 1;
+    }
+    let Outliner { entries, commits, .. } = outliner;
+    Some(Outline { entries: entries.into(), commits: commits.into(), top })
+}
+
+struct Outliner<'a, S: Scheme> {
+    codec: Codec<'a, S>,
+    row: &'a [u8],
+    entries: Vec<Entry>,
+    commits: Vec<OnceLock<S::Commit>>,
+}
+
+impl<S: Scheme> Outliner<'_, S> {
+    /// Notes the items of a body, and the bodies in them.
+    fn body(&mut self, number: usize, bodies: &mut Vec<Body>) -> Option<()> {
+        let Body { range: Range { start: mut at, end }, start, parent } = bodies[number];
+        let first = self.entries.len();
+        while at < end {
+            at = self.item(at, (start, parent), bodies)?;
+        }
+        let own = &self.entries[first..];
+        let rises = own.is_sorted_by(|a, b| a.digit < b.digit);
+        let last = own.last().is_none_or(|last| last.digit <= Codec::<S>::WIDTH.mask());
+        (at == end && rises && last).then_some(())
+    }
+
+    /// Notes the item at `at`, all members of it if it is a group. Answers where it ends.
+    fn item(
+        &mut self,
+        at: usize,
+        (start, parent): (usize, Option<usize>),
+        bodies: &mut Vec<Body>,
+    ) -> Option<usize> {
+        let (item, end) = self.codec.item(self.row, at, start).ok()?;
+        let number = Some(self.entries.len());
+        match item {
+            // A key ends where the branch forks.
+            Item::Value(_) => self.entries[parent?].kind = Kind::Odd,
+            Item::Node { digit, node: NodeView::Terminal(view) } => {
+                self.push(Entry::new(at, digit, Kind::Terminal), view.commit);
+                if let (Some(owned), Some(owner)) = (view.owned, S::OWNER) {
+                    let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
+                    bodies.push(Body { range: owned..end, start, parent: number });
+                }
+            }
+            Item::Node { digit, node: NodeView::Branch(view) } => {
+                let span = match view.skip {
+                    SkipView::Inline(run) => u8::try_from(run.len()).ok(),
+                    SkipView::Overflow(_) => None,
+                };
+                let kind = match (span, view.body) {
+                    (None, _) => Kind::Odd,
+                    (_, Some(_)) => Kind::Branch,
+                    (_, None) => Kind::Apart,
+                };
+                let (span, keeps) = (span.unwrap_or(0), self.keeps(at));
+                self.push(Entry { span, keeps, ..Entry::new(at, digit, kind) }, Some(view.commit));
+                if let (Kind::Branch, Some((from, to))) = (kind, view.body) {
+                    let start = start + view.skip.len() + 1;
+                    bodies.push(Body { range: from..to, start, parent: number });
+                }
+            }
+            Item::Group { bits, members, .. } => {
+                let mut from = members.start(end);
+                while from < end {
+                    let (digit, terminal, behind) = self.codec.member(self.row, from).ok()?;
+                    let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
+                    let commit = &self.row[from + MEMBER_COMMIT_AT..];
+                    let (commit, _) = self.codec.scheme.decode_commit(commit)?;
+                    let keeps = self.keeps(from);
+                    let entry = Entry { span: bits, keeps, ..Entry::new(from, digit, kind) };
+                    self.push(entry, Some(commit));
+                    from = behind;
+                }
+            }
+        }
+        Some(end)
+    }
+
+    fn keeps(&self, at: usize) -> bool {
+        let bytes = self.codec.scheme.commit_bytes(&self.row[at + MEMBER_COMMIT_AT..]);
+        bytes == S::COMMIT_BYTES
+    }
+
+    /// Notes an entry. Where branches are wide, what their children commit to is brought together; where they are not,
+    /// it is as near in the row.
+    fn push(&mut self, mut entry: Entry, commit: Option<S::Commit>) {
+        if S::DIGIT_BITS > 1 || !entry.keeps {
+            entry.commit = self.commits.len() as u16;
+            self.commits.push(commit.map_or_else(OnceLock::new, OnceLock::from));
+        }
+        self.entries.push(entry);
+    }
+}
