@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
-    Codec, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
-    TerminalBody, TerminalView, overflow_checksum,
+    Codec, InlineTerminal, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES,
+    Skimmed, SkipView, TerminalBody, TerminalView, overflow_checksum,
 };
 use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was, WasAt};
 use crate::page_key::{PageKey, Space, describe};
@@ -212,6 +212,15 @@ impl<'a, S: Scheme> Opener<'a, S> {
         depth: usize,
     ) -> Result<Looked, Halt> {
         let row = self.chain().row(segment, page);
+        if let Some(there) = self.codec.inline_terminal(row, at, depth)
+            && !there.owns
+        {
+            let part = |span| Place::in_page(segment, page, span);
+            let (bytes, payload) = (within(row, there.suffix.aligned()), there.payload);
+            let suffix = Piece { place: part(bytes), start: depth, digits: there.suffix.len() };
+            let payload = part(Span::new(payload.start, payload.len()));
+            return Ok(Looked::Terminal { suffix, payload, owned: None });
+        }
         let (node, _) = self
             .codec
             .node(row, at, depth)
@@ -427,9 +436,11 @@ impl<'a, S: Scheme> Opener<'a, S> {
             }
         }
         let mut node = *child;
-        // It may come from another segment, whose commitments are not at hand; its page is.
+        // It may come from another segment, whose commitments are not at hand; its page is. Those of a page
+        // that was opened here were listed here.
         if let Link::Stored { segment, page, at } = child.link
             && S::KEEP_TERMINALS
+            && !(segment == self.here && child.is_beside())
         {
             let row = self.chain().row(segment, page);
             let commit = self.carried(row, usize::from(at), depth);
@@ -454,6 +465,12 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     /// The commitment that a stored terminal carries.
     fn carried(&self, row: &[u8], at: usize, start: usize) -> S::Commit {
+        if let Some(InlineTerminal { commit: Some(at), .. }) =
+            self.codec.inline_terminal(row, at, start)
+            && let Some((commit, _)) = self.codec.scheme.decode_commit(&row[at..])
+        {
+            return commit;
+        }
         match self.codec.node(row, at, start) {
             Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
             _ => unreachable!("it was skimmed: a terminal that carries its commitment"),
