@@ -11,6 +11,7 @@
 //!   elsewhere; the caller reads the whole list in one call and starts over: pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
+mod down;
 mod lone;
 mod patch;
 mod settle;
@@ -25,6 +26,7 @@ use crate::node::{Change, Child, Link, Place, Span, WasAt};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::{Scheme, implicit_owners};
 use crate::split::Tasks;
+use down::Turn;
 use lone::Step;
 use patch::{Hit, Patching, is_patched};
 
@@ -119,6 +121,7 @@ pub(crate) struct Stacks {
     changes: Vec<Change>,
     hits: Vec<Hit>,
     steps: Vec<Step>,
+    turns: Vec<Turn>,
     path: Vec<u8>,
 }
 
@@ -131,6 +134,7 @@ impl Stacks {
         self.changes.clear();
         self.hits.clear();
         self.steps.clear();
+        self.turns.clear();
         self.path.clear();
     }
 }
@@ -148,6 +152,7 @@ pub(crate) struct Apply<'a, S: Scheme> {
     changes: Vec<Change>,
     hits: Vec<Hit>,
     steps: Vec<Step>,
+    turns: Vec<Turn>,
     owner_digits: usize,
 }
 
@@ -171,18 +176,30 @@ impl<'a, S: Scheme> Apply<'a, S> {
         missing: &mut Vec<crate::page_key::PageKey>,
     ) -> Result<Outcome, TreeError> {
         stacks.clear();
-        let Stacks { frames, old, out, opened, changes, hits, steps, path } =
+        let Stacks { frames, old, out, opened, changes, hits, steps, turns, path } =
             std::mem::take(stacks);
         open.path = path;
         open.missing = std::mem::take(missing);
         let owner_digits = S::OWNER.map_or(0, |o| o.bytes * Opener::<S>::WIDTH.per_byte());
-        let mut apply =
-            Self { open, ops, tasks, frames, old, out, opened, changes, hits, steps, owner_digits };
+        let mut apply = Self {
+            open,
+            ops,
+            tasks,
+            frames,
+            old,
+            out,
+            opened,
+            changes,
+            hits,
+            steps,
+            turns,
+            owner_digits,
+        };
         let outcome = apply.descend(start);
         *missing = std::mem::take(&mut apply.open.missing);
         let Self { open: Opener { path, .. }, frames, old, out, opened, changes, .. } = apply;
-        let (hits, steps) = (apply.hits, apply.steps);
-        *stacks = Stacks { frames, old, out, opened, changes, hits, steps, path };
+        let (hits, steps, turns) = (apply.hits, apply.steps, apply.turns);
+        *stacks = Stacks { frames, old, out, opened, changes, hits, steps, turns, path };
         outcome
     }
 
@@ -250,6 +267,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
             Some(child) if is_patched::<S>() && self.is_put(&ops) => {
                 self.visit_alone(child, spot, ops)
             }
+            Some(child) if down::is_entered::<S>() && self.is_put(&ops) => {
+                self.put_down(child, spot, ops)
+            }
             _ => self.try_visit(old, spot, ops),
         };
         match answer {
@@ -267,6 +287,7 @@ impl<'a, S: Scheme> Apply<'a, S> {
         mut ops: Range<usize>,
     ) -> Result<Option<Outcome>, Halt> {
         if let Some(child) = &old
+            && down::is_entered::<S>()
             && self.enter(child, spot, &ops)?
         {
             return Ok(None);
@@ -308,39 +329,6 @@ impl<'a, S: Scheme> Apply<'a, S> {
             }
             Some((_, Looked::Branch { skip, body })) => self.visit_branch(at, skip, body),
         }
-    }
-
-    /// Goes on into a stored branch that all of the operations are below, as nearly all are on the way down:
-    /// `false` if it is another one, or the scheme's branches are patched or noted, and then nothing has changed.
-    fn enter(&mut self, child: &Child, spot: Spot, ops: &Range<usize>) -> Result<bool, Halt> {
-        let (first, last) = (ops.start, ops.end - 1);
-        if is_patched::<S>() || S::DELTAS || self.op(first).kind == OpKind::Clear {
-            return Ok(false);
-        }
-        let Link::Stored { segment, page, at } = child.link else { return Ok(false) };
-        let row = self.open.chain().row(segment, page);
-        let Some((skip, body)) = self.open.codec.plain_branch(row, usize::from(at), spot.depth)
-        else {
-            return Ok(false);
-        };
-        let (fork, digits) = (skip.end(), skip.len());
-        let below = |op| skip.common(self.key(op)) == digits;
-        if digits > 0 && !(below(first) && below(last)) || fork >= self.forks_below(first, spot) {
-            return Ok(false);
-        }
-        let first_page = self.open.seg.pages.len();
-        self.set_path(first, fork);
-        let body = match body {
-            Some((from, to)) => Children::Stored { segment, page, from, to },
-            None => Children::Apart,
-        };
-        let from = self.old.len();
-        let value = self.open.children(body, fork, &mut self.old)?;
-        let pages = first_page..self.open.seg.pages.len();
-        let (ops, was) = (ops.clone(), None);
-        let at = At { spot, ops, pages, existed: true, cleared: false, was };
-        self.push_fork(at, self.op(first).key, fork, from..self.old.len(), value)?;
-        Ok(true)
     }
 
     /// Makes the path of an operation, up to `depth`, the current one.

@@ -366,11 +366,13 @@ impl Scratch {
     /// A branch to take up to a depth from what it hashes at its fork; answers its number.
     pub(super) fn branch(&mut self, profile: Profile, job: &BranchJob<'_, Sum>, to: u16) -> u32 {
         let fork = depth_of(job.skip.end());
-        let mut sides = [profile.empty_node(DEPTH.min(usize::from(fork) + 1)); 2];
+        let mut sides = [None; 2];
         for (digit, commit) in job.children.iter() {
-            sides[usize::from(digit)] = commit.node;
+            sides[usize::from(digit)] = Some(commit.node);
         }
-        let [left, right] = &sides;
+        // A damaged page may name one child.
+        let empty = || profile.empty_node(DEPTH.min(usize::from(fork) + 1));
+        let [left, right] = sides.map(|side| side.unwrap_or_else(empty));
         profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut self.bytes);
         let (number, sum) = (self.sums.len() as u32, left.sum.wrapping_add(right.sum));
         self.sums.push(sum);
