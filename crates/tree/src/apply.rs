@@ -11,6 +11,7 @@
 //!   elsewhere; the caller reads the whole list in one call and starts over: pages are read level by level;
 //! - a branch left with one child takes that child's place: the child is made anew at its new depth.
 
+mod down;
 mod lone;
 mod patch;
 mod settle;
@@ -25,6 +26,7 @@ use crate::node::{Change, Child, Link, Place, Span, WasAt};
 use crate::open::{Children, Halt, Looked, Opener, Piece};
 use crate::scheme::{Scheme, implicit_owners};
 use crate::split::Tasks;
+use down::Turn;
 use lone::Step;
 use patch::{Hit, Patching, is_patched};
 
@@ -119,6 +121,7 @@ pub(crate) struct Stacks {
     changes: Vec<Change>,
     hits: Vec<Hit>,
     steps: Vec<Step>,
+    turns: Vec<Turn>,
     path: Vec<u8>,
 }
 
@@ -131,6 +134,7 @@ impl Stacks {
         self.changes.clear();
         self.hits.clear();
         self.steps.clear();
+        self.turns.clear();
         self.path.clear();
     }
 }
@@ -148,6 +152,7 @@ pub(crate) struct Apply<'a, S: Scheme> {
     changes: Vec<Change>,
     hits: Vec<Hit>,
     steps: Vec<Step>,
+    turns: Vec<Turn>,
     owner_digits: usize,
 }
 
@@ -171,25 +176,37 @@ impl<'a, S: Scheme> Apply<'a, S> {
         missing: &mut Vec<crate::page_key::PageKey>,
     ) -> Result<Outcome, TreeError> {
         stacks.clear();
-        let Stacks { frames, old, out, opened, changes, hits, steps, path } =
+        let Stacks { frames, old, out, opened, changes, hits, steps, turns, path } =
             std::mem::take(stacks);
         open.path = path;
         open.missing = std::mem::take(missing);
         let owner_digits = S::OWNER.map_or(0, |o| o.bytes * Opener::<S>::WIDTH.per_byte());
-        let mut apply =
-            Self { open, ops, tasks, frames, old, out, opened, changes, hits, steps, owner_digits };
+        let mut apply = Self {
+            open,
+            ops,
+            tasks,
+            frames,
+            old,
+            out,
+            opened,
+            changes,
+            hits,
+            steps,
+            turns,
+            owner_digits,
+        };
         let outcome = apply.descend(start);
         *missing = std::mem::take(&mut apply.open.missing);
         let Self { open: Opener { path, .. }, frames, old, out, opened, changes, .. } = apply;
-        let (hits, steps) = (apply.hits, apply.steps);
-        *stacks = Stacks { frames, old, out, opened, changes, hits, steps, path };
+        let (hits, steps, turns) = (apply.hits, apply.steps, apply.turns);
+        *stacks = Stacks { frames, old, out, opened, changes, hits, steps, turns, path };
         outcome
     }
 
     fn descend(&mut self, start: Start) -> Result<Outcome, TreeError> {
         let mut outcome = self.visit(start.old, start.spot, start.ops)?;
-        while let Some(frame) = self.frames.pop() {
-            outcome = self.resume(frame, outcome)?;
+        while !self.frames.is_empty() {
+            outcome = self.resume(outcome)?;
         }
         debug_assert!(self.out.is_empty());
         Ok(outcome.expect("the last frame has an outcome"))
@@ -250,6 +267,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
             Some(child) if is_patched::<S>() && self.is_put(&ops) => {
                 self.visit_alone(child, spot, ops)
             }
+            Some(child) if down::is_entered::<S>() && self.is_put(&ops) => {
+                self.put_down(child, spot, ops)
+            }
             _ => self.try_visit(old, spot, ops),
         };
         match answer {
@@ -266,6 +286,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
         spot: Spot,
         mut ops: Range<usize>,
     ) -> Result<Option<Outcome>, Halt> {
+        if let Some(child) = &old
+            && down::is_entered::<S>()
+            && self.enter(child, spot, &ops)?
+        {
+            return Ok(None);
+        }
         let depth = spot.depth;
         let existed = old.is_some();
         let first_page = self.open.seg.pages.len();
@@ -595,33 +621,37 @@ impl<'a, S: Scheme> Apply<'a, S> {
         Ok(None)
     }
 
-    /// Starts a frame, or takes its child's outcome into it, and goes on. The answer is the frame's own
-    /// outcome, or nothing if the frame is back on the stack below one that is to be resumed first.
-    fn resume(
-        &mut self,
-        mut frame: Frame,
-        outcome: Option<Outcome>,
-    ) -> Result<Option<Outcome>, TreeError> {
-        if let Some(outcome) = outcome {
-            match frame.kind {
-                FrameKind::Owner { .. } => return Ok(Some(self.finish_owner(frame, outcome))),
-                FrameKind::Fork { .. } => self.take(&mut frame, outcome),
-                FrameKind::Patch(_) => self.take_hit(&mut frame, outcome),
+    /// Starts the frame on top of the stack, or takes its child's outcome into it, and goes on. The answer is
+    /// the frame's own outcome, or nothing if it stays on the stack, below one that is to be resumed first.
+    fn resume(&mut self, outcome: Option<Outcome>) -> Result<Option<Outcome>, TreeError> {
+        let top = self.frames.len() - 1;
+        if let FrameKind::Fork { .. } = self.frames[top].kind {
+            if let Some(outcome) = outcome {
+                self.take(top, outcome);
             }
+            return self.advance(top);
         }
-        match frame.kind {
-            FrameKind::Patch(_) => self.advance_hits(frame),
-            _ => self.advance(frame),
+        let mut frame = self.frames.pop().expect("there is one on top");
+        match (&frame.kind, outcome) {
+            (FrameKind::Owner { .. }, Some(outcome)) => Ok(Some(self.finish_owner(frame, outcome))),
+            (FrameKind::Owner { .. }, None) => unreachable!("an owner waits for what it owns"),
+            (_, Some(outcome)) => {
+                self.take_hit(&mut frame, outcome);
+                self.advance_hits(frame)
+            }
+            (_, None) => self.advance_hits(frame),
         }
     }
 
-    /// Puts a visited child among the new ones. The visited child is the next old one, if its digit is
-    /// that of the operations just done.
-    fn take(&mut self, frame: &mut Frame, outcome: Outcome) {
-        let FrameKind::Fork { fork, old, .. } = &mut frame.kind else {
+    /// Puts a visited child among the new ones of frame `top`. The visited child is the next old one, if its
+    /// digit is that of the operations just done.
+    fn take(&mut self, top: usize, outcome: Outcome) {
+        let frame = &mut self.frames[top];
+        let FrameKind::Fork { fork, ref mut old, .. } = frame.kind else {
             unreachable!("only forks have digits")
         };
-        let digit = Opener::<S>::WIDTH.digit(self.key(frame.ops.start - 1), *fork);
+        let Ops { list, bytes, .. } = self.ops;
+        let digit = list[frame.ops.start - 1].digit(bytes, fork, Opener::<S>::WIDTH);
         let was =
             self.old.get(old.start).copied().filter(|c| old.start < old.end && c.digit == digit);
         if was.is_some() {
@@ -640,45 +670,48 @@ impl<'a, S: Scheme> Apply<'a, S> {
         }
     }
 
-    /// Visits the children that operations concern, until one of them needs a frame of its own.
-    fn advance(&mut self, mut frame: Frame) -> Result<Option<Outcome>, TreeError> {
+    /// Visits the children of frame `top`, the last one, that operations concern, until one of them needs a
+    /// frame of its own.
+    fn advance(&mut self, top: usize) -> Result<Option<Outcome>, TreeError> {
         'child: loop {
+            let frame = &mut self.frames[top];
             let FrameKind::Fork { path, fork, ref mut old, out, .. } = frame.kind else {
                 unreachable!("only forks advance")
             };
             if frame.ops.is_empty() {
                 self.out.extend_from_slice(&self.old[old.clone()]);
                 old.start = old.end;
+                let frame = self.frames.pop().expect("it is on top");
                 return self.finish_fork(frame).map(Some);
             }
-            let width = Opener::<S>::WIDTH;
-            let digit = self.op(frame.ops.start).digit(self.ops.bytes, fork, width);
+            let first = frame.ops.start;
+            let digit = self.ops.list[first].digit(self.ops.bytes, fork, Opener::<S>::WIDTH);
             while old.start < old.end && self.old[old.start].digit < digit {
                 self.out.push(self.old[old.start]);
                 old.start += 1;
             }
-            let share = frame.ops.start..share_end::<S>(self.ops, &frame.ops, (fork, digit));
-            frame.ops.start = share.end;
+            frame.ops.start = share_end::<S>(self.ops, &frame.ops, (fork, digit));
+            let (share, old, owned) = (first..frame.ops.start, old.clone(), frame.owned);
             // A child in a group, and a new one that belongs into a group, need all of its children.
             while let Some((digit, bits)) =
                 group_of::<S>(&self.out[out..], &self.old[old.clone()], digit)
             {
                 match self.open_group(path, fork, digit, bits, (out, old.clone())) {
-                    Ok(()) => frame.groups.push(self.open.seg.pages.len() as u32 - 1),
+                    Ok(()) => {
+                        self.frames[top].groups.push(self.open.seg.pages.len() as u32 - 1);
+                    }
                     Err(Halt::Missing) => continue 'child,
                     Err(Halt::Failed(error)) => return Err(error),
                 }
             }
-            let next = self.old[old.clone()].first().copied();
+            let next = self.old[old].first().copied();
             let child = next.filter(|child| child.digit == digit);
-            let spot = Spot { depth: fork + 1, digit, owned: frame.owned };
             // The frame waits on the stack while its child is visited.
-            self.frames.push(frame);
-            let Some(outcome) = self.visit(child, spot, share)? else {
+            let Some(outcome) = self.visit(child, Spot { depth: fork + 1, digit, owned }, share)?
+            else {
                 return Ok(None);
             };
-            frame = self.frames.pop().expect("the frame just pushed");
-            self.take(&mut frame, outcome);
+            self.take(top, outcome);
         }
     }
 
@@ -783,6 +816,9 @@ fn share_end<S: Scheme>(
 /// The group, not opened yet, that a digit belongs to: one of its children, and its bits. Children of a
 /// group are neighbours, so it shows on one side of the digit or the other.
 fn group_of<S: Scheme>(before: &[Child], after: &[Child], digit: u8) -> Option<(u8, u8)> {
+    if S::DIGIT_BITS == 1 {
+        return None;
+    }
     before.last().into_iter().chain(after.first()).find_map(|child| match child.link {
         Link::Group { bits, .. } => {
             let rest = S::DIGIT_BITS - bits;

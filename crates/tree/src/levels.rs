@@ -191,6 +191,9 @@ impl<S: Scheme> Levels<S> {
             if S::DELTAS {
                 fetch_past(chain, here, part);
             }
+            if S::KEEP_TERMINALS {
+                fetch_below(chain, here, part);
+            }
             if is_terminal {
                 let jobs = part.iter().map(|&node| terminal_job(codec, chain, here, node));
                 codec.scheme.commit_terminals(jobs, scratch, out);
@@ -261,6 +264,33 @@ fn fetch_past<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: &[u32]) {
     std::hint::black_box(sum);
 }
 
+/// Reads a little of what each node's job reads first, one after another with nothing between: so the nodes'
+/// lines and those of what their children commit to come from memory side by side.
+fn fetch_below<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: &[u32]) {
+    let home = chain.segment(here);
+    let mut sum = 0;
+    for &node in nodes {
+        let Body::Branch(Branch { children: Kids::Listed(span), .. }) =
+            home.nodes[node as usize].body
+        else {
+            continue;
+        };
+        for child in home.children(span) {
+            sum ^= match child.link {
+                Link::Made { segment, node } if segment == here => {
+                    u32::from(home.nodes[node as usize].commit.is_some())
+                }
+                Link::Stored { segment, page, at } if !child.is_beside() => {
+                    u32::from(chain.row(segment, page)[usize::from(at)])
+                }
+                _ => 0,
+            };
+        }
+    }
+    std::hint::black_box(sum);
+}
+
+#[inline(always)]
 fn terminal_job<'a, S: Scheme>(
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
@@ -279,6 +309,7 @@ fn terminal_job<'a, S: Scheme>(
     }
 }
 
+#[inline(always)]
 fn branch_job<'a, S: Scheme>(
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,

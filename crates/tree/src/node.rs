@@ -453,6 +453,7 @@ impl<'a, C: Copy> Chain<'a, C> {
         &self.segment(segment).nodes[node as usize]
     }
 
+    #[inline]
     pub(crate) fn bytes(&self, place: Place) -> &'a [u8] {
         let segment = self.segment(place.segment);
         if place.page == Place::NO_PAGE {
@@ -468,6 +469,7 @@ impl<'a, C: Copy> Chain<'a, C> {
     }
 
     /// The commitment of a child of a node in segment `home`; all below the node are committed.
+    #[inline]
     pub(crate) fn commit<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
-    Codec, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, Skimmed, SkipView,
-    TerminalBody, TerminalView, overflow_checksum,
+    Codec, InlineTerminal, Malformed, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES,
+    Skimmed, SkipView, TerminalBody, TerminalView, overflow_checksum,
 };
 use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was, WasAt};
 use crate::page_key::{PageKey, Space, describe};
@@ -212,6 +212,15 @@ impl<'a, S: Scheme> Opener<'a, S> {
         depth: usize,
     ) -> Result<Looked, Halt> {
         let row = self.chain().row(segment, page);
+        if let Some(there) = self.codec.inline_terminal(row, at, depth)
+            && !there.owns
+        {
+            let part = |span| Place::in_page(segment, page, span);
+            let (bytes, payload) = (within(row, there.suffix.aligned()), there.payload);
+            let suffix = Piece { place: part(bytes), start: depth, digits: there.suffix.len() };
+            let payload = part(Span::new(payload.start, payload.len()));
+            return Ok(Looked::Terminal { suffix, payload, owned: None });
+        }
         let (node, _) = self
             .codec
             .node(row, at, depth)
@@ -352,56 +361,18 @@ impl<'a, S: Scheme> Opener<'a, S> {
         fork: usize,
         out: &mut Vec<Child>,
     ) -> Result<Option<Place>, Halt> {
-        let open = &self.chain().segment(segment).pages[page as usize];
-        let row = Arc::clone(&open.row);
-        let (base, mut value, mut at) = (out.len(), None, from);
-        while at < to {
-            let (item, end) = self
-                .codec
-                .skim(&row[..to], at, fork + 1)
-                .map_err(|what| self.corrupt_page(segment, page, what))?;
-            let link = Link::Stored { segment, page, at: at as u16 };
-            match item {
-                // Its suffix has no digits, and so no bytes, at whatever depth it is parsed.
-                Skimmed::Value => value = Some(self.fork_value(segment, page, &row, at, fork)?),
-                Skimmed::Branch { digit } => {
-                    out.push(Child { link, commit: Child::NOWHERE, digit, terminal: false });
-                }
-                Skimmed::Terminal { digit, carries } => {
-                    // Where differences are followed, it stands where a branch's does.
-                    let commit = match carries && !S::DELTAS {
-                        true => {
-                            let commit = self.carried(&row, at, fork + 1);
-                            self.seg.push_commit(commit)
-                        }
-                        false => Child::NOWHERE,
-                    };
-                    out.push(Child { link, commit, digit, terminal: true });
-                }
-                Skimmed::Group { bits, mut from, count } => {
-                    for _ in 0..count {
-                        let (digit, terminal, next) = self
-                            .codec
-                            .member(&row[..end], from)
-                            .map_err(|what| self.corrupt_page(segment, page, what))?;
-                        let link = Link::Group { segment, page, at: from as u16, bits };
-                        out.push(Child { link, commit: Child::NOWHERE, digit, terminal });
-                        from = next;
-                    }
-                }
-            }
-            at = end;
-        }
-        if out[base..].windows(2).any(|pair| pair[0].digit >= pair[1].digit) {
-            return Err(self.corrupt_page(segment, page, "children are out of order").into());
-        }
-        let base_digits = 1usize << S::DIGIT_BITS;
-        if out[base..].last().is_some_and(|last| usize::from(last.digit) >= base_digits) {
-            return Err(self
-                .corrupt_page(segment, page, "a child has no digit of the tree")
-                .into());
-        }
-        Ok(value)
+        let (codec, older, here) = (self.codec, self.older, self.here);
+        let Segment { pages, commits, .. } = &mut *self.seg;
+        let row: &[u8] = match segment {
+            segment if segment == here => &pages[page as usize].row,
+            _ => &older[segment as usize].pages[page as usize].row,
+        };
+        let listed = list(codec, &row[..to], (segment, page), (from, fork), commits, out);
+        let Some(at) = listed.map_err(|what| self.corrupt_page(segment, page, what))? else {
+            return Ok(None);
+        };
+        let row = Arc::clone(&self.chain().segment(segment).pages[page as usize].row);
+        self.fork_value(segment, page, &row, at, fork).map(Some)
     }
 
     /// Notes a child that is about to be made anew, or that moves, for what it commits to: nothing where
@@ -427,12 +398,14 @@ impl<'a, S: Scheme> Opener<'a, S> {
             }
         }
         let mut node = *child;
-        // It may come from another segment, whose commitments are not at hand; its page is.
+        // It may come from another segment, whose commitments are not at hand; its page is. Those of a page
+        // that was opened here were listed here.
         if let Link::Stored { segment, page, at } = child.link
             && S::KEEP_TERMINALS
+            && !(segment == self.here && child.is_beside())
         {
             let row = self.chain().row(segment, page);
-            let commit = self.carried(row, usize::from(at), depth);
+            let commit = carried(self.codec, row, usize::from(at), depth);
             node.commit = self.seg.push_commit(commit);
         }
         let owned = match looked {
@@ -450,14 +423,6 @@ impl<'a, S: Scheme> Opener<'a, S> {
         let was = *self.chain().segment(segment).was(at)?;
         let was = Was { node: self.bring(segment, was.node), ..was };
         self.seg.push_was(was)
-    }
-
-    /// The commitment that a stored terminal carries.
-    fn carried(&self, row: &[u8], at: usize, start: usize) -> S::Commit {
-        match self.codec.node(row, at, start) {
-            Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
-            _ => unreachable!("it was skimmed: a terminal that carries its commitment"),
-        }
     }
 
     fn fork_value(
@@ -480,6 +445,69 @@ impl<'a, S: Scheme> Opener<'a, S> {
 
     pub(crate) fn corrupt_page(&self, segment: u32, page: u32, what: &str) -> TreeError {
         corrupt(&self.chain().segment(segment).pages[page as usize].key, what)
+    }
+}
+
+/// Appends the children in `row` from byte `from` on, those of a branch that forks at `fork`, to `out`, and
+/// what terminals carry to `commits`; answers where the branch's value is.
+fn list<S: Scheme>(
+    codec: Codec<'_, S>,
+    row: &[u8],
+    (segment, page): (u32, u32),
+    (from, fork): (usize, usize),
+    commits: &mut Vec<S::Commit>,
+    out: &mut Vec<Child>,
+) -> Result<Option<usize>, Malformed> {
+    let (base, mut value, mut at) = (out.len(), None, from);
+    while at < row.len() {
+        let (item, end) = codec.skim(row, at, fork + 1)?;
+        let link = Link::Stored { segment, page, at: at as u16 };
+        match item {
+            // Its suffix has no digits, and so no bytes, at whatever depth it is parsed.
+            Skimmed::Value => value = Some(at),
+            Skimmed::Branch { digit } => {
+                out.push(Child { link, commit: Child::NOWHERE, digit, terminal: false });
+            }
+            Skimmed::Terminal { digit, carries } => {
+                let mut commit = Child::NOWHERE;
+                // Where differences are followed, it stands where a branch's does.
+                if carries && !S::DELTAS {
+                    commit = commits.len() as u32;
+                    commits.push(carried(codec, row, at, fork + 1));
+                }
+                out.push(Child { link, commit, digit, terminal: true });
+            }
+            Skimmed::Group { bits, mut from, count } => {
+                for _ in 0..count {
+                    let (digit, terminal, next) = codec.member(&row[..end], from)?;
+                    let link = Link::Group { segment, page, at: from as u16, bits };
+                    out.push(Child { link, commit: Child::NOWHERE, digit, terminal });
+                    from = next;
+                }
+            }
+        }
+        at = end;
+    }
+    if out[base..].windows(2).any(|pair| pair[0].digit >= pair[1].digit) {
+        return Err("children are out of order");
+    }
+    let base_digits = 1usize << S::DIGIT_BITS;
+    if out[base..].last().is_some_and(|last| usize::from(last.digit) >= base_digits) {
+        return Err("a child has no digit of the tree");
+    }
+    Ok(value)
+}
+
+/// The commitment that a stored terminal carries.
+fn carried<S: Scheme>(codec: Codec<'_, S>, row: &[u8], at: usize, start: usize) -> S::Commit {
+    if let Some(InlineTerminal { commit: Some(at), .. }) = codec.inline_terminal(row, at, start)
+        && let Some((commit, _)) = codec.scheme.decode_commit(&row[at..])
+    {
+        return commit;
+    }
+    match codec.node(row, at, start) {
+        Ok((NodeView::Terminal(TerminalView { commit: Some(commit), .. }), _)) => commit,
+        _ => unreachable!("it was skimmed: a terminal that carries its commitment"),
     }
 }
 

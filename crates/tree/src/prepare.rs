@@ -350,7 +350,8 @@ impl<S: Scheme> Tree<S> {
         start: &Start,
         loaded: &mut Loaded,
     ) -> Result<Tasks, TreeError> {
-        let sizes = sizes(ops.list.len(), self.split_ops, rayon::current_num_threads());
+        let threads = (rayon::current_num_threads(), S::RANGES_PER_THREAD);
+        let sizes = sizes(ops.list.len(), self.split_ops, threads);
         let mut tasks = Tasks::Find { sizes: sizes.clone(), found: Vec::new() };
         let mut first = self.pool.segment();
         let segment = alone(&mut first);

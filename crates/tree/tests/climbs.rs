@@ -62,13 +62,13 @@ fn only_levels_that_are_missing_are_hashed() {
     let mut subject = Subject::new();
     let zeros = [0; 32];
     assert_eq!(subject.commit(&[(zeros, leaf(1))]), 256, "a lone leaf");
-    // From depth 40 down to 201 there is no hash: both leaves from the bottom, the fork up to the root.
+    // From depth 32 down to 201 there is no hash: both leaves from the bottom, the fork up to the root.
     assert_eq!(subject.commit(&[(parts_at(200), leaf(2))]), 55 + 55 + 200);
     subject.reopen();
     // The other one rises from where it hung.
     assert_eq!(subject.commit(&[(parts_at(200), None)]), 201);
-    // It sinks from depth 40; the new one climbs all the way; the fork is below three bits.
-    assert_eq!(subject.commit(&[(parts_at(3), leaf(3))]), 36 + 252 + 3);
+    // It sinks from depth 32; the new one climbs all the way; the fork is below three bits.
+    assert_eq!(subject.commit(&[(parts_at(3), leaf(3))]), 28 + 252 + 3);
     // A neighbour's value costs the neighbour nothing.
     subject.reopen();
     assert_eq!(subject.commit(&[(parts_at(3), leaf(4))]), 252 + 3);

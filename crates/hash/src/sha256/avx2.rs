@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::{
     block_of, blocks,
     lane_words::LaneWords,
-    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
+    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion, words_of},
 };
 use crate::{
     Digest,
@@ -31,16 +31,29 @@ pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, digests: &mut [Digest; 8]
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then
-/// the tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of `right`,
+/// then the tail of known schedule.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn climb8(lanes: &mut LaneWords<8>, siblings: &[[u32; 8]; 8], right: u16) {
+    level(lanes, |i| avx2::words(&siblings[i]), right);
+}
+
+/// The same beside one sibling.
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+pub(super) fn climb8_in_step(lanes: &mut LaneWords<8>, sibling: &Digest, right: u16) {
+    let words = words_of(sibling);
+    level(lanes, |i| splat(words[i]), right);
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[inline]
+fn level(lanes: &mut LaneWords<8>, sibling: impl Fn(usize) -> __m256i, right: u16) {
     let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     let right = _mm256_and_si256(_mm256_set1_epi32(i32::from(right)), bits);
     let right = _mm256_cmpeq_epi32(right, bits);
     let mut block = [_mm256_setzero_si256(); 16];
     for i in 0..8 {
-        let (hash, sibling) = (avx2::words(&lanes.hash[i]), avx2::words(&siblings[i]));
+        let (hash, sibling) = (avx2::words(&lanes.hash[i]), sibling(i));
         block[i] = _mm256_blendv_epi8(hash, sibling, right);
         block[8 + i] = _mm256_blendv_epi8(sibling, hash, right);
     }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::{
     blocks,
     lane_words::LaneWords,
-    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion},
+    rounds::{INITIAL, SCHEDULE_AFTER_64, compression, expansion, words_of},
 };
 use crate::{
     Digest,
@@ -31,13 +31,26 @@ pub(super) fn hash16(inputs: &[&[u8]; 16], known: Known, digests: &mut [Digest; 
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling, on the right in the lanes of `right`, then
-/// the tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of `right`,
+/// then the tail of known schedule.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
 pub(super) fn climb16(lanes: &mut LaneWords<16>, siblings: &[[u32; 16]; 8], right: u16) {
+    level(lanes, |i| avx512::words(&siblings[i]), right);
+}
+
+/// The same beside one sibling.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+pub(super) fn climb16_in_step(lanes: &mut LaneWords<16>, sibling: &Digest, right: u16) {
+    let words = words_of(sibling);
+    level(lanes, |i| splat(words[i]), right);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
+#[inline]
+fn level(lanes: &mut LaneWords<16>, sibling: impl Fn(usize) -> __m512i, right: u16) {
     let mut block = [_mm512_setzero_si512(); 16];
     for i in 0..8 {
-        let (hash, sibling) = (avx512::words(&lanes.hash[i]), avx512::words(&siblings[i]));
+        let (hash, sibling) = (avx512::words(&lanes.hash[i]), sibling(i));
         block[i] = _mm512_mask_blend_epi32(right, hash, sibling);
         block[8 + i] = _mm512_mask_blend_epi32(right, sibling, hash);
     }

@@ -151,7 +151,7 @@ mod x86 {
 
     /// Defines the climber of vector lanes; it exists only where the instructions do.
     macro_rules! vector_climber {
-        ($name:ident, $lanes:literal, $level:path) => {
+        ($name:ident, $lanes:literal, $level:path, $in_step:path) => {
             struct $name(LaneWords<$lanes>);
 
             impl $name {
@@ -177,14 +177,21 @@ mod x86 {
                 }
 
                 fn level(&mut self, siblings: Siblings<'_>, right: u16, active: usize) {
-                    let siblings = LaneWords::siblings(siblings, active);
-                    // SAFETY: `new` made sure that the CPU has what the kernel enables.
-                    unsafe { $level(&mut self.0, &siblings, right) };
+                    // SAFETY: `new` made sure that the CPU has what the kernels enable.
+                    unsafe {
+                        match siblings {
+                            Siblings::One(sibling) => $in_step(&mut self.0, sibling, right),
+                            Siblings::Each(siblings) => {
+                                let siblings = LaneWords::siblings(&siblings[..active]);
+                                $level(&mut self.0, &siblings, right);
+                            }
+                        }
+                    }
                 }
             }
         };
     }
 
-    vector_climber!(Avx2, 8, avx2::climb8);
-    vector_climber!(Avx512, 16, avx512::climb16);
+    vector_climber!(Avx2, 8, avx2::climb8, avx2::climb8_in_step);
+    vector_climber!(Avx512, 16, avx512::climb16, avx512::climb16_in_step);
 }

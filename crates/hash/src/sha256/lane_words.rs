@@ -1,7 +1,7 @@
 //! The climbs of vector lanes in memory.
 
 use super::{
-    climb::{Siblings, tail_block},
+    climb::tail_block,
     rounds::{digest_of, words_of},
 };
 use crate::Digest;
@@ -42,19 +42,14 @@ impl<const N: usize> LaneWords<N> {
         }
     }
 
-    /// The siblings of the first `active` lanes in the same layout.
-    pub(super) fn siblings(siblings: Siblings<'_>, active: usize) -> [[u32; N]; 8] {
-        match siblings {
-            Siblings::One(sibling) => words_of(sibling).map(|word| [word; N]),
-            Siblings::Each(siblings) => {
-                let mut words = [[0; N]; 8];
-                for (lane, sibling) in siblings[..active].iter().enumerate() {
-                    for (lanes, word) in words.iter_mut().zip(words_of(sibling)) {
-                        lanes[lane] = word;
-                    }
-                }
-                words
+    /// Siblings of the first lanes in the same layout.
+    pub(super) fn siblings(siblings: &[&Digest]) -> [[u32; N]; 8] {
+        let mut words = [[0; N]; 8];
+        for (lane, sibling) in siblings.iter().enumerate() {
+            for (lanes, word) in words.iter_mut().zip(words_of(sibling)) {
+                lanes[lane] = word;
             }
         }
+        words
     }
 }

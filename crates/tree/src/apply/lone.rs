@@ -77,9 +77,8 @@ impl<S: Scheme> Apply<'_, S> {
                 self.steps_to_frames(bottom, above, ops);
                 let mut outcome = Outcome::Gone;
                 while self.frames.len() > frames {
-                    let frame = self.frames.pop().expect("there is one more");
                     outcome = self
-                        .resume(frame, Some(outcome))
+                        .resume(Some(outcome))
                         .map_err(Halt::Failed)?
                         .expect("a frame with a single hit is done once that was visited");
                 }

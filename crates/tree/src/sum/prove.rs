@@ -24,7 +24,7 @@ pub struct Proven {
 /// A sibling on the path of a key.
 enum Sibling {
     At(SumNode),
-    /// Of a leaf, by the number of its rise.
+    /// Of a leaf, by its number.
     Leaf(u32),
     /// Of a branch, likewise.
     Branch(u32),
@@ -155,8 +155,6 @@ impl Found {
         let profile = self.sum.profile;
         self.leaves.hash_fresh();
         self.leaves.climb_to_goals(profile);
-        self.branches.hash_branches(profile);
-        self.branches.climb(profile);
-        (self.leaves.nodes().collect(), self.branches.nodes().collect())
+        (self.leaves.leaf_nodes().collect(), self.branches.branches(profile).collect())
     }
 }

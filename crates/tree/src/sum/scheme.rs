@@ -7,6 +7,7 @@
 //! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and, where
 //! it hangs above [`CHECKPOINT`], the hash it had there on its way up. A leaf that rises goes on from
 //! where it hung; one that sinks because another moves in beside it starts over from the checkpoint.
+//! Older pages have checkpoints at [`CHECKPOINT_BEFORE`]: they are kept until their leaf passes the new one.
 
 use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
@@ -14,9 +15,12 @@ use super::leaves::LeafHashes;
 use super::{DEPTH, Profile, SumNode};
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, WasTerminal};
 
-/// The depth at which a leaf on its way up leaves a hash: below where leaves of any tree that fits a disk
-/// hang, if their keys are like digests. From there a leaf that sinks climbs some 25 levels, not 240.
-const CHECKPOINT: u16 = 40;
+/// The depth at which a leaf on its way up leaves a hash: below where leaves hang if their keys are like
+/// digests, but for one in 2^32 / n of a tree of n. From there a leaf that sinks climbs some 17 levels, not
+/// 240 (docs/design.md reckons what other depths would cost).
+const CHECKPOINT: u16 = 32;
+/// Where pages had them before: a flag of 1.
+const CHECKPOINT_BEFORE: u16 = 40;
 
 /// How many bytes of a value are its sum.
 const SUM_BYTES: usize = 8;
@@ -54,7 +58,38 @@ pub fn path(key: &[u8; 32]) -> [u8; 32] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumCommit {
     pub(super) node: SumNode,
-    checkpoint: Option<Digest>,
+    checkpoint: Checkpoint,
+}
+
+/// A hash that a leaf had on its way up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Checkpoint {
+    /// All zeros where there is none.
+    hash: Digest,
+    /// How deep that was: 0 if there is none.
+    depth: u16,
+}
+
+impl Checkpoint {
+    const NONE: Self = Self { hash: [0; 32], depth: 0 };
+
+    /// Its depth as pages have it.
+    const fn flag(self) -> u8 {
+        match self.depth {
+            CHECKPOINT_BEFORE => 1,
+            depth => depth as u8,
+        }
+    }
+
+    /// The depth of one with this flag; `None` if there is no such flag.
+    const fn depth_of(flag: u8) -> Option<u16> {
+        match flag {
+            0 => Some(0),
+            1 => Some(CHECKPOINT_BEFORE),
+            _ if flag as u16 == CHECKPOINT => Some(CHECKPOINT),
+            _ => None,
+        }
+    }
 }
 
 /// A root: the hash, then the sum.
@@ -84,14 +119,17 @@ impl AsRef<[u8]> for SumRoot {
 #[derive(Debug, Default)]
 pub struct Scratch {
     rises: Vec<SumClimb>,
-    /// Where each rise ends, and the checkpoint that it has already.
-    goals: Vec<(u16, Option<Digest>)>,
+    /// Where each rise of a leaf ends, and the checkpoint that it has already.
+    goals: Vec<(u16, Checkpoint)>,
     /// Leaves that are hashed, and for which rises.
     leaves: LeafHashes,
     fresh: Vec<u32>,
-    /// Branches that are hashed, and to what.
+    /// What branches hash, and what they are: at their forks, until those that are to rise have risen.
     bytes: Vec<u8>,
     digests: Vec<Digest>,
+    sums: Vec<u64>,
+    /// The branches that rise.
+    rising: Vec<u32>,
     key: Vec<u8>,
 }
 
@@ -102,6 +140,8 @@ impl Scheme for Sum {
     const KEEP_TERMINALS: bool = true;
     // A leaf costs what a hundred updates of other trees do.
     const SPLIT_OPS_MIN: usize = 64;
+    // Its leaves climb on sixteen lanes, and the last of a range's leave some of them empty.
+    const RANGES_PER_THREAD: usize = 4;
     const WEIGHT_MAX: Option<u64> = Some(u64::MAX);
 
     type Commit = SumCommit;
@@ -148,16 +188,16 @@ impl Scheme for Sum {
         scratch.climb(self.profile);
         for (rise, (goal, checkpoint)) in scratch.rises.iter_mut().zip(&mut scratch.goals) {
             if *goal >= CHECKPOINT {
-                *checkpoint = None;
+                *checkpoint = Checkpoint::NONE;
             } else if rise.from == CHECKPOINT {
-                *checkpoint = Some(rise.hash);
+                *checkpoint = Checkpoint { hash: rise.hash, depth: CHECKPOINT };
             }
             rise.to = *goal;
         }
         scratch.climb(self.profile);
-        let commits = scratch.nodes().zip(&scratch.goals);
+        let commits = scratch.rises.iter().zip(&scratch.goals);
         out.extend(
-            commits.map(|(node, (_, checkpoint))| SumCommit { node, checkpoint: *checkpoint }),
+            commits.map(|(rise, &(_, checkpoint))| SumCommit { node: node_of(rise), checkpoint }),
         );
     }
 
@@ -171,9 +211,8 @@ impl Scheme for Sum {
         for job in jobs {
             scratch.branch(self.profile, &job, depth_of(job.skip.start()));
         }
-        scratch.hash_branches(self.profile);
-        scratch.climb(self.profile);
-        out.extend(scratch.nodes().map(|node| SumCommit { node, checkpoint: None }));
+        let checkpoint = Checkpoint::NONE;
+        out.extend(scratch.branches(self.profile).map(|node| SumCommit { node, checkpoint }));
     }
 
     fn weight(&self, value: &[u8]) -> u64 {
@@ -193,26 +232,29 @@ impl Scheme for Sum {
     }
 
     fn encode_commit(&self, commit: &SumCommit, out: &mut Vec<u8>) {
-        out.push(u8::from(commit.checkpoint.is_some()));
+        out.push(commit.checkpoint.flag());
         out.extend_from_slice(&commit.node.bytes());
-        if let Some(checkpoint) = &commit.checkpoint {
-            out.extend_from_slice(checkpoint);
+        if commit.checkpoint != Checkpoint::NONE {
+            out.extend_from_slice(&commit.checkpoint.hash);
         }
     }
 
     fn decode_commit(&self, bytes: &[u8]) -> Option<(SumCommit, usize)> {
-        let len = self.commit_bytes(bytes)?;
-        let node = SumNode::read(bytes[1..].first_chunk()?);
-        let checkpoint =
-            if len > BRANCH_BYTES { bytes[BRANCH_BYTES..].first_chunk() } else { None };
-        Some((SumCommit { node, checkpoint: checkpoint.copied() }, len))
+        let (node, rest) = bytes.split_first_chunk::<BRANCH_BYTES>()?;
+        let (flag, node) = node.split_first()?;
+        let (depth, node) = (Checkpoint::depth_of(*flag)?, SumNode::read(node.first_chunk()?));
+        if depth == 0 {
+            return Some((SumCommit { node, checkpoint: Checkpoint::NONE }, BRANCH_BYTES));
+        }
+        let checkpoint = Checkpoint { hash: *rest.first_chunk()?, depth };
+        Some((SumCommit { node, checkpoint }, BRANCH_BYTES + 32))
     }
 
+    #[inline]
     fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        let len = match bytes.first()? {
+        let len = match Checkpoint::depth_of(*bytes.first()?)? {
             0 => BRANCH_BYTES,
-            1 => BRANCH_BYTES + 32,
-            _ => return None,
+            _ => BRANCH_BYTES + 32,
         };
         (len <= bytes.len()).then_some(len)
     }
@@ -220,6 +262,11 @@ impl Scheme for Sum {
 
 /// A commitment without a checkpoint, as pages keep it.
 const BRANCH_BYTES: usize = 1 + 40;
+
+/// The node that a rise has come to.
+const fn node_of(rise: &SumClimb) -> SumNode {
+    SumNode { hash: rise.hash, sum: rise.sum }
+}
 
 /// The sum and the bytes of a value; a damaged page may hold anything.
 pub(super) fn split_value(value: &[u8]) -> (u64, &[u8]) {
@@ -241,16 +288,17 @@ fn rise_of_leaf(
     sum: u64,
     was: Option<WasTerminal<SumCommit>>,
     to: u16,
-) -> (SumClimb, Option<Option<Digest>>) {
+) -> (SumClimb, Option<Checkpoint>) {
     let rise = |hash, from| SumClimb { hash, sum, path, from, to };
     match was {
         Some(WasTerminal { depth, commit, .. }) if usize::from(to) <= depth => {
             (rise(commit.node.hash, depth_of(depth)), Some(commit.checkpoint))
         }
-        Some(WasTerminal { commit: SumCommit { checkpoint: Some(hash), .. }, .. })
-            if to <= CHECKPOINT =>
+        // Where there is none its depth is 0, and no leaf sinks to that.
+        Some(WasTerminal { commit: SumCommit { checkpoint, .. }, .. })
+            if to <= checkpoint.depth =>
         {
-            (rise(hash, CHECKPOINT), Some(Some(hash)))
+            (rise(checkpoint.hash, checkpoint.depth), Some(checkpoint))
         }
         _ => (rise([0; 32], DEPTH as u16), None),
     }
@@ -264,6 +312,8 @@ impl Scratch {
         self.fresh.clear();
         self.bytes.clear();
         self.digests.clear();
+        self.sums.clear();
+        self.rising.clear();
     }
 
     fn terminal(&mut self, profile: Profile, job: &TerminalJob<'_, SumCommit>) {
@@ -289,7 +339,7 @@ impl Scratch {
             self.fresh.push(self.rises.len() as u32);
         }
         self.rises.push(rise);
-        self.goals.push((goal, known.flatten()));
+        self.goals.push((goal, known.unwrap_or(Checkpoint::NONE)));
         self.rises.len() as u32 - 1
     }
 
@@ -308,49 +358,59 @@ impl Scratch {
         }
     }
 
-    /// A branch to take up to a depth from what it hashes at its fork; answers the number of its rise.
+    /// The nodes of the leaves where they are.
+    pub(super) fn leaf_nodes(&self) -> impl Iterator<Item = SumNode> + '_ {
+        self.rises.iter().map(node_of)
+    }
+
+    /// A branch to take up to a depth from what it hashes at its fork; answers its number.
     pub(super) fn branch(&mut self, profile: Profile, job: &BranchJob<'_, Sum>, to: u16) -> u32 {
         let fork = depth_of(job.skip.end());
-        let mut sides = [profile.empty_node(DEPTH.min(usize::from(fork) + 1)); 2];
+        let mut sides = [None; 2];
         for (digit, commit) in job.children.iter() {
-            sides[usize::from(digit)] = commit.node;
+            sides[usize::from(digit)] = Some(commit.node);
         }
-        let [left, right] = &sides;
+        // A damaged page may name one child.
+        let empty = || profile.empty_node(DEPTH.min(usize::from(fork) + 1));
+        let [left, right] = sides.map(|side| side.unwrap_or_else(empty));
         profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut self.bytes);
-        let mut path = [0; 32];
+        let (number, sum) = (self.sums.len() as u32, left.sum.wrapping_add(right.sum));
+        self.sums.push(sum);
         // Most stay where they fork.
-        if !job.skip.is_empty() {
-            let first = job.skip.start() / 8;
+        if to < fork {
+            let (mut path, first) = ([0; 32], job.skip.start() / 8);
             for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
                 *to = from.reverse_bits();
             }
+            self.rising.push(number);
+            self.rises.push(SumClimb { hash: [0; 32], sum, path, from: fork, to });
         }
-        let sum = left.sum.wrapping_add(right.sum);
-        self.rises.push(SumClimb { hash: [0; 32], sum, path, from: fork, to: to.min(fork) });
-        self.rises.len() as u32 - 1
+        number
     }
 
-    /// Hashes all branches at their forks.
-    pub(super) fn hash_branches(&mut self, profile: Profile) {
-        self.digests.resize(self.rises.len(), [0; 32]);
+    /// The nodes of all branches where they are to be.
+    pub(super) fn branches(&mut self, profile: Profile) -> impl Iterator<Item = SumNode> + '_ {
+        self.digests.resize(self.sums.len(), [0; 32]);
         match &mut self.digests[..] {
             [] => {}
             [one] => *one = sha256(&self.bytes),
             many => sha256_equal(&self.bytes, profile.branch_bytes(), many),
         }
-        for (rise, hash) in self.rises.iter_mut().zip(&self.digests) {
-            rise.hash = *hash;
+        for (rise, branch) in self.rises.iter_mut().zip(&self.rising) {
+            rise.hash = self.digests[*branch as usize];
         }
+        self.climb(profile);
+        for (rise, branch) in self.rises.iter().zip(&self.rising) {
+            self.digests[*branch as usize] = rise.hash;
+        }
+        self.digests.iter().zip(&self.sums).map(|(&hash, &sum)| SumNode { hash, sum })
     }
 
     /// Takes all up to where they are to be.
-    pub(super) fn climb(&mut self, profile: Profile) {
-        profile.climb(&mut self.rises);
-    }
-
-    /// The nodes where they are.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = SumNode> + '_ {
-        self.rises.iter().map(|rise| SumNode { hash: rise.hash, sum: rise.sum })
+    fn climb(&mut self, profile: Profile) {
+        if !self.rises.is_empty() {
+            profile.climb(&mut self.rises);
+        }
     }
 }
 
@@ -361,4 +421,83 @@ pub(super) fn key_of(engine: &[u8]) -> [u8; 32] {
         *to = from.reverse_bits();
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digits::{Run, Width};
+    use crate::scheme::JobKey;
+
+    const SUM: Sum = Sum { profile: Profile::Compatible };
+
+    /// What a leaf commits to at a depth, if it committed to something before.
+    fn commit(key: &[u8; 32], depth: usize, was: Option<(usize, SumCommit)>) -> SumCommit {
+        let engine = path(key);
+        let job = TerminalJob {
+            key: JobKey::Whole(&engine),
+            suffix: Run::of(&engine, depth, DEPTH, Width::new(1)),
+            payload: &[0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3],
+            owned: None,
+            was: was.map(|(depth, commit)| WasTerminal { commit, depth, owned: None }),
+        };
+        let mut out = Vec::new();
+        SUM.commit_terminals(std::iter::once(job), &mut Scratch::default(), &mut out);
+        out[0]
+    }
+
+    fn encoded(commit: &SumCommit) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        SUM.encode_commit(commit, &mut bytes);
+        assert_eq!(SUM.commit_bytes(&bytes), Some(bytes.len()));
+        assert_eq!(SUM.decode_commit(&bytes), Some((*commit, bytes.len())));
+        bytes
+    }
+
+    /// A leaf at `depth`, as pages had it that keep checkpoints at depth 40.
+    fn old(key: &[u8; 32], depth: usize) -> SumCommit {
+        let checkpoint = Checkpoint { hash: commit(key, 40, None).node.hash, depth: 40 };
+        let commit = SumCommit { checkpoint, ..commit(key, depth, None) };
+        assert_eq!(encoded(&commit)[0], 1);
+        commit
+    }
+
+    #[test]
+    fn leaves_go_on_from_where_they_were_as_they_would_from_the_bottom() {
+        let key = [0x5b; 32];
+        for from in [0, 3, 31, 32, 33, 39, 40, 41, 255] {
+            let fresh = commit(&key, from, None);
+            assert_eq!(encoded(&fresh)[0], if from < 32 { 32 } else { 0 });
+            for to in [0, 2, 16, 31, 32, 33, 40, 41, 256] {
+                assert_eq!(commit(&key, to, Some((from, fresh))), commit(&key, to, None));
+            }
+        }
+    }
+
+    #[test]
+    fn checkpoints_of_older_pages_serve_until_their_leaf_passes_the_new_one() {
+        let key = [0xc6; 32];
+        for (from, to) in [(20, 10), (20, 20), (20, 30), (20, 32), (20, 36), (20, 41), (36, 20)] {
+            let (then, fresh) =
+                (commit(&key, to, Some((from, old(&key, from)))), commit(&key, to, None));
+            assert_eq!(then.node, fresh.node, "{from} to {to}");
+            // One that rises has its own still; it did not come by the new depth.
+            let kept = from < 32 && to <= from;
+            assert_eq!(then.checkpoint.depth, if kept { 40 } else { fresh.checkpoint.depth });
+        }
+    }
+
+    #[test]
+    fn commitments_of_no_known_flag_or_cut_off_are_refused() {
+        let whole = encoded(&commit(&[7; 32], 4, None));
+        assert_eq!(whole.len(), BRANCH_BYTES + 32);
+        for flag in (0..=u8::MAX).filter(|flag| ![0, 1, 32].contains(flag)) {
+            let bytes = [&[flag], &whole[1..]].concat();
+            assert!(SUM.decode_commit(&bytes).is_none() && SUM.commit_bytes(&bytes).is_none());
+        }
+        for len in 0..whole.len() {
+            assert!(SUM.decode_commit(&whole[..len]).is_none());
+            assert!(SUM.commit_bytes(&whole[..len]).is_none());
+        }
+    }
 }
