@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     Digest,
-    x86::groups::{Groups, UnderWay},
+    x86::{
+        avx512,
+        groups::{Groups, UnderWay},
+    },
 };
 
 /// The digests of inputs of `QUARTERS * 16` bytes that lie end to end, in whole groups.
@@ -28,11 +31,11 @@ pub(super) fn hash_groups<const QUARTERS: usize>(inputs: &[u8], digests: &mut [D
         let [h0, h1, h2, h3, h4, h5, h6, h7] = initial();
         let mut v = [h0, h1, h2, h3, h4, h5, h6, h7, h0, h1, h2, h3, zero, zero, len, flags];
         macro_rules! beside {
-            ($half_round:expr) => {
-                group.beside($half_round)
+            ($half:expr) => {
+                group.step($half)
             };
         }
-        rounds!(v, group.columns(), 4 * QUARTERS, beside, 0 1 2 3 4 5 6);
+        rounds!(v, add_word, group.columns(), 4 * QUARTERS, beside, 0 1 2 3 4 5 6);
         let mut values = [zero; 8];
         for i in 0..8 {
             values[i] = xor(v[i], v[8 + i]);
@@ -40,4 +43,12 @@ pub(super) fn hash_groups<const QUARTERS: usize>(inputs: &[u8], digests: &mut [D
         group.finish(values);
     }
     groups.finish();
+}
+
+/// Adds a message word ahead of whatever is added next. The compiler would rather add it last, when
+/// the rest of the sum has been waited for: a tenth of the time of the rounds.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn add_word(a: __m512i, word: __m512i) -> __m512i {
+    avx512::apart(add(a, word))
 }

@@ -49,9 +49,9 @@ macro_rules! compression {
                 counter[0], counter[1], len, flags,
             ];
             macro_rules! nothing {
-                ($half_round:expr) => {};
+                ($half:expr) => {};
             }
-            $crate::blake3::rounds::rounds!(v, block, WORDS, nothing, 0 1 2 3 4 5 6);
+            $crate::blake3::rounds::rounds!(v, add, block, WORDS, nothing, 0 1 2 3 4 5 6);
             for i in 0..8 {
                 value[i] = xor(v[i], v[8 + i]);
             }
@@ -59,35 +59,37 @@ macro_rules! compression {
     };
 }
 
-/// Unrolls rounds, so that each of them knows its message words: those from `$words` on are zeros.
-/// What `$beside!(n)` says is done after half round `n`.
+/// Unrolls rounds, so that each of them knows its message words: those from `$words` on are zeros,
+/// the others are added by `$add_word(a, word)`. What `$beside!(n)` says is done after half `n` of
+/// the quarter rounds, four halves a round.
 macro_rules! rounds {
-    ($v:ident, $block:expr, $words:expr, $beside:ident, $($round:literal)*) => {$({
+    ($v:ident, $add_word:ident, $block:expr, $words:expr, $beside:ident, $($round:literal)*) => {$({
         use $crate::blake3::rounds::quarters;
         const WORD: [usize; 16] = $crate::blake3::rounds::SCHEDULE[$round];
-        quarters!($v, $block, $words, WORD,
+        quarters!($v, $add_word, $block, $words, WORD, $beside!(4 * $round),
             [0 4 8 12 0 1] [1 5 9 13 2 3] [2 6 10 14 4 5] [3 7 11 15 6 7]);
-        $beside!(2 * $round);
-        quarters!($v, $block, $words, WORD,
+        $beside!(4 * $round + 1);
+        quarters!($v, $add_word, $block, $words, WORD, $beside!(4 * $round + 2),
             [0 5 10 15 8 9] [1 6 11 12 10 11] [2 7 8 13 12 13] [3 4 9 14 14 15]);
-        $beside!(2 * $round + 1);
+        $beside!(4 * $round + 3);
     })*};
 }
 
 /// Four independent quarter rounds G, step by step side by side, so that none waits for another:
-/// each is four places in the state and two in the round's message.
+/// each is four places in the state and two in the round's message. `$between` is done half-way.
 macro_rules! quarters {
-    ($v:ident, $block:expr, $words:expr, $word:ident,
+    ($v:ident, $add_word:ident, $block:expr, $words:expr, $word:ident, $between:stmt,
      $([$a:literal $b:literal $c:literal $d:literal $x:literal $y:literal])*) => {
         $(if $word[$x] < $words {
-            $v[$a] = add($v[$a], $block[$word[$x]]);
+            $v[$a] = $add_word($v[$a], $block[$word[$x]]);
         })*
         $($v[$a] = add($v[$a], $v[$b]);)*
         $($v[$d] = rotate::<16>(xor($v[$d], $v[$a]));)*
         $($v[$c] = add($v[$c], $v[$d]);)*
         $($v[$b] = rotate::<12>(xor($v[$b], $v[$c]));)*
+        $between
         $(if $word[$y] < $words {
-            $v[$a] = add($v[$a], $block[$word[$y]]);
+            $v[$a] = $add_word($v[$a], $block[$word[$y]]);
         })*
         $($v[$a] = add($v[$a], $v[$b]);)*
         $($v[$d] = rotate::<8>(xor($v[$d], $v[$a]));)*

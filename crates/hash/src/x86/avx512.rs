@@ -1,6 +1,6 @@
 //! 512-bit rows and lanes.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 use crate::Digest;
 
@@ -39,6 +39,16 @@ macro_rules! each_lane {
 
 pub(crate) use each_lane;
 
+/// `a` itself, but the compiler does not see how it came about, and so does not put the operations
+/// before and after it in another order.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn apart(mut a: __m512i) -> __m512i {
+    // SAFETY: there is no instruction, so nothing but `a` can be touched, and `a` keeps its value.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+    a
+}
+
 /// The first 64 bytes of `row`, with zeros where it is shorter.
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
@@ -67,16 +77,6 @@ pub(crate) fn to_words(lanes: __m512i) -> [u32; 16] {
     // SAFETY: `words` is 64 writable bytes, and the store asks for no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), lanes) };
     words
-}
-
-/// The 64 bytes of a whole row.
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(crate) fn to_bytes(row: __m512i) -> [u8; 64] {
-    let mut bytes = [0; 64];
-    // SAFETY: `bytes` is 64 writable bytes, and the store asks for no alignment.
-    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), row) };
-    bytes
 }
 
 /// From big-endian words to words, and back.
@@ -139,14 +139,21 @@ pub(crate) fn transpose_quarters(
     r2: __m512i,
     r3: __m512i,
 ) -> [__m512i; 4] {
-    let (a, b) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
-    let (c, d) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
-    [
-        _mm512_unpacklo_epi64(a, c),
-        _mm512_unpackhi_epi64(a, c),
-        _mm512_unpacklo_epi64(b, d),
-        _mm512_unpackhi_epi64(b, d),
-    ]
+    let [c0, c1] = transpose_quarters_half(0, [r0, r1, r2, r3]);
+    let [c2, c3] = transpose_quarters_half(1, [r0, r1, r2, r3]);
+    [c0, c1, c2, c3]
+}
+
+/// The first two or the last two columns of [`transpose_quarters`].
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn transpose_quarters_half(half: usize, rows: [__m512i; 4]) -> [__m512i; 2] {
+    let [r0, r1, r2, r3] = rows;
+    let (a, b) = match half {
+        0 => (_mm512_unpacklo_epi32(r0, r1), _mm512_unpacklo_epi32(r2, r3)),
+        _ => (_mm512_unpackhi_epi32(r0, r1), _mm512_unpackhi_epi32(r2, r3)),
+    };
+    [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)]
 }
 
 /// Rows to columns: word `i` of row `j` becomes word `j` of column `i`.
@@ -209,6 +216,21 @@ pub(crate) fn digests_u64(columns: [__m512i; 4]) -> [Digest; 8] {
     let [d0, d1, d2, d3, d4, d5, d6, d7] = transpose_four_u64(columns);
     let bytes = super::avx2::to_bytes;
     [bytes(d0), bytes(d1), bytes(d2), bytes(d3), bytes(d4), bytes(d5), bytes(d6), bytes(d7)]
+}
+
+/// The 128-bit quarters of a row.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn to_quarters(row: __m512i) -> [[u8; 16]; 4] {
+    let mut quarters = [[0; 16]; 4];
+    // SAFETY: each of them is 16 writable bytes, and the stores ask for no alignment.
+    unsafe {
+        _mm_storeu_si128(quarters[0].as_mut_ptr().cast(), _mm512_castsi512_si128(row));
+        _mm_storeu_si128(quarters[1].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<1>(row));
+        _mm_storeu_si128(quarters[2].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<2>(row));
+        _mm_storeu_si128(quarters[3].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<3>(row));
+    }
+    quarters
 }
 
 /// Four rows to eight columns: word `i` of row `j` becomes word `j` of column `i`.

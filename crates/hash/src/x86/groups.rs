@@ -21,8 +21,13 @@ pub(crate) const LANES: usize = 16;
 /// One group alone is quicker without being moved about first.
 pub(crate) const GROUPS_MIN: usize = 2;
 
-/// The steps that are to be done beside each group, in order, but at any time.
-pub(crate) const STEPS: usize = 12;
+/// The steps that are to be done beside each group, in order, but at any time: the moves of a lane,
+/// or half the transposition of four rows. The longer a run of shuffles, the more of it the CPU
+/// waits for: so they come by fours, as far from each other as they can.
+pub(crate) const STEPS: usize = LANES + TRANSPOSITIONS;
+
+/// Of the digests, then of the inputs.
+const TRANSPOSITIONS: usize = 4 + 8;
 
 /// Sixteen bytes of an input or of a digest.
 type Quarter = [u8; 16];
@@ -40,15 +45,10 @@ struct Words {
     columns: [__m512i; 16],
 }
 
-/// The digests of the group before.
+/// The words of the digests of the group before.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Digests {
-    /// Word `i` of each lane's.
-    values: [__m512i; 8],
-    /// Row `4 * h + j` is half `h` of those of lanes `j`, `4 + j`, `8 + j` and `12 + j`.
-    halves: [Row; 8],
-}
+struct Digests([__m512i; 8]);
 
 /// What groups under way have in memory.
 pub(crate) struct UnderWay {
@@ -63,7 +63,7 @@ impl UnderWay {
         let zero = _mm512_setzero_si512();
         Self {
             words: [Words { quarters: [[[0; 16]; 4]; 16], columns: [zero; 16] }; 2],
-            digests: Digests { values: [zero; 8], halves: [[[0; 16]; 4]; 8] },
+            digests: Digests([zero; 8]),
         }
     }
 }
@@ -112,8 +112,8 @@ impl<'a, const QUARTERS: usize, const BIG_ENDIAN: bool> Groups<'a, QUARTERS, BIG
                 move_quarters(&inputs[ahead.min(inputs.len() - 1)], lane, &mut words.quarters);
             }
         }
-        for q in 0..QUARTERS {
-            transpose_inputs::<BIG_ENDIAN>(&even.quarters, q, &mut even.columns);
+        for pair in 0..2 * QUARTERS {
+            transpose_inputs::<BIG_ENDIAN>(&even.quarters, pair, &mut even.columns);
         }
         // The first group begins by taking its turn.
         Self { inputs, digests, this: odd, next: even, before, begun: 0 }
@@ -143,11 +143,12 @@ impl<'a, const QUARTERS: usize, const BIG_ENDIAN: bool> Groups<'a, QUARTERS, BIG
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     pub(crate) fn finish(self) {
-        for half in 0..2 {
-            transpose_digests::<BIG_ENDIAN>(self.before, half);
-        }
-        for j in 0..4 {
-            store_digests(self.before, j, &mut self.digests[self.inputs.len() - 1]);
+        for part in 0..4 {
+            transpose_digests::<BIG_ENDIAN>(
+                &self.before.0,
+                part,
+                &mut self.digests[self.inputs.len() - 1],
+            );
         }
     }
 }
@@ -159,34 +160,62 @@ impl<const QUARTERS: usize, const BIG_ENDIAN: bool> Group<'_, QUARTERS, BIG_ENDI
         &self.this.columns
     }
 
-    /// Step `step` of what is done for other groups beside this one.
+    /// Part `part` of twelve of what is done for other groups beside this one, for rounds that have
+    /// registers to spare only in the last four.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
-    pub(crate) fn beside(&mut self, step: usize) {
-        match step {
-            0..8 => {
-                move_quarters(self.inputs, 2 * step, &mut self.this.quarters);
-                move_quarters(self.inputs, 2 * step + 1, &mut self.this.quarters);
-                if step < 2 {
-                    transpose_digests::<BIG_ENDIAN>(self.before, step);
-                }
+    pub(crate) fn beside(&mut self, part: usize) {
+        for i in 2 * part..2 * part + 2 {
+            match part {
+                0..8 => self.move_lane(i),
+                _ => self.transpose_inputs(i - LANES),
             }
-            8..STEPS => {
-                let Words { quarters, columns } = &mut *self.next;
-                if step - 8 < QUARTERS {
-                    transpose_inputs::<BIG_ENDIAN>(quarters, step - 8, columns);
-                }
-                store_digests(self.before, step - 8, self.digests);
+            if part < 2 {
+                self.transpose_digests(i);
             }
-            _ => {}
         }
+    }
+
+    /// Step `step` of [`STEPS`] of the same.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    pub(crate) fn step(&mut self, step: usize) {
+        let transposed = TRANSPOSITIONS * step / STEPS;
+        if TRANSPOSITIONS * (step + 1) / STEPS == transposed {
+            self.move_lane(step - transposed);
+        } else if transposed < 4 {
+            self.transpose_digests(transposed);
+        } else {
+            self.transpose_inputs(transposed - 4);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn move_lane(&mut self, lane: usize) {
+        move_quarters(self.inputs, lane, &mut self.this.quarters);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn transpose_inputs(&mut self, pair: usize) {
+        if pair < 2 * QUARTERS {
+            let Words { quarters, columns } = &mut *self.next;
+            transpose_inputs::<BIG_ENDIAN>(quarters, pair, columns);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn transpose_digests(&mut self, part: usize) {
+        transpose_digests::<BIG_ENDIAN>(&self.before.0, part, self.digests);
     }
 
     /// Takes the words of its digests, once all steps are done.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     pub(crate) fn finish(self, values: [__m512i; 8]) {
-        self.before.values = values;
+        self.before.0 = values;
     }
 }
 
@@ -203,42 +232,40 @@ fn move_quarters<const QUARTERS: usize>(
     }
 }
 
-/// Quarter `q` of all lanes becomes four columns of words.
+/// Words `2 * pair` and `2 * pair + 1` of all lanes become columns.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn transpose_inputs<const BIG_ENDIAN: bool>(
     rows: &[Row; 16],
-    q: usize,
+    pair: usize,
     columns: &mut [__m512i; 16],
 ) {
     let row = |j: usize| {
-        let row = avx512::load(rows[4 * q + j].as_flattened().try_into().expect("four quarters"));
-        if BIG_ENDIAN { avx512::swap_bytes(row) } else { row }
+        let row = rows[4 * (pair / 2) + j].as_flattened();
+        avx512::load(row.try_into().expect("four quarters"))
     };
-    let words = avx512::transpose_quarters(row(0), row(1), row(2), row(3));
-    columns[4 * q..][..4].copy_from_slice(&words);
-}
-
-/// Four words of all digests become half `half` of each.
-#[target_feature(enable = "avx512f,avx512bw")]
-#[inline]
-fn transpose_digests<const BIG_ENDIAN: bool>(digests: &mut Digests, half: usize) {
-    let words = &digests.values[4 * half..];
-    let rows = avx512::transpose_quarters(words[0], words[1], words[2], words[3]);
-    for (to, row) in digests.halves[4 * half..].iter_mut().zip(rows) {
-        let row = if BIG_ENDIAN { avx512::swap_bytes(row) } else { row };
-        to.as_flattened_mut().copy_from_slice(&avx512::to_bytes(row));
+    let words = avx512::transpose_quarters_half(pair % 2, [row(0), row(1), row(2), row(3)]);
+    for (column, words) in columns[2 * pair..].iter_mut().zip(words) {
+        *column = if BIG_ENDIAN { avx512::swap_bytes(words) } else { words };
     }
 }
 
-/// Stores the digests of lanes `j`, `4 + j`, `8 + j` and `12 + j`.
+/// Part `2 * half + pair` is half `half` of the digests of lanes `j`, `4 + j`, `8 + j` and `12 + j`,
+/// for `j` of `2 * pair` and `2 * pair + 1`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn store_digests(from: &Digests, j: usize, to: &mut [Digest; LANES]) {
-    for i in 0..4 {
-        let (quarters, []) = to[4 * i + j].as_chunks_mut() else { unreachable!("32 = 2 * 16") };
-        for (half, quarter) in quarters.iter_mut().enumerate() {
-            *quarter = from.halves[4 * half + j][i];
+fn transpose_digests<const BIG_ENDIAN: bool>(
+    words: &[__m512i; 8],
+    part: usize,
+    digests: &mut [Digest; LANES],
+) {
+    let (half, pair) = (part / 2, part % 2);
+    let words = &words[4 * half..];
+    let rows = avx512::transpose_quarters_half(pair, [words[0], words[1], words[2], words[3]]);
+    for (j, row) in (2 * pair..).zip(rows) {
+        let row = if BIG_ENDIAN { avx512::swap_bytes(row) } else { row };
+        for (i, quarter) in avx512::to_quarters(row).into_iter().enumerate() {
+            digests[4 * i + j].as_chunks_mut().0[half] = quarter;
         }
     }
 }
