@@ -12,9 +12,11 @@ const LINE_BYTES: usize = 64;
 /// assert!(row.iter().all(|&byte| byte == 7));
 /// ```
 pub fn prefetch<T>(items: &[T]) {
-    let bytes = size_of_val(items);
-    for at in (0..bytes).step_by(LINE_BYTES) {
-        ask(items.as_ptr().cast::<u8>().wrapping_add(at));
+    let first = items.as_ptr().cast::<u8>();
+    // Lines begin where they do, not where the items do.
+    let before = first.addr() % LINE_BYTES;
+    for at in (0..before + size_of_val(items)).step_by(LINE_BYTES) {
+        ask(first.wrapping_sub(before).wrapping_add(at));
     }
 }
 

@@ -267,7 +267,12 @@ impl<'a, S: Scheme> Apply<'a, S> {
             Some(child) if is_patched::<S>() && self.is_put(&ops) => {
                 self.visit_alone(child, spot, ops)
             }
-            Some(child) if down::is_entered::<S>() && self.is_put(&ops) => {
+            // What was made has frames: a chain of it would take as deep a stack.
+            Some(child)
+                if down::is_entered::<S>()
+                    && matches!(child.link, Link::Stored { .. })
+                    && self.is_put(&ops) =>
+            {
                 self.put_down(child, spot, ops)
             }
             _ => self.try_visit(old, spot, ops),
@@ -744,6 +749,9 @@ impl<'a, S: Scheme> Apply<'a, S> {
                 continue;
             };
             let opened = self.opened[at];
+            if opened.terminal != child.terminal {
+                continue;
+            }
             child.commit = if child.terminal && !S::DELTAS && opened.commit == Child::NOWHERE {
                 // Its own item does not carry what the group's says of it.
                 let (codec, here) = (self.open.codec, self.open.here);

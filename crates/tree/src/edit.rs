@@ -652,6 +652,10 @@ impl<S: Scheme> Editor<'_, S> {
         }
         let (payload, carried) = (stored.payload.clone(), stored.commit);
         let owned = stored.owns.then(|| self.entry(item).within().start);
+        if let Some(owned) = owned {
+            // What is owned carries what it commits to, unless the page is forged.
+            self.desk.outlines[item.page as usize].commit(self.codec, row, owned)?;
+        }
         let (at, len) = (payload.start as u16, payload.len());
         let mut node = Node {
             fork: whole as u32,

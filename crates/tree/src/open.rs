@@ -340,11 +340,15 @@ impl<'a, S: Scheme> Opener<'a, S> {
         // The group's path: the branch's, then the first bits of the digit.
         Self::WIDTH.append(&mut self.path, fork, digit);
         let page = self.page(fork, usize::from(bits), PageKind::Group)?;
-        let to = self.seg.pages[page as usize].row.len();
+        let (to, first) = (self.seg.pages[page as usize].row.len(), out.len());
         let value = self.items(self.here, page, SUM_BYTES + 1, to, fork, out)?;
         let nested = |child: &Child| matches!(child.link, Link::Group { bits: b, .. } if b <= bits);
-        if out.iter().any(nested) {
+        if out[first..].iter().any(nested) {
             return Err(self.corrupt_page(self.here, page, NESTED).into());
+        }
+        // Whoever asks for it goes on to this one, and would ask again for ever.
+        if out[first..].iter().all(|child| child.digit != digit) {
+            return Err(self.corrupt_page(self.here, page, "it lacks a child of its group").into());
         }
         match value {
             None => Ok(()),

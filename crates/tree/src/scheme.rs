@@ -116,8 +116,8 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// Batches of at least so many operations are split over the threads, unless the tree is told
     /// otherwise.
     const SPLIT_OPS_MIN: usize = crate::split::SPLIT_OPS_MIN;
-    /// How many ranges such a batch is split into for each thread, where there are several. A range commits for
-    /// itself, so large ones fill their lanes better, and small ones keep no thread waiting.
+    /// How many ranges such a batch is split into for each thread, one at least. A range commits for itself, so large
+    /// ones fill their lanes better, and small ones keep no thread waiting.
     const RANGES_PER_THREAD: usize = crate::split::RANGES_PER_THREAD;
     /// The most that the weights of a tree's values may come to, where values have a weight. A batch
     /// that would exceed it is refused before anything is hashed.
@@ -432,7 +432,7 @@ impl<'a, S: Scheme> Children<'a, S> {
                 let slot = &slots[index];
                 (slot.digit, slot_commit(*scheme, *chain, home, row, slot))
             }
-            Source::Passed(passed) => passed.clone().nth(index).expect("it is one of them"),
+            Source::Passed(_) => unreachable!("these are gone through, not named"),
         }
     }
 }

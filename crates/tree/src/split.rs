@@ -24,14 +24,14 @@ const TASK_OPS_MAX: usize = 1_024;
 /// How many ranges there are for each thread, if the keys are spread evenly: so that none waits long.
 pub(crate) const RANGES_PER_THREAD: usize = 8;
 
-/// The sizes of the ranges that are one thread's, of which each thread is to have `each`: one that is alone
-/// waits for no other. Smaller ranges are left to the last descent.
+/// The sizes of the ranges that are one thread's, of which each thread is to have `each`. Smaller ranges are left to
+/// the last descent.
 pub(crate) fn sizes(
     ops: usize,
     split_ops: usize,
     (threads, each): (usize, usize),
 ) -> RangeInclusive<usize> {
-    let ranges = threads * each;
+    let ranges = threads * each.max(1);
     let most = (ops / ranges).min(TASK_OPS_MAX).max(split_ops / 8).max(1);
     most.div_ceil(4)..=most
 }

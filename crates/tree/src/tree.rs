@@ -244,8 +244,8 @@ impl<S: Scheme> Staged<S> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages that
-    /// stay in memory.
+    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages, and
+    /// what is remembered of them, that stay in memory.
     ///
     /// # Errors
     /// If the store holds a tree of another scheme under this id, one of a newer format, or damage.

@@ -73,6 +73,7 @@ pub(crate) fn rewritten<S: Scheme>(
         if span[0] == span[1] {
             continue;
         }
+        let first = marks.len();
         let mut row = Arc::<[u8]>::from(&page.row[..]);
         let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
         for &number in &order[span[0] as usize..span[1] as usize] {
@@ -97,7 +98,7 @@ pub(crate) fn rewritten<S: Scheme>(
         if row[..SUM_BYTES] != page.row[..SUM_BYTES] || row != page.row {
             rows.push((page.key.clone(), row));
         } else {
-            marks.retain(|(number, ..)| (*number as usize) < rows.len());
+            marks.truncate(first);
         }
     }
     (rows, marks)

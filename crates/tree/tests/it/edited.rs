@@ -3,6 +3,7 @@
 
 use spinney_tree::Scheme;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
+use spinney_tree::sum::Sum;
 
 use crate::binary::{PBT, UBT};
 use crate::model::{Bench, Op, apply, pages, rebuild};
@@ -63,10 +64,21 @@ fn histories<S: Scheme + Clone>(scheme: S, edited: u64, entry: impl Fn(&mut Rand
                     ops.push(Op::Put(key.clone(), value));
                 }
             }
+            if round % 5 == 4
+                && let key = &keys[random.below(keys.len())]
+                && let Some(Op::Put(fresh, value)) = entry(&mut random).pop()
+                && fresh.len() == key.len()
+            {
+                // Alone, and of another length, if they have any.
+                ops = vec![Op::Put(key.clone(), value)];
+            }
             let above = if round % 4 == 0 { draw(&mut random, 3) } else { Vec::new() };
-            if round % 16 == 0 {
-                // Nothing is resident.
-                bench.reopen(1 << 12);
+            // Nothing is resident; then all is, so that batches come to pages that they know.
+            if let Some(cache_bytes) = [(0, 1 << 12), (4, 1 << 20)]
+                .iter()
+                .find_map(|&(first, bytes)| (round % 20 == first).then_some(bytes))
+            {
+                bench.reopen(cache_bytes);
                 bench.tree.split_batches_from(SPLIT_OPS);
             }
             let pending = bench.prepare(None, &ops);
@@ -91,14 +103,13 @@ fn histories<S: Scheme + Clone>(scheme: S, edited: u64, entry: impl Fn(&mut Rand
         bench.check(&root);
     }
     let found = bench.tree.costs().batches_edited;
-    println!("{found} batches edited");
     assert!(found >= edited, "only {found} batches were edits since the tree was opened last");
 }
 
 #[test]
 fn raw_keys() {
     let long = |random: &mut Random| vec![Op::Put(random.path(32), random.bytes(78))];
-    histories(Mpt, 8, long);
+    histories(Mpt, 5, long);
 }
 
 #[test]
@@ -114,7 +125,7 @@ fn raw_keys_whose_nodes_stand_in_their_parents() {
 
 #[test]
 fn accounts_and_slots() {
-    histories(MptState, 8, |random| {
+    histories(MptState, 5, |random| {
         let key = random.path(32);
         let word: [u8; 32] = random.bytes(32).try_into().unwrap();
         let account = account_value(random.next(), &[1; 32], &word);
@@ -129,10 +140,44 @@ fn accounts_and_slots() {
 
 #[test]
 fn stems() {
-    histories(UBT, 8, stem);
+    histories(UBT, 5, stem);
+}
+
+#[test]
+fn sums_of_values_of_any_length() {
+    // Never edits, but single puts that go straight down.
+    histories(Sum::default(), 0, |random| {
+        let len = [1, 40, 300, 700][random.below(4)];
+        vec![Op::Put(random.path(32), [&[0, 0, 0, 0, 0, 0, 0, 1], &random.bytes(len)[..]].concat())]
+    });
 }
 
 #[test]
 fn bits() {
-    histories(PBT, 8, |random| vec![Op::Put(random.path(32), random.bytes(32))]);
+    histories(PBT, 5, |random| vec![Op::Put(random.path(32), random.bytes(32))]);
+}
+
+#[test]
+fn a_put_upon_a_chain_of_made_branches_needs_no_deep_stack() {
+    const STACK_BYTES: usize = 512 << 10;
+    let work = || {
+        let mut bench = Bench::new(Sum::default(), 1 << 20);
+        let value = |sum| vec![0, 0, 0, 0, 0, 0, 0, sum];
+        let key = |bit: usize| {
+            let mut key = vec![0; 32];
+            key[bit / 8] |= 1 << (bit % 8);
+            key
+        };
+        // Each branches off the first a bit later.
+        let mut ops: Vec<Op> = (0..256).map(|bit| Op::Put(key(bit), value(1))).collect();
+        ops.push(Op::Put(vec![0; 32], value(1)));
+        let first = bench.prepare(None, &ops);
+        apply(&ops, &mut bench.entries);
+        let ops = [Op::Put(vec![0; 32], value(2))];
+        let second = bench.prepare(Some(&first), &ops);
+        apply(&ops, &mut bench.entries);
+        assert_eq!(second.root(), rebuild(&Sum::default(), &bench.entries).1);
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
+    thread.unwrap().join().unwrap();
 }

@@ -44,7 +44,8 @@ fn forge<S: Scheme + Copy>(
             set.put(Table::Pages, key, forged);
             store.commit(&set).unwrap();
             let snapshot = store.snapshot().unwrap();
-            match Tree::open(scheme, ID, &snapshot, 1) {
+            // Of what is in the cache, outlines are made.
+            match Tree::open(scheme, ID, &snapshot, [1, 1 << 20][at % 2]) {
                 Ok(tree) if prove(&tree, &snapshot) => held += 1,
                 _ => refused += 1,
             }
@@ -53,6 +54,7 @@ fn forge<S: Scheme + Copy>(
         set.put(Table::Pages, key, row.clone());
         store.commit(&set).unwrap();
     }
+    // Edited, more of them are of no consequence: the byte is written over.
     println!("{} pages: {refused} forgeries refused, {held} of no consequence", rows.len());
     assert!(refused > 800);
 }
@@ -120,6 +122,8 @@ fn edit<S: Scheme + Copy>(scheme: S, entries: &Entries, new: (&[u8], &[u8])) {
     let roots = [None, Some(new)].map(|with| (with, rebuilt(with)));
     forge(scheme, entries, |tree, snapshot| {
         roots.iter().all(|(with, root)| {
+            // Once to read the pages, and once more over what is there of them.
+            let _ = tree.prepare(snapshot, None, mixed(*with));
             let pending = tree.prepare(snapshot, None, mixed(*with));
             pending.is_ok_and(|pending| {
                 let mut set = WriteSet::new();
