@@ -56,8 +56,9 @@ pub(crate) struct Edit {
     /// The page, among those of the segment, and where in its row, or [`Edit::NOWHERE`] if that keeps no such thing.
     page: u32,
     at: u16,
-    /// Of a commitment, the entry of the page's outline.
+    /// Of a commitment, the entry of the page's outline, and whether that has it from the row.
     entry: u16,
+    in_row: bool,
     what: What,
 }
 
@@ -678,7 +679,7 @@ impl<S: Scheme> Editor<'_, S> {
             let open = matches!(node.body, Body::Owner { .. });
             let number = self.attach(item, node, carried)?;
             let what = What::Value { op: op as u32 };
-            self.seg.edits.push(Edit { page: item.page, at, entry: 0, what });
+            self.seg.edits.push(Edit { page: item.page, at, entry: 0, in_row: true, what });
             if open {
                 self.desk.stack.push(number);
             } else {
@@ -714,7 +715,10 @@ impl<S: Scheme> Editor<'_, S> {
                 (page, self.desk.outlines[page as usize].top())
             }
         };
-        self.desk.outlines[page as usize].fetch_commits(from..end);
+        if S::DIGIT_BITS > 1 {
+            let row = &self.seg.pages[page as usize].row;
+            self.desk.outlines[page as usize].fetch_commits(row, from..end);
+        }
         let node = Node {
             fork: fork as u32,
             owned: item.owned,
@@ -749,7 +753,9 @@ impl<S: Scheme> Editor<'_, S> {
             None => Edit::NOWHERE,
         };
         let what = What::Commit { node: number };
-        self.seg.edits.push(Edit { page: item.page, at, entry: item.entry, what });
+        let in_row = S::DIGIT_BITS == 1 && self.entry(item).keeps;
+        let (page, entry) = (item.page, item.entry);
+        self.seg.edits.push(Edit { page, at, entry, in_row, what });
         match item.from {
             From::Top => {}
             From::Fork { node: parent, seat } => {
@@ -759,7 +765,7 @@ impl<S: Scheme> Editor<'_, S> {
                         return None;
                     }
                     let at = member.at + MEMBER_COMMIT_AT as u16;
-                    self.seg.edits.push(Edit { page, at, entry, what });
+                    self.seg.edits.push(Edit { page, at, entry, in_row: false, what });
                     node.kept = true;
                 }
                 node.seat = seat;

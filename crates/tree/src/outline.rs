@@ -131,13 +131,17 @@ impl<C: Copy> Outline<C> {
         self.commits.first().into_iter().for_each(|first| prefetch(std::slice::from_ref(first)));
     }
 
-    /// Asks for what the row has beside the entries of a branch's children: all that it is committed to with.
-    pub(crate) fn fetch_commits(&self, entries: Range<u16>) {
-        if let Some(commits) =
-            self.commits.get(usize::from(entries.start)..usize::from(entries.end))
-            && self.commits.len() == self.entries.len()
-        {
-            prefetch(commits);
+    /// Asks for what a branch with these children is committed to with.
+    pub(crate) fn fetch_commits(&self, row: &[u8], entries: Range<u16>) {
+        /// What a branch takes up to the end of its commitment, as a rule.
+        const KEPT_BYTES: usize = 34;
+        let entries = usize::from(entries.start)..usize::from(entries.end);
+        if self.commits.len() == self.entries.len() {
+            return prefetch(&self.commits[entries]);
+        }
+        for entry in &self.entries[entries] {
+            let at = usize::from(entry.at);
+            prefetch(&row[at..row.len().min(at + KEPT_BYTES)]);
         }
     }
 
@@ -166,12 +170,9 @@ impl<C: Copy> Outline<C> {
     pub(crate) fn fetch_way(&self, row: &[u8], path: &[u8], mut digit: usize, width: Width) {
         /// What a terminal takes, as a rule.
         const TERMINAL_BYTES: usize = 192;
-        if self.commits.len() < self.entries.len() {
-            return prefetch(row);
-        }
         let mut among = self.top();
         while digit < path.len() * width.per_byte() {
-            self.fetch_commits(among.clone());
+            self.fetch_commits(row, among.clone());
             let Some(found) = self.find(among, width.digit(path, digit)) else { return };
             let entry = &self.entries[usize::from(found)];
             if entry.kind == Kind::Terminal {

@@ -77,12 +77,15 @@ pub(crate) fn rewritten<S: Scheme>(
         let mut row = Arc::<[u8]>::from(&page.row[..]);
         let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
         for &number in &order[span[0] as usize..span[1] as usize] {
-            let Edit { at, entry, what, .. } = seg.edits[number as usize];
+            let Edit { at, entry, in_row, what, .. } = seg.edits[number as usize];
             let new = match what {
                 What::Value { op } => seg.value_of(op as usize),
                 What::Commit { node } => {
                     let new = seg.commits[node as usize];
-                    marks.push((rows.len() as u32, entry, new));
+                    // One at least says that nothing else changed.
+                    if !in_row || marks.len() == first {
+                        marks.push((rows.len() as u32, entry, new));
+                    }
                     if at == Edit::NOWHERE {
                         continue;
                     }
