@@ -81,7 +81,7 @@ struct Worker {
 /// before is there.
 fn warm_up(leaves: &[Leaf]) -> impl Iterator<Item = Vec<Leaf>> {
     const SIZE: usize = 10_000;
-    let size = SIZE.min(leaves.len() / 2);
+    let size = SIZE.min(leaves.len() / 2).max(1);
     let rounds = leaves.len() as u64 / size as u64;
     (0..rounds).map(move |round| changes(leaves, size, u64::MAX - round))
 }
