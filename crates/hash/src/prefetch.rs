@@ -11,6 +11,7 @@ const LINE_BYTES: usize = 64;
 /// spinney_hash::prefetch(&row);
 /// assert!(row.iter().all(|&byte| byte == 7));
 /// ```
+#[inline]
 pub fn prefetch<T>(items: &[T]) {
     let first = items.as_ptr().cast::<u8>();
     // Lines begin where they do, not where the items do.

@@ -1,149 +1,130 @@
 //! Pages that stay in memory.
+//!
+//! Invariants:
+//! - a page has a slot as long as it is here, whatever rows it has in that time; a slot that is taken again has
+//!   another stamp, so a [`Link`] leads to the page that it was made for, or nowhere;
+//! - a page is only ever evicted whole. Who reads a row for longer than a look shares it.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use spinney_hash::prefetch;
 
-use crate::digits::Width;
-use crate::outline::{Outline, Outlined};
+use crate::outline::Outline;
 use crate::page_key::PageKey;
 
 /// The pages of the last commit, up to a budget in bytes.
 ///
-/// A page is only ever evicted whole, and never while it is in use: whoever reads its row shares it. Beside the
-/// rows of pages that walks came to more than once are their outlines (`outline.rs`).
+/// Beside the rows of pages that walks of edits came to are their outlines (`outline.rs`).
 #[derive(Debug)]
 pub(crate) struct Cache<C> {
     pages: RwLock<Pages<C>>,
-    /// Bytes of outlines.
-    outlined: AtomicUsize,
     budget: usize,
 }
 
-/// A page: its key, and its row, shared by the cache and by all who read it.
+/// The pages themselves, and where they are by the hashes of their keys.
 #[derive(Debug)]
-struct Page<C> {
+pub(crate) struct Pages<C> {
+    table: HashTable<u32>,
+    slots: Vec<Slot<C>>,
+    free: Vec<u32>,
+    hasher: RandomState,
+    /// Bytes of keys and rows.
+    bytes: usize,
+    /// Bytes of outlines.
+    outlined: AtomicUsize,
+    budget: usize,
+    /// Where the root page is.
+    pub(crate) top: LinkCell,
+    /// How many pages went, or became others but for what they commit to.
+    gone: u64,
+}
+
+#[derive(Debug)]
+struct Slot<C> {
+    stamp: u32,
+    page: Option<Page<C>>,
+}
+
+/// A page: its key, its row, shared by all who read it, and its outline, once a walk came to it.
+#[derive(Debug)]
+pub(crate) struct Page<C> {
     key: PageKey,
-    row: Arc<[u8]>,
-    outline: OnceLock<Outline<C>>,
+    pub(crate) row: Arc<[u8]>,
+    outline: OnceLock<Option<Outline<C>>>,
+}
+
+/// The slot of a page, and its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) slot: u32,
+    stamp: u32,
+}
+
+/// Where a link is kept, once somebody went that way.
+#[derive(Debug, Default)]
+pub(crate) struct LinkCell(AtomicU64);
+
+impl LinkCell {
+    fn get(&self) -> Link {
+        let packed = self.0.load(Ordering::Relaxed);
+        Link { slot: packed as u32, stamp: (packed >> 32) as u32 }
+    }
+
+    pub(crate) fn set(&self, Link { slot, stamp }: Link) {
+        self.0.store(u64::from(stamp) << 32 | u64::from(slot), Ordering::Relaxed);
+    }
 }
 
 impl<C: Copy> Page<C> {
-    fn new(key: PageKey, row: Arc<[u8]>) -> Self {
-        Self { key, row, outline: OnceLock::new() }
-    }
-
     /// Bytes of memory, as the cache counts them, but for the outline.
     fn bytes(&self) -> usize {
         self.key.as_bytes().len() + self.row.len()
     }
 
     fn outline_bytes(&self) -> usize {
-        self.outline.get().map_or(0, Outline::bytes)
+        self.outline().map_or(0, Outline::bytes)
+    }
+
+    /// The outline, if somebody made it.
+    #[inline]
+    pub(crate) fn outline(&self) -> Option<&Outline<C>> {
+        self.outline.get()?.as_ref()
     }
 }
-
-/// A page is malformed, or nothing for a walk over outlines.
-#[derive(Debug)]
-pub(crate) struct NoOutline;
 
 /// Of a row, by its place among those of a commit: which of its entries commits to what now.
 pub(crate) type Mark<C> = (u32, u16, C);
 
-/// Pages by the hashes of their keys. They lie in the table itself: on the way to a row or an outline there is
-/// one place to wait for, in a few megabytes that are looked at all the time.
-#[derive(Debug)]
-struct Pages<C> {
-    table: HashTable<Page<C>>,
-    hasher: RandomState,
-    bytes: usize,
-}
-
 impl<C: Copy> Cache<C> {
     pub(crate) fn new(budget: usize) -> Self {
-        let (table, hasher) = (HashTable::new(), RandomState::default());
-        let pages = RwLock::new(Pages { table, hasher, bytes: 0 });
-        Self { pages, outlined: AtomicUsize::new(0), budget }
+        Self { pages: RwLock::new(Pages::new(budget)), budget }
+    }
+
+    /// The pages as they are, until the answer is dropped: to be held for a short while.
+    pub(crate) fn pages(&self) -> RwLockReadGuard<'_, Pages<C>> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, key: &PageKey) -> Option<Arc<[u8]>> {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let page = pages.find(key)?;
+        let pages = self.pages();
+        let page = pages.at(pages.find(key)?.slot);
         // Before it is counted: that waits for its first line.
         prefetch(&page.row);
         Some(Arc::clone(&page.row))
     }
 
-    /// A page and its outline, which `build` makes of the row if nobody has yet. It stays if there is room. Nothing if
-    /// the page is not here; `Err` if it is, and has no outline.
-    pub(crate) fn open(
-        &self,
-        key: &PageKey,
-        build: impl FnOnce(&[u8]) -> Option<Outline<C>>,
-    ) -> Option<Result<Outlined<C>, NoOutline>> {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let page = pages.find(key)?;
-        let outline = match page.outline.get() {
-            Some(outline) => {
-                // Before they are counted: that waits for the first line of each.
-                outline.fetch();
-                prefetch(&page.row[..1]);
-                Some(outline.clone())
-            }
-            None => {
-                prefetch(&page.row);
-                let outline = build(&page.row);
-                if let Some(outline) = &outline {
-                    self.keep(&pages, page, outline);
-                }
-                outline
-            }
-        };
-        Some(outline.map(|outline| (Arc::clone(&page.row), outline)).ok_or(NoOutline))
-    }
-
-    fn keep(&self, pages: &Pages<C>, page: &Page<C>, outline: &Outline<C>) {
-        let bytes = outline.bytes();
-        let there = pages.bytes + self.outlined.load(Ordering::Relaxed);
-        if there + bytes <= self.budget && page.outline.set(outline.clone()).is_ok() {
-            self.outlined.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
     /// Asks for pages that are soon to be read, as many of them as are here: to find one after another takes a
     /// wait for its place, one for its key and one for its row each.
     pub(crate) fn fetch(&self, keys: &[PageKey]) {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        keys.iter().filter_map(|key| pages.find(key)).for_each(|page| prefetch(&page.row));
-    }
-
-    /// Asks for what is soon to be opened: outlines, and rows where there are none.
-    pub(crate) fn fetch_outlines(&self, keys: &[PageKey]) {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        for Page { outline, row, .. } in keys.iter().filter_map(|key| pages.find(key)) {
-            match outline.get() {
-                Some(outline) => {
-                    outline.fetch();
-                    prefetch(&row[..1]);
-                }
-                None => prefetch(row),
-            }
-        }
-    }
-
-    /// Asks for what a walk along a path will read of a page whose items hang at `digit`, if its outline is here.
-    pub(crate) fn fetch_way(&self, key: &PageKey, path: &[u8], digit: usize, width: Width) {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(page) = pages.find(key)
-            && let Some(outline) = page.outline.get()
-        {
-            outline.fetch_way(&page.row, path, digit, width);
-        }
+        let pages = self.pages();
+        keys.iter().filter_map(|key| pages.find(key)).for_each(|link| {
+            prefetch(&pages.at(link.slot).row);
+        });
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.
@@ -159,32 +140,25 @@ impl<C: Copy> Cache<C> {
         mut marks: &[Mark<C>],
     ) {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
-        let mut dropped = 0;
         for (number, (key, row)) in (0..).zip(rows) {
             let count = marks.iter().take_while(|(row, ..)| *row == number).count();
             let (own, others) = marks.split_at(count);
             marks = others;
-            dropped += match row {
+            match row {
                 Some(row) => pages.insert(key, row, own),
                 None => pages.remove(&key),
-            };
+            }
         }
-        self.outlined.fetch_sub(dropped, Ordering::Relaxed);
-        self.bound(&mut pages);
-    }
-
-    /// Evicts an eighth of what may be here once there is more.
-    fn bound(&self, pages: &mut Pages<C>) {
-        let outlined = self.outlined.load(Ordering::Relaxed);
-        if pages.bytes + outlined > self.budget {
-            let freed = pages.evict(outlined, self.budget / 8 * 7);
-            self.outlined.fetch_sub(freed, Ordering::Relaxed);
+        // Evicts an eighth of what may be here once there is more.
+        if pages.all_bytes() > self.budget {
+            pages.evict(self.budget / 8 * 7);
         }
     }
 
     /// Forgets everything for what another cache holds.
     pub(crate) fn replace(&mut self, other: Self) {
-        (self.pages, self.outlined) = (other.pages, other.outlined);
+        self.pages = other.pages;
+        self.pages.get_mut().unwrap_or_else(PoisonError::into_inner).budget = self.budget;
     }
 
     /// Forgets the pages within some ranges: bounds exclusive.
@@ -195,80 +169,191 @@ impl<C: Copy> Cache<C> {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         let within =
             |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
-        let (mut freed, mut outlined) = (0, 0);
-        pages.table.retain(|page| {
-            let gone = within(page.key.as_bytes());
-            if gone {
-                freed += page.bytes();
-                outlined += page.outline_bytes();
-            }
-            !gone
-        });
-        pages.bytes -= freed;
-        self.outlined.fetch_sub(outlined, Ordering::Relaxed);
+        pages.retain(|page, _| !within(page.key.as_bytes()));
     }
 
     /// Bytes of keys, pages and outlines in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).bytes;
-        pages + self.outlined.load(Ordering::Relaxed)
+        self.pages().all_bytes()
     }
 }
 
 impl<C: Copy> Pages<C> {
-    fn find(&self, key: &PageKey) -> Option<&Page<C>> {
-        self.table.find(self.hasher.hash_one(key), |page| page.key == *key)
+    fn new(budget: usize) -> Self {
+        Self {
+            table: HashTable::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hasher: RandomState::default(),
+            bytes: 0,
+            outlined: AtomicUsize::new(0),
+            budget,
+            top: LinkCell::default(),
+            gone: 0,
+        }
     }
 
-    /// Puts a page in the place of what it was. Answers the bytes of the outline that went: none if there are marks,
-    /// and nobody else has it.
-    fn insert(&mut self, key: PageKey, row: Arc<[u8]>, marks: &[Mark<C>]) -> usize {
-        let hash = |page: &Page<C>| self.hasher.hash_one(&page.key);
-        let page = Page::new(key, row);
-        self.bytes += page.bytes();
-        match self.table.entry(hash(&page), |other| other.key == page.key, hash) {
-            Entry::Occupied(mut there) => {
-                let there = there.get_mut();
-                self.bytes -= there.bytes();
-                there.row = page.row;
-                if let (Some(outline), false) = (there.outline.get_mut(), marks.is_empty())
-                    && outline.replace(marks.iter().map(|&(_, entry, commit)| (entry, commit)))
-                {
-                    return 0;
+    fn all_bytes(&self) -> usize {
+        self.bytes + self.outlined.load(Ordering::Relaxed)
+    }
+
+    /// While it stays, links and outlines that were found before are where they were.
+    pub(crate) const fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    fn link(&self, slot: u32) -> Link {
+        Link { slot, stamp: self.slots[slot as usize].stamp }
+    }
+
+    /// Where a page is.
+    pub(crate) fn find(&self, key: &PageKey) -> Option<Link> {
+        let found = self.table.find(self.hasher.hash_one(key), |&slot| self.at(slot).key == *key);
+        found.map(|&slot| self.link(slot))
+    }
+
+    /// The page in a slot that a link leads to.
+    ///
+    /// # Panics
+    /// If it does not any more.
+    #[inline]
+    pub(crate) fn at(&self, slot: u32) -> &Page<C> {
+        self.slots[slot as usize].page.as_ref().expect("a link leads to a page")
+    }
+
+    /// The page that a link was made for, if it is still here.
+    pub(crate) fn page(&self, link: Link) -> Option<&Page<C>> {
+        self.slots[link.slot as usize].page.as_ref().filter(|_| self.leads(link))
+    }
+
+    /// Whether a link still leads to the page that it was made for.
+    fn leads(&self, link: Link) -> bool {
+        let slot = self.slots.get(link.slot as usize);
+        slot.is_some_and(|slot| slot.stamp == link.stamp && slot.page.is_some())
+    }
+
+    /// What is kept in a cell, if it still leads to a page.
+    #[inline]
+    pub(crate) fn follow(&self, cell: &LinkCell) -> Option<Link> {
+        let link = cell.get();
+        self.leads(link).then_some(link)
+    }
+
+    /// Asks for where a page's row and outline are.
+    pub(crate) fn fetch_slot(&self, slot: u32) {
+        self.slots.get(slot as usize).into_iter().for_each(|slot| {
+            prefetch(std::slice::from_ref(slot));
+        });
+    }
+
+    /// The row of what is in a slot by now, and its outline if there is one.
+    pub(crate) fn guess(&self, slot: u32) -> Option<(&[u8], Option<&Outline<C>>)> {
+        let page = self.slots.get(slot as usize)?.page.as_ref()?;
+        Some((&page.row, page.outline()))
+    }
+
+    /// The outline of a page, which `build` makes of the row if nobody has yet; nothing if it has none, or if there is
+    /// no room for it.
+    #[inline]
+    pub(crate) fn outline(
+        &self,
+        slot: u32,
+        build: impl FnOnce(&[u8]) -> Option<Outline<C>>,
+    ) -> Option<&Outline<C>> {
+        let page = self.at(slot);
+        if let Some(outline) = page.outline.get() {
+            return outline.as_ref();
+        }
+        prefetch(&page.row);
+        let built = build(&page.row);
+        let bytes = built.as_ref().map_or(0, Outline::bytes);
+        if self.all_bytes() + bytes > self.budget {
+            return None;
+        }
+        if page.outline.set(built).is_ok() {
+            self.outlined.fetch_add(bytes, Ordering::Relaxed);
+        }
+        page.outline()
+    }
+
+    /// Puts a page in the place of what it was. Its outline stays if there are marks.
+    fn insert(&mut self, key: PageKey, row: Arc<[u8]>, marks: &[Mark<C>]) {
+        let Self { table, slots, free, hasher, .. } = self;
+        let at = |slot: u32| slots[slot as usize].page.as_ref().expect("it is in the table");
+        let hash = hasher.hash_one(&key);
+        match table.entry(hash, |&slot| at(slot).key == key, |&slot| hasher.hash_one(&at(slot).key))
+        {
+            Entry::Occupied(there) => {
+                let there = slots[*there.get() as usize].page.as_mut().expect("it was just found");
+                if marks.is_empty() && there.row == row {
+                    return;
                 }
-                let bytes = there.outline_bytes();
-                there.outline = OnceLock::new();
-                bytes
+                self.bytes = self.bytes - there.row.len() + row.len();
+                there.row = row;
+                match there.outline.get_mut() {
+                    Some(Some(outline)) if !marks.is_empty() => {
+                        outline.replace(marks.iter().map(|&(_, entry, commit)| (entry, commit)));
+                    }
+                    _ => {
+                        *self.outlined.get_mut() -= there.outline_bytes();
+                        there.outline = OnceLock::new();
+                        self.gone += 1;
+                    }
+                }
             }
             Entry::Vacant(place) => {
-                place.insert(page);
-                0
+                let page = Page { key, row, outline: OnceLock::new() };
+                self.bytes += page.bytes();
+                let slot = free.pop().unwrap_or(slots.len() as u32);
+                place.insert(slot);
+                match slots.get_mut(slot as usize) {
+                    Some(slot) => slot.page = Some(page),
+                    None => slots.push(Slot { stamp: 1, page: Some(page) }),
+                }
             }
         }
     }
 
-    /// Forgets a page; answers the bytes of its outline.
-    fn remove(&mut self, key: &PageKey) -> usize {
-        let hash = self.hasher.hash_one(key);
-        let Ok(entry) = self.table.find_entry(hash, |page| page.key == *key) else { return 0 };
-        let page = entry.remove().0;
+    /// Forgets a page.
+    fn remove(&mut self, key: &PageKey) {
+        let Self { table, slots, hasher, .. } = self;
+        let is = |&slot: &u32| slots[slot as usize].page.as_ref().is_some_and(|p| p.key == *key);
+        if let Ok(entry) = table.find_entry(hasher.hash_one(key), is) {
+            let slot = entry.remove().0;
+            self.vacate(slot);
+        }
+    }
+
+    /// Empties a slot that the table does not have any more.
+    fn vacate(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        let Some(page) = slot.page.take() else { return };
         self.bytes -= page.bytes();
-        page.outline_bytes()
+        *self.outlined.get_mut() -= page.outline_bytes();
+        self.gone += 1;
+        // One whose stamps are used up stays empty.
+        if let Some(stamp) = slot.stamp.checked_add(1) {
+            slot.stamp = stamp;
+            self.free.push(number);
+        }
+    }
+
+    /// Forgets all pages but those that are to be kept, who are told how many bytes there are still.
+    fn retain(&mut self, mut keep: impl FnMut(&Page<C>, usize) -> bool) {
+        let mut table = std::mem::take(&mut self.table);
+        table.retain(|&mut slot| {
+            let kept = keep(self.at(slot), self.all_bytes());
+            if !kept {
+                self.vacate(slot);
+            }
+            kept
+        });
+        self.table = table;
     }
 
     /// Drops pages in the table's own order, which is a random one, until `target` bytes are left, those of outlines
-    /// counted. Answers how many of these went.
-    fn evict(&mut self, outlined: usize, target: usize) -> usize {
-        let (mut bytes, mut outlines) = (self.bytes, outlined);
-        self.table.retain(|page| {
-            let keep = bytes + outlines <= target;
-            if !keep {
-                bytes -= page.bytes();
-                outlines -= page.outline_bytes();
-            }
-            keep
-        });
-        self.bytes = bytes;
-        outlined - outlines
+    /// counted.
+    fn evict(&mut self, target: usize) {
+        self.retain(|_, bytes| bytes <= target);
     }
 }

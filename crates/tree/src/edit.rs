@@ -15,109 +15,170 @@
 //!   same operations (`Pending::twin`);
 //! - roots and rows are those of the ordinary descent (`tests/it/edited.rs`).
 
+mod ahead;
 mod commit;
 mod rows;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
 use crate::batch::{Op, OpKind};
+use crate::cache::{Link, LinkCell, Pages};
 use crate::costs::Meter;
-use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES};
+use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind};
 use crate::levels::Ranks;
-use crate::node::{OpenPage, Segment};
-use crate::outline::{Entry, Kind, Outline, Outlined};
+use crate::node::{Segment, Span};
+use crate::outline::{self, Entry, Kind, Outline};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 
+use ahead::Scouts;
 pub(crate) use commit::Passed;
 pub(crate) use rows::{rewritten, rows};
 
 /// Larger batches are better split over the threads.
 const OPS_MAX: usize = 1 << 14;
+/// So many operations are walked before others may change the cache.
+const OPS_A_TURN: usize = 1 << 8;
 /// So many nodes are walked before they are committed to: while what they are made of is in the cache.
 const NODES_AT_ONCE: usize = 1 << 10;
 /// Where more operations than these, and than this share of all, are no edits, the walk is not worth it.
 const LEFT_MIN: usize = 2;
 const LEFT_SHARE: usize = 8;
-/// How many operations are looked ahead: for the outline of a page, and then for what is read of it.
-const OPS_AHEAD: usize = 8;
-const OPS_NEAR: usize = 4;
-/// So many operations' pages are found together: the processor waits for several at once.
-const OPS_AT_ONCE: usize = 4;
 /// Chains of prefixes may be as deep as a key is long; they are left to others.
 const DEPTH_MAX: usize = 1 << 10;
 
-/// Something that is to stand elsewhere in a page than what stands there, in as many bytes.
+/// What a walk passed and what is to change of it. Its commitments are among the segment's.
+#[derive(Debug, Default)]
+pub(crate) struct Edits {
+    nodes: Vec<Node>,
+    pages: Vec<Walked>,
+    members: Vec<Member>,
+}
+
+impl Edits {
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
+        self.pages.clear();
+        self.members.clear();
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.pages.capacity() * size_of::<Walked>()
+            + self.members.capacity() * size_of::<Member>()
+    }
+}
+
+/// A page that a walk came to: where it is in the cache, and a key of the segment's whose first bits are its path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Edit {
-    /// The page, among those of the segment, and where in its row, or [`Edit::NOWHERE`] if that keeps no such thing.
+struct Walked {
+    link: Link,
+    key: Span,
+    bits: u32,
+}
+
+/// A member of a group whose item is a node: where the group's branch keeps what that commits to.
+#[derive(Clone, Copy, Debug)]
+struct Member {
     page: u32,
-    at: u16,
-    /// Of a commitment, the entry of the page's outline, and whether that has it from the row.
     entry: u16,
-    in_row: bool,
-    what: What,
-}
-
-impl Edit {
-    const NOWHERE: u16 = 0;
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    /// The value that an operation puts.
-    Value { op: u32 },
-    /// What a node commits to: while the walk goes on its number, then the commitment's among the segment's.
-    Commit { node: u32 },
+    at: u16,
+    node: u32,
 }
 
 /// A node that is to be committed to anew.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     body: Body,
-    /// An operation whose key passes it.
-    op: u32,
-    /// The digits at which it hangs and, of a branch, forks; of a terminal, ends.
-    depth: u32,
-    fork: u32,
-    height: u32,
     /// Whether what hangs below it belongs to an owner.
     owned: bool,
-    /// Whether a page holds what it commits to.
+    /// Whether a page holds what it commits to, and whether the outline has it from there.
     kept: bool,
-    /// The commitment, among the segment's.
-    commit: u32,
+    in_row: bool,
+    /// Whether the outline knows what each of its children commits to.
+    known: bool,
+    /// Its page and its entry there; where the row keeps what it commits to, or [`Node::NOWHERE`].
+    page: u32,
+    entry: u16,
+    at: u16,
+    /// The value in the row: where, and how many bytes.
+    payload: u16,
+    len: u16,
     /// Which of its parent's children it is: an entry of the page that the parent's are in.
     seat: u16,
+    /// The page and the entries of its children; what an owner owns, or nothing.
+    from: u16,
+    end: u16,
+    inner: u32,
+    /// The first of the groups that were opened for it.
+    group: u32,
     /// Its children that changed, a list in order of their digits, and the next child of its parent.
     first: u32,
     last: u32,
     next: u32,
+    /// A key that passes it, and the value to put, of a terminal that gets one.
+    key: Span,
+    value: Span,
+    /// The digits at which it hangs and, of a branch, forks; of a terminal, ends.
+    depth: u32,
+    fork: u32,
+    height: u32,
+    /// The commitment, among the segment's.
+    commit: u32,
 }
 
 /// No node, and no group.
 const NONE: u32 = u32::MAX;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    /// A terminal that gets a value.
+    Value,
+    /// A terminal that keeps its value, and owns something that changes.
+    Owner,
+    Fork,
+}
+
 impl Node {
-    /// One that an operation's key passes, at a digit; what else there is to say of it is yet to be.
-    const fn new(body: Body, op: usize, depth: usize) -> Self {
+    const NOWHERE: u16 = 0;
+
+    /// The node of an item that a key passes; what else there is to say of it is yet to be.
+    #[inline(always)]
+    fn new<C>(body: Body, item: &Item<'_, C>, key: Span, fork: usize) -> Self {
         Self {
             body,
-            op: op as u32,
-            depth: depth as u32,
-            fork: 0,
-            height: 0,
-            owned: false,
+            owned: item.owned,
             kept: false,
-            commit: NONE,
-            seat: 0,
+            in_row: false,
+            known: false,
+            page: item.page,
+            entry: item.entry,
+            at: Self::NOWHERE,
+            payload: 0,
+            len: 0,
+            seat: item.seat,
+            from: 0,
+            end: 0,
+            inner: item.page,
+            group: NONE,
             first: NONE,
             last: NONE,
             next: NONE,
+            key,
+            value: Span::EMPTY,
+            depth: item.depth as u32,
+            fork: fork as u32,
+            height: 0,
+            commit: NONE,
         }
+    }
+
+    /// The entry that its children are in; nothing if they have a page of their own.
+    const fn around(&self) -> Option<u16> {
+        if self.inner == self.page { Some(self.entry) } else { None }
     }
 }
 
@@ -127,31 +188,6 @@ struct Sibling {
     page: u32,
     entry: u16,
     parent: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Body {
-    /// A terminal with the value of its operation.
-    Value,
-    /// A terminal that owns something.
-    Owner {
-        page: u32,
-        payload: Payload,
-        owned: u16,
-        /// What is owned, if that changed.
-        child: Option<u32>,
-    },
-    /// A branch: the page of its children and their entries, and the first of the groups that were opened for it.
-    Fork { page: u32, from: u16, end: u16, group: u32 },
-}
-
-/// The value of an owner.
-#[derive(Clone, Copy, Debug)]
-enum Payload {
-    /// As it was, in the owner's page.
-    Stored { at: u16, len: u16 },
-    /// That of the node's operation.
-    Put,
 }
 
 /// The page of a group that was opened for a branch.
@@ -167,12 +203,14 @@ struct Group {
 /// What a walk needs, kept from one to the next.
 #[derive(Debug)]
 pub(crate) struct Desk<S: Scheme> {
-    nodes: Vec<Node>,
-    /// Those of the segment's pages.
-    outlines: Vec<Outline<S::Commit>>,
+    /// The operation that is next, and whether the walk began with it.
+    next: usize,
+    begun: bool,
+    /// Whether a value changed.
+    changed: bool,
     groups: Vec<Group>,
     /// The members of groups, the outermost first, that hold what the item gone into commits to: page and entry.
-    around: Vec<(u32, u16)>,
+    around: SmallVec<[(u32, u16); 4]>,
     /// The nodes on the way to the last operation.
     stack: Vec<u32>,
     /// Nodes below which no operation will come.
@@ -180,9 +218,14 @@ pub(crate) struct Desk<S: Scheme> {
     /// Operations that led astray.
     left: Vec<u32>,
     siblings: Vec<Sibling>,
+    /// Branches of whose children all that they commit to is known once the siblings are committed to.
+    learned: Vec<u32>,
     /// How deep, in bits, the page lies that was opened last, and those in which operations ended last.
     deepest: usize,
     depths: [usize; 2],
+    scouts: Scouts,
+    /// The page that the walk waits for.
+    missing: Option<PageKey>,
     ranks: Ranks,
     out: Vec<S::Commit>,
     scratch: S::Scratch,
@@ -191,16 +234,20 @@ pub(crate) struct Desk<S: Scheme> {
 impl<S: Scheme> Default for Desk<S> {
     fn default() -> Self {
         Self {
-            nodes: Vec::new(),
-            outlines: Vec::new(),
+            next: 0,
+            begun: false,
+            changed: false,
             groups: Vec::new(),
-            around: Vec::new(),
+            around: SmallVec::new(),
             stack: Vec::new(),
             closed: Vec::new(),
             left: Vec::new(),
             siblings: Vec::new(),
+            learned: Vec::new(),
             deepest: 0,
             depths: [0; 2],
+            scouts: Scouts::default(),
+            missing: None,
             ranks: Ranks::default(),
             out: Vec::new(),
             scratch: S::Scratch::default(),
@@ -208,15 +255,45 @@ impl<S: Scheme> Default for Desk<S> {
     }
 }
 
-/// What came of a walk.
+impl<S: Scheme> Desk<S> {
+    /// Gets ready for another batch.
+    pub(crate) fn clear(&mut self) {
+        (self.next, self.begun, self.changed) = (0, false, false);
+        self.groups.clear();
+        self.stack.clear();
+        self.closed.clear();
+        self.left.clear();
+        self.scouts.clear();
+        self.missing = None;
+    }
+
+    /// Whether some operations led astray.
+    pub(crate) const fn is_part(&self) -> bool {
+        !self.left.is_empty()
+    }
+}
+
+/// What came of a walk, or of a turn of it.
 #[derive(Debug)]
 pub(crate) enum Edited<C> {
+    /// The walk is to go on.
+    Yet,
+    /// It is to go on once a page is in the cache.
+    Missing(PageKey),
     /// The batch is to be applied as any other.
     Not,
     /// All values were there already.
     Same,
     /// What the top commits to now.
     Top(C),
+}
+
+/// Why a walk does not go on.
+enum Halt {
+    /// The page in [`Desk::missing`] is not in the cache.
+    Missing,
+    /// The batch, or a page, is not one for a walk.
+    Not,
 }
 
 /// Whether a batch in a segment may be one that mostly puts values in the places of others.
@@ -257,147 +334,134 @@ impl Trial {
     }
 }
 
+/// A page that a walk came to.
+#[derive(Debug)]
+struct Sheet<'a, C> {
+    row: &'a [u8],
+    outline: &'a Outline<C>,
+}
+
+impl<C> Clone for Sheet<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Sheet<'_, C> {}
+
+impl<'a, C> Sheet<'a, C> {
+    #[inline(always)]
+    fn entry(&self, entry: u16) -> &'a Entry {
+        &self.outline.entries[usize::from(entry)]
+    }
+}
+
 /// Where an item lies, and what it is a child of.
-#[derive(Clone, Copy, Debug)]
-struct Item {
+struct Item<'a, C> {
+    sheet: Sheet<'a, C>,
     page: u32,
     entry: u16,
+    /// Which of its parent's children it is.
+    seat: u16,
+    owned: bool,
     /// The digit at which it hangs.
     depth: usize,
-    owned: bool,
-    from: From,
+    parent: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum From {
-    Top,
-    Fork { node: u32, seat: u16 },
-    Owner { node: u32 },
-}
-
-/// Where an operation led.
-enum Led {
-    /// To a value of its key.
+/// Where going into an item led.
+enum Led<'a, C> {
+    /// To the operation's value.
     Here,
-    /// On.
-    On(Item),
-    /// Elsewhere than to a value of its key and its length.
+    /// Into a node that the way goes on from, and the page that the items in it are in.
+    Into(u32, Sheet<'a, C>),
+    /// Elsewhere than to a value of the operation's key and its length.
     Astray,
 }
 
-/// Finds a page by its key and the digit at which its items' runs start.
-type Fetch<'a, C> = dyn Fn(&PageKey, usize) -> Option<Outlined<C>> + 'a;
-
-/// Who is told of pages that are soon to be fetched.
-pub(crate) struct Ahead<'a> {
-    pub(crate) far: &'a dyn Fn(&[PageKey]),
-    /// Told of each page once more when that is nearer, of the key that is looked for in it, and at which digit its
-    /// items hang.
-    pub(crate) near: &'a dyn Fn(&PageKey, &[u8], usize),
+/// An operation that is walked: its key and its value.
+#[derive(Clone, Copy)]
+struct Goal<'a> {
+    path: &'a [u8],
+    key: Span,
+    value: Span,
+    digits: usize,
 }
 
-/// A walk over the pages below a root page.
-pub(crate) struct Editor<'a, S: Scheme> {
-    pub(crate) codec: Codec<'a, S>,
-    pub(crate) space: Space,
-    /// Holds the operations; gets pages, edits and commitments.
-    pub(crate) seg: &'a mut Segment<S::Commit>,
-    /// A page whose items' runs start at a digit, if it is at hand and sound.
-    pub(crate) fetch: &'a Fetch<'a, S::Commit>,
-    pub(crate) ahead: Ahead<'a>,
-    pub(crate) desk: &'a mut Desk<S>,
-    pub(crate) meter: &'a Meter,
+/// A turn of a walk over the pages of the cache.
+pub(crate) struct Walk<'a, S: Scheme> {
+    codec: Codec<'a, S>,
+    space: Space,
+    pages: &'a Pages<S::Commit>,
+    /// The operations, and their bytes.
+    ops: &'a [Op],
+    bytes: &'a [u8],
+    /// What comes of them.
+    edits: &'a mut Edits,
+    commits: &'a mut Vec<S::Commit>,
+    desk: &'a mut Desk<S>,
+    meter: &'a Meter,
 }
 
-impl<S: Scheme> Editor<'_, S> {
+impl<'a, S: Scheme> Walk<'a, S> {
     const OWNER_DIGITS: usize = match S::OWNER {
         Some(owner) => owner.bytes * Codec::<S>::WIDTH.per_byte(),
         None => 0,
     };
 
-    /// Walks all operations of the segment from the item of the root page.
-    pub(crate) fn run(
-        mut self,
-        root: OpenPage,
-        outline: Outline<S::Commit>,
-        rest: &mut Segment<S::Commit>,
-    ) -> Edited<S::Commit> {
-        self.clear();
-        self.seg.pages.push(root);
-        self.desk.outlines.push(outline);
-        let top = Item { page: 0, entry: 0, depth: 0, owned: false, from: From::Top };
-        let walked = self.walk(top);
-        // Those of the commit change in their places once nobody reads them.
-        self.desk.outlines.clear();
-        match walked {
+    /// A turn over the operations of a segment, which gets edits and commitments.
+    pub(crate) fn new(
+        (codec, space): (Codec<'a, S>, Space),
+        pages: &'a Pages<S::Commit>,
+        seg: &'a mut Segment<S::Commit>,
+        desk: &'a mut Desk<S>,
+        meter: &'a Meter,
+    ) -> Self {
+        let Segment { bytes, ops, edits, commits, .. } = seg;
+        Self {
+            codec,
+            space,
+            pages,
+            ops: ops.as_slice(),
+            bytes: bytes.as_slice(),
+            edits,
+            commits,
+            desk,
+            meter,
+        }
+    }
+
+    /// Walks some more of the operations.
+    pub(crate) fn turn(mut self) -> Edited<S::Commit> {
+        match self.walk() {
+            Ok(()) if self.desk.next < self.ops.len() => Edited::Yet,
             // Without an edit of a value nothing changed, whatever was passed.
-            Some(true) => {
-                self.settle(rest);
-                Edited::Top(self.seg.commits[self.desk.nodes[0].commit as usize])
-            }
-            Some(false) => {
-                self.settle(rest);
-                Edited::Same
-            }
-            None => {
-                self.seg.pages.clear();
-                self.seg.edits.clear();
-                self.seg.commits.clear();
-                Edited::Not
-            }
+            Ok(()) if !self.desk.changed => Edited::Same,
+            Ok(()) => Edited::Top(self.commits[self.edits.nodes[0].commit as usize]),
+            Err(Halt::Missing) => match self.desk.missing.take() {
+                Some(key) => Edited::Missing(key),
+                None => unreachable!("it was noted"),
+            },
+            Err(Halt::Not) => Edited::Not,
         }
     }
 
-    /// Names commitments where edits named nodes, and moves the operations that led astray.
-    fn settle(&mut self, rest: &mut Segment<S::Commit>) {
-        let Desk { nodes, left, .. } = &mut *self.desk;
-        for edit in &mut self.seg.edits {
-            match &mut edit.what {
-                What::Commit { node } => *node = nodes[*node as usize].commit,
-                What::Value { op } => *op -= left.partition_point(|left| left < op) as u32,
+    fn walk(&mut self) -> Result<(), Halt> {
+        let end = self.ops.len().min(self.desk.next + OPS_A_TURN);
+        while self.desk.next < end {
+            let op = self.desk.next;
+            if !std::mem::replace(&mut self.desk.begun, true) {
+                if op > 0 {
+                    self.close(self.common(op - 1, op));
+                }
+                self.look_ahead(op);
             }
-        }
-        for &op in &*left {
-            let op = self.seg.ops[op as usize];
-            let key = rest.push_bytes(&self.seg.bytes[op.key.range()]);
-            let kind = match op.kind {
-                OpKind::Put(value) => OpKind::Put(rest.push_bytes(&self.seg.bytes[value.range()])),
-                kind => kind,
-            };
-            rest.ops.push(op.elsewhere(key, kind));
-        }
-        if !left.is_empty() {
-            let mut number = 0;
-            self.seg.ops.retain(|_| {
-                number += 1;
-                left.binary_search(&(number - 1)).is_err()
-            });
-        }
-    }
-
-    fn clear(&mut self) {
-        self.desk.nodes.clear();
-        self.desk.outlines.clear();
-        self.desk.groups.clear();
-        self.desk.stack.clear();
-        self.desk.closed.clear();
-        self.desk.left.clear();
-    }
-
-    /// Whether anything changes; nothing if the batch is not one of these.
-    fn walk(&mut self, top: Item) -> Option<bool> {
-        let mut before: Option<usize> = None;
-        for op in 0..self.seg.ops.len() {
-            let common = before.map_or(0, |before| self.common(before, op));
-            self.close(common);
-            self.look_ahead(op);
-            if !matches!(self.op(op).kind, OpKind::Put(_)) || !self.lead(top, op)? {
+            if !self.lead(op)? {
                 self.desk.left.push(op as u32);
-                if self.desk.left.len() > LEFT_MIN + self.seg.ops.len() / LEFT_SHARE {
-                    return None;
+                if self.desk.left.len() > LEFT_MIN + self.ops.len() / LEFT_SHARE {
+                    return Err(Halt::Not);
                 }
             }
-            before = Some(op);
+            (self.desk.next, self.desk.begun) = (op + 1, false);
             let [last, _] = self.desk.depths;
             if self.desk.deepest != last {
                 self.desk.depths = [self.desk.deepest, last];
@@ -406,172 +470,234 @@ impl<S: Scheme> Editor<'_, S> {
                 self.commit()?;
             }
         }
-        self.close_all();
-        self.commit()?;
-        Some(self.seg.edits.iter().any(|edit| matches!(edit.what, What::Value { .. })))
-    }
-
-    /// Asks for the page in which an operation that is soon to come ends, if that lies as deep as one of the last:
-    /// so it comes from memory meanwhile.
-    fn look_ahead(&mut self, op: usize) {
-        let all = self.seg.ops.len();
-        let far = match (all, op % OPS_AT_ONCE) {
-            (1, _) => op..1,
-            (_, 0) => op + OPS_AHEAD..all.min(op + OPS_AHEAD + OPS_AT_ONCE),
-            _ => 0..0,
-        };
-        if !far.is_empty() {
-            let keys: SmallVec<[PageKey; 2 * OPS_AT_ONCE]> =
-                far.flat_map(|op| self.ends(op)).map(|(key, _)| key).collect();
-            (self.ahead.far)(&keys);
-        }
-        if op + OPS_NEAR < all {
-            for (page, bits) in self.ends(op + OPS_NEAR) {
-                let digit = bits / Codec::<S>::WIDTH.bits();
-                (self.ahead.near)(&page, self.key(op + OPS_NEAR), digit);
+        if end == self.ops.len() {
+            while let Some(node) = self.desk.stack.pop() {
+                self.shut(node);
             }
+            self.commit()?;
         }
+        Ok(())
     }
 
-    /// The pages in which an operation ends if they lie as deep, in bits, as one of the last.
-    fn ends(&self, op: usize) -> impl Iterator<Item = (PageKey, usize)> {
-        let key = self.key(op);
-        let bits = self.desk.depths.into_iter().filter(|&bits| bits > 0 && bits <= key.len() * 8);
-        bits.map(|bits| (PageKey::page(self.space, key, bits), bits))
-    }
-
-    fn op(&self, op: usize) -> Op {
-        self.seg.ops[op]
-    }
-
-    fn key(&self, op: usize) -> &[u8] {
-        &self.seg.bytes[self.op(op).key.range()]
-    }
-
-    /// The digits of an operation's key.
-    fn digits(&self, op: usize) -> usize {
-        self.op(op).key.len as usize * Codec::<S>::WIDTH.per_byte()
+    fn key(&self, op: usize) -> &'a [u8] {
+        &self.bytes[self.ops[op].key.range()]
     }
 
     /// How many first digits two operations share.
     fn common(&self, a: usize, b: usize) -> usize {
-        let limit = self.digits(a).min(self.digits(b));
-        Codec::<S>::WIDTH.common(self.key(a), self.key(b), 0, limit)
+        let (a, b) = (self.key(a), self.key(b));
+        let limit = a.len().min(b.len()) * Codec::<S>::WIDTH.per_byte();
+        Codec::<S>::WIDTH.common(a, b, 0, limit)
     }
 
     /// Closes the nodes below which keys differ from the next one's, which has `common` digits of the last.
     fn close(&mut self, common: usize) {
         while let Some(&node) = self.desk.stack.last()
-            && self.desk.nodes[node as usize].fork as usize > common
+            && self.edits.nodes[node as usize].fork as usize > common
         {
             self.desk.stack.pop();
             self.shut(node);
         }
     }
 
-    fn close_all(&mut self) {
-        while let Some(node) = self.desk.stack.pop() {
-            self.shut(node);
-        }
-    }
-
     /// Notes that a node, whose parent is the last open one, will not change any more.
     fn shut(&mut self, node: u32) {
-        let Desk { nodes, stack, closed, .. } = &mut *self.desk;
-        closed.push(node);
-        let height = nodes[node as usize].height;
-        if let Some(&parent) = stack.last() {
-            let parent = &mut nodes[parent as usize];
+        self.desk.closed.push(node);
+        let height = self.edits.nodes[node as usize].height;
+        if let Some(&parent) = self.desk.stack.last() {
+            let parent = &mut self.edits.nodes[parent as usize];
             parent.height = parent.height.max(height + 1);
         }
     }
 
+    /// A page that the walk came to.
+    #[inline]
+    fn sheet(&self, page: u32) -> Sheet<'a, S::Commit> {
+        let page = self.pages.at(self.edits.pages[page as usize].link.slot);
+        Sheet { row: &page.row, outline: page.outline().expect("a walk came to it") }
+    }
+
     /// Goes down from the last open node to the value of an operation's key. `false` if it is not there.
-    fn lead(&mut self, top: Item, op: usize) -> Option<bool> {
-        let mut led = match self.desk.stack.last() {
-            None if self.desk.nodes.is_empty() => Led::On(top),
-            // Another operation has been below the top, and closed it.
-            None => Led::Astray,
-            Some(&node) => self.child(node, op)?,
-        };
-        loop {
-            match led {
-                Led::Here => return Some(true),
-                Led::Astray => return Some(false),
-                Led::On(item) if self.desk.stack.len() < DEPTH_MAX => led = self.enter(item, op)?,
-                Led::On(_) => return Some(false),
+    fn lead(&mut self, op: usize) -> Result<bool, Halt> {
+        let Op { key, kind: OpKind::Put(value), .. } = self.ops[op] else { return Ok(false) };
+        let path = &self.bytes[key.range()];
+        let goal = Goal { path, key, value, digits: path.len() * Codec::<S>::WIDTH.per_byte() };
+        let mut item = match self.desk.stack.last() {
+            Some(&node) => {
+                let sheet = self.sheet(self.edits.nodes[node as usize].inner);
+                let node = self.pass(node, sheet, goal);
+                self.child(node, sheet, goal)?
             }
+            // Another operation has been below the top, and closed it.
+            None if !self.edits.nodes.is_empty() => None,
+            None => Some(self.top(goal)?),
+        };
+        while let Some(found) = item {
+            if self.desk.stack.len() == DEPTH_MAX {
+                break;
+            }
+            let entry = found.sheet.entry(found.entry);
+            let led = match entry.kind {
+                Kind::Branch | Kind::Apart => self.enter_branch(&found, entry, goal)?,
+                Kind::Terminal => self.enter_terminal(&found, entry, goal)?,
+                _ => Led::Astray,
+            };
+            item = match led {
+                Led::Here => return Ok(true),
+                Led::Into(node, sheet) => {
+                    let node = self.pass(node, sheet, goal);
+                    self.child(node, sheet, goal)?
+                }
+                Led::Astray => None,
+            };
         }
+        Ok(false)
+    }
+
+    /// The item of the root page.
+    fn top(&mut self, goal: Goal<'a>) -> Result<Item<'a, S::Commit>, Halt> {
+        self.desk.around.clear();
+        let page = self.open(&self.pages.top, goal, (0, 0), PageKind::Root)?;
+        let sheet = self.sheet(page);
+        if sheet.outline.entries.is_empty() {
+            return Err(Halt::Not);
+        }
+        Ok(Item { sheet, page, entry: 0, seat: 0, owned: false, depth: 0, parent: NONE })
+    }
+
+    /// Goes down from a branch as long as its children are in its page and are branches that skip nothing: what
+    /// [`Walk::child`] and [`Walk::enter_branch`] do, who know of all the rest. Answers the last of them.
+    #[inline(always)]
+    fn pass(&mut self, mut parent: u32, sheet: Sheet<'a, S::Commit>, goal: Goal<'a>) -> u32 {
+        let &Node { body, fork, inner, mut from, mut end, last, owned, .. } =
+            &self.edits.nodes[parent as usize];
+        if body != Body::Fork || last != NONE {
+            return parent;
+        }
+        let among_owners = S::OWNER.is_some() && !owned;
+        let limit = if among_owners { Self::OWNER_DIGITS } else { usize::MAX };
+        let (mut depth, limit) = (fork as usize + 1, limit.min(goal.digits));
+        while depth < limit && self.desk.stack.len() < DEPTH_MAX {
+            let digit = Codec::<S>::WIDTH.digit(goal.path, depth - 1);
+            let Some(seat) = sheet.outline.find(from..end, digit) else { break };
+            let entry = sheet.entry(seat);
+            if entry.kind != Kind::Branch || entry.span > 0 || !entry.keeps {
+                break;
+            }
+            if S::DIGIT_BITS == 1 && self.ops.len() == 1 {
+                let other = if seat == from { end - 1 } else { from };
+                sheet.outline.fetch_commit(sheet.row, other);
+            }
+            let number = self.edits.nodes.len() as u32;
+            let above = &mut self.edits.nodes[parent as usize];
+            (above.first, above.last) = (number, number);
+            let within = entry.within();
+            (from, end) = (within.start, within.end);
+            self.edits.nodes.push(Node {
+                body: Body::Fork,
+                owned,
+                kept: true,
+                in_row: S::DIGIT_BITS == 1,
+                known: sheet.outline.knows(Some(seat)),
+                page: inner,
+                entry: seat,
+                at: entry.at + MEMBER_COMMIT_AT as u16,
+                payload: 0,
+                len: 0,
+                seat,
+                from,
+                end,
+                inner,
+                group: NONE,
+                first: NONE,
+                last: NONE,
+                next: NONE,
+                key: goal.key,
+                value: Span::EMPTY,
+                depth: depth as u32,
+                fork: depth as u32,
+                height: 0,
+                commit: NONE,
+            });
+            self.desk.stack.push(number);
+            parent = number;
+            depth += 1;
+        }
+        parent
     }
 
     /// The child of an open node that an operation goes on to.
-    fn child(&mut self, node: u32, op: usize) -> Option<Led> {
-        let Node { body, fork, owned: zone, last, .. } = self.desk.nodes[node as usize];
-        self.desk.around.clear();
-        match body {
-            Body::Value => unreachable!("values are never open"),
-            Body::Owner { page, owned, child: None, .. }
-                if owned > 0 && self.digits(op) > fork as usize =>
-            {
-                let (depth, from) = (fork as usize, From::Owner { node });
-                Some(Led::On(Item { page, entry: owned, depth, owned: true, from }))
-            }
-            Body::Owner { .. } => Some(Led::Astray),
-            Body::Fork { page, from, end, .. } => {
-                if self.digits(op) <= fork as usize {
-                    return Some(Led::Astray);
-                }
-                let width = Codec::<S>::WIDTH;
-                let digit = self.op(op).digit(&self.seg.bytes, fork as usize, width);
-                let outline = &self.desk.outlines[page as usize];
-                let Some(seat) = outline.find(from..end, digit) else {
-                    return Some(Led::Astray);
-                };
-                let kind = outline.entries[usize::from(seat)].kind;
-                // Another operation has been below it, and closed it.
-                if last != NONE && self.desk.nodes[last as usize].seat == seat {
-                    return Some(Led::Astray);
-                }
-                let (page, entry) = if kind.is_in_group() {
-                    self.in_group((node, op), digit, (page, seat))?
-                } else {
-                    (page, seat)
-                };
-                let (depth, from) = (fork as usize + 1, From::Fork { node, seat });
-                Some(Led::On(Item { page, entry, depth, owned: zone, from }))
-            }
+    #[inline(always)]
+    fn child(
+        &mut self,
+        parent: u32,
+        sheet: Sheet<'a, S::Commit>,
+        goal: Goal<'a>,
+    ) -> Result<Option<Item<'a, S::Commit>>, Halt> {
+        let &Node { body, fork, inner, from, end, last, owned, .. } =
+            &self.edits.nodes[parent as usize];
+        let depth = fork as usize;
+        if S::DIGIT_BITS > 1 {
+            self.desk.around.clear();
         }
+        if goal.digits <= depth {
+            return Ok(None);
+        }
+        if body != Body::Fork {
+            // Not if another operation has been below it, and closed it.
+            let open = from > 0 && last == NONE;
+            let (page, entry) = (inner, from);
+            let item = Item { sheet, page, entry, seat: 0, owned: true, depth, parent };
+            return Ok(open.then_some(item));
+        }
+        let digit = Codec::<S>::WIDTH.digit(goal.path, depth);
+        let Some(seat) = sheet.outline.find(from..end, digit) else { return Ok(None) };
+        // As above.
+        if last != NONE && self.edits.nodes[last as usize].seat == seat {
+            return Ok(None);
+        }
+        if S::DIGIT_BITS == 1 && self.ops.len() == 1 {
+            let other = if seat == from { end - 1 } else { from };
+            sheet.outline.fetch_commit(sheet.row, other);
+        }
+        let (page, entry, depth) = (inner, seat, depth + 1);
+        let mut item = Item { sheet, page, entry, seat, owned, depth, parent };
+        if S::DIGIT_BITS > 1 && sheet.entry(seat).kind.is_in_group() {
+            (item.page, item.entry) = self.in_group(parent, goal, digit, (page, seat))?;
+            item.sheet = self.sheet(item.page);
+        }
+        Ok(Some(item))
     }
 
     /// The page and the entry of the item that a branch's child in a group is. A group may be in another one.
     fn in_group(
         &mut self,
-        (node, op): (u32, usize),
+        node: u32,
+        goal: Goal<'a>,
         digit: u8,
         mut place: (u32, u16),
-    ) -> Option<(u32, u16)> {
+    ) -> Result<(u32, u16), Halt> {
         let mut around = 0;
         loop {
             let (page, seat) = place;
-            let entry = &self.desk.outlines[page as usize].entries[usize::from(seat)];
+            let entry = self.sheet(page).entry(seat);
             if !entry.kind.is_in_group() {
-                return Some(place);
+                return Ok(place);
             }
-            let (bits, terminal) = (entry.span, entry.kind.is_terminal());
-            if bits <= around {
-                return None;
+            if entry.span <= around {
+                return Err(Halt::Not);
             }
-            around = bits;
+            around = entry.span;
             self.desk.around.push(place);
-            let group = self.group(node, bits, digit);
-            let page = match group {
+            let page = match self.group(node, entry.span, digit) {
                 Some(page) => page,
-                None => self.open_group((node, op), page, bits, digit)?,
+                None => self.open_group(node, goal, place, digit)?,
             };
-            let outline = &self.desk.outlines[page as usize];
-            let seat = outline.find(outline.top(), digit)?;
-            if outline.entries[usize::from(seat)].kind.is_terminal() != terminal {
-                return None;
+            let sheet = self.sheet(page);
+            let seat = sheet.outline.find(sheet.outline.top(), digit).ok_or(Halt::Not)?;
+            let found = sheet.entry(seat);
+            if found.kind.is_terminal() != entry.kind.is_terminal() {
+                return Err(Halt::Not);
             }
             place = (page, seat);
         }
@@ -579,7 +705,7 @@ impl<S: Scheme> Editor<'_, S> {
 
     /// The page of a branch's group, if it was opened before.
     fn group(&self, node: u32, bits: u8, digit: u8) -> Option<u32> {
-        let Body::Fork { mut group, .. } = self.desk.nodes[node as usize].body else { return None };
+        let mut group = self.edits.nodes[node as usize].group;
         let rest = S::DIGIT_BITS - bits;
         while let Some(found) = self.desk.groups.get(group as usize) {
             if found.bits == bits && found.digit >> rest == digit >> rest {
@@ -590,216 +716,222 @@ impl<S: Scheme> Editor<'_, S> {
         None
     }
 
-    /// Opens the group of a branch that `digit` is in, and that `page` has the members of; nothing if it does not hold
+    /// Opens the group of a branch that `digit` is in, and that a page has the members of; not if it does not hold
     /// just these.
     fn open_group(
         &mut self,
-        (node, op): (u32, usize),
-        page: u32,
-        bits: u8,
+        node: u32,
+        goal: Goal<'a>,
+        (page, seat): (u32, u16),
         digit: u8,
-    ) -> Option<u32> {
-        let Node { body: Body::Fork { page: body, from, end, group }, fork, .. } =
-            self.desk.nodes[node as usize]
-        else {
-            unreachable!("only branches have groups")
-        };
-        let opened = self.open(op, fork as usize, bits, PageKind::Group)?;
-        let of = &self.desk.outlines[page as usize];
-        let range = if page == body { from..end } else { of.top() };
+    ) -> Result<u32, Halt> {
+        let Node { inner, from, end, fork, group, .. } = self.edits.nodes[node as usize];
+        let of = self.sheet(page).outline;
+        let bits = of.entries[usize::from(seat)].span;
+        let place = (fork as usize, bits);
+        let opened = self.open(of.link(seat), goal, place, PageKind::Group)?;
+        let range = if page == inner { from..end } else { of.top() };
         let rest = S::DIGIT_BITS - bits;
         let members = &of.entries[usize::from(range.start)..usize::from(range.end)];
         let members = members.iter().filter(|entry| {
             entry.kind.is_in_group() && entry.span == bits && entry.digit >> rest == digit >> rest
         });
-        let held = &self.desk.outlines[opened as usize];
+        let held = self.sheet(opened).outline;
         let held = held.entries[..usize::from(held.top().end)].iter();
         let shown = |entry: &Entry| (entry.digit, entry.kind.is_terminal());
         if !members.map(shown).eq(held.map(shown)) {
-            return None;
+            return Err(Halt::Not);
         }
         let number = self.desk.groups.len() as u32;
         self.desk.groups.push(Group { bits, digit, page: opened, next: group });
-        if let Body::Fork { group, .. } = &mut self.desk.nodes[node as usize].body {
-            *group = number;
-        }
-        Some(opened)
+        self.edits.nodes[node as usize].group = number;
+        Ok(opened)
     }
 
-    /// Goes into an item.
-    fn enter(&mut self, item: Item, op: usize) -> Option<Led> {
-        match self.entry(item).kind {
-            Kind::Terminal => self.enter_terminal(item, op),
-            Kind::Branch | Kind::Apart => self.enter_branch(item, op),
-            _ => Some(Led::Astray),
-        }
-    }
-
-    fn entry(&self, item: Item) -> &Entry {
-        &self.desk.outlines[item.page as usize].entries[usize::from(item.entry)]
-    }
-
-    fn enter_terminal(&mut self, item: Item, op: usize) -> Option<Led> {
-        let row = &self.seg.pages[item.page as usize].row;
-        let at = usize::from(self.entry(item).at);
-        let Some(stored) = self.codec.inline_terminal(row, at, item.depth) else {
-            return Some(Led::Astray);
-        };
+    fn enter_terminal(
+        &mut self,
+        item: &Item<'a, S::Commit>,
+        entry: &Entry,
+        goal: Goal<'a>,
+    ) -> Result<Led<'a, S::Commit>, Halt> {
+        let Sheet { row, outline } = item.sheet;
+        let stored = self.codec.inline_terminal(row, entry.at.into(), item.depth);
+        let Some(stored) = stored else { return Ok(Led::Astray) };
         let among_owners = S::OWNER.is_some() && !item.owned;
-        let whole = if among_owners { Self::OWNER_DIGITS } else { self.digits(op) };
+        let whole = if among_owners { Self::OWNER_DIGITS } else { goal.digits };
         let suffix = stored.suffix;
-        if suffix.end() != whole || suffix.common(self.key(op)) < suffix.len() {
-            return Some(Led::Astray);
+        if suffix.end() != whole || suffix.common(goal.path) < suffix.len() {
+            return Ok(Led::Astray);
         }
-        let (payload, carried) = (stored.payload.clone(), stored.commit);
-        let owned = stored.owns.then(|| self.entry(item).within().start);
-        if let Some(owned) = owned {
+        let is_here = !among_owners || goal.digits == whole;
+        let mut node = Node::new(Body::Owner, item, goal.key, whole);
+        node.owned = true;
+        (node.payload, node.len) = (stored.payload.start as u16, stored.payload.len() as u16);
+        if stored.owns {
+            node.from = entry.within().start;
             // What is owned carries what it commits to, unless the page is forged.
-            self.desk.outlines[item.page as usize].commit(self.codec, row, owned)?;
+            outline.commit(self.codec, row, node.from).ok_or(Halt::Not)?;
         }
-        let (at, len) = (payload.start as u16, payload.len());
-        let mut node = Node {
-            fork: whole as u32,
-            owned: true,
-            kept: carried.is_some(),
-            ..Node::new(Body::Value, op, item.depth)
-        };
-        if !among_owners || self.digits(op) == whole {
-            let value = self.seg.value_of(op);
-            if owned.is_some() && !among_owners || value.len() != len {
-                return Some(Led::Astray);
+        if let Some(at) = stored.commit {
+            if self.codec.scheme.commit_bytes(&row[at..]) != S::COMMIT_BYTES {
+                return Err(Halt::Not);
             }
-            if *value == row[payload] {
-                return Some(Led::Here);
-            }
-            if let (true, Some(owned)) = (among_owners, owned) {
-                let page = item.page;
-                node.body = Body::Owner { page, payload: Payload::Put, owned, child: None };
-            }
-            let open = matches!(node.body, Body::Owner { .. });
-            let number = self.attach(item, node, carried)?;
-            let what = What::Value { op: op as u32 };
-            self.seg.edits.push(Edit { page: item.page, at, entry: 0, in_row: true, what });
-            if open {
-                self.desk.stack.push(number);
-            } else {
-                self.shut(number);
-            }
-            return Some(Led::Here);
+            (node.kept, node.at) = (true, at as u16);
         }
-        let Some(owned) = owned else { return Some(Led::Astray) };
-        let payload = Payload::Stored { at, len: len as u16 };
-        node.body = Body::Owner { page: item.page, payload, owned, child: None };
-        let number = self.attach(item, node, carried)?;
-        self.desk.stack.push(number);
-        self.child(number, op)
+        if is_here {
+            let value = &self.bytes[goal.value.range()];
+            if stored.owns && !among_owners || value.len() != stored.payload.len() {
+                return Ok(Led::Astray);
+            }
+            if *value == row[stored.payload] {
+                return Ok(Led::Here);
+            }
+            (node.body, node.value, self.desk.changed) = (Body::Value, goal.value, true);
+        } else if !stored.owns {
+            return Ok(Led::Astray);
+        }
+        let number = self.attach(item, node)?;
+        if stored.owns {
+            self.desk.stack.push(number);
+        } else {
+            self.shut(number);
+        }
+        Ok(if is_here { Led::Here } else { Led::Into(number, item.sheet) })
     }
 
-    fn enter_branch(&mut self, item: Item, op: usize) -> Option<Led> {
-        let entry = self.entry(item);
-        let (kind, within, span) = (entry.kind, entry.within(), usize::from(entry.span));
-        let (fork, kept) = (item.depth + span, usize::from(entry.at) + MEMBER_COMMIT_AT);
+    #[inline(always)]
+    fn enter_branch(
+        &mut self,
+        item: &Item<'a, S::Commit>,
+        entry: &Entry,
+        goal: Goal<'a>,
+    ) -> Result<Led<'a, S::Commit>, Halt> {
         if !entry.keeps {
-            return None;
+            return Err(Halt::Not);
         }
         // Among owners nothing forks below their keys, unless a page is forged.
         let among_owners = S::OWNER.is_some() && !item.owned;
         let limit = if among_owners { Self::OWNER_DIGITS } else { usize::MAX };
-        if fork >= self.digits(op).min(limit) || span > 0 && !self.passes(item, op)? {
-            return Some(Led::Astray);
+        let fork = item.depth + usize::from(entry.span);
+        if fork >= goal.digits.min(limit) || entry.span > 0 && !self.passes(item, entry, goal)? {
+            return Ok(Led::Astray);
         }
-        let (page, Range { start: from, end }) = match kind {
-            Kind::Branch => (item.page, within),
-            _ => {
-                let page = self.open(op, fork, 0, PageKind::Body)?;
-                (page, self.desk.outlines[page as usize].top())
-            }
-        };
-        if S::DIGIT_BITS > 1 {
-            let row = &self.seg.pages[page as usize].row;
-            self.desk.outlines[page as usize].fetch_commits(row, from..end);
+        let mut node = Node::new(Body::Fork, item, goal.key, fork);
+        let (mut sheet, mut within) = (item.sheet, entry.within());
+        if entry.kind == Kind::Apart {
+            let link = sheet.outline.link(item.entry);
+            node.inner = self.open(link, goal, (fork, 0), PageKind::Body)?;
+            sheet = self.sheet(node.inner);
+            within = sheet.outline.top();
         }
-        let node = Node {
-            fork: fork as u32,
-            owned: item.owned,
-            kept: true,
-            ..Node::new(Body::Fork { page, from, end, group: NONE }, op, item.depth)
-        };
-        let number = self.attach(item, node, Some(kept))?;
+        if S::DIGIT_BITS > 1 && self.ops.len() == 1 {
+            sheet.outline.fetch_commits(sheet.row, within.clone());
+        }
+        (node.from, node.end) = (within.start, within.end);
+        (node.kept, node.at) = (true, entry.at + MEMBER_COMMIT_AT as u16);
+        node.in_row = S::DIGIT_BITS == 1;
+        node.known = sheet.outline.knows(node.around());
+        let number = self.attach(item, node)?;
         self.desk.stack.push(number);
-        self.child(number, op)
+        Ok(Led::Into(number, sheet))
     }
 
     /// Whether an operation's key has the digits that a branch skips.
-    fn passes(&self, item: Item, op: usize) -> Option<bool> {
-        let row = &self.seg.pages[item.page as usize].row;
-        let (skip, _) = self.codec.plain_branch(row, self.entry(item).at.into(), item.depth)?;
-        Some(skip.common(self.key(op)) == skip.len())
+    fn passes(
+        &self,
+        item: &Item<'a, S::Commit>,
+        entry: &Entry,
+        goal: Goal<'a>,
+    ) -> Result<bool, Halt> {
+        let branch = self.codec.plain_branch(item.sheet.row, entry.at.into(), item.depth);
+        let (skip, _) = branch.ok_or(Halt::Not)?;
+        Ok(skip.common(goal.path) == skip.len())
     }
 
-    /// Makes an item a node, and notes where what it commits to is kept: at `kept` of its page, and by its
-    /// groups. Nothing if that is not of the usual length.
-    fn attach(&mut self, item: Item, mut node: Node, kept: Option<usize>) -> Option<u32> {
-        let number = self.desk.nodes.len() as u32;
-        let at = match kept {
-            Some(at) => {
-                let old = &self.seg.pages[item.page as usize].row[at..];
-                let usual = || self.codec.scheme.commit_bytes(old) == S::COMMIT_BYTES;
-                if !self.entry(item).keeps && !usual() {
-                    return None;
-                }
-                at as u16
-            }
-            None => Edit::NOWHERE,
-        };
-        let what = What::Commit { node: number };
-        let in_row = S::DIGIT_BITS == 1 && self.entry(item).keeps;
-        let (page, entry) = (item.page, item.entry);
-        self.seg.edits.push(Edit { page, at, entry, in_row, what });
-        match item.from {
-            From::Top => {}
-            From::Fork { node: parent, seat } => {
-                for &(page, entry) in &self.desk.around {
-                    let member = &self.desk.outlines[page as usize].entries[usize::from(entry)];
-                    if !member.keeps {
-                        return None;
-                    }
-                    let at = member.at + MEMBER_COMMIT_AT as u16;
-                    self.seg.edits.push(Edit { page, at, entry, in_row: false, what });
-                    node.kept = true;
-                }
-                node.seat = seat;
-                let nodes = &mut self.desk.nodes;
-                let Node { first, last, .. } = &mut nodes[parent as usize];
-                let before = std::mem::replace(last, number);
-                if before == NONE {
-                    *first = number;
-                } else {
-                    nodes[before as usize].next = number;
-                }
-            }
-            From::Owner { node: parent } => {
-                let Body::Owner { child, .. } = &mut self.desk.nodes[parent as usize].body else {
-                    unreachable!("only owners own")
-                };
-                *child = Some(number);
+    /// Makes an item a node.
+    #[inline(always)]
+    fn attach(&mut self, item: &Item<'a, S::Commit>, mut node: Node) -> Result<u32, Halt> {
+        let number = self.edits.nodes.len() as u32;
+        if S::DIGIT_BITS > 1 && !self.desk.around.is_empty() {
+            node.kept = true;
+            self.note_members(number)?;
+        }
+        if let Some(parent) = self.edits.nodes.get_mut(item.parent as usize) {
+            let before = std::mem::replace(&mut parent.last, number);
+            if before == NONE {
+                parent.first = number;
+            } else {
+                self.edits.nodes[before as usize].next = number;
             }
         }
-        self.desk.nodes.push(node);
-        Some(number)
+        self.edits.nodes.push(node);
+        Ok(number)
     }
 
-    /// Opens the page at the first `digits` digits and `bits` bits of an operation's key.
-    fn open(&mut self, op: usize, digits: usize, bits: u8, kind: PageKind) -> Option<u32> {
+    /// Notes where else it is kept what a node in groups commits to.
+    fn note_members(&mut self, node: u32) -> Result<(), Halt> {
+        for &(page, entry) in &self.desk.around {
+            let member = self.sheet(page).entry(entry);
+            if !member.keeps {
+                return Err(Halt::Not);
+            }
+            let at = member.at + MEMBER_COMMIT_AT as u16;
+            self.edits.members.push(Member { page, entry, at, node });
+        }
+        Ok(())
+    }
+
+    /// Opens the page at some first digits of an operation's key, and bits behind them.
+    fn open(
+        &mut self,
+        cell: &LinkCell,
+        goal: Goal<'a>,
+        (digits, bits): (usize, u8),
+        kind: PageKind,
+    ) -> Result<u32, Halt> {
         let bits = digits * Codec::<S>::WIDTH.bits() + usize::from(bits);
-        let key = PageKey::page(self.space, self.key(op), bits);
-        let (row, outline) = (self.fetch)(&key, digits + 1)?;
-        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
-            return None;
+        let link = match self.pages.follow(cell) {
+            Some(link) => link,
+            None => {
+                let key = PageKey::page(self.space, goal.path, bits);
+                let Some(link) = self.pages.find(&key) else {
+                    self.desk.missing = Some(key);
+                    return Err(Halt::Missing);
+                };
+                cell.set(link);
+                link
+            }
+        };
+        let start = if kind == PageKind::Root { 0 } else { digits + 1 };
+        let build = |row: &[u8]| outline::of(self.codec, row, start);
+        let outline = self.pages.outline(link.slot, build).ok_or(Halt::Not)?;
+        if outline.kind != kind {
+            return Err(Halt::Not);
         }
-        self.seg.pages.push(OpenPage { key, row, stale: false });
-        self.desk.outlines.push(outline);
+        self.edits.pages.push(Walked { link, key: goal.key, bits: bits as u32 });
         self.desk.deepest = bits;
-        Some(self.seg.pages.len() as u32 - 1)
+        Ok(self.edits.pages.len() as u32 - 1)
     }
+}
+
+/// Moves the operations that led astray to another segment.
+pub(crate) fn set_apart<S: Scheme>(
+    desk: &Desk<S>,
+    seg: &mut Segment<S::Commit>,
+    rest: &mut Segment<S::Commit>,
+) {
+    for &op in &desk.left {
+        let op = seg.ops[op as usize];
+        let key = rest.push_bytes(&seg.bytes[op.key.range()]);
+        let kind = match op.kind {
+            OpKind::Put(value) => OpKind::Put(rest.push_bytes(&seg.bytes[value.range()])),
+            kind => kind,
+        };
+        rest.ops.push(op.elsewhere(key, kind));
+    }
+    let mut number = 0;
+    seg.ops.retain(|_| {
+        number += 1;
+        desk.left.binary_search(&(number - 1)).is_err()
+    });
 }

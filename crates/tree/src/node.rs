@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::batch::{Op, OpKind};
+use crate::batch::Op;
 use crate::digits::{Run, Width};
-use crate::edit::Edit;
+use crate::edit::Edits;
 use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
 use crate::page_key::PageKey;
 use crate::scheme::{Scheme, WasTerminal};
@@ -284,8 +284,8 @@ pub(crate) struct Segment<C> {
     /// Named by [`WasAt`], from 1 on.
     pub(crate) pasts: Vec<Was>,
     pub(crate) pages: Vec<OpenPage>,
-    /// Where other bytes are to stand in the pages, if the batch is one that only edits them.
-    pub(crate) edits: Vec<Edit>,
+    /// What is to change in the pages of the last commit, if the batch is one that only edits them.
+    pub(crate) edits: Edits,
     /// The pages with their edits, if a part of the batch stands on them.
     pub(crate) rewritten: Vec<(PageKey, Arc<[u8]>)>,
     pub(crate) dropped: Vec<Dropped>,
@@ -326,7 +326,7 @@ impl<C: Copy> Segment<C> {
             changes: Vec::new(),
             pasts: Vec::new(),
             pages: Vec::new(),
-            edits: Vec::new(),
+            edits: Edits::default(),
             rewritten: Vec::new(),
             dropped: Vec::new(),
             layer: Arc::default(),
@@ -368,7 +368,7 @@ impl<C: Copy> Segment<C> {
             + self.changes.capacity() * size_of::<Change>()
             + self.pasts.capacity() * size_of::<Was>()
             + self.pages.capacity() * size_of::<OpenPage>()
-            + self.edits.capacity() * size_of::<Edit>()
+            + self.edits.capacity()
             + self.slots.capacity() * size_of::<Slot>()
             + self.groups.capacity() * size_of::<(u32, u32)>()
             + self.dropped.capacity() * size_of::<Dropped>()
@@ -378,12 +378,6 @@ impl<C: Copy> Segment<C> {
         let span = Span::new(self.bytes.len(), bytes.len());
         self.bytes.extend_from_slice(bytes);
         span
-    }
-
-    /// The value that an operation puts.
-    pub(crate) fn value_of(&self, op: usize) -> &[u8] {
-        let OpKind::Put(value) = self.ops[op].kind else { unreachable!("it is a put") };
-        &self.bytes[value.range()]
     }
 
     pub(crate) fn push_commit(&mut self, commit: C) -> u32 {

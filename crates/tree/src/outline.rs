@@ -12,41 +12,39 @@
 //! - what an entry commits to is what its item in this very row does: another row has another outline.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use spinney_hash::prefetch;
 
+use crate::cache::LinkCell;
 use crate::digits::Width;
 use crate::image::{
-    Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, NodeView, PAGE_BYTES_MAX, SkipView,
+    Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, NodeView, PAGE_BYTES_MAX, PageKind, SUM_BYTES,
+    SkipView,
 };
 use crate::scheme::Scheme;
 
 /// The entries of a page, and apart from them, since who passes by has no need of it, what they commit to.
 #[derive(Debug)]
 pub(crate) struct Outline<C> {
-    pub(crate) entries: Arc<[Entry]>,
-    commits: Arc<[OnceLock<C>]>,
+    pub(crate) entries: Box<[Entry]>,
+    commits: Box<[OnceLock<C>]>,
+    /// Where the pages are that entries lead to.
+    links: Box<[LinkCell]>,
     /// How many of them are in no other.
     top: u16,
+    pub(crate) kind: PageKind,
+    /// Whether somebody knows what each of those that are in no other commits to.
+    known: AtomicBool,
 }
-
-impl<C> Clone for Outline<C> {
-    fn clone(&self) -> Self {
-        let (entries, commits) = (Arc::clone(&self.entries), Arc::clone(&self.commits));
-        Self { entries, commits, top: self.top }
-    }
-}
-
-/// A row, and its outline.
-pub(crate) type Outlined<C> = (Arc<[u8]>, Outline<C>);
 
 /// An item of a page, or a member of a group that has a page of its own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     /// Where it lies in the row.
     pub(crate) at: u16,
-    /// The entries of what is in it.
+    /// The entries of what is in it, or the link to the page of that.
     first: u16,
     count: u8,
     pub(crate) digit: u8,
@@ -55,7 +53,9 @@ pub(crate) struct Entry {
     pub(crate) span: u8,
     /// Whether what it commits to stands at [`MEMBER_COMMIT_AT`], in the usual number of bytes.
     pub(crate) keeps: bool,
-    /// Where that is among the outline's commitments, or [`Entry::IN_ROW`].
+    /// Whether somebody knows what each of those in it commits to.
+    known: AtomicBool,
+    /// Where what it commits to is among the outline's commitments, or [`Entry::IN_ROW`].
     commit: u16,
 }
 
@@ -89,8 +89,8 @@ impl Entry {
     const IN_ROW: u16 = u16::MAX;
 
     const fn new(at: usize, digit: u8, kind: Kind) -> Self {
-        let (at, commit) = (at as u16, Self::IN_ROW);
-        Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, commit }
+        let (at, commit, known) = (at as u16, Self::IN_ROW, AtomicBool::new(false));
+        Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, known, commit }
     }
 
     /// The entries of its children, or of what it owns.
@@ -107,7 +107,9 @@ impl<C: Copy> Outline<C> {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&self.entries[..]) + size_of_val(&self.commits[..])
+        size_of_val(&self.entries[..])
+            + size_of_val(&self.commits[..])
+            + size_of_val(&self.links[..])
     }
 
     /// What an entry of the row commits to, if anybody knows.
@@ -118,30 +120,69 @@ impl<C: Copy> Outline<C> {
         row: &[u8],
         entry: u16,
     ) -> Option<C> {
-        let entry = &self.entries[usize::from(entry)];
+        self.commit_of(codec, row, &self.entries[usize::from(entry)])
+    }
+
+    /// As [`Outline::commit`], of an entry at hand.
+    #[inline(always)]
+    pub(crate) fn commit_of<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        row: &[u8],
+        entry: &Entry,
+    ) -> Option<C> {
         match self.commits.get(usize::from(entry.commit)) {
             Some(commit) => commit.get().copied(),
             None => Some(codec.kept(row, entry.at.into())),
         }
     }
 
-    /// Asks for the entries, and for where it is counted who has the rest.
+    /// Whether somebody knows what each of the entries in another, or of those in none, commits to.
+    #[inline]
+    pub(crate) fn knows(&self, within: Option<u16>) -> bool {
+        self.known(within).load(Ordering::Acquire)
+    }
+
+    /// Notes that [`Outline::learn`] was told of all of them.
+    pub(crate) fn know(&self, within: Option<u16>) {
+        self.known(within).store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn known(&self, within: Option<u16>) -> &AtomicBool {
+        within.map_or(&self.known, |entry| &self.entries[usize::from(entry)].known)
+    }
+
+    /// Where the page is that an entry's children have, or that the members of its group have.
+    pub(crate) fn link(&self, entry: u16) -> &LinkCell {
+        &self.links[usize::from(self.entries[usize::from(entry)].first)]
+    }
+
+    /// Asks for the entries.
     pub(crate) fn fetch(&self) {
         prefetch(&self.entries);
-        self.commits.first().into_iter().for_each(|first| prefetch(std::slice::from_ref(first)));
     }
 
     /// Asks for what a branch with these children is committed to with.
     pub(crate) fn fetch_commits(&self, row: &[u8], entries: Range<u16>) {
+        let within = usize::from(entries.start)..usize::from(entries.end);
+        if self.commits.len() == self.entries.len() {
+            return prefetch(&self.commits[within]);
+        }
+        entries.for_each(|entry| self.fetch_commit(row, entry));
+    }
+
+    /// Asks for what an entry commits to.
+    #[inline]
+    pub(crate) fn fetch_commit(&self, row: &[u8], entry: u16) {
         /// What a branch takes up to the end of its commitment, as a rule.
         const KEPT_BYTES: usize = 34;
-        let entries = usize::from(entries.start)..usize::from(entries.end);
-        if self.commits.len() == self.entries.len() {
-            return prefetch(&self.commits[entries]);
-        }
-        for entry in &self.entries[entries] {
-            let at = usize::from(entry.at);
-            prefetch(&row[at..row.len().min(at + KEPT_BYTES)]);
+        let entry = &self.entries[usize::from(entry)];
+        let at = usize::from(entry.at);
+        match (self.commits.get(usize::from(entry.commit)), row.get(at..at + KEPT_BYTES)) {
+            (Some(commit), _) => prefetch(std::slice::from_ref(commit)),
+            (None, Some(kept)) => prefetch(kept),
+            (None, None) => {}
         }
     }
 
@@ -152,17 +193,14 @@ impl<C: Copy> Outline<C> {
         let _ = self.commits[usize::from(entry.commit)].set(commit);
     }
 
-    /// Takes up what entries commit to in a row that differs in such things alone. Answers whether it did: not while
-    /// somebody reads the outline.
-    pub(crate) fn replace(&mut self, new: impl Iterator<Item = (u16, C)>) -> bool {
-        let Some(commits) = Arc::get_mut(&mut self.commits) else { return false };
+    /// Takes up what entries commit to in a row that differs in such things alone.
+    pub(crate) fn replace(&mut self, new: impl Iterator<Item = (u16, C)>) {
         for (entry, commit) in new {
-            if let Some(old) = commits.get_mut(usize::from(self.entries[usize::from(entry)].commit))
-            {
+            let place = usize::from(self.entries[usize::from(entry)].commit);
+            if let Some(old) = self.commits.get_mut(place) {
                 *old = OnceLock::from(commit);
             }
         }
-        true
     }
 
     /// Asks for what a walk along a path will read of the page, whose items hang at a digit: what the children of the
@@ -216,7 +254,7 @@ pub(crate) fn of<S: Scheme>(
     // More of them are rare.
     let room = row.len() / 24;
     let (entries, commits) = (Vec::with_capacity(room), Vec::with_capacity(room));
-    let mut outliner = Outliner { codec, row, entries, commits };
+    let mut outliner = Outliner { codec, row, entries, commits, links: Vec::new() };
     let mut bodies = vec![Body { range: FRAME_BYTES..row.len(), start, parent: None }];
     let (mut next, mut top) = (0, 0);
     while next < bodies.len() {
@@ -232,8 +270,10 @@ pub(crate) fn of<S: Scheme>(
         }
         next += 1;
     }
-    let Outliner { entries, commits, .. } = outliner;
-    Some(Outline { entries: entries.into(), commits: commits.into(), top })
+    let Outliner { entries, commits, links, .. } = outliner;
+    let (entries, commits, links) = (entries.into(), commits.into(), links.into());
+    let (kind, known) = (PageKind::of(row[SUM_BYTES])?, AtomicBool::new(false));
+    Some(Outline { entries, commits, links, top, kind, known })
 }
 
 struct Outliner<'a, S: Scheme> {
@@ -241,6 +281,7 @@ struct Outliner<'a, S: Scheme> {
     row: &'a [u8],
     entries: Vec<Entry>,
     commits: Vec<OnceLock<S::Commit>>,
+    links: Vec<LinkCell>,
 }
 
 impl<S: Scheme> Outliner<'_, S> {
@@ -287,21 +328,24 @@ impl<S: Scheme> Outliner<'_, S> {
                     (_, None) => Kind::Apart,
                 };
                 let (span, keeps) = (span.unwrap_or(0), self.keeps(at));
-                self.push(Entry { span, keeps, ..Entry::new(at, digit, kind) }, Some(view.commit));
+                let first = if kind == Kind::Apart { self.link() } else { 0 };
+                let entry = Entry { span, keeps, first, ..Entry::new(at, digit, kind) };
+                self.push(entry, Some(view.commit));
                 if let (Kind::Branch, Some((from, to))) = (kind, view.body) {
                     let start = start + view.skip.len() + 1;
                     bodies.push(Body { range: from..to, start, parent: number });
                 }
             }
             Item::Group { bits, members, .. } => {
-                let mut from = members.start(end);
+                let (mut from, first) = (members.start(end), self.link());
                 while from < end {
                     let (digit, terminal, behind) = self.codec.member(self.row, from).ok()?;
                     let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
                     let commit = &self.row[from + MEMBER_COMMIT_AT..];
                     let (commit, _) = self.codec.scheme.decode_commit(commit)?;
                     let keeps = self.keeps(from);
-                    let entry = Entry { span: bits, keeps, ..Entry::new(from, digit, kind) };
+                    let new = Entry::new(from, digit, kind);
+                    let entry = Entry { span: bits, keeps, first, ..new };
                     self.push(entry, Some(commit));
                     from = behind;
                 }
@@ -313,6 +357,12 @@ impl<S: Scheme> Outliner<'_, S> {
     fn keeps(&self, at: usize) -> bool {
         let bytes = self.codec.scheme.commit_bytes(&self.row[at + MEMBER_COMMIT_AT..]);
         bytes == S::COMMIT_BYTES
+    }
+
+    /// Makes room for a link.
+    fn link(&mut self) -> u16 {
+        self.links.push(LinkCell::default());
+        self.links.len() as u16 - 1
     }
 
     /// Notes an entry. Where branches are wide, what their children commit to is brought together; where they are not,

@@ -1,7 +1,7 @@
 //! Preparing states: a batch on top of a commit or of another prepared state.
 
 use std::borrow::BorrowMut;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -9,12 +9,10 @@ use rayon::prelude::*;
 
 use crate::apply::{Apply, Ops, Outcome, Spot, Start};
 use crate::batch::Batch;
-use crate::edit::{self, Ahead, Edited, Editor, may_edit};
+use crate::edit::{self, Desk, Edited, Walk, may_edit};
 use crate::error::TreeError;
-use crate::image::Codec;
 use crate::node::{Chain, Child, Layer, Link, Segment, Top};
 use crate::open::{Opener, corrupt};
-use crate::outline;
 use crate::page_key::PageKey;
 use crate::pool::Tools;
 use crate::scheme::Scheme;
@@ -99,50 +97,18 @@ impl<S: Scheme> Tree<S> {
         if snapshot.is_far() || !self.trial.is_due() {
             return Ok((Some(input), Loaded::default()));
         }
-        let (failed, looked) = (RefCell::new(None), Cell::new(false));
-        let fetch = |key: &PageKey, start: usize| {
-            let build = |row: &[u8]| outline::of(self.codec(), row, start);
-            match self.cache.open(key, build) {
-                Some(opened) => opened.ok(),
-                None => {
-                    let row = self.read_one(snapshot, !looked.replace(true), key);
-                    let row = row.map_err(|error| *failed.borrow_mut() = Some(error)).ok()?;
-                    let outline = build(&row)?;
-                    Some((row, outline))
-                }
-            }
-        };
-        let near = |key: &PageKey, path: &[u8], digit: usize| {
-            self.cache.fetch_way(key, path, digit, Codec::<S>::WIDTH);
-        };
-        let ahead = Ahead { far: &|keys| self.cache.fetch_outlines(keys), near: &near };
-        let root = self.head.segment.pages[page as usize].clone();
-        let build = |row: &[u8]| outline::of(self.codec(), row, 0);
-        let cached = self.cache.open(&root.key, build).and_then(Result::ok);
-        let cached = cached.filter(|(row, _)| Arc::ptr_eq(row, &root.row));
-        let Some(outline) = cached.map(|(_, outline)| outline).or_else(|| build(&root.row)) else {
-            return Ok((Some(input), Loaded::default()));
-        };
-        let mut rest = self.pool.segment();
+        let mut rest = None;
         let edited = self.pool.with_tools(|tools| {
-            let (codec, space, seg) = (self.codec(), self.space, alone(&mut input));
-            let (rest, desk, meter) = (alone(&mut rest), &mut tools.desk, &self.meter);
-            Editor { codec, space, seg, fetch: &fetch, ahead, desk, meter }.run(root, outline, rest)
-        });
-        if let Some(error) = failed.take() {
-            return Err(error);
-        }
+            self.walk_apart(snapshot, alone(&mut input), &mut rest, &mut tools.desk)
+        })?;
         self.trial.note(!matches!(edited, Edited::Not));
         let commit = match edited {
             Edited::Top(commit) => commit,
-            Edited::Not => {
-                self.pool.recycle(std::iter::once(rest));
-                return Ok((Some(input), Loaded::default()));
-            }
             Edited::Same => {
                 self.pool.recycle(std::iter::once(input));
-                return Ok((self.unless_empty(rest), Loaded::default()));
+                return Ok((rest, Loaded::default()));
             }
+            _ => return Ok((Some(input), Loaded::default())),
         };
         self.meter.edited();
         let segment = alone(&mut input);
@@ -150,14 +116,15 @@ impl<S: Scheme> Tree<S> {
         layer.expect("a segment from the pool has a layer of its own").id = next_layer();
         let mut child = top.expect("it was just looked at").child;
         let mut loaded = Loaded::default();
-        if !rest.ops.is_empty() {
+        if rest.is_some() {
             self.current(snapshot)?;
-            (segment.rewritten, _) = edit::rewritten(self.codec(), segment);
-            let root = segment.rewritten.iter().find(|(key, _)| *key == segment.pages[0].key);
             // Above damaged pages it may have said already what it commits to now.
-            if let Some((_, row)) = root {
-                segment.pages[0].row = Arc::clone(row);
+            let mut root = self.head.segment.pages[page as usize].clone();
+            let rewritten = segment.rewritten.iter().find(|(key, _)| *key == root.key);
+            if let Some((_, row)) = rewritten {
+                root.row = Arc::clone(row);
             }
+            segment.pages.push(root);
             child.link = Link::Stored { segment: 1, page: 0, at };
             loaded.extend(segment.rewritten.iter().cloned());
         }
@@ -165,16 +132,58 @@ impl<S: Scheme> Tree<S> {
         pending.root = self.scheme.root(Some(&commit));
         pending.segments.push(input);
         pending.edited = true;
-        Ok((self.unless_empty(rest), loaded))
+        Ok((rest, loaded))
     }
 
-    /// A segment, if it has operations.
-    fn unless_empty(&self, segment: Arc<Segment<S::Commit>>) -> Option<Arc<Segment<S::Commit>>> {
-        if segment.ops.is_empty() {
-            self.pool.recycle(std::iter::once(segment));
-            return None;
+    /// Walks the operations of a segment over the pages of the last commit. Those that led astray are moved to `rest`,
+    /// and if there are any, the rows of the edited pages are made.
+    fn walk_apart<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        segment: &mut Segment<S::Commit>,
+        rest: &mut Option<Arc<Segment<S::Commit>>>,
+        desk: &mut Desk<S>,
+    ) -> Result<Edited<S::Commit>, TreeError> {
+        desk.clear();
+        let mut edited = self.walk_all(snapshot, segment, desk)?;
+        if matches!(edited, Edited::Top(_)) && desk.is_part() {
+            match edit::rewritten(self.codec(), self.space, &self.cache, segment) {
+                Some((rows, _)) => segment.rewritten = rows,
+                None => edited = Edited::Not,
+            }
         }
-        Some(segment)
+        if matches!(edited, Edited::Not) {
+            segment.edits.clear();
+            segment.commits.clear();
+        } else if desk.is_part() {
+            edit::set_apart(desk, segment, alone(rest.insert(self.pool.segment())));
+        }
+        Ok(edited)
+    }
+
+    fn walk_all<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        segment: &mut Segment<S::Commit>,
+        desk: &mut Desk<S>,
+    ) -> Result<Edited<S::Commit>, TreeError> {
+        let (mut gone, mut unlooked) = (None, true);
+        loop {
+            let pages = self.cache.pages();
+            // Where pages go while it walks, memory is too small for it.
+            if *gone.get_or_insert(pages.gone()) != pages.gone() {
+                return Ok(Edited::Not);
+            }
+            let of = (self.codec(), self.space);
+            match Walk::new(of, &pages, segment, desk, &self.meter).turn() {
+                Edited::Yet => {}
+                Edited::Missing(key) => {
+                    drop(pages);
+                    self.read_one(snapshot, std::mem::take(&mut unlooked), &key)?;
+                }
+                done => return Ok(done),
+            }
+        }
     }
 
     /// Applies the operations of a batch's first segment on top of a state. `layer` is the batch's, if it

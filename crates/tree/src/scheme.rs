@@ -17,8 +17,7 @@
 //!   carry the sum, and pages keep those of terminals, which cost a climb of hundreds of hashes.
 
 use std::fmt;
-
-use rayon::iter::Either;
+use std::ops::Range;
 
 use crate::digits::Run;
 use crate::edit::Passed;
@@ -365,6 +364,42 @@ enum Source<'a, S: Scheme> {
     Passed(Passed<'a, S>),
 }
 
+/// The children of a branch, one after another.
+enum Kids<'a, 'b, S: Scheme> {
+    Passed(Passed<'a, S>),
+    /// Those that are left of all.
+    Named(&'b Children<'a, S>, Range<usize>),
+}
+
+impl<S: Scheme> Iterator for Kids<'_, '_, S> {
+    type Item = (u8, S::Commit);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u8, S::Commit)> {
+        match self {
+            Self::Passed(passed) => passed.next(),
+            Self::Named(all, left) => left.next().map(|index| all.at(index)),
+        }
+    }
+
+    #[inline(always)]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, tell: F) -> B {
+        match self {
+            Self::Passed(passed) => passed.fold(init, tell),
+            Self::Named(all, left) => left.map(|index| all.at(index)).fold(init, tell),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::Passed(passed) => passed.size_hint(),
+            Self::Named(_, left) => left.size_hint(),
+        }
+    }
+}
+
+impl<S: Scheme> ExactSizeIterator for Kids<'_, '_, S> {}
+
 impl<'a, S: Scheme> Children<'a, S> {
     pub(crate) const fn of(
         scheme: &'a S,
@@ -409,11 +444,24 @@ impl<'a, S: Scheme> Children<'a, S> {
         self.len() == 0
     }
 
-    /// Each child's digit and commitment, in order of digits.
+    /// What the children at digits 0 and 1 commit to, if there are just these.
+    #[inline(always)]
+    pub fn pair(&self) -> Option<[S::Commit; 2]> {
+        let [first, second] = match &self.0 {
+            Source::Passed(passed) => passed.pair()?,
+            _ if self.len() == 2 => [self.at(0), self.at(1)],
+            _ => return None,
+        };
+        (first.0 == 0 && second.0 == 1).then_some([first.1, second.1])
+    }
+
+    /// Each child's digit and commitment, in order of digits. To go through them from within
+    /// ([`Iterator::for_each`]) is faster: what they come from is looked at once.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> + '_ {
         match &self.0 {
-            Source::Passed(passed) => Either::Left(passed.clone()),
-            _ => Either::Right((0..self.len()).map(|index| self.at(index))),
+            Source::Passed(passed) => Kids::Passed(passed.clone()),
+            _ => Kids::Named(self, 0..self.len()),
         }
     }
 

@@ -479,25 +479,25 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Staged<S>, TreeError> {
         self.standing(pending)?;
         self.current(snapshot)?;
+        let (rebased, remade);
+        let mut pending = pending;
         // Rows are those that differ from the last commit's: what is committed already is made anew on it.
-        let rebased;
-        let pending = if pending.is_settled_in_part() && pending.position() != self.head.layer {
+        if pending.is_settled_in_part() && pending.position() != self.head.layer {
             rebased = self.rebase(snapshot, pending)?;
-            &rebased
-        } else {
-            pending
-        };
-        let top = pending.top.as_ref().map(|top| &top.child);
-        let codec = self.codec();
-        let mut rows = if pending.position() == self.head.layer {
-            write::Rows::default()
-        } else {
-            let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut buffers = std::mem::take(&mut *kept());
-            let rows = if pending.edited { edit::rows } else { write::rows };
-            let rows = rows(codec, self.space, &pending.segments, top, &mut buffers)?;
-            *kept() = buffers;
-            rows
+            pending = &rebased;
+        }
+        let mut rows = None;
+        if pending.edited && pending.position() != self.head.layer {
+            rows = self.rows(pending)?;
+            // If a page that it edits is not in memory any more, its nodes are made after all.
+            if rows.is_none() {
+                remade = self.rebase(snapshot, pending)?;
+                pending = &remade;
+            }
+        }
+        let mut rows = match rows {
+            Some(rows) => rows,
+            None => self.rows(pending)?.unwrap_or_default(),
         };
         if pending.top.is_none() && self.head.top.is_some() {
             rows.deletes.push(PageKey::page(self.space, &[], 0));
@@ -530,6 +530,25 @@ impl<S: Scheme> Tree<S> {
         }
         let (drops, marks) = (rows.drops, rows.marks);
         Ok(Staged { pending: pending.clone(), rows: changes, marks, drops, block, recorded, stats })
+    }
+
+    /// The rows of a state that differ from the last commit's; nothing if it is one of edits, and a page of them is
+    /// not in the cache.
+    fn rows(&self, pending: &Pending<S>) -> Result<Option<write::Rows<S::Commit>>, TreeError> {
+        if pending.position() == self.head.layer {
+            return Ok(Some(write::Rows::default()));
+        }
+        let top = pending.top.as_ref().map(|top| &top.child);
+        let (codec, segments) = (self.codec(), &pending.segments);
+        let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = std::mem::take(&mut *kept());
+        let rows = if pending.edited {
+            edit::rows(codec, self.space, &self.cache, segments, top, &mut buffers)?
+        } else {
+            Some(write::rows(codec, self.space, segments, top, &mut buffers)?)
+        };
+        *kept() = buffers;
+        Ok(rows)
     }
 
     pub(crate) fn record(&self, commit: u64, block: Option<BlockId>, root: S::Root) -> RootRecord {

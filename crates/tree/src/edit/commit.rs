@@ -1,12 +1,11 @@
 //! Committing to what a walk passed, level by level, lowest first.
 
-use std::ops::Range;
 use std::time::Instant;
 
-use super::{Body, Desk, Editor, Node, Payload, Sibling};
+use super::{Body, Halt, NONE, Node, Sibling, Walk, Walked};
+use crate::cache::Pages;
 use crate::digits::Run;
 use crate::image::Codec;
-use crate::node::Segment;
 use crate::open::stored_terminal;
 use crate::outline::Outline;
 use crate::scheme::{BranchJob, Children, JobKey, Scheme, TerminalJob};
@@ -14,10 +13,11 @@ use crate::scheme::{BranchJob, Children, JobKey, Scheme, TerminalJob};
 /// What jobs are made of.
 struct View<'a, S: Scheme> {
     codec: Codec<'a, S>,
-    seg: &'a Segment<S::Commit>,
+    pages: &'a Pages<S::Commit>,
+    bytes: &'a [u8],
+    walked: &'a [Walked],
     nodes: &'a [Node],
-    closed: &'a [u32],
-    outlines: &'a [Outline<S::Commit>],
+    commits: &'a [S::Commit],
 }
 
 impl<S: Scheme> Clone for View<'_, S> {
@@ -33,8 +33,11 @@ pub(crate) struct Passed<'a, S: Scheme> {
     codec: Codec<'a, S>,
     row: &'a [u8],
     outline: &'a Outline<S::Commit>,
-    entries: Range<u16>,
-    /// The child that changed and is next.
+    /// The entries yet to come.
+    next: u16,
+    end: u16,
+    /// Which of them is the next that changed, and its node.
+    seat: u16,
     changed: u32,
     nodes: &'a [Node],
     commits: &'a [S::Commit],
@@ -42,22 +45,55 @@ pub(crate) struct Passed<'a, S: Scheme> {
 
 impl<S: Scheme> Clone for Passed<'_, S> {
     fn clone(&self) -> Self {
-        Self { entries: self.entries.clone(), ..*self }
+        Self { ..*self }
     }
 }
 
-impl<'a, S: Scheme> Passed<'a, S> {
-    /// The next child's entry and, if it changed, its node.
-    fn kid(&mut self) -> Option<(u16, Option<&'a Node>)> {
-        let entry = self.entries.next()?;
-        let changed = self.nodes.get(self.changed as usize).filter(|node| node.seat == entry);
-        if let Some(changed) = changed {
-            self.changed = changed.next;
+impl<S: Scheme> Passed<'_, S> {
+    /// Of a page's entries there are fewer.
+    const NO_SEAT: u16 = u16::MAX;
+
+    /// The next child's entry and, if it changed, its node's number.
+    #[inline]
+    fn kid(&mut self) -> Option<(u16, Option<u32>)> {
+        let entry = self.next;
+        if entry == self.end {
+            return None;
         }
-        Some((entry, changed))
+        self.next += 1;
+        if entry != self.seat {
+            return Some((entry, None));
+        }
+        let changed = self.changed;
+        self.changed = self.nodes[changed as usize].next;
+        self.seat = self.nodes.get(self.changed as usize).map_or(Self::NO_SEAT, |node| node.seat);
+        Some((entry, Some(changed)))
+    }
+
+    /// The digits of two children and what these commit to, if there are not more or fewer.
+    #[inline(always)]
+    pub(crate) fn pair(&self) -> Option<[(u8, S::Commit); 2]> {
+        let first = usize::from(self.next);
+        let [one, two] = self.outline.entries.get(first..usize::from(self.end))? else {
+            return None;
+        };
+        let commit = |entry, changed: Option<&Node>| match changed {
+            Some(node) => self.commits[node.commit as usize],
+            None => {
+                let known = self.outline.commit_of(self.codec, self.row, entry);
+                known.expect("siblings commit before parents")
+            }
+        };
+        let changed = self.nodes.get(self.changed as usize);
+        let (first, second) = match changed {
+            Some(node) if node.seat == self.next => (changed, self.nodes.get(node.next as usize)),
+            _ => (None, changed),
+        };
+        Some([(one.digit, commit(one, first)), (two.digit, commit(two, second))])
     }
 
     /// What a child that did not change commits to.
+    #[inline]
     fn commit(&self, entry: u16) -> Option<S::Commit> {
         self.outline.commit(self.codec, self.row, entry)
     }
@@ -67,180 +103,239 @@ impl<'a, S: Scheme> Passed<'a, S> {
 impl<S: Scheme> Iterator for Passed<'_, S> {
     type Item = (u8, S::Commit);
 
+    #[inline]
     fn next(&mut self) -> Option<(u8, S::Commit)> {
         let (entry, node) = self.kid()?;
         let commit = match node {
-            Some(node) => self.commits[node.commit as usize],
+            Some(node) => self.commits[self.nodes[node as usize].commit as usize],
             None => self.commit(entry).expect("siblings commit before parents"),
         };
         Some((self.outline.entries[usize::from(entry)].digit, commit))
     }
 
+    #[inline(always)]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut tell: F) -> B {
+        let Self { codec, row, outline, nodes, commits, mut seat, mut changed, .. } = self;
+        let entries = usize::from(self.next)..usize::from(self.end);
+        (self.next..).zip(&outline.entries[entries]).fold(init, |so_far, (number, entry)| {
+            let commit = if number == seat {
+                let node = &nodes[changed as usize];
+                changed = node.next;
+                seat = nodes.get(changed as usize).map_or(Self::NO_SEAT, |node| node.seat);
+                commits[node.commit as usize]
+            } else {
+                let known = outline.commit_of(codec, row, entry);
+                known.expect("siblings commit before parents")
+            };
+            tell(so_far, (entry.digit, commit))
+        })
+    }
+
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.entries.size_hint()
+        let left = usize::from(self.end - self.next);
+        (left, Some(left))
     }
 }
 
 impl<S: Scheme> ExactSizeIterator for Passed<'_, S> {}
 
-impl<S: Scheme> Editor<'_, S> {
-    /// Commits to all nodes that are closed; nothing if a commitment is not of the usual length.
-    pub(super) fn commit(&mut self) -> Option<()> {
-        let start = Instant::now();
+impl<S: Scheme> Walk<'_, S> {
+    /// Commits to all nodes that are closed; not if a commitment is of an unusual length.
+    pub(super) fn commit(&mut self) -> Result<(), Halt> {
+        // Of one operation, to read the clock takes longer than to hash a node.
+        let start = (self.ops.len() > 1).then(Instant::now);
         let answer = self.commit_closed();
-        self.meter.hashed_since(start);
+        start.into_iter().for_each(|start| self.meter.hashed_since(start));
         answer
     }
 
-    fn commit_closed(&mut self) -> Option<()> {
-        self.commit_siblings()?;
+    fn commit_closed(&mut self) -> Result<(), Halt> {
         let closed = std::mem::take(&mut self.desk.closed);
-        let heights = || closed.iter().map(|&node| &self.desk.nodes[node as usize]);
-        let answer = if (0..).zip(heights()).all(|(index, node)| node.height == index) {
-            closed.iter().try_for_each(|&node| self.commit_one(node))
-        } else {
-            let rank = |node: &Node| {
-                node.height as usize * 2 + usize::from(matches!(node.body, Body::Fork { .. }))
-            };
-            let mut ranks = std::mem::take(&mut self.desk.ranks);
-            ranks.sort(heights().map(rank));
-            let answer =
-                (0..ranks.count()).try_for_each(|rank| self.commit_level(&closed, ranks.of(rank)));
-            self.desk.ranks = ranks;
-            answer
-        };
+        let answer = self.commit_all(&closed);
         self.desk.closed = closed;
         self.desk.closed.clear();
         answer
     }
 
+    fn commit_all(&mut self, closed: &[u32]) -> Result<(), Halt> {
+        self.commit_siblings(closed)?;
+        if self.ops.len() > 1 {
+            let heights = closed.iter().map(|&node| &self.edits.nodes[node as usize]);
+            let rank =
+                |node: &Node| node.height as usize * 2 + usize::from(node.body == Body::Fork);
+            let mut ranks = std::mem::take(&mut self.desk.ranks);
+            ranks.sort(heights.map(rank));
+            let answer =
+                (0..ranks.count()).try_for_each(|rank| self.commit_level(closed, ranks.of(rank)));
+            self.desk.ranks = ranks;
+            return answer;
+        }
+        // The way of one operation: each node stands on the one before it.
+        closed.iter().try_for_each(|&node| self.commit_one(node))
+    }
+
     /// Commits to the terminals beside those that changed: pages keep no commitments to them.
-    fn commit_siblings(&mut self) -> Option<()> {
+    fn commit_siblings(&mut self, closed: &[u32]) -> Result<(), Halt> {
         let mut siblings = std::mem::take(&mut self.desk.siblings);
+        let mut learned = std::mem::take(&mut self.desk.learned);
         siblings.clear();
-        let (view, out, scratch) = self.split();
-        for &parent in view.closed {
-            if let Body::Fork { page, .. } = view.nodes[parent as usize].body {
-                let mut kids = passed(view, parent);
-                while let Some((entry, node)) = kids.kid() {
-                    if node.is_none() && kids.commit(entry).is_none() {
-                        siblings.push(Sibling { page, entry, parent });
+        learned.clear();
+        for &parent in closed {
+            let node = &self.edits.nodes[parent as usize];
+            if node.body != Body::Fork || node.known {
+                continue;
+            }
+            let (mut kids, mut all) = (passed(self.view(), node), true);
+            let page = node.inner;
+            while let Some((entry, node)) = kids.kid() {
+                if kids.commit(entry).is_none() {
+                    match node {
+                        Some(_) => all = false,
+                        None => siblings.push(Sibling { page, entry, parent }),
                     }
                 }
             }
+            if all {
+                learned.push(parent);
+            }
         }
+        let sound = self.learn(&siblings);
+        for &parent in learned.iter().filter(|_| sound.is_some()) {
+            let node = &self.edits.nodes[parent as usize];
+            self.sheet(node.inner).outline.know(node.around());
+        }
+        (self.desk.siblings, self.desk.learned) = (siblings, learned);
+        sound.ok_or(Halt::Not)
+    }
+
+    /// Nothing if one of them is malformed.
+    fn learn(&mut self, siblings: &[Sibling]) -> Option<()> {
+        if siblings.is_empty() {
+            return Some(());
+        }
+        let (view, out, scratch) = self.split();
         let mut sound = true;
         let jobs = siblings.iter().map_while(|sibling| {
             let job = sibling_job(view, sibling);
             sound &= job.is_some();
             job
         });
-        if !siblings.is_empty() {
-            view.codec.scheme.commit_terminals(jobs, scratch, out);
+        view.codec.scheme.commit_terminals(jobs, scratch, out);
+        for (Sibling { page, entry, .. }, commit) in siblings.iter().zip(&*out).filter(|_| sound) {
+            view.outline(*page).learn(*entry, *commit);
         }
-        if sound {
-            for (Sibling { page, entry, .. }, commit) in siblings.iter().zip(&*out) {
-                view.outlines[*page as usize].learn(*entry, *commit);
-            }
-        }
-        self.desk.siblings = siblings;
         sound.then_some(())
     }
 
-    fn commit_one(&mut self, node: u32) -> Option<()> {
+    fn commit_one(&mut self, number: u32) -> Result<(), Halt> {
         let (view, out, scratch) = self.split();
-        if let Body::Fork { .. } = view.nodes[node as usize].body {
+        let node = &view.nodes[number as usize];
+        if node.body == Body::Fork {
             view.codec.scheme.commit_branch(branch_job(view, node), scratch, out);
         } else {
             view.codec.scheme.commit_terminal(terminal_job(view, node), scratch, out);
         }
         let commit = out[0];
-        self.keep(node, &commit)
+        self.keep(number, &commit)
     }
 
     /// Commits to nodes of one height, named by their places among those that are closed.
-    fn commit_level(&mut self, closed: &[u32], level: &[u32]) -> Option<()> {
-        let Some(&first) = level.first() else { return Some(()) };
+    fn commit_level(&mut self, closed: &[u32], level: &[u32]) -> Result<(), Halt> {
+        let Some(&first) = level.first() else { return Ok(()) };
         let (view, out, scratch) = self.split();
-        let nodes = level.iter().map(|&place| closed[place as usize]);
-        if let Body::Fork { .. } = view.nodes[closed[first as usize] as usize].body {
-            let jobs = nodes.clone().map(|node| branch_job(view, node));
-            view.codec.scheme.commit_branches(jobs, scratch, out);
+        let numbers = level.iter().map(|&place| closed[place as usize]);
+        let nodes = numbers.clone().map(|number| &view.nodes[number as usize]);
+        if view.nodes[closed[first as usize] as usize].body == Body::Fork {
+            view.codec.scheme.commit_branches(nodes.map(|n| branch_job(view, n)), scratch, out);
         } else {
-            let jobs = nodes.clone().map(|node| terminal_job(view, node));
-            view.codec.scheme.commit_terminals(jobs, scratch, out);
+            view.codec.scheme.commit_terminals(nodes.map(|n| terminal_job(view, n)), scratch, out);
         }
         let out = std::mem::take(&mut self.desk.out);
-        let answer = nodes.zip(&out).try_for_each(|(node, commit)| self.keep(node, commit));
+        let answer = numbers.zip(&out).try_for_each(|(number, commit)| self.keep(number, commit));
         self.desk.out = out;
         answer
     }
 
-    fn keep(&mut self, node: u32, commit: &S::Commit) -> Option<()> {
-        let place = self.seg.push_commit(*commit);
-        let node = &mut self.desk.nodes[node as usize];
-        node.commit = place;
-        let usual = !node.kept || Some(self.codec.scheme.encoded_bytes(commit)) == S::COMMIT_BYTES;
-        usual.then_some(())
+    fn keep(&mut self, number: u32, commit: &S::Commit) -> Result<(), Halt> {
+        let node = &mut self.edits.nodes[number as usize];
+        node.commit = self.commits.len() as u32;
+        self.commits.push(*commit);
+        if node.kept && Some(self.codec.scheme.encoded_bytes(commit)) != S::COMMIT_BYTES {
+            return Err(Halt::Not);
+        }
+        Ok(())
+    }
+
+    fn view(&self) -> View<'_, S> {
+        let Walk { codec, pages, bytes, .. } = *self;
+        let (walked, nodes) = (&self.edits.pages[..], &self.edits.nodes[..]);
+        View { codec, pages, bytes, walked, nodes, commits: self.commits }
     }
 
     /// What jobs are made of, and what they are committed to with.
     fn split(&mut self) -> (View<'_, S>, &mut Vec<S::Commit>, &mut S::Scratch) {
-        let Desk { nodes, closed, outlines, out, scratch, .. } = &mut *self.desk;
-        out.clear();
-        (View { codec: self.codec, seg: self.seg, nodes, closed, outlines }, out, scratch)
+        let Walk { codec, pages, bytes, .. } = *self;
+        let (walked, nodes) = (&self.edits.pages[..], &self.edits.nodes[..]);
+        let view = View { codec, pages, bytes, walked, nodes, commits: self.commits };
+        self.desk.out.clear();
+        (view, &mut self.desk.out, &mut self.desk.scratch)
     }
 }
 
-fn key<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> &'a [u8] {
-    &view.seg.bytes[view.seg.ops[node.op as usize].key.range()]
+impl<'a, S: Scheme> View<'a, S> {
+    fn row(&self, page: u32) -> &'a [u8] {
+        &self.pages.at(self.walked[page as usize].link.slot).row
+    }
+
+    fn outline(&self, page: u32) -> &'a Outline<S::Commit> {
+        let page = self.pages.at(self.walked[page as usize].link.slot);
+        page.outline().expect("a walk came to it")
+    }
 }
 
-fn terminal_job<S: Scheme>(view: View<'_, S>, node: u32) -> TerminalJob<'_, S::Commit> {
-    let node = &view.nodes[node as usize];
-    let key = &key(view, node)[..node.fork as usize / Codec::<S>::WIDTH.per_byte()];
-    let suffix = Run::of(key, node.depth as usize, node.fork as usize, Codec::<S>::WIDTH);
-    let put = || view.seg.value_of(node.op as usize);
-    let (payload, owned) = match node.body {
-        Body::Owner { page, payload, owned, child } => {
-            let row = &view.seg.pages[page as usize].row;
-            let payload = match payload {
-                Payload::Put => put(),
-                Payload::Stored { at, len } => &row[usize::from(at)..][..usize::from(len)],
-            };
-            let owned = match child {
-                Some(child) => view.seg.commits[view.nodes[child as usize].commit as usize],
-                None => view.outlines[page as usize]
-                    .commit(view.codec, row, owned)
-                    .expect("what is owned carries it"),
-            };
-            (payload, Some(owned))
-        }
-        _ => (put(), None),
+fn terminal_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> TerminalJob<'a, S::Commit> {
+    let width = Codec::<S>::WIDTH;
+    let key = &view.bytes[node.key.range()][..node.fork as usize / width.per_byte()];
+    let suffix = Run::of(key, node.depth as usize, node.fork as usize, width);
+    let payload = if node.body == Body::Value {
+        &view.bytes[node.value.range()]
+    } else {
+        &view.row(node.page)[usize::from(node.payload)..][..usize::from(node.len)]
     };
+    let owned = (node.from > 0).then(|| match node.first {
+        NONE => {
+            let commit = view.outline(node.page).commit(view.codec, view.row(node.page), node.from);
+            commit.expect("what is owned carries it")
+        }
+        child => view.commits[view.nodes[child as usize].commit as usize],
+    });
     TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
 }
 
-fn branch_job<S: Scheme>(view: View<'_, S>, node: u32) -> BranchJob<'_, S> {
+#[inline(always)]
+fn branch_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> BranchJob<'a, S> {
     let children = Children::passed(passed(view, node));
-    let node = &view.nodes[node as usize];
     let (depth, fork) = (node.depth as usize, node.fork as usize);
-    let skip = Run::of(key(view, node), depth, fork, Codec::<S>::WIDTH);
+    let skip = Run::of(&view.bytes[node.key.range()], depth, fork, Codec::<S>::WIDTH);
     BranchJob { skip, children, value: None, changes: None }
 }
 
 /// The children of a branch.
-fn passed<S: Scheme>(view: View<'_, S>, node: u32) -> Passed<'_, S> {
-    let Node { body, first, .. } = view.nodes[node as usize];
-    let Body::Fork { page, from, end, .. } = body else { unreachable!("a level of branches") };
+#[inline(always)]
+fn passed<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> Passed<'a, S> {
+    let page = view.pages.at(view.walked[node.inner as usize].link.slot);
+    let seat = view.nodes.get(node.first as usize).map_or(Passed::<S>::NO_SEAT, |kid| kid.seat);
     Passed {
         codec: view.codec,
-        row: &view.seg.pages[page as usize].row,
-        outline: &view.outlines[page as usize],
-        entries: from..end,
-        changed: first,
+        row: &page.row,
+        outline: page.outline().expect("a walk came to it"),
+        next: node.from,
+        end: node.end,
+        seat,
+        changed: node.first,
         nodes: view.nodes,
-        commits: &view.seg.commits,
+        commits: view.commits,
     }
 }
 
@@ -249,10 +344,9 @@ fn sibling_job<'a, S: Scheme>(
     sibling: &Sibling,
 ) -> Option<TerminalJob<'a, S::Commit>> {
     let Sibling { page, entry, parent } = *sibling;
-    let entry = &view.outlines[page as usize].entries[usize::from(entry)];
+    let entry = &view.outline(page).entries[usize::from(entry)];
     let parent = &view.nodes[parent as usize];
-    let row = &view.seg.pages[page as usize].row;
-    let fork = parent.fork as usize;
-    let key = JobKey::Below { path: key(view, parent), fork, digit: Some(entry.digit) };
-    stored_terminal(view.codec, row, entry.at.into(), fork + 1, key).ok()
+    let (path, fork) = (&view.bytes[parent.key.range()], parent.fork as usize);
+    let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
+    stored_terminal(view.codec, view.row(page), entry.at.into(), fork + 1, key).ok()
 }

@@ -3,33 +3,39 @@
 use std::sync::Arc;
 
 use foldhash::HashSet;
+use spinney_hash::prefetch;
 
-use super::{Edit, What};
-use crate::cache::Mark;
+use super::{Body, Edits, Node};
+use crate::cache::{Cache, Mark};
 use crate::error::TreeError;
-use crate::image::{Codec, PageKind, SUM_BYTES, seal_framed};
+use crate::image::{Codec, seal_in_place};
 use crate::node::{Child, Segment};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 use crate::write::{self, Buffers, Rows};
 
+/// So many pages are rewritten before others may change the cache.
+const PAGES_AT_ONCE: usize = 64;
+
 /// The rows of a state whose second segment has edits that differ from the last commit's: those of what was
-/// made upon the edits, and the edited pages that are left of it.
+/// made upon the edits, and the edited pages that are left of it. Nothing if a page that was edited went from the
+/// cache meanwhile.
 pub(crate) fn rows<S: Scheme>(
     codec: Codec<'_, S>,
     space: Space,
+    cache: &Cache<S::Commit>,
     segments: &[Arc<Segment<S::Commit>>],
     top: Option<&Child>,
     buffers: &mut Buffers,
-) -> Result<Rows<S::Commit>, TreeError> {
+) -> Result<Option<Rows<S::Commit>>, TreeError> {
     let edited = &segments[1];
     if segments.len() == 2 {
-        // Its root page is the edited one by now, if they were made before.
-        let (puts, marks) = match &edited.rewritten[..] {
-            [] => rewritten(codec, edited),
-            rewritten => (rewritten.to_vec(), Vec::new()),
-        };
-        return Ok(Rows { puts, marks, ..Rows::default() });
+        // They were made before if something was made upon them that came to nothing.
+        if !edited.rewritten.is_empty() {
+            return Ok(Some(Rows { puts: edited.rewritten.clone(), ..Rows::default() }));
+        }
+        let rewritten = rewritten(codec, space, cache, edited);
+        return Ok(rewritten.map(|(puts, marks)| Rows { puts, marks, ..Rows::default() }));
     }
     let mut rows = write::rows(codec, space, segments, top, buffers)?;
     let known: HashSet<&PageKey> =
@@ -41,68 +47,88 @@ pub(crate) fn rows<S: Scheme>(
     let left = |(key, _): &&(PageKey, Arc<[u8]>)| !known.contains(key) && !dropped(key);
     let left: Vec<_> = edited.rewritten.iter().filter(left).cloned().collect();
     rows.puts.extend(left);
-    Ok(rows)
+    Ok(Some(rows))
 }
 
 /// The pages of a segment with their edits, those left out that stay what they were, and what their entries commit
-/// to now.
+/// to now. Nothing if one is not in the cache any more.
 #[expect(clippy::type_complexity, reason = "rows, and marks of them")]
 pub(crate) fn rewritten<S: Scheme>(
     codec: Codec<'_, S>,
+    space: Space,
+    cache: &Cache<S::Commit>,
     seg: &Segment<S::Commit>,
-) -> (Vec<(PageKey, Arc<[u8]>)>, Vec<Mark<S::Commit>>) {
+) -> Option<(Vec<(PageKey, Arc<[u8]>)>, Vec<Mark<S::Commit>>)> {
+    let Edits { nodes, pages: walked, members } = &seg.edits;
     // By pages, by counting: the walk came back to the upper ones again and again.
-    let mut ends = vec![0_u32; seg.pages.len() + 1];
-    for edit in &seg.edits {
-        ends[edit.page as usize + 1] += 1;
-    }
+    let homes = || nodes.iter().map(|node| node.page).chain(members.iter().map(|m| m.page));
+    let mut ends = vec![0_u32; walked.len() + 1];
+    homes().for_each(|page| ends[page as usize + 1] += 1);
     for page in 1..ends.len() {
         ends[page] += ends[page - 1];
     }
-    let mut order = vec![0_u32; seg.edits.len()];
+    let mut order = vec![0_u32; nodes.len() + members.len()];
     let mut next = ends.clone();
-    for (number, edit) in (0..).zip(&seg.edits) {
-        let at = &mut next[edit.page as usize];
+    for (number, page) in (0..).zip(homes()) {
+        let at = &mut next[page as usize];
         order[*at as usize] = number;
         *at += 1;
     }
     let mut commit = Vec::new();
-    let mut rows = Vec::with_capacity(seg.pages.len());
-    let mut marks = Vec::with_capacity(seg.edits.len());
-    for (page, span) in seg.pages.iter().zip(ends.windows(2)) {
+    let mut rows = Vec::with_capacity(walked.len());
+    let mut marks = Vec::with_capacity(order.len());
+    let mut held = None;
+    for (number, (page, span)) in walked.iter().zip(ends.windows(2)).enumerate() {
+        if number % PAGES_AT_ONCE == 0 {
+            // Let others have it first.
+            drop(held.take());
+        }
+        let pages = &**held.get_or_insert_with(|| cache.pages());
+        if let Some(soon) = walked.get(number + 1).and_then(|page| pages.page(page.link)) {
+            prefetch(&soon.row);
+        }
         if span[0] == span[1] {
             continue;
         }
+        let old = &pages.page(page.link)?.row;
         let first = marks.len();
-        let mut row = Arc::<[u8]>::from(&page.row[..]);
+        let mut row = Arc::<[u8]>::from(&old[..]);
         let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
+        let mut differs = false;
         for &number in &order[span[0] as usize..span[1] as usize] {
-            let Edit { at, entry, in_row, what, .. } = seg.edits[number as usize];
-            let new = match what {
-                What::Value { op } => seg.value_of(op as usize),
-                What::Commit { node } => {
-                    let new = seg.commits[node as usize];
-                    // One at least says that nothing else changed.
-                    if !in_row || marks.len() == first {
-                        marks.push((rows.len() as u32, entry, new));
-                    }
-                    if at == Edit::NOWHERE {
-                        continue;
-                    }
-                    commit.clear();
-                    codec.scheme.encode_commit(&new, &mut commit);
-                    &commit
+            let number = number as usize;
+            let (node, entry, at, in_row) = match nodes.get(number) {
+                Some(node) => (node, node.entry, node.at, node.in_row),
+                None => {
+                    let member = &members[number - nodes.len()];
+                    (&nodes[member.node as usize], member.entry, member.at, false)
                 }
             };
-            bytes[usize::from(at)..][..new.len()].copy_from_slice(new);
+            if number < nodes.len() && node.body == Body::Value {
+                let value = &seg.bytes[node.value.range()];
+                bytes[usize::from(node.payload)..][..value.len()].copy_from_slice(value);
+                differs = true;
+            }
+            let new = seg.commits[node.commit as usize];
+            // One at least says that nothing else changed.
+            if !in_row || marks.len() == first {
+                marks.push((rows.len() as u32, entry, new));
+            }
+            if at != Node::NOWHERE {
+                commit.clear();
+                codec.scheme.encode_commit(&new, &mut commit);
+                let there = &mut bytes[usize::from(at)..][..commit.len()];
+                differs |= *there != commit[..];
+                there.copy_from_slice(&commit);
+            }
         }
-        let kind = PageKind::of(bytes[SUM_BYTES]).expect("it was looked at when it was opened");
-        seal_framed(page.key.as_bytes(), kind, bytes);
-        if row[..SUM_BYTES] != page.row[..SUM_BYTES] || row != page.row {
-            rows.push((page.key.clone(), row));
+        if differs {
+            let key = PageKey::page(space, &seg.bytes[page.key.range()], page.bits as usize);
+            seal_in_place(key.as_bytes(), bytes);
+            rows.push((key, row));
         } else {
             marks.truncate(first);
         }
     }
-    (rows, marks)
+    Some((rows, marks))
 }

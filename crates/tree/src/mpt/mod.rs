@@ -341,11 +341,11 @@ impl Scratch {
         // Where no child is, 0x80 stands for nothing.
         let mut items = [0x80; 16 * NodeRef::RLP_BYTES_MAX];
         let (mut at, mut next) = (0, 0);
-        for (digit, child) in children {
+        children.for_each(|(digit, child)| {
             at += usize::from(digit - next);
             at += child.lay(&mut items[at..]);
             next = digit + 1;
-        }
+        });
         at += usize::from(16 - next);
         let value = value.unwrap_or_default();
         rlp::put_head(&mut self.bytes, 0xc0, at + rlp::bytes_len(value));

@@ -97,9 +97,7 @@ impl Scheme for Pbt {
             hasher.bytes.push(BRANCH);
             hasher.bytes.extend_from_slice(&bits.to_be_bytes());
             job.skip.put_packed(&mut hasher.bytes);
-            for (_, commit) in job.children.iter() {
-                hasher.bytes.extend_from_slice(&commit);
-            }
+            job.children.iter().for_each(|(_, commit)| hasher.bytes.extend_from_slice(&commit));
             hasher.end();
         }
         hasher.finish(self.hash, out);

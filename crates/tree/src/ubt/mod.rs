@@ -140,6 +140,7 @@ impl Scheme for Ubt {
         });
     }
 
+    #[inline(always)]
     fn commit_branch(&self, job: BranchJob<'_, Self>, _: &mut Scratch, out: &mut Vec<Digest>) {
         out.push(self.rise(self.hash.hash(sides(&job).as_flattened()), job.skip));
     }
@@ -185,16 +186,19 @@ fn value(job: &TerminalJob<'_, Digest>) -> Digest {
 }
 
 /// What the two children of a branch commit to.
+#[inline(always)]
 fn sides(job: &BranchJob<'_, Ubt>) -> [Digest; 2] {
-    let mut sides = [EMPTY; 2];
-    for (digit, commit) in job.children.iter() {
-        sides[usize::from(digit)] = commit;
-    }
-    sides
+    job.children.pair().unwrap_or_else(|| {
+        // A page that others made may hold anything.
+        let mut sides = [EMPTY; 2];
+        job.children.iter().for_each(|(digit, commit)| sides[usize::from(digit & 1)] = commit);
+        sides
+    })
 }
 
 impl Ubt {
     /// Takes one commitment up beside nothing.
+    #[inline]
     fn rise(&self, mut digest: Digest, run: Run<'_>) -> Digest {
         for side in run.digits().rev() {
             let mut sides = [EMPTY; 2];
