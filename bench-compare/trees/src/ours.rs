@@ -7,7 +7,7 @@ use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::{Mpt, proof::Proof};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{
-    Batch, HashFunction, MemoryStore, PageStore, Pending, Scheme, Staged, Tree, TreeError, TreeId,
+    Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, Staged, Tree, TreeError, TreeId,
     WriteSet, bulk,
 };
 
@@ -62,11 +62,25 @@ impl<S: Scheme<Root = [u8; 32]> + Clone> Live<S> {
         &self,
         changes: &[(K, V)],
     ) -> Result<Pending<S>, TreeError> {
+        self.root_on(&self.snapshot()?, changes)
+    }
+
+    /// A view of the last commit.
+    pub fn snapshot(&self) -> Result<MemorySnapshot, TreeError> {
+        Ok(self.store.snapshot()?)
+    }
+
+    /// As [`Live::root`], with a view of the last commit at hand.
+    pub fn root_on<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        snapshot: &MemorySnapshot,
+        changes: &[(K, V)],
+    ) -> Result<Pending<S>, TreeError> {
         let mut batch = self.batch.borrow_mut();
         for (key, value) in changes {
             batch.put(key.as_ref(), value.as_ref());
         }
-        self.tree.prepare(&self.store.snapshot()?, None, &mut *batch)
+        self.tree.prepare(snapshot, None, &mut *batch)
     }
 
     /// The rows that a commit would write, sorted, and not written.

@@ -31,6 +31,8 @@ pub(crate) struct Cache<C> {
 pub(crate) struct Pages<C> {
     table: HashTable<u32>,
     slots: Vec<Slot<C>>,
+    /// The keys of the slots' pages, out of the way of those who follow links.
+    keys: Vec<PageKey>,
     free: Vec<u32>,
     hasher: RandomState,
     /// Bytes of keys and rows.
@@ -45,15 +47,15 @@ pub(crate) struct Pages<C> {
 }
 
 #[derive(Debug)]
+#[repr(align(128))]
 struct Slot<C> {
     stamp: u32,
     page: Option<Page<C>>,
 }
 
-/// A page: its key, its row, shared by all who read it, and its outline, once a walk came to it.
+/// A page: its row, shared by all who read it, and its outline, once a walk came to it.
 #[derive(Debug)]
 pub(crate) struct Page<C> {
-    key: PageKey,
     pub(crate) row: Arc<[u8]>,
     outline: OnceLock<Option<Outline<C>>>,
 }
@@ -81,11 +83,6 @@ impl LinkCell {
 }
 
 impl<C: Copy> Page<C> {
-    /// Bytes of memory, as the cache counts them, but for the outline.
-    fn bytes(&self) -> usize {
-        self.key.as_bytes().len() + self.row.len()
-    }
-
     fn outline_bytes(&self) -> usize {
         self.outline().map_or(0, Outline::bytes)
     }
@@ -169,7 +166,7 @@ impl<C: Copy> Cache<C> {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         let within =
             |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
-        pages.retain(|page, _| !within(page.key.as_bytes()));
+        pages.retain(|key, _| !within(key.as_bytes()));
     }
 
     /// Bytes of keys, pages and outlines in memory.
@@ -183,6 +180,7 @@ impl<C: Copy> Pages<C> {
         Self {
             table: HashTable::new(),
             slots: Vec::new(),
+            keys: Vec::new(),
             free: Vec::new(),
             hasher: RandomState::default(),
             bytes: 0,
@@ -208,7 +206,8 @@ impl<C: Copy> Pages<C> {
 
     /// Where a page is.
     pub(crate) fn find(&self, key: &PageKey) -> Option<Link> {
-        let found = self.table.find(self.hasher.hash_one(key), |&slot| self.at(slot).key == *key);
+        let is = |&slot: &u32| self.keys[slot as usize] == *key;
+        let found = self.table.find(self.hasher.hash_one(key), is);
         found.map(|&slot| self.link(slot))
     }
 
@@ -278,11 +277,9 @@ impl<C: Copy> Pages<C> {
 
     /// Puts a page in the place of what it was. Its outline stays if there are marks.
     fn insert(&mut self, key: PageKey, row: Arc<[u8]>, marks: &[Mark<C>]) {
-        let Self { table, slots, free, hasher, .. } = self;
-        let at = |slot: u32| slots[slot as usize].page.as_ref().expect("it is in the table");
-        let hash = hasher.hash_one(&key);
-        match table.entry(hash, |&slot| at(slot).key == key, |&slot| hasher.hash_one(&at(slot).key))
-        {
+        let Self { table, slots, keys, free, hasher, .. } = self;
+        let hash = |&slot: &u32| hasher.hash_one(&keys[slot as usize]);
+        match table.entry(hasher.hash_one(&key), |&slot| keys[slot as usize] == key, hash) {
             Entry::Occupied(there) => {
                 let there = slots[*there.get() as usize].page.as_mut().expect("it was just found");
                 if marks.is_empty() && there.row == row {
@@ -302,13 +299,17 @@ impl<C: Copy> Pages<C> {
                 }
             }
             Entry::Vacant(place) => {
-                let page = Page { key, row, outline: OnceLock::new() };
-                self.bytes += page.bytes();
+                self.bytes += key.as_bytes().len() + row.len();
+                let page = Some(Page { row, outline: OnceLock::new() });
                 let slot = free.pop().unwrap_or(slots.len() as u32);
                 place.insert(slot);
                 match slots.get_mut(slot as usize) {
-                    Some(slot) => slot.page = Some(page),
-                    None => slots.push(Slot { stamp: 1, page: Some(page) }),
+                    Some(slot) => slot.page = page,
+                    None => slots.push(Slot { stamp: 1, page }),
+                }
+                match keys.get_mut(slot as usize) {
+                    Some(there) => *there = key,
+                    None => keys.push(key),
                 }
             }
         }
@@ -316,8 +317,8 @@ impl<C: Copy> Pages<C> {
 
     /// Forgets a page.
     fn remove(&mut self, key: &PageKey) {
-        let Self { table, slots, hasher, .. } = self;
-        let is = |&slot: &u32| slots[slot as usize].page.as_ref().is_some_and(|p| p.key == *key);
+        let Self { table, keys, hasher, .. } = self;
+        let is = |&slot: &u32| keys[slot as usize] == *key;
         if let Ok(entry) = table.find_entry(hasher.hash_one(key), is) {
             let slot = entry.remove().0;
             self.vacate(slot);
@@ -328,7 +329,7 @@ impl<C: Copy> Pages<C> {
     fn vacate(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         let Some(page) = slot.page.take() else { return };
-        self.bytes -= page.bytes();
+        self.bytes -= self.keys[number as usize].as_bytes().len() + page.row.len();
         *self.outlined.get_mut() -= page.outline_bytes();
         self.gone += 1;
         // One whose stamps are used up stays empty.
@@ -339,10 +340,10 @@ impl<C: Copy> Pages<C> {
     }
 
     /// Forgets all pages but those that are to be kept, who are told how many bytes there are still.
-    fn retain(&mut self, mut keep: impl FnMut(&Page<C>, usize) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(&PageKey, usize) -> bool) {
         let mut table = std::mem::take(&mut self.table);
         table.retain(|&mut slot| {
-            let kept = keep(self.at(slot), self.all_bytes());
+            let kept = keep(&self.keys[slot as usize], self.all_bytes());
             if !kept {
                 self.vacate(slot);
             }

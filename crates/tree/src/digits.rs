@@ -116,6 +116,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// The digits from `start` to `end` of a path.
+    #[inline]
     pub(crate) fn of(path: &'a [u8], start: usize, end: usize, width: Width) -> Self {
         let len = end - start;
         let first = start / width.per_byte();

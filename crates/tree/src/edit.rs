@@ -403,6 +403,8 @@ pub(crate) struct Walk<'a, S: Scheme> {
 }
 
 impl<'a, S: Scheme> Walk<'a, S> {
+    /// The largest digit.
+    const MOST: u8 = Codec::<S>::WIDTH.mask();
     const OWNER_DIGITS: usize = match S::OWNER {
         Some(owner) => owner.bytes * Codec::<S>::WIDTH.per_byte(),
         None => 0,
@@ -579,7 +581,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let (mut depth, limit) = (fork as usize + 1, limit.min(goal.digits));
         while depth < limit && self.desk.stack.len() < DEPTH_MAX {
             let digit = Codec::<S>::WIDTH.digit(goal.path, depth - 1);
-            let Some(seat) = sheet.outline.find(from..end, digit) else { break };
+            let Some(seat) = sheet.outline.find(from..end, digit, Self::MOST) else { break };
             let entry = sheet.entry(seat);
             if entry.kind != Kind::Branch || entry.span > 0 || !entry.keeps {
                 break;
@@ -651,7 +653,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
             return Ok(open.then_some(item));
         }
         let digit = Codec::<S>::WIDTH.digit(goal.path, depth);
-        let Some(seat) = sheet.outline.find(from..end, digit) else { return Ok(None) };
+        let Some(seat) = sheet.outline.find(from..end, digit, Self::MOST) else { return Ok(None) };
         // As above.
         if last != NONE && self.edits.nodes[last as usize].seat == seat {
             return Ok(None);
@@ -694,7 +696,8 @@ impl<'a, S: Scheme> Walk<'a, S> {
                 None => self.open_group(node, goal, place, digit)?,
             };
             let sheet = self.sheet(page);
-            let seat = sheet.outline.find(sheet.outline.top(), digit).ok_or(Halt::Not)?;
+            let seat =
+                sheet.outline.find(sheet.outline.top(), digit, Self::MOST).ok_or(Halt::Not)?;
             let found = sheet.entry(seat);
             if found.kind.is_terminal() != entry.kind.is_terminal() {
                 return Err(Halt::Not);
@@ -907,6 +910,10 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let outline = self.pages.outline(link.slot, build).ok_or(Halt::Not)?;
         if outline.kind != kind {
             return Err(Halt::Not);
+        }
+        if self.ops.len() == 1 {
+            outline.fetch();
+            outline.fetch_links();
         }
         self.edits.pages.push(Walked { link, key: goal.key, bits: bits as u32 });
         self.desk.deepest = bits;

@@ -163,6 +163,11 @@ impl<C: Copy> Outline<C> {
         prefetch(&self.entries);
     }
 
+    /// Asks for the links to pages below.
+    pub(crate) fn fetch_links(&self) {
+        prefetch(&self.links);
+    }
+
     /// Asks for what a branch with these children is committed to with.
     pub(crate) fn fetch_commits(&self, row: &[u8], entries: Range<u16>) {
         let within = usize::from(entries.start)..usize::from(entries.end);
@@ -211,7 +216,9 @@ impl<C: Copy> Outline<C> {
         let mut among = self.top();
         while digit < path.len() * width.per_byte() {
             self.fetch_commits(row, among.clone());
-            let Some(found) = self.find(among, width.digit(path, digit)) else { return };
+            let Some(found) = self.find(among, width.digit(path, digit), width.mask()) else {
+                return;
+            };
             let entry = &self.entries[usize::from(found)];
             if entry.kind == Kind::Terminal {
                 let at = usize::from(entry.at);
@@ -225,8 +232,13 @@ impl<C: Copy> Outline<C> {
         }
     }
 
-    /// The entry of a digit among siblings.
-    pub(crate) fn find(&self, among: Range<u16>, digit: u8) -> Option<u16> {
+    /// The entry of a digit among siblings, in trees with digits up to `most`.
+    #[inline]
+    pub(crate) fn find(&self, among: Range<u16>, digit: u8, most: u8) -> Option<u16> {
+        // Where there is one for each digit, nothing needs to be read.
+        if among.len() == usize::from(most) + 1 {
+            return Some(among.start + u16::from(digit));
+        }
         let entries = &self.entries[usize::from(among.start)..usize::from(among.end)];
         let place = entries.iter().position(|entry| entry.digit >= digit)?;
         (entries[place].digit == digit).then_some(among.start + place as u16)

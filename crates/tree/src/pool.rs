@@ -21,6 +21,8 @@ const SEGMENT_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Pool<S: Scheme> {
     segments: Mutex<Kept<S::Commit>>,
+    /// The tools of the thread that comes first, and those of others.
+    first: Mutex<Tools<S>>,
     tools: Mutex<Vec<Tools<S>>>,
 }
 
@@ -39,7 +41,7 @@ impl<C> Default for Kept<C> {
 
 impl<S: Scheme> Default for Pool<S> {
     fn default() -> Self {
-        Self { segments: Mutex::default(), tools: Mutex::default() }
+        Self { segments: Mutex::default(), first: Mutex::default(), tools: Mutex::default() }
     }
 }
 
@@ -90,6 +92,10 @@ impl<S: Scheme> Pool<S> {
 
     /// Lends a thread its tools.
     pub(crate) fn with_tools<T>(&self, work: impl FnOnce(&mut Tools<S>) -> T) -> T {
+        // Mostly there is one thread.
+        if let Ok(mut tools) = self.first.try_lock() {
+            return work(&mut tools);
+        }
         let kept = self.tools.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut tools = kept.unwrap_or_default();
         let answer = work(&mut tools);

@@ -97,7 +97,7 @@ impl<S: Scheme> Walk<'_, S> {
             if fork >= path.len() * width.per_byte() {
                 return None;
             }
-            entry = outline.find(among, width.digit(path, fork))?;
+            entry = outline.find(among, width.digit(path, fork), Self::MOST)?;
             depth = fork + 1;
         }
         None

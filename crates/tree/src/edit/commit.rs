@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Body, Halt, NONE, Node, Sibling, Walk, Walked};
+use super::{Body, Halt, NONE, Node, Sheet, Sibling, Walk, Walked};
 use crate::cache::Pages;
 use crate::digits::Run;
 use crate::image::Codec;
@@ -140,7 +140,7 @@ impl<S: Scheme> Iterator for Passed<'_, S> {
 
 impl<S: Scheme> ExactSizeIterator for Passed<'_, S> {}
 
-impl<S: Scheme> Walk<'_, S> {
+impl<'a, S: Scheme> Walk<'a, S> {
     /// Commits to all nodes that are closed; not if a commitment is of an unusual length.
     pub(super) fn commit(&mut self) -> Result<(), Halt> {
         // Of one operation, to read the clock takes longer than to hash a node.
@@ -172,7 +172,8 @@ impl<S: Scheme> Walk<'_, S> {
             return answer;
         }
         // The way of one operation: each node stands on the one before it.
-        closed.iter().try_for_each(|&node| self.commit_one(node))
+        let mut last = None;
+        closed.iter().try_for_each(|&node| self.commit_one(node, &mut last))
     }
 
     /// Commits to the terminals beside those that changed: pages keep no commitments to them.
@@ -186,7 +187,7 @@ impl<S: Scheme> Walk<'_, S> {
             if node.body != Body::Fork || node.known {
                 continue;
             }
-            let (mut kids, mut all) = (passed(self.view(), node), true);
+            let (mut kids, mut all) = (passed(self.view(), node, self.sheet(node.inner)), true);
             let page = node.inner;
             while let Some((entry, node)) = kids.kid() {
                 if kids.commit(entry).is_none() {
@@ -223,18 +224,30 @@ impl<S: Scheme> Walk<'_, S> {
         });
         view.codec.scheme.commit_terminals(jobs, scratch, out);
         for (Sibling { page, entry, .. }, commit) in siblings.iter().zip(&*out).filter(|_| sound) {
-            view.outline(*page).learn(*entry, *commit);
+            view.sheet(*page).outline.learn(*entry, *commit);
         }
         sound.then_some(())
     }
 
-    fn commit_one(&mut self, number: u32) -> Result<(), Halt> {
+    /// Commits to a node. `last` is the page that the children of the last one were in.
+    #[inline(always)]
+    fn commit_one(
+        &mut self,
+        number: u32,
+        last: &mut Option<(u32, Sheet<'a, S::Commit>)>,
+    ) -> Result<(), Halt> {
+        let node = &self.edits.nodes[number as usize];
+        let inner = node.inner;
+        let sheet = match *last {
+            Some((page, sheet)) if page == inner => sheet,
+            _ => last.insert((inner, self.sheet(inner))).1,
+        };
         let (view, out, scratch) = self.split();
         let node = &view.nodes[number as usize];
         if node.body == Body::Fork {
-            view.codec.scheme.commit_branch(branch_job(view, node), scratch, out);
+            view.codec.scheme.commit_branch(branch_job(view, node, sheet), scratch, out);
         } else {
-            view.codec.scheme.commit_terminal(terminal_job(view, node), scratch, out);
+            view.codec.scheme.commit_terminal(terminal_job(view, node, sheet), scratch, out);
         }
         let commit = out[0];
         self.keep(number, &commit)
@@ -247,9 +260,17 @@ impl<S: Scheme> Walk<'_, S> {
         let numbers = level.iter().map(|&place| closed[place as usize]);
         let nodes = numbers.clone().map(|number| &view.nodes[number as usize]);
         if view.nodes[closed[first as usize] as usize].body == Body::Fork {
-            view.codec.scheme.commit_branches(nodes.map(|n| branch_job(view, n)), scratch, out);
+            view.codec.scheme.commit_branches(
+                nodes.map(|n| branch_job(view, n, view.sheet(n.inner))),
+                scratch,
+                out,
+            );
         } else {
-            view.codec.scheme.commit_terminals(nodes.map(|n| terminal_job(view, n)), scratch, out);
+            view.codec.scheme.commit_terminals(
+                nodes.map(|n| terminal_job(view, n, view.sheet(n.page))),
+                scratch,
+                out,
+            );
         }
         let out = std::mem::take(&mut self.desk.out);
         let answer = numbers.zip(&out).try_for_each(|(number, commit)| self.keep(number, commit));
@@ -284,38 +305,41 @@ impl<S: Scheme> Walk<'_, S> {
 }
 
 impl<'a, S: Scheme> View<'a, S> {
-    fn row(&self, page: u32) -> &'a [u8] {
-        &self.pages.at(self.walked[page as usize].link.slot).row
-    }
-
-    fn outline(&self, page: u32) -> &'a Outline<S::Commit> {
+    fn sheet(&self, page: u32) -> Sheet<'a, S::Commit> {
         let page = self.pages.at(self.walked[page as usize].link.slot);
-        page.outline().expect("a walk came to it")
+        Sheet { row: &page.row, outline: page.outline().expect("a walk came to it") }
     }
 }
 
-fn terminal_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> TerminalJob<'a, S::Commit> {
+/// The job of a terminal on a page.
+fn terminal_job<'a, S: Scheme>(
+    view: View<'a, S>,
+    node: &Node,
+    Sheet { row, outline }: Sheet<'a, S::Commit>,
+) -> TerminalJob<'a, S::Commit> {
     let width = Codec::<S>::WIDTH;
     let key = &view.bytes[node.key.range()][..node.fork as usize / width.per_byte()];
     let suffix = Run::of(key, node.depth as usize, node.fork as usize, width);
     let payload = if node.body == Body::Value {
         &view.bytes[node.value.range()]
     } else {
-        &view.row(node.page)[usize::from(node.payload)..][..usize::from(node.len)]
+        &row[usize::from(node.payload)..][..usize::from(node.len)]
     };
     let owned = (node.from > 0).then(|| match node.first {
-        NONE => {
-            let commit = view.outline(node.page).commit(view.codec, view.row(node.page), node.from);
-            commit.expect("what is owned carries it")
-        }
+        NONE => outline.commit(view.codec, row, node.from).expect("what is owned carries it"),
         child => view.commits[view.nodes[child as usize].commit as usize],
     });
     TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
 }
 
+/// The job of a branch whose children are on a page.
 #[inline(always)]
-fn branch_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> BranchJob<'a, S> {
-    let children = Children::passed(passed(view, node));
+fn branch_job<'a, S: Scheme>(
+    view: View<'a, S>,
+    node: &Node,
+    sheet: Sheet<'a, S::Commit>,
+) -> BranchJob<'a, S> {
+    let children = Children::passed(passed(view, node, sheet));
     let (depth, fork) = (node.depth as usize, node.fork as usize);
     let skip = Run::of(&view.bytes[node.key.range()], depth, fork, Codec::<S>::WIDTH);
     BranchJob { skip, children, value: None, changes: None }
@@ -323,13 +347,16 @@ fn branch_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> BranchJob<'a, S>
 
 /// The children of a branch.
 #[inline(always)]
-fn passed<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> Passed<'a, S> {
-    let page = view.pages.at(view.walked[node.inner as usize].link.slot);
+fn passed<'a, S: Scheme>(
+    view: View<'a, S>,
+    node: &Node,
+    Sheet { row, outline }: Sheet<'a, S::Commit>,
+) -> Passed<'a, S> {
     let seat = view.nodes.get(node.first as usize).map_or(Passed::<S>::NO_SEAT, |kid| kid.seat);
     Passed {
         codec: view.codec,
-        row: &page.row,
-        outline: page.outline().expect("a walk came to it"),
+        row,
+        outline,
         next: node.from,
         end: node.end,
         seat,
@@ -344,9 +371,10 @@ fn sibling_job<'a, S: Scheme>(
     sibling: &Sibling,
 ) -> Option<TerminalJob<'a, S::Commit>> {
     let Sibling { page, entry, parent } = *sibling;
-    let entry = &view.outline(page).entries[usize::from(entry)];
+    let sheet = view.sheet(page);
+    let entry = sheet.entry(entry);
     let parent = &view.nodes[parent as usize];
     let (path, fork) = (&view.bytes[parent.key.range()], parent.fork as usize);
     let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-    stored_terminal(view.codec, view.row(page), entry.at.into(), fork + 1, key).ok()
+    stored_terminal(view.codec, sheet.row, entry.at.into(), fork + 1, key).ok()
 }
