@@ -77,6 +77,12 @@ impl LinkCell {
         Link { slot: packed as u32, stamp: (packed >> 32) as u32 }
     }
 
+    /// The slot that was kept, whatever it holds by now.
+    pub(crate) fn hint(&self) -> Option<u32> {
+        let Link { slot, stamp } = self.get();
+        (stamp > 0).then_some(slot)
+    }
+
     pub(crate) fn set(&self, Link { slot, stamp }: Link) {
         self.0.store(u64::from(stamp) << 32 | u64::from(slot), Ordering::Relaxed);
     }
@@ -304,12 +310,11 @@ impl<C: Copy> Pages<C> {
                 let slot = free.pop().unwrap_or(slots.len() as u32);
                 place.insert(slot);
                 match slots.get_mut(slot as usize) {
-                    Some(slot) => slot.page = page,
-                    None => slots.push(Slot { stamp: 1, page }),
-                }
-                match keys.get_mut(slot as usize) {
-                    Some(there) => *there = key,
-                    None => keys.push(key),
+                    Some(there) => (there.page, keys[slot as usize]) = (page, key),
+                    None => {
+                        push_tight(slots, Slot { stamp: 1, page });
+                        push_tight(keys, key);
+                    }
                 }
             }
         }
@@ -357,4 +362,13 @@ impl<C: Copy> Pages<C> {
     fn evict(&mut self, target: usize) {
         self.retain(|_, bytes| bytes <= target);
     }
+}
+
+/// Adds an item to a long list, which has room for an eighth more at most.
+fn push_tight<T>(list: &mut Vec<T>, item: T) {
+    const ROOM_MIN: usize = 64;
+    if list.len() == list.capacity() {
+        list.reserve_exact((list.len() / 8).max(ROOM_MIN));
+    }
+    list.push(item);
 }

@@ -1,8 +1,9 @@
 //! Asking for what operations that are soon to come will read, so that it comes from memory meanwhile.
 //!
-//! A scout goes down the links of pages that are known to be at hand, for each operation a little ahead of the walk, to
-//! the page that lies as deep as those in which operations ended last. It asks for that page's slot; later for its
-//! outline; and then for what of its row and of its commitments the way leads past. Nothing depends on it.
+//! A scout goes ahead of the walk for each operation, down the links of pages, with a rest wherever it comes to what is
+//! likely not near yet: at the page above the one that operations end in, and at that. It asks for the page's slot;
+//! later for its outline; and at last for what of the row and of the commitments the way leads past. Nothing depends
+//! on it.
 
 use spinney_hash::prefetch;
 
@@ -11,24 +12,45 @@ use crate::image::Codec;
 use crate::outline::Kind;
 use crate::scheme::Scheme;
 
-/// How many operations ahead a scout goes, asks for outlines, and for what is on the way.
-const OPS_AHEAD: [usize; 3] = [10, 7, 4];
+/// How many operations ahead a scout goes to the one page, asks for its outline, goes to the other, asks for that one's
+/// outline, and for what is on the way there.
+const OPS_AHEAD: [usize; 5] = [16, 13, 10, 7, 4];
+
+/// Keys are asked for before any of these.
+const OPS_FAR_AHEAD: usize = 22;
 
 /// Where scouts are.
 #[derive(Debug, Default)]
 pub(super) struct Scouts {
     /// The operations that are next for each of [`OPS_AHEAD`].
-    next: [usize; 3],
-    /// By the operation: the slot of the page that it was taken to, if there is one, and at which digit its items hang.
-    found: [Option<(u32, usize)>; 16],
+    next: [usize; 5],
+    /// By the operation.
+    found: [Option<Scout>; 32],
+    /// How deep, in bits, the page lies that an operation ended in lately, and the page above it.
+    deep: usize,
+    above: usize,
+}
+
+/// A page on the way of an operation: its slot, its depth in bits, and at which digit its items part.
+#[derive(Clone, Copy, Debug)]
+struct Scout {
+    slot: u32,
+    bits: usize,
+    fork: usize,
 }
 
 impl Scouts {
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.next = [0; 5];
+        self.found = [None; 32];
     }
 
-    fn found(&mut self, op: usize) -> &mut Option<(u32, usize)> {
+    /// Notes where an operation ended: the depths of its page and of the one above.
+    pub(super) const fn note(&mut self, deep: usize, above: usize) {
+        (self.deep, self.above) = (deep, above);
+    }
+
+    const fn found(&mut self, op: usize) -> &mut Option<Scout> {
         let count = self.found.len();
         &mut self.found[op % count]
     }
@@ -38,68 +60,105 @@ impl<S: Scheme> Walk<'_, S> {
     /// Sends scouts ahead of an operation.
     pub(super) fn look_ahead(&mut self, op: usize) {
         let all = self.ops.len();
-        if all == 1 {
+        if all == 1 || self.desk.scouts.deep == 0 {
             return;
+        }
+        if let Some(op) = self.ops.get(op + OPS_FAR_AHEAD) {
+            prefetch(&self.bytes[op.key.range()]);
         }
         for (stage, ahead) in OPS_AHEAD.into_iter().enumerate() {
             while self.desk.scouts.next[stage] < all.min(op + ahead + 1) {
                 let op = self.desk.scouts.next[stage];
                 self.desk.scouts.next[stage] += 1;
-                if stage == 0 {
-                    let found = self.scout(op);
-                    found.into_iter().for_each(|(slot, _)| self.pages.fetch_slot(slot));
-                    *self.desk.scouts.found(op) = found;
-                } else if let Some((slot, fork)) = *self.desk.scouts.found(op) {
-                    match self.pages.guess(slot) {
-                        Some((row, None)) => prefetch(row),
-                        Some((_, Some(outline))) if stage == 1 => outline.fetch(),
-                        Some((row, Some(outline))) => {
-                            outline.fetch_way(row, self.key(op), fork, Codec::<S>::WIDTH);
-                        }
-                        None => {}
-                    }
-                }
+                self.scout(op, stage);
             }
         }
     }
 
-    /// Goes down to a page that is as deep as those in which operations ended last; answers its slot, and at which digit
-    /// its items part.
-    fn scout(&self, op: usize) -> Option<(u32, usize)> {
+    fn scout(&mut self, op: usize, stage: usize) {
+        let Scouts { deep, above, .. } = self.desk.scouts;
+        let found = *self.desk.scouts.found(op);
+        let root = self.edits.pages.first().filter(|_| stage == 0);
+        let root = root.map(|page| Scout { slot: page.link.slot, bits: 0, fork: 0 });
+        let Some(at) = root.or(found) else { return };
+        match stage {
+            0 => self.send(op, at, above),
+            2 => self.send(op, at, deep),
+            1 | 3 => self.fetch_outline(at),
+            _ => self.fetch_way(op, at),
+        }
+    }
+
+    /// Sends a scout on to a page as deep as `bits`, and asks for its slot.
+    fn send(&mut self, op: usize, from: Scout, bits: usize) {
+        let to = self.go_down(op, from, bits);
+        self.pages.fetch_slot(to.slot);
+        *self.desk.scouts.found(op) = Some(to);
+    }
+
+    fn fetch_outline(&self, at: Scout) {
+        match self.pages.guess(at.slot) {
+            Some((row, None)) => prefetch(row),
+            Some((_, Some(outline))) => {
+                outline.fetch();
+                outline.fetch_links();
+            }
+            None => {}
+        }
+    }
+
+    fn fetch_way(&self, op: usize, at: Scout) {
+        if let Some((row, Some(outline))) = self.pages.guess(at.slot) {
+            outline.fetch_way(row, self.key(op), at.fork, Codec::<S>::WIDTH);
+        }
+    }
+
+    /// Goes down from a page to one that is as deep as `bits`, or as far as there are links.
+    fn go_down(&self, op: usize, mut at: Scout, bits: usize) -> Scout {
         /// Pages that others made may go round in a ring.
         const STEPS_MAX: usize = 64;
-        let deep = self.desk.depths.into_iter().filter(|&bits| bits > 0).min()?;
+        for _ in 0..STEPS_MAX {
+            let below = if at.bits < bits { self.page_below(op, at) } else { None };
+            match below {
+                Some(below) => at = below,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// The page below a page, if it has an outline and a link to there.
+    #[inline]
+    fn page_below(&self, op: usize, at: Scout) -> Option<Scout> {
         let width = Codec::<S>::WIDTH;
         let path = self.key(op);
-        let root = self.edits.pages.first()?.link.slot;
-        let mut outline = self.pages.at(root).outline()?;
+        let outline = self.pages.guess(at.slot)?.1?;
+        // The root page has one item, which hangs at no digit.
         let (mut entry, mut depth) = (0, 0);
-        for _ in 0..STEPS_MAX {
-            let item = &outline.entries[usize::from(entry)];
-            let span = usize::from(item.span);
-            let (fork, among) = match item.kind {
-                Kind::Branch => (depth + span, item.within()),
-                Kind::Terminal | Kind::Odd => return None,
-                kind => {
-                    // The members of a group part at the same digit as those around it.
-                    let (fork, bits) = match kind {
-                        Kind::Apart => (depth + span, 0),
-                        _ => (depth.checked_sub(1)?, span),
-                    };
-                    let slot = self.pages.follow(outline.link(entry))?.slot;
-                    if fork * width.bits() + bits >= deep {
-                        return Some((slot, fork));
-                    }
-                    outline = self.pages.at(slot).outline()?;
-                    (fork, outline.top())
-                }
-            };
-            if fork >= path.len() * width.per_byte() {
-                return None;
-            }
-            entry = outline.find(among, width.digit(path, fork), Self::MOST)?;
-            depth = fork + 1;
+        if at.bits > 0 {
+            entry = outline.find(outline.top(), width.digit(path, at.fork), Self::MOST)?;
+            depth = at.fork + 1;
         }
-        None
+        loop {
+            let item = outline.entries.get(usize::from(entry))?;
+            let fork = depth + usize::from(item.span);
+            let (bits, fork) = match item.kind {
+                Kind::Branch if fork < path.len() * width.per_byte() => {
+                    let digit = width.digit(path, fork);
+                    entry = outline.find(item.within(), digit, Self::MOST)?;
+                    depth = fork + 1;
+                    continue;
+                }
+                Kind::Apart if fork < path.len() * width.per_byte() => (fork * width.bits(), fork),
+                // The members of a group part at the same digit as those around it.
+                Kind::TerminalInGroup | Kind::BranchInGroup if depth > 0 => {
+                    ((depth - 1) * width.bits() + usize::from(item.span), depth - 1)
+                }
+                _ => return None,
+            };
+            // Whether it still leads there would have to be waited for.
+            let slot = outline.link(entry).hint()?;
+            return Some(Scout { slot, bits, fork });
+        }
     }
 }

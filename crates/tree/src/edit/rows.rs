@@ -84,7 +84,10 @@ pub(crate) fn rewritten<S: Scheme>(
             drop(held.take());
         }
         let pages = &**held.get_or_insert_with(|| cache.pages());
-        if let Some(soon) = walked.get(number + 1).and_then(|page| pages.page(page.link)) {
+        if let Some(later) = walked.get(number + 6) {
+            pages.fetch_slot(later.link.slot);
+        }
+        if let Some(soon) = walked.get(number + 2).and_then(|page| pages.page(page.link)) {
             prefetch(&soon.row);
         }
         if span[0] == span[1] {
