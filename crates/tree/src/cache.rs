@@ -1,8 +1,8 @@
 //! Pages that stay in memory.
 //!
 //! Invariants:
-//! - a page has a slot as long as it is here, whatever rows it has in that time; a slot that is taken again has
-//!   another stamp, so a [`Link`] leads to the page that it was made for, or nowhere;
+//! - a page has a slot as long as it is here; a slot that is taken again, or whose page gets a row that differs in more
+//!   than values and commitments, has another stamp: so a [`Link`] leads to the page that it was made for, or nowhere;
 //! - a page is only ever evicted whole. Who reads a row for longer than a look shares it.
 
 use std::hash::BuildHasher;
@@ -287,7 +287,8 @@ impl<C: Copy> Pages<C> {
         let hash = |&slot: &u32| hasher.hash_one(&keys[slot as usize]);
         match table.entry(hasher.hash_one(&key), |&slot| keys[slot as usize] == key, hash) {
             Entry::Occupied(there) => {
-                let there = slots[*there.get() as usize].page.as_mut().expect("it was just found");
+                let slot = &mut slots[*there.get() as usize];
+                let there = slot.page.as_mut().expect("it was just found");
                 if marks.is_empty() && there.row == row {
                     return;
                 }
@@ -300,6 +301,7 @@ impl<C: Copy> Pages<C> {
                     _ => {
                         *self.outlined.get_mut() -= there.outline_bytes();
                         there.outline = OnceLock::new();
+                        slot.stamp = slot.stamp.saturating_add(1);
                         self.gone += 1;
                     }
                 }

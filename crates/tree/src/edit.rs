@@ -1,15 +1,18 @@
 //! Values in the places of others of their length: no node comes, goes or moves, so no page is cut again, and
 //! none of the machinery is needed that makes nodes.
 //!
-//! The operations of a batch are walked in order over the outlines of the stored pages (`outline.rs`). What they pass
-//! is noted: branches that are to be committed to anew, with those of their children that changed, and *edits*: where
-//! in which page a value or a commitment is to stand. The rows of it are copies of the pages with their edits (`edit/rows.rs`).
+//! The operations of a batch are walked in order over the outlines of the pages in the cache (`outline.rs`). What they
+//! pass is noted, branches and terminals that are to be committed to anew: where in which page a value or a commitment
+//! is to stand, and which of their children changed. These are the *edits*. The rows of a batch are copies of the pages
+//! with its edits (`edit/rows.rs`).
 //! Operations that lead elsewhere than to a value of their key and its length are left: they are applied to the
 //! edited pages, as any batch is to the last commit's.
 //!
 //! Invariants:
 //! - a batch of which many operations are left, one that removes owners or prefixes, a page that is not as
 //!   expected and a commitment of an unusual length leave no trace here, and the batch is applied as any other;
+//! - a walk holds the cache for a turn, and borrows its pages; between turns it knows them by links, and ends in vain
+//!   if any page went meanwhile;
 //! - edits are made of the last commit's pages only, and the state that has them is only asked for its root
 //!   and its rows: who reads its nodes, or stands on it, gets those that the ordinary descent makes of the
 //!   same operations (`Pending::twin`);

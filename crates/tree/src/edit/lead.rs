@@ -158,32 +158,13 @@ impl<'a, S: Scheme> Walk<'a, S> {
             (above.first, above.last) = (number, number);
             let within = entry.within();
             (from, end) = (within.start, within.end);
-            self.edits.nodes.push(Node {
-                body: Body::Fork,
-                owned,
-                kept: true,
-                in_row: S::DIGIT_BITS == 1,
-                known: sheet.outline.knows(Some(seat)),
-                page: inner,
-                entry: seat,
-                at: entry.at + MEMBER_COMMIT_AT as u16,
-                payload: 0,
-                len: 0,
-                seat,
-                from,
-                end,
-                inner,
-                group: NONE,
-                first: NONE,
-                last: NONE,
-                next: NONE,
-                key: goal.key,
-                value: Span::EMPTY,
-                depth: depth as u32,
-                fork: depth as u32,
-                height: 0,
-                commit: NONE,
-            });
+            let item = Item { sheet, page: inner, entry: seat, seat, owned, depth, parent };
+            let mut node = Node::new(Body::Fork, &item, goal.key, depth);
+            (node.from, node.end) = (from, end);
+            (node.kept, node.at) = (true, entry.at + MEMBER_COMMIT_AT as u16);
+            node.in_row = S::DIGIT_BITS == 1;
+            node.known = sheet.outline.knows(Some(seat));
+            self.edits.nodes.push(node);
             self.desk.stack.push(number);
             parent = number;
             depth += 1;
