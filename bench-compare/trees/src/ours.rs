@@ -7,8 +7,8 @@ use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::{Mpt, proof::Proof};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{
-    Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, Staged, Tree, TreeError, TreeId,
-    WriteSet, bulk,
+    Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, Staged, Tree,
+    TreeError, TreeId, WriteSet, bulk,
 };
 
 use crate::inputs::Leaf;
