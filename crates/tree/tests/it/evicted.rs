@@ -240,3 +240,25 @@ fn bits() {
     crowds(PBT, true, entry);
     waits(PBT, entry);
 }
+
+#[test]
+fn scouts_of_short_keys_do_not_go_where_long_ones_lead() {
+    // Nothing tells how deep pages lie until a batch comes to one, by then with many operations behind it.
+    let (mut random, mut ops) = (Random(3), Vec::new());
+    for _ in 0..6_000 {
+        ops.push(Op::Put([&[0x5a; 8][..], &random.bytes(24)].concat(), random.bytes(78)));
+    }
+    let mut bench = Bench::new(Mpt, 1 << 24);
+    apply(&ops, &mut bench.entries);
+    let pending = bench.prepare(None, &ops);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    bench.reopen(1 << 24);
+    bench.tree.split_batches_from(SPLIT_OPS);
+    let mut ops: Vec<Op> = (0..17).map(|first| Op::Delete(vec![first])).collect();
+    for (key, value) in bench.entries.iter().take(300) {
+        ops.push(Op::Put(key.clone(), other(&mut random, value)));
+    }
+    let pending = bench.prepare(None, &ops);
+    apply(&ops, &mut bench.entries);
+    assert_eq!(pending.root(), rebuild(&Mpt, &bench.entries).1);
+}
