@@ -67,6 +67,8 @@ impl<S: Scheme> Walk<'_, S> {
             prefetch(&self.bytes[op.key.range()]);
         }
         for (stage, ahead) in OPS_AHEAD.into_iter().enumerate() {
+            // Those that are past need none, and what is found for one is overwritten 32 operations later.
+            self.desk.scouts.next[stage] = self.desk.scouts.next[stage].max(op);
             while self.desk.scouts.next[stage] < all.min(op + ahead + 1) {
                 let op = self.desk.scouts.next[stage];
                 self.desk.scouts.next[stage] += 1;

@@ -14,7 +14,7 @@ const ROUNDS: usize = 60;
 const SPLIT_OPS: usize = 1_000;
 
 /// A value of the same length as a key's, nearly always another one; an account and a slot stay such.
-fn other(random: &mut Random, old: &[u8]) -> Vec<u8> {
+pub(crate) fn other(random: &mut Random, old: &[u8]) -> Vec<u8> {
     let mut value = old.to_vec();
     let last = value.len() - 1;
     value[last] = 1 + random.below(100) as u8;

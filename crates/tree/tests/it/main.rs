@@ -4,6 +4,7 @@ mod binary;
 mod binary_proofs;
 mod binary_vectors;
 mod edited;
+mod evicted;
 mod forged;
 mod model;
 mod mutations;
