@@ -10,7 +10,7 @@ pub struct TreeCosts {
     /// Rows of pages that the store was asked for: those that the cache did not have.
     pub pages_read: u64,
     /// Time in committing to nodes level by level, which is hashing, or arithmetic in a Verkle tree; summed
-    /// over the threads.
+    /// over the threads. Not that of edits of one operation: to read the clock takes longer than a node.
     pub hashing: Duration,
     /// Batches that only put values in the places of others of their length, and so were applied as edits of
     /// pages, without making nodes.

@@ -32,7 +32,7 @@ use crate::cache::{Link, Pages};
 use crate::costs::Meter;
 use crate::image::Codec;
 use crate::levels::Ranks;
-use crate::node::{Segment, Span};
+use crate::node::{OpenPage, Segment, Span};
 use crate::outline::{Entry, Outline};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
@@ -328,6 +328,8 @@ pub(crate) struct Walk<'a, S: Scheme> {
     codec: Codec<'a, S>,
     space: Space,
     pages: &'a Pages<S::Commit>,
+    /// The root page of the last commit.
+    root: Option<&'a OpenPage>,
     /// The operations, and their bytes.
     ops: &'a [Op],
     bytes: &'a [u8],
@@ -339,9 +341,9 @@ pub(crate) struct Walk<'a, S: Scheme> {
 }
 
 impl<'a, S: Scheme> Walk<'a, S> {
-    /// A turn over the operations of a segment, which gets edits and commitments.
+    /// A turn over the operations of a segment, which gets edits and commitments. `head` is the last commit's.
     pub(crate) fn new(
-        (codec, space): (Codec<'a, S>, Space),
+        (codec, space, head): (Codec<'a, S>, Space, &'a Segment<S::Commit>),
         pages: &'a Pages<S::Commit>,
         seg: &'a mut Segment<S::Commit>,
         desk: &'a mut Desk<S>,
@@ -352,6 +354,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
             codec,
             space,
             pages,
+            root: head.pages.first(),
             ops: ops.as_slice(),
             bytes: bytes.as_slice(),
             edits,

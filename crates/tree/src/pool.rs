@@ -15,7 +15,7 @@ const SEGMENTS_MIN: usize = 8;
 const SEGMENTS_MAX: usize = 64;
 const SEGMENTS_BYTES_MAX: usize = 64 << 20;
 /// A segment that grew beyond this is given back to the system.
-const SEGMENT_BYTES_MAX: usize = 16 << 20;
+const SEGMENT_BYTES_MAX: usize = 32 << 20;
 
 /// Segments and stacks that nobody uses.
 #[derive(Debug)]

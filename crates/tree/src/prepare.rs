@@ -108,7 +108,8 @@ impl<S: Scheme> Tree<S> {
                 self.pool.recycle(std::iter::once(input));
                 return Ok((rest, Loaded::default()));
             }
-            _ => return Ok((Some(input), Loaded::default())),
+            Edited::Not => return Ok((Some(input), Loaded::default())),
+            Edited::Yet | Edited::Missing(_) => unreachable!("a walk goes on until it is done"),
         };
         self.meter.edited();
         let segment = alone(&mut input);
@@ -174,7 +175,7 @@ impl<S: Scheme> Tree<S> {
             if *gone.get_or_insert(pages.gone()) != pages.gone() {
                 return Ok(Edited::Not);
             }
-            let of = (self.codec(), self.space);
+            let of = (self.codec(), self.space, &*self.head.segment);
             match Walk::new(of, &pages, segment, desk, &self.meter).turn() {
                 Edited::Yet => {}
                 Edited::Missing(key) => {

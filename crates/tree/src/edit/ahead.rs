@@ -80,8 +80,8 @@ impl<S: Scheme> Walk<'_, S> {
     fn scout(&mut self, op: usize, stage: usize) {
         let Scouts { deep, above, .. } = self.desk.scouts;
         let found = *self.desk.scouts.found(op);
-        let root = self.edits.pages.first().filter(|_| stage == 0);
-        let root = root.map(|page| Scout { slot: page.link.slot, bits: 0, fork: 0 });
+        let root = if stage == 0 { self.pages.top.hint() } else { None };
+        let root = root.map(|slot| Scout { slot, bits: 0, fork: 0 });
         let Some(at) = root.or(found) else { return };
         match stage {
             0 => self.send(op, at, above),
@@ -137,6 +137,9 @@ impl<S: Scheme> Walk<'_, S> {
         let outline = self.pages.guess(at.slot)?.1?;
         // The root page has one item, which hangs at no digit.
         let (mut entry, mut depth) = (0, 0);
+        if at.fork >= path.len() * width.per_byte() {
+            return None;
+        }
         if at.bits > 0 {
             entry = outline.find(outline.top(), width.digit(path, at.fork), Self::MOST)?;
             depth = at.fork + 1;

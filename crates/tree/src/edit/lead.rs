@@ -124,7 +124,11 @@ impl<'a, S: Scheme> Walk<'a, S> {
         self.desk.around.clear();
         let page = self.open(&self.pages.top, goal, (NONE, 0, 0), PageKind::Root)?;
         let sheet = self.sheet(page);
-        if sheet.outline.entries.is_empty() {
+        // A store may have given another one since the tree was opened.
+        let is_head = self
+            .root
+            .is_some_and(|root| std::ptr::eq(&*root.row, sheet.row) || *root.row == *sheet.row);
+        if !is_head || sheet.outline.entries.is_empty() {
             return Err(Halt::Not);
         }
         Ok(Item { sheet, page, entry: 0, seat: 0, owned: false, depth: 0, parent: NONE })
