@@ -215,10 +215,14 @@ impl<C: Copy> Outline<C> {
         const TERMINAL_BYTES: usize = 192;
         let mut among = self.top();
         while digit < path.len() * width.per_byte() {
-            self.fetch_commits(row, among.clone());
-            let Some(found) = self.find(among, width.digit(path, digit), width.mask()) else {
-                return;
-            };
+            let found = self.find(among.clone(), width.digit(path, digit), width.mask());
+            let Some(found) = found else { return };
+            if among.len() == 2 {
+                // Of two, what the one commits to that is on the way will be another.
+                self.fetch_commit(row, if found == among.start { found + 1 } else { among.start });
+            } else {
+                self.fetch_commits(row, among);
+            }
             let entry = &self.entries[usize::from(found)];
             if entry.kind == Kind::Terminal {
                 let at = usize::from(entry.at);

@@ -206,7 +206,21 @@ impl WriteSet {
 
     /// Sorts the rows by table and key, as B-trees like them. The last write of a key wins.
     pub fn sort(&mut self) {
+        /// So many rows are sorted as they are.
+        const FEW_ROWS: usize = 16;
         if self.rows.is_sorted_by(|a, b| (a.0, &a.1) < (b.0, &b.1)) {
+            return;
+        }
+        if self.rows.len() <= FEW_ROWS {
+            self.rows.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+            // Of rows with one key the last one stays: it takes the place of the one before it.
+            self.rows.dedup_by(|later, first| {
+                let same = (later.0, &later.1) == (first.0, &first.1);
+                if same {
+                    std::mem::swap(later, first);
+                }
+                same
+            });
             return;
         }
         // Rows of one tree begin alike. What follows decides as a rule, and moves with its row's place alone.

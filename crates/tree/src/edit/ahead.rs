@@ -26,6 +26,8 @@ pub(super) struct Scouts {
     next: [usize; 5],
     /// By the operation.
     found: [Option<Scout>; 32],
+    /// The last that went to either page, and its operation: the next one's are mostly the same.
+    last: [Option<(usize, Scout)>; 2],
     /// How deep, in bits, the page lies that an operation ended in lately, and the page above it.
     deep: usize,
     above: usize,
@@ -37,12 +39,15 @@ struct Scout {
     slot: u32,
     bits: usize,
     fork: usize,
+    /// Whether an operation before has asked for it.
+    asked: bool,
 }
 
 impl Scouts {
     pub(super) fn clear(&mut self) {
         self.next = [0; 5];
         self.found = [None; 32];
+        self.last = [None; 2];
     }
 
     /// Notes where an operation ended: the depths of its page and of the one above.
@@ -78,23 +83,36 @@ impl<S: Scheme> Walk<'_, S> {
     }
 
     fn scout(&mut self, op: usize, stage: usize) {
-        let Scouts { deep, above, .. } = self.desk.scouts;
-        let found = *self.desk.scouts.found(op);
         let root = if stage == 0 { self.pages.top.hint() } else { None };
-        let root = root.map(|slot| Scout { slot, bits: 0, fork: 0 });
-        let Some(at) = root.or(found) else { return };
+        let root = root.map(|slot| Scout { slot, bits: 0, fork: 0, asked: true });
+        let Some(at) = root.or(*self.desk.scouts.found(op)) else { return };
         match stage {
-            0 => self.send(op, at, above),
-            2 => self.send(op, at, deep),
+            0 | 2 => self.send(op, at, stage / 2),
+            1 | 3 if at.asked => {}
             1 | 3 => self.fetch_outline(at),
             _ => self.fetch_way(op, at),
         }
     }
 
-    /// Sends a scout on to a page as deep as `bits`, and asks for its slot.
-    fn send(&mut self, op: usize, from: Scout, bits: usize) {
-        let to = self.go_down(op, from, bits);
-        self.pages.fetch_slot(to.slot);
+    /// Sends a scout on to the page above the one that it ends in, or to that one, and asks for its slot.
+    fn send(&mut self, op: usize, from: Scout, leg: usize) {
+        let Scouts { deep, above, last, .. } = self.desk.scouts;
+        let bits = [above, deep][leg];
+        let to = match last[leg] {
+            Some((before, to))
+                if before + 1 == op
+                    && to.bits >= bits
+                    && self.common(before, op) * Codec::<S>::WIDTH.bits() >= to.bits =>
+            {
+                Scout { asked: true, ..to }
+            }
+            _ => {
+                let to = self.go_down(op, from, bits);
+                self.pages.fetch_slot(to.slot);
+                to
+            }
+        };
+        self.desk.scouts.last[leg] = Some((op, to));
         *self.desk.scouts.found(op) = Some(to);
     }
 
@@ -163,7 +181,7 @@ impl<S: Scheme> Walk<'_, S> {
             };
             // Whether it still leads there would have to be waited for.
             let slot = outline.link(entry).hint()?;
-            return Some(Scout { slot, bits, fork });
+            return Some(Scout { slot, bits, fork, asked: false });
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foldhash::HashSet;
+use smallvec::SmallVec;
 use spinney_hash::prefetch;
 
 use super::{Body, Edits, Node};
@@ -16,6 +17,12 @@ use crate::write::{self, Buffers, Rows};
 
 /// So many pages are rewritten before others may change the cache.
 const PAGES_AT_ONCE: usize = 64;
+
+/// How much of a row is asked for ahead.
+const ROW_START_BYTES: usize = 256;
+
+/// Numbers of nodes or pages: of one operation they need no memory of their own.
+type Places = SmallVec<[u32; 64]>;
 
 /// The rows of a state whose second segment has edits that differ from the last commit's: those of what was
 /// made upon the edits, and the edited pages that are left of it. Nothing if a page that was edited went from the
@@ -62,12 +69,12 @@ pub(crate) fn rewritten<S: Scheme>(
     let Edits { nodes, pages: walked, members } = &seg.edits;
     // By pages, by counting: the walk came back to the upper ones again and again.
     let homes = || nodes.iter().map(|node| node.page).chain(members.iter().map(|m| m.page));
-    let mut ends = vec![0_u32; walked.len() + 1];
+    let mut ends = Places::from_elem(0, walked.len() + 1);
     homes().for_each(|page| ends[page as usize + 1] += 1);
     for page in 1..ends.len() {
         ends[page] += ends[page - 1];
     }
-    let mut order = vec![0_u32; nodes.len() + members.len()];
+    let mut order = Places::from_elem(0, nodes.len() + members.len());
     let mut next = ends.clone();
     for (number, page) in (0..).zip(homes()) {
         let at = &mut next[page as usize];
@@ -88,7 +95,8 @@ pub(crate) fn rewritten<S: Scheme>(
             pages.fetch_slot(later.link.slot);
         }
         if let Some(soon) = walked.get(number + 2).and_then(|page| pages.page(page.link)) {
-            prefetch(&soon.row);
+            // What follows comes by itself as soon as it is read in a row.
+            prefetch(&soon.row[..soon.row.len().min(ROW_START_BYTES)]);
         }
         if span[0] == span[1] {
             continue;

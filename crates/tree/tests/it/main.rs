@@ -14,6 +14,7 @@ mod proofs;
 mod ranges;
 mod raw;
 mod rebuild;
+mod sorted;
 mod state;
 mod sum;
 mod sum_tree;
