@@ -130,19 +130,21 @@ pub fn groups(leaves: usize, few: usize) -> Vec<Group> {
         case(format!("ubt::load/stems={stems}"), 1, stems, 1, both)
     };
     let own_hashes = Contender { label: "own hashes", ..by(Ours, "binary_hashes") };
+    // Rounds of fewer would measure how the tree comes back to the processor's caches.
+    let half = small / 2;
     let few_stems = vec![
         load(small),
         case(
             format!("ubt::root/stems={small} keys=1"),
-            single,
-            single,
+            half,
+            half,
             many,
             vec![by(Ours, "binary_root"), own_hashes],
         ),
         case(
             format!("ubt::commit/stems={small} keys=1"),
-            single,
-            single,
+            half,
+            half,
             many,
             vec![by(Ours, "binary_single"), geth_bintrie("binary_single")],
         ),
