@@ -21,10 +21,7 @@ use crate::page_key::PageKey;
 ///
 /// Beside the rows of pages that walks of edits came to are their outlines (`outline.rs`).
 #[derive(Debug)]
-pub(crate) struct Cache<C> {
-    pages: RwLock<Pages<C>>,
-    budget: usize,
-}
+pub(crate) struct Cache<C>(RwLock<Pages<C>>);
 
 /// The pages themselves, and where they are by the hashes of their keys.
 #[derive(Debug)]
@@ -35,7 +32,7 @@ pub(crate) struct Pages<C> {
     keys: Vec<PageKey>,
     free: Vec<u32>,
     hasher: RandomState,
-    /// Bytes of keys and rows.
+    /// Bytes of pages: their rows, and what [`Pages::takes`] counts beside.
     bytes: usize,
     /// Bytes of outlines.
     outlined: AtomicUsize,
@@ -105,12 +102,12 @@ pub(crate) type Mark<C> = (u32, u16, C);
 
 impl<C: Copy> Cache<C> {
     pub(crate) fn new(budget: usize) -> Self {
-        Self { pages: RwLock::new(Pages::new(budget)), budget }
+        Self(RwLock::new(Pages::new(budget)))
     }
 
     /// The pages as they are, until the answer is dropped: to be held for a short while.
     pub(crate) fn pages(&self) -> RwLockReadGuard<'_, Pages<C>> {
-        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, key: &PageKey) -> Option<Arc<[u8]>> {
@@ -142,7 +139,7 @@ impl<C: Copy> Cache<C> {
         rows: impl IntoIterator<Item = (PageKey, Option<Arc<[u8]>>)>,
         mut marks: &[Mark<C>],
     ) {
-        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (number, (key, row)) in (0..).zip(rows) {
             let count = marks.iter().take_while(|(row, ..)| *row == number).count();
             let (own, others) = marks.split_at(count);
@@ -153,15 +150,17 @@ impl<C: Copy> Cache<C> {
             }
         }
         // Evicts an eighth of what may be here once there is more.
-        if pages.all_bytes() > self.budget {
-            pages.evict(self.budget / 8 * 7);
+        if pages.all_bytes() > pages.budget {
+            let target = pages.budget / 8 * 7;
+            pages.evict(target);
         }
     }
 
     /// Forgets everything for what another cache holds.
     pub(crate) fn replace(&mut self, other: Self) {
-        self.pages = other.pages;
-        self.pages.get_mut().unwrap_or_else(PoisonError::into_inner).budget = self.budget;
+        let budget = self.pages().budget;
+        self.0 = other.0;
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).budget = budget;
     }
 
     /// Forgets the pages within some ranges: bounds exclusive.
@@ -169,7 +168,7 @@ impl<C: Copy> Cache<C> {
         if ranges.is_empty() {
             return;
         }
-        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let within =
             |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
         pages.retain(|key, _| !within(key.as_bytes()));
@@ -195,6 +194,13 @@ impl<C: Copy> Pages<C> {
             top: LinkCell::default(),
             gone: 0,
         }
+    }
+
+    /// Bytes that a page takes beside its row: its slot, its key, and its place in the table.
+    fn takes(key: &PageKey) -> usize {
+        /// A number, a byte of its hash, and the room that tables leave.
+        const PLACE_BYTES: usize = 8;
+        size_of::<Slot<C>>() + size_of::<PageKey>() + PLACE_BYTES + key.heap_bytes()
     }
 
     fn all_bytes(&self) -> usize {
@@ -308,7 +314,7 @@ impl<C: Copy> Pages<C> {
                 }
             }
             Entry::Vacant(place) => {
-                self.bytes += key.as_bytes().len() + row.len();
+                self.bytes += Self::takes(&key) + row.len();
                 let page = Some(Page { row, outline: OnceLock::new() });
                 let slot = free.pop().unwrap_or(slots.len() as u32);
                 place.insert(slot);
@@ -337,7 +343,7 @@ impl<C: Copy> Pages<C> {
     fn vacate(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         let Some(page) = slot.page.take() else { return };
-        self.bytes -= self.keys[number as usize].as_bytes().len() + page.row.len();
+        self.bytes -= Self::takes(&self.keys[number as usize]) + page.row.len();
         *self.outlined.get_mut() -= page.outline_bytes();
         self.gone += 1;
         // One whose stamps are used up stays empty.

@@ -316,7 +316,14 @@ impl<C> Clone for Sheet<'_, C> {
 }
 impl<C> Copy for Sheet<'_, C> {}
 
-impl<'a, C> Sheet<'a, C> {
+impl<'a, C: Copy> Sheet<'a, C> {
+    /// That of a page named by its place among those that a walk came to.
+    #[inline]
+    fn of(pages: &'a Pages<C>, walked: &[Walked], page: u32) -> Self {
+        let page = pages.at(walked[page as usize].link.slot);
+        Self { row: &page.row, outline: page.outline().expect("a walk came to it") }
+    }
+
     #[inline(always)]
     fn entry(&self, entry: u16) -> &'a Entry {
         &self.outline.entries[usize::from(entry)]
@@ -443,8 +450,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
     /// A page that the walk came to.
     #[inline]
     fn sheet(&self, page: u32) -> Sheet<'a, S::Commit> {
-        let page = self.pages.at(self.edits.pages[page as usize].link.slot);
-        Sheet { row: &page.row, outline: page.outline().expect("a walk came to it") }
+        Sheet::of(self.pages, &self.edits.pages, page)
     }
 }
 

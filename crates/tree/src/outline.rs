@@ -177,9 +177,16 @@ impl<C: Copy> Outline<C> {
         entries.for_each(|entry| self.fetch_commit(row, entry));
     }
 
+    /// Asks for what the other of two siblings commits to: what the one does that is on the way will be replaced.
+    #[inline]
+    pub(crate) fn fetch_other(&self, row: &[u8], among: Range<u16>, one: u16) {
+        let other = if one == among.start { among.end - 1 } else { among.start };
+        self.fetch_commit(row, other);
+    }
+
     /// Asks for what an entry commits to.
     #[inline]
-    pub(crate) fn fetch_commit(&self, row: &[u8], entry: u16) {
+    fn fetch_commit(&self, row: &[u8], entry: u16) {
         /// What a branch takes up to the end of its commitment, as a rule.
         const KEPT_BYTES: usize = 34;
         let entry = &self.entries[usize::from(entry)];
@@ -218,8 +225,7 @@ impl<C: Copy> Outline<C> {
             let found = self.find(among.clone(), width.digit(path, digit), width.mask());
             let Some(found) = found else { return };
             if among.len() == 2 {
-                // Of two, what the one commits to that is on the way will be another.
-                self.fetch_commit(row, if found == among.start { found + 1 } else { among.start });
+                self.fetch_other(row, among, found);
             } else {
                 self.fetch_commits(row, among);
             }

@@ -52,6 +52,11 @@ impl Clone for PageKey {
 }
 
 impl PageKey {
+    /// Bytes of memory beside its own.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        if self.0.spilled() { self.0.capacity() } else { 0 }
+    }
+
     /// The page at the first `bits` bits of `path`.
     pub(crate) fn page(space: Space, path: &[u8], bits: usize) -> Self {
         let mut key = Self::head(space, RowKind::Page);

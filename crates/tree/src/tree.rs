@@ -244,8 +244,8 @@ impl<S: Scheme> Staged<S> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages, and
-    /// what is remembered of them, that stay in memory.
+    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages that
+    /// stay in memory, with what is remembered of them and what it takes to find them.
     ///
     /// # Errors
     /// If the store holds a tree of another scheme under this id, one of a newer format, or damage.
@@ -410,7 +410,7 @@ impl<S: Scheme> Tree<S> {
         self.head.block
     }
 
-    /// Bytes of pages in memory, and of what is remembered of them.
+    /// Bytes of pages in memory, of what is remembered of them, and of what it takes to find them.
     pub fn resident_bytes(&self) -> usize {
         self.cache.bytes()
     }

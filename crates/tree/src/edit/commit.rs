@@ -306,8 +306,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
 
 impl<'a, S: Scheme> View<'a, S> {
     fn sheet(&self, page: u32) -> Sheet<'a, S::Commit> {
-        let page = self.pages.at(self.walked[page as usize].link.slot);
-        Sheet { row: &page.row, outline: page.outline().expect("a walk came to it") }
+        Sheet::of(self.pages, self.walked, page)
     }
 }
 

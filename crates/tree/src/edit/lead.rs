@@ -154,8 +154,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
                 break;
             }
             if S::DIGIT_BITS == 1 && self.ops.len() == 1 {
-                let other = if seat == from { end - 1 } else { from };
-                sheet.outline.fetch_commit(sheet.row, other);
+                sheet.outline.fetch_other(sheet.row, from..end, seat);
             }
             let number = self.edits.nodes.len() as u32;
             let above = &mut self.edits.nodes[parent as usize];
@@ -207,8 +206,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
             return Ok(None);
         }
         if S::DIGIT_BITS == 1 && self.ops.len() == 1 {
-            let other = if seat == from { end - 1 } else { from };
-            sheet.outline.fetch_commit(sheet.row, other);
+            sheet.outline.fetch_other(sheet.row, from..end, seat);
         }
         let (page, entry, depth) = (inner, seat, depth + 1);
         let mut item = Item { sheet, page, entry, seat, owned, depth, parent };
