@@ -10,6 +10,9 @@ use crate::open::stored_terminal;
 use crate::outline::Outline;
 use crate::scheme::{BranchJob, Children, JobKey, Scheme, TerminalJob};
 
+/// So many jobs ahead of a branch its children are asked for.
+const JOBS_AHEAD: usize = 4;
+
 /// What jobs are made of.
 struct View<'a, S: Scheme> {
     codec: Codec<'a, S>,
@@ -260,11 +263,18 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let numbers = level.iter().map(|&place| closed[place as usize]);
         let nodes = numbers.clone().map(|number| &view.nodes[number as usize]);
         if view.nodes[closed[first as usize] as usize].body == Body::Fork {
-            view.codec.scheme.commit_branches(
-                nodes.map(|n| branch_job(view, n, view.sheet(n.inner))),
-                scratch,
-                out,
-            );
+            let mut later = nodes.clone().skip(JOBS_AHEAD);
+            let jobs = nodes.map(|n| {
+                // Of wide branches the children fill lines that the core's nearest cache has lost.
+                if S::DIGIT_BITS > 1
+                    && let Some(later) = later.next()
+                {
+                    let sheet = view.sheet(later.inner);
+                    sheet.outline.fetch_commits(sheet.row, later.from..later.end);
+                }
+                branch_job(view, n, view.sheet(n.inner))
+            });
+            view.codec.scheme.commit_branches(jobs, scratch, out);
         } else {
             view.codec.scheme.commit_terminals(
                 nodes.map(|n| terminal_job(view, n, view.sheet(n.page))),
