@@ -69,15 +69,10 @@ pub(crate) struct Link {
 pub(crate) struct LinkCell(AtomicU64);
 
 impl LinkCell {
-    fn get(&self) -> Link {
+    /// What was kept, wherever it leads by now.
+    pub(crate) fn get(&self) -> Link {
         let packed = self.0.load(Ordering::Relaxed);
         Link { slot: packed as u32, stamp: (packed >> 32) as u32 }
-    }
-
-    /// The slot that was kept, whatever it holds by now.
-    pub(crate) fn hint(&self) -> Option<u32> {
-        let Link { slot, stamp } = self.get();
-        (stamp > 0).then_some(slot)
     }
 
     pub(crate) fn set(&self, Link { slot, stamp }: Link) {
@@ -238,16 +233,9 @@ impl<C: Copy> Pages<C> {
     }
 
     /// Whether a link still leads to the page that it was made for.
-    fn leads(&self, link: Link) -> bool {
+    pub(crate) fn leads(&self, link: Link) -> bool {
         let slot = self.slots.get(link.slot as usize);
         slot.is_some_and(|slot| slot.stamp == link.stamp && slot.page.is_some())
-    }
-
-    /// What is kept in a cell, if it still leads to a page.
-    #[inline]
-    pub(crate) fn follow(&self, cell: &LinkCell) -> Option<Link> {
-        let link = cell.get();
-        self.leads(link).then_some(link)
     }
 
     /// Asks for where a page's row and outline are.

@@ -1,10 +1,13 @@
 //! Values in the places of others of their length: no node comes, goes or moves, so no page is cut again, and
 //! none of the machinery is needed that makes nodes.
 //!
-//! The operations of a batch are walked in order over the outlines of the pages in the cache (`outline.rs`). What they
-//! pass is noted, branches and terminals that are to be committed to anew: where in which page a value or a commitment
-//! is to stand, and which of their children changed. These are the *edits*. The rows of a batch are copies of the pages
-//! with its edits (`edit/rows.rs`).
+//! The operations of a batch are walked page by page over the outlines of the pages in the cache (`outline.rs`): all
+//! that go on in a page at once, and the pages below it go on a list, so that each level of pages is known, and asked
+//! for, before the walk comes to it (`edit/down.rs`). What they pass is noted, branches and terminals that are to be
+//! committed to anew: where in which page a value or a commitment is to stand, and which of their children changed.
+//! These are the *edits*. Pages below which there is no other are committed to as soon as some of them were walked,
+//! the others from the end of the list to its start, a thousand nodes at a time (`edit/commit.rs`). The rows of a
+//! batch are copies of the pages with its edits (`edit/rows.rs`).
 //! Operations that lead elsewhere than to a value of their key and its length are left: they are applied to the
 //! edited pages, as any batch is to the last commit's.
 //!
@@ -13,50 +16,54 @@
 //!   expected and a commitment of an unusual length leave no trace here, and the batch is applied as any other;
 //! - a walk holds the cache for a turn, and borrows its pages; between turns it knows them by links, and ends in vain
 //!   if any page went meanwhile;
+//! - a page comes behind the one above it among those walked, and a node behind its parent: from the last to the first
+//!   all that is below a node is met before it is;
+//! - the nodes of a page are two runs of numbers, that of those its walk passed and that of its terminals;
 //! - edits are made of the last commit's pages only, and the state that has them is only asked for its root
 //!   and its rows: who reads its nodes, or stands on it, gets those that the ordinary descent makes of the
 //!   same operations (`Pending::twin`);
 //! - roots and rows are those of the ordinary descent (`tests/it/edited.rs`).
 
-mod ahead;
 mod commit;
-mod lead;
+mod down;
 mod rows;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use smallvec::SmallVec;
 
 use crate::batch::{Op, OpKind};
 use crate::cache::{Link, Pages};
 use crate::costs::Meter;
 use crate::image::Codec;
 use crate::levels::Ranks;
-use crate::node::{OpenPage, Segment, Span};
+use crate::node::{OpenPage, Segment};
 use crate::outline::{Entry, Outline};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 
-use ahead::Scouts;
 pub(crate) use commit::Passed;
+use down::Item;
 pub(crate) use rows::{rewritten, rows};
 
 /// Larger batches are better split over the threads.
 const OPS_MAX: usize = 1 << 14;
-/// So many operations are walked before others may change the cache.
-const OPS_A_TURN: usize = 1 << 8;
-/// So many nodes are walked before they are committed to: while what they are made of is in the cache.
-const NODES_AT_ONCE: usize = 1 << 10;
+/// Pages that no more operations than these go on to are walked together, level by level: while those above are in the
+/// core's cache.
+const OPS_AT_ONCE: u32 = 1 << 10;
+/// So many nodes, or pages, are walked before they are committed to, while what they are made of is in the core's
+/// cache, and before others may change the cache of pages.
+const NODES_A_TURN: usize = 1 << 10;
+const PAGES_A_TURN: usize = 1 << 6;
 /// Where more operations than these, and than this share of all, are no edits, the walk is not worth it.
 const LEFT_MIN: usize = 2;
 const LEFT_SHARE: usize = 8;
 /// Chains of prefixes may be as deep as a key is long; they are left to others.
-const DEPTH_MAX: usize = 1 << 10;
+const DEPTH_MAX: u16 = 1 << 10;
 
 /// What a walk passed and what is to change of it. Its commitments are among the segment's.
 #[derive(Debug, Default)]
 pub(crate) struct Edits {
     nodes: Vec<Node>,
+    kids: Vec<Kid>,
     pages: Vec<Walked>,
     members: Vec<Member>,
 }
@@ -64,6 +71,7 @@ pub(crate) struct Edits {
 impl Edits {
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
+        self.kids.clear();
         self.pages.clear();
         self.members.clear();
     }
@@ -71,25 +79,57 @@ impl Edits {
     /// Bytes of memory.
     pub(crate) fn capacity(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
+            + self.kids.capacity() * size_of::<Kid>()
             + self.pages.capacity() * size_of::<Walked>()
             + self.members.capacity() * size_of::<Member>()
     }
 }
 
-/// A page that a walk came to: where it is in the cache, and a key of the segment's whose first bits are its path.
+/// Some numbers, one behind another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    from: u32,
+    end: u32,
+}
+
+impl Numbers {
+    const fn range(self) -> std::ops::Range<usize> {
+        self.from as usize..self.end as usize
+    }
+
+    const fn len(self) -> u32 {
+        self.end - self.from
+    }
+}
+
+/// A page that a walk came to: where it is in the cache, and an operation whose key's first bits are its path.
 #[derive(Clone, Copy, Debug)]
 struct Walked {
     link: Link,
-    key: Span,
+    op: u32,
     bits: u32,
+    /// The nodes in it, and the members: those that the walk passed, and those that came of its terminals.
+    nodes: [Numbers; 2],
+    members: [Numbers; 2],
+    /// Whether it is to be committed to after pages below it.
+    waits: bool,
 }
 
-/// A member of a group whose item is a node: where the group's branch keeps what that commits to.
+/// A member of a group whose item is a node, if it changed: where its page keeps what that commits to, and the number
+/// of that among the kids.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    page: u32,
     entry: u16,
     at: u16,
+    kid: u32,
+}
+
+/// A child that operations go on to: its entry where its parent's children are, its digit, and its node, or [`NONE`] if
+/// it does not change.
+#[derive(Clone, Copy, Debug)]
+struct Kid {
+    seat: u16,
+    digit: u8,
     node: u32,
 }
 
@@ -111,30 +151,26 @@ struct Node {
     /// The value in the row: where, and how many bytes.
     payload: u16,
     len: u16,
-    /// Which of its parent's children it is: an entry of the page that the parent's are in.
-    seat: u16,
     /// The page and the entries of its children; what an owner owns, or nothing.
     from: u16,
     end: u16,
     inner: u32,
-    /// The first of the groups that were opened for it.
-    group: u32,
-    /// Its children that changed, a list in order of their digits, and the next child of its parent.
-    first: u32,
-    last: u32,
-    next: u32,
-    /// A key that passes it, and the value to put, of a terminal that gets one.
-    key: Span,
-    value: Span,
+    /// Its children that operations go on to, in order of their digits.
+    kids: Numbers,
+    parent: u32,
+    /// An operation whose key passes it; of a terminal that gets a value, the one that puts it.
+    op: u32,
     /// The digits at which it hangs and, of a branch, forks; of a terminal, ends.
     depth: u32,
     fork: u32,
-    height: u32,
+    /// How many nodes are above it, and the most that are in a row below.
+    level: u16,
+    height: u16,
     /// The commitment, among the segment's.
     commit: u32,
 }
 
-/// No node, and no group.
+/// No node, no page.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,37 +199,46 @@ struct Sibling {
     parent: u32,
 }
 
-/// The page of a group that was opened for a branch.
+/// A page that the walk is to come to: the link to it, where that is kept, and the operations that go on there.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct Ahead {
+    link: Link,
+    above: u32,
+    entry: u16,
+    /// Of the page of a group, how many bits of a digit its members share.
     bits: u8,
-    /// A digit of it.
-    digit: u8,
-    page: u32,
-    next: u32,
+    /// The node whose children are in it, or [`NONE`] above the root.
+    node: u32,
+    ops: Numbers,
 }
 
 /// What a walk needs, kept from one to the next.
 #[derive(Debug)]
 pub(crate) struct Desk<S: Scheme> {
-    /// The operation that is next, and whether the walk began with it.
+    /// The pages to come to later, the first of them on top.
+    later: Vec<Ahead>,
+    /// The pages that are walked together, each behind the one above it, and the one of them that is next.
+    list: Vec<Ahead>,
     next: usize,
-    begun: bool,
+    /// The pages from here on are committed to once all on the list are walked.
+    floor: usize,
+    /// How many pages and nodes turns before walked.
+    before: (usize, usize),
+    /// Once all on the list are walked, how many pages are yet to be looked at on the way up.
+    up: Option<usize>,
+    /// Items of a page that are yet to be gone into, and the terminals that operations of this turn came to, in order
+    /// of their pages.
+    stack: Vec<Item>,
+    ends: Vec<Item>,
     /// Whether a value changed.
     changed: bool,
-    groups: Vec<Group>,
-    /// The members of groups, the outermost first, that hold what the item gone into commits to: page and entry.
-    around: SmallVec<[(u32, u16); 4]>,
-    /// The nodes on the way to the last operation.
-    stack: Vec<u32>,
-    /// Nodes below which no operation will come.
+    /// Nodes that are committed to at once, each before its parent.
     closed: Vec<u32>,
     /// Operations that led astray.
     left: Vec<u32>,
     siblings: Vec<Sibling>,
     /// Branches of whose children all that they commit to is known once the siblings are committed to.
     learned: Vec<u32>,
-    scouts: Scouts,
     /// The page that the walk waits for.
     missing: Option<PageKey>,
     ranks: Ranks,
@@ -204,17 +249,19 @@ pub(crate) struct Desk<S: Scheme> {
 impl<S: Scheme> Default for Desk<S> {
     fn default() -> Self {
         Self {
+            later: Vec::new(),
+            list: Vec::new(),
             next: 0,
-            begun: false,
-            changed: false,
-            groups: Vec::new(),
-            around: SmallVec::new(),
+            floor: 0,
+            before: (0, 0),
+            up: None,
             stack: Vec::new(),
+            ends: Vec::new(),
+            changed: false,
             closed: Vec::new(),
             left: Vec::new(),
             siblings: Vec::new(),
             learned: Vec::new(),
-            scouts: Scouts::default(),
             missing: None,
             ranks: Ranks::default(),
             out: Vec::new(),
@@ -226,12 +273,14 @@ impl<S: Scheme> Default for Desk<S> {
 impl<S: Scheme> Desk<S> {
     /// Gets ready for another batch.
     pub(crate) fn clear(&mut self) {
-        (self.next, self.begun, self.changed) = (0, false, false);
-        self.groups.clear();
+        (self.next, self.floor, self.before) = (0, 0, (0, 0));
+        (self.up, self.changed) = (None, false);
+        self.later.clear();
+        self.list.clear();
         self.stack.clear();
+        self.ends.clear();
         self.closed.clear();
         self.left.clear();
-        self.scouts.clear();
         self.missing = None;
     }
 
@@ -272,7 +321,14 @@ pub(crate) fn may_edit<S: Scheme>(input: &Segment<S::Commit>) -> bool {
         OpKind::Delete => S::OWNER.is_none_or(|owner| op.key.len as usize > owner.bytes),
         OpKind::Clear => false,
     };
-    S::COMMIT_BYTES.is_some() && input.ops.len() <= OPS_MAX && input.ops.iter().all(alone)
+    // All others lead astray.
+    let all = input.ops.len();
+    let puts = input.ops.iter().filter(|op| matches!(op.kind, OpKind::Put(_))).count();
+    S::COMMIT_BYTES.is_some()
+        && all <= OPS_MAX
+        && puts > 0
+        && all - puts <= LEFT_MIN + all / LEFT_SHARE
+        && input.ops.iter().all(alone)
 }
 
 /// Whether batches are worth trying: after each that was in vain, twice as many are not tried, up to a bound.
@@ -371,13 +427,13 @@ impl<'a, S: Scheme> Walk<'a, S> {
         }
     }
 
-    /// Walks some more of the operations.
+    /// Walks some more pages, or commits to some.
     pub(crate) fn turn(mut self) -> Edited<S::Commit> {
         match self.walk() {
-            Ok(()) if self.desk.next < self.ops.len() => Edited::Yet,
+            Ok(false) => Edited::Yet,
             // Without an edit of a value nothing changed, whatever was passed.
-            Ok(()) if !self.desk.changed => Edited::Same,
-            Ok(()) => Edited::Top(self.commits[self.edits.nodes[0].commit as usize]),
+            Ok(true) if !self.desk.changed => Edited::Same,
+            Ok(true) => Edited::Top(self.commits[self.edits.nodes[0].commit as usize]),
             Err(Halt::Missing) => match self.desk.missing.take() {
                 Some(key) => Edited::Missing(key),
                 None => unreachable!("it was noted"),
@@ -386,65 +442,122 @@ impl<'a, S: Scheme> Walk<'a, S> {
         }
     }
 
-    fn walk(&mut self) -> Result<(), Halt> {
-        let end = self.ops.len().min(self.desk.next + OPS_A_TURN);
-        while self.desk.next < end {
-            let op = self.desk.next;
-            if !std::mem::replace(&mut self.desk.begun, true) {
-                if op > 0 {
-                    self.close(self.common(op - 1, op));
-                }
-                self.look_ahead(op);
-            }
-            if !self.lead(op)? {
-                self.desk.left.push(op as u32);
-                if self.desk.left.len() > LEFT_MIN + self.ops.len() / LEFT_SHARE {
-                    return Err(Halt::Not);
-                }
-            }
-            (self.desk.next, self.desk.begun) = (op + 1, false);
-            if self.desk.closed.len() >= NODES_AT_ONCE {
-                self.commit()?;
-            }
+    /// Whether the walk is done.
+    fn walk(&mut self) -> Result<bool, Halt> {
+        if self.edits.pages.is_empty() && self.desk.later.is_empty() && self.desk.list.is_empty() {
+            self.begin();
         }
-        if end == self.ops.len() {
-            while let Some(node) = self.desk.stack.pop() {
-                self.shut(node);
+        if self.desk.up.is_none() {
+            self.fill_list()?;
+            self.walk_pages()?;
+            let is_walked = self.desk.next == self.desk.list.len();
+            if is_walked && self.ops.len() == 1 {
+                if self.desk.changed {
+                    self.commit_way()?;
+                }
+                return Ok(true);
             }
-            self.commit()?;
+            if !is_walked || self.desk.list.is_empty() && !self.desk.later.is_empty() {
+                return Ok(false);
+            }
+            self.desk.up = Some(self.edits.pages.len());
+        }
+        let is_last = self.desk.later.is_empty();
+        if is_last {
+            self.desk.floor = 0;
+        }
+        if !self.commit_upwards()? {
+            return Ok(false);
+        }
+        self.desk.up = None;
+        if is_last {
+            self.desk.left.sort_unstable();
+        }
+        Ok(is_last)
+    }
+
+    /// Once all pages on the list are walked, puts those there that are next. Pages with more operations than fit are
+    /// walked at once.
+    fn fill_list(&mut self) -> Result<(), Halt> {
+        if self.desk.next < self.desk.list.len() {
+            return Ok(());
+        }
+        self.desk.list.clear();
+        self.desk.next = 0;
+        while let Some(&page) = self.desk.later.last()
+            && page.ops.len() > OPS_AT_ONCE
+            && self.edits.pages.len() < self.desk.before.0 + PAGES_A_TURN
+        {
+            self.walk_page(page)?;
+            self.walk_ends()?;
+            self.desk.later.pop();
+            self.desk.later.extend(self.desk.list.drain(..).rev());
+        }
+        self.desk.floor = self.edits.pages.len();
+        let mut ops = 0;
+        while let Some(page) = self.desk.later.pop_if(|page| ops + page.ops.len() <= OPS_AT_ONCE) {
+            ops += page.ops.len();
+            self.desk.list.push(page);
         }
         Ok(())
     }
 
-    fn key(&self, op: usize) -> &'a [u8] {
-        &self.bytes[self.ops[op].key.range()]
-    }
-
-    /// How many first digits two operations share.
-    fn common(&self, a: usize, b: usize) -> usize {
-        let (a, b) = (self.key(a), self.key(b));
-        let limit = a.len().min(b.len()) * Codec::<S>::WIDTH.per_byte();
-        Codec::<S>::WIDTH.common(a, b, 0, limit)
-    }
-
-    /// Closes the nodes below which keys differ from the next one's, which has `common` digits of the last.
-    fn close(&mut self, common: usize) {
-        while let Some(&node) = self.desk.stack.last()
-            && self.edits.nodes[node as usize].fork as usize > common
+    /// Walks pages on the list, and commits to those with none below.
+    fn walk_pages(&mut self) -> Result<(), Halt> {
+        while self.desk.next < self.desk.list.len()
+            && self.edits.pages.len() < self.desk.before.0 + PAGES_A_TURN
+            && self.edits.nodes.len() < self.desk.before.1 + NODES_A_TURN
         {
-            self.desk.stack.pop();
-            self.shut(node);
+            self.look_ahead();
+            self.walk_page(self.desk.list[self.desk.next])?;
+            self.desk.next += 1;
+        }
+        self.walk_ends()?;
+        if self.desk.left.len() > LEFT_MIN + self.ops.len() / LEFT_SHARE {
+            return Err(Halt::Not);
+        }
+        let pages = self.desk.before.0..self.edits.pages.len();
+        self.desk.before = (pages.end, self.edits.nodes.len());
+        if self.ops.len() == 1 {
+            // Its way is committed to at once.
+            return Ok(());
+        }
+        for page in pages.rev() {
+            if !self.edits.pages[page].waits {
+                self.close(page);
+            }
+        }
+        self.commit()
+    }
+
+    /// Commits to pages that others are below, from the last on. Whether that were all.
+    fn commit_upwards(&mut self) -> Result<bool, Halt> {
+        let mut up = self.desk.up.unwrap_or_default();
+        while up > self.desk.floor && self.desk.closed.len() < NODES_A_TURN {
+            up -= 1;
+            if std::mem::take(&mut self.edits.pages[up].waits) {
+                self.close(up);
+            }
+        }
+        self.desk.up = Some(up);
+        self.commit()?;
+        Ok(up == self.desk.floor)
+    }
+
+    /// Notes that the nodes of a page will not change any more, each before its parent.
+    fn close(&mut self, page: usize) {
+        let [passed, ends] = self.edits.pages[page].nodes;
+        for number in ends.range().rev().chain(passed.range().rev()) {
+            let Node { parent, height, .. } = self.edits.nodes[number];
+            if let Some(parent) = self.edits.nodes.get_mut(parent as usize) {
+                parent.height = parent.height.max(height + 1);
+            }
+            self.desk.closed.push(number as u32);
         }
     }
 
-    /// Notes that a node, whose parent is the last open one, will not change any more.
-    fn shut(&mut self, node: u32) {
-        self.desk.closed.push(node);
-        let height = self.edits.nodes[node as usize].height;
-        if let Some(&parent) = self.desk.stack.last() {
-            let parent = &mut self.edits.nodes[parent as usize];
-            parent.height = parent.height.max(height + 1);
-        }
+    fn key(&self, op: u32) -> &'a [u8] {
+        &self.bytes[self.ops[op as usize].key.range()]
     }
 
     /// A page that the walk came to.
@@ -469,6 +582,8 @@ pub(crate) fn set_apart<S: Scheme>(
         };
         rest.ops.push(op.elsewhere(key, kind));
     }
+    // They name operations by their places.
+    seg.edits.clear();
     let mut number = 0;
     seg.ops.retain(|_| {
         number += 1;

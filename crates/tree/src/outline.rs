@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use spinney_hash::prefetch;
 
 use crate::cache::LinkCell;
-use crate::digits::Width;
 use crate::image::{
     Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, NodeView, PAGE_BYTES_MAX, PageKind, SUM_BYTES,
     SkipView,
@@ -49,7 +48,8 @@ pub(crate) struct Entry {
     count: u8,
     pub(crate) digit: u8,
     pub(crate) kind: Kind,
-    /// Of a branch, how many digits it skips; of a member, the bits of its group.
+    /// Of a branch, how many digits it skips; of a member, the bits of its group; of a terminal, whether it carries what
+    /// it commits to.
     pub(crate) span: u8,
     /// Whether what it commits to stands at [`MEMBER_COMMIT_AT`], in the usual number of bytes.
     pub(crate) keeps: bool,
@@ -91,6 +91,11 @@ impl Entry {
     const fn new(at: usize, digit: u8, kind: Kind) -> Self {
         let (at, commit, known) = (at as u16, Self::IN_ROW, AtomicBool::new(false));
         Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, known, commit }
+    }
+
+    /// Whether the row has what it commits to.
+    pub(crate) const fn carries(&self) -> bool {
+        !matches!(self.kind, Kind::Terminal) || self.span > 0
     }
 
     /// The entries of its children, or of what it owns.
@@ -215,33 +220,6 @@ impl<C: Copy> Outline<C> {
         }
     }
 
-    /// Asks for what a walk along a path will read of the page, whose items hang at a digit: what the children of the
-    /// branches on its way commit to, and the terminal that it ends at.
-    pub(crate) fn fetch_way(&self, row: &[u8], path: &[u8], mut digit: usize, width: Width) {
-        /// What a terminal takes, as a rule.
-        const TERMINAL_BYTES: usize = 192;
-        let mut among = self.top();
-        while digit < path.len() * width.per_byte() {
-            let found = self.find(among.clone(), width.digit(path, digit), width.mask());
-            let Some(found) = found else { return };
-            if among.len() == 2 {
-                self.fetch_other(row, among, found);
-            } else {
-                self.fetch_commits(row, among);
-            }
-            let entry = &self.entries[usize::from(found)];
-            if entry.kind == Kind::Terminal {
-                let at = usize::from(entry.at);
-                prefetch(&row[at..row.len().min(at + TERMINAL_BYTES)]);
-            }
-            if entry.kind != Kind::Branch {
-                return;
-            }
-            digit += usize::from(entry.span) + 1;
-            among = entry.within();
-        }
-    }
-
     /// The entry of a digit among siblings, in trees with digits up to `most`.
     #[inline]
     pub(crate) fn find(&self, among: Range<u16>, digit: u8, most: u8) -> Option<u16> {
@@ -333,7 +311,8 @@ impl<S: Scheme> Outliner<'_, S> {
             // A key ends where the branch forks.
             Item::Value(_) => self.entries[parent?].kind = Kind::Odd,
             Item::Node { digit, node: NodeView::Terminal(view) } => {
-                self.push(Entry::new(at, digit, Kind::Terminal), view.commit);
+                let span = u8::from(view.commit.is_some());
+                self.push(Entry { span, ..Entry::new(at, digit, Kind::Terminal) }, view.commit);
                 if let (Some(owned), Some(owner)) = (view.owned, S::OWNER) {
                     let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
                     bodies.push(Body { range: owned..end, start, parent: number });

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{Body, Halt, NONE, Node, Sheet, Sibling, Walk, Walked};
+use super::{Body, Edits, Halt, Kid, NONE, Node, Sheet, Sibling, Walk, Walked};
+use crate::batch::{Op, OpKind};
 use crate::cache::Pages;
 use crate::digits::Run;
 use crate::image::Codec;
@@ -17,9 +18,11 @@ const JOBS_AHEAD: usize = 4;
 struct View<'a, S: Scheme> {
     codec: Codec<'a, S>,
     pages: &'a Pages<S::Commit>,
+    ops: &'a [Op],
     bytes: &'a [u8],
     walked: &'a [Walked],
     nodes: &'a [Node],
+    kids: &'a [Kid],
     commits: &'a [S::Commit],
 }
 
@@ -39,9 +42,8 @@ pub(crate) struct Passed<'a, S: Scheme> {
     /// The entries yet to come.
     next: u16,
     end: u16,
-    /// Which of them is the next that changed, and its node.
-    seat: u16,
-    changed: u32,
+    /// Those of them yet to come that operations went on to.
+    kids: &'a [Kid],
     nodes: &'a [Node],
     commits: &'a [S::Commit],
 }
@@ -53,9 +55,6 @@ impl<S: Scheme> Clone for Passed<'_, S> {
 }
 
 impl<S: Scheme> Passed<'_, S> {
-    /// Of a page's entries there are fewer.
-    const NO_SEAT: u16 = u16::MAX;
-
     /// The next child's entry and, if it changed, its node's number.
     #[inline]
     fn kid(&mut self) -> Option<(u16, Option<u32>)> {
@@ -64,13 +63,13 @@ impl<S: Scheme> Passed<'_, S> {
             return None;
         }
         self.next += 1;
-        if entry != self.seat {
-            return Some((entry, None));
+        match self.kids.split_first() {
+            Some((kid, rest)) if kid.seat == entry => {
+                self.kids = rest;
+                Some((entry, (kid.node != NONE).then_some(kid.node)))
+            }
+            _ => Some((entry, None)),
         }
-        let changed = self.changed;
-        self.changed = self.nodes[changed as usize].next;
-        self.seat = self.nodes.get(self.changed as usize).map_or(Self::NO_SEAT, |node| node.seat);
-        Some((entry, Some(changed)))
     }
 
     /// The digits of two children and what these commit to, if there are not more or fewer.
@@ -80,19 +79,22 @@ impl<S: Scheme> Passed<'_, S> {
         let [one, two] = self.outline.entries.get(first..usize::from(self.end))? else {
             return None;
         };
-        let commit = |entry, changed: Option<&Node>| match changed {
+        let known = |entry| {
+            let known = self.outline.commit_of(self.codec, self.row, entry);
+            known.expect("siblings commit before parents")
+        };
+        let commit = |kid: Option<&Kid>, entry| match kid
+            .and_then(|kid| self.nodes.get(kid.node as usize))
+        {
             Some(node) => self.commits[node.commit as usize],
-            None => {
-                let known = self.outline.commit_of(self.codec, self.row, entry);
-                known.expect("siblings commit before parents")
-            }
+            None => known(entry),
         };
-        let changed = self.nodes.get(self.changed as usize);
-        let (first, second) = match changed {
-            Some(node) if node.seat == self.next => (changed, self.nodes.get(node.next as usize)),
-            _ => (None, changed),
+        let commits = match self.kids {
+            [kid] if kid.seat == self.next => [commit(Some(kid), one), known(two)],
+            [kid] => [known(one), commit(Some(kid), two)],
+            kids => [commit(kids.first(), one), commit(kids.get(1), two)],
         };
-        Some([(one.digit, commit(one, first)), (two.digit, commit(two, second))])
+        Some([(one.digit, commits[0]), (two.digit, commits[1])])
     }
 
     /// What a child that did not change commits to.
@@ -118,17 +120,21 @@ impl<S: Scheme> Iterator for Passed<'_, S> {
 
     #[inline(always)]
     fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut tell: F) -> B {
-        let Self { codec, row, outline, nodes, commits, mut seat, mut changed, .. } = self;
+        let Self { codec, row, outline, nodes, commits, mut kids, .. } = self;
         let entries = usize::from(self.next)..usize::from(self.end);
         (self.next..).zip(&outline.entries[entries]).fold(init, |so_far, (number, entry)| {
-            let commit = if number == seat {
-                let node = &nodes[changed as usize];
-                changed = node.next;
-                seat = nodes.get(changed as usize).map_or(Self::NO_SEAT, |node| node.seat);
-                commits[node.commit as usize]
-            } else {
-                let known = outline.commit_of(codec, row, entry);
-                known.expect("siblings commit before parents")
+            let mut node = None;
+            if let Some((kid, rest)) = kids.split_first()
+                && kid.seat == number
+            {
+                (node, kids) = (nodes.get(kid.node as usize), rest);
+            }
+            let commit = match node {
+                Some(node) => commits[node.commit as usize],
+                None => {
+                    let known = outline.commit_of(codec, row, entry);
+                    known.expect("siblings commit before parents")
+                }
             };
             tell(so_far, (entry.digit, commit))
         })
@@ -144,48 +150,45 @@ impl<S: Scheme> Iterator for Passed<'_, S> {
 impl<S: Scheme> ExactSizeIterator for Passed<'_, S> {}
 
 impl<'a, S: Scheme> Walk<'a, S> {
-    /// Commits to all nodes that are closed; not if a commitment is of an unusual length.
+    /// Commits to all nodes that are closed, level by level; not if a commitment is of an unusual length.
     pub(super) fn commit(&mut self) -> Result<(), Halt> {
-        // Of one operation, to read the clock takes longer than to hash a node.
-        let start = (self.ops.len() > 1).then(Instant::now);
-        let answer = self.commit_closed();
-        start.into_iter().for_each(|start| self.meter.hashed_since(start));
-        answer
-    }
-
-    fn commit_closed(&mut self) -> Result<(), Halt> {
+        let start = Instant::now();
         let closed = std::mem::take(&mut self.desk.closed);
         let answer = self.commit_all(&closed);
         self.desk.closed = closed;
         self.desk.closed.clear();
+        self.meter.hashed_since(start);
         answer
     }
 
     fn commit_all(&mut self, closed: &[u32]) -> Result<(), Halt> {
-        self.commit_siblings(closed)?;
-        if self.ops.len() > 1 {
-            let heights = closed.iter().map(|&node| &self.edits.nodes[node as usize]);
-            let rank =
-                |node: &Node| node.height as usize * 2 + usize::from(node.body == Body::Fork);
-            let mut ranks = std::mem::take(&mut self.desk.ranks);
-            ranks.sort(heights.map(rank));
-            let answer =
-                (0..ranks.count()).try_for_each(|rank| self.commit_level(closed, ranks.of(rank)));
-            self.desk.ranks = ranks;
-            return answer;
-        }
-        // The way of one operation: each node stands on the one before it.
+        self.commit_siblings(closed.iter().copied())?;
+        let heights = closed.iter().map(|&node| &self.edits.nodes[node as usize]);
+        let rank = |node: &Node| node.height as usize * 2 + usize::from(node.body == Body::Fork);
+        let mut ranks = std::mem::take(&mut self.desk.ranks);
+        ranks.sort(heights.map(rank));
+        let answer =
+            (0..ranks.count()).try_for_each(|rank| self.commit_level(closed, ranks.of(rank)));
+        self.desk.ranks = ranks;
+        answer
+    }
+
+    /// Commits to the way of one operation, each node upon the one before it. To read the clock would take longer than
+    /// to hash one of them.
+    pub(super) fn commit_way(&mut self) -> Result<(), Halt> {
+        let mut way = (0..self.edits.nodes.len() as u32).rev();
+        self.commit_siblings(way.clone())?;
         let mut last = None;
-        closed.iter().try_for_each(|&node| self.commit_one(node, &mut last))
+        way.try_for_each(|node| self.commit_one(node, &mut last))
     }
 
     /// Commits to the terminals beside those that changed: pages keep no commitments to them.
-    fn commit_siblings(&mut self, closed: &[u32]) -> Result<(), Halt> {
+    fn commit_siblings(&mut self, closed: impl Iterator<Item = u32>) -> Result<(), Halt> {
         let mut siblings = std::mem::take(&mut self.desk.siblings);
         let mut learned = std::mem::take(&mut self.desk.learned);
         siblings.clear();
         learned.clear();
-        for &parent in closed {
+        for parent in closed {
             let node = &self.edits.nodes[parent as usize];
             if node.body != Body::Fork || node.known {
                 continue;
@@ -299,16 +302,16 @@ impl<'a, S: Scheme> Walk<'a, S> {
     }
 
     fn view(&self) -> View<'_, S> {
-        let Walk { codec, pages, bytes, .. } = *self;
-        let (walked, nodes) = (&self.edits.pages[..], &self.edits.nodes[..]);
-        View { codec, pages, bytes, walked, nodes, commits: self.commits }
+        let Walk { codec, pages, ops, bytes, .. } = *self;
+        let Edits { nodes, kids, pages: walked, .. } = &*self.edits;
+        View { codec, pages, ops, bytes, walked, nodes, kids, commits: self.commits }
     }
 
     /// What jobs are made of, and what they are committed to with.
     fn split(&mut self) -> (View<'_, S>, &mut Vec<S::Commit>, &mut S::Scratch) {
-        let Walk { codec, pages, bytes, .. } = *self;
-        let (walked, nodes) = (&self.edits.pages[..], &self.edits.nodes[..]);
-        let view = View { codec, pages, bytes, walked, nodes, commits: self.commits };
+        let Walk { codec, pages, ops, bytes, .. } = *self;
+        let Edits { nodes, kids, pages: walked, .. } = &*self.edits;
+        let view = View { codec, pages, ops, bytes, walked, nodes, kids, commits: self.commits };
         self.desk.out.clear();
         (view, &mut self.desk.out, &mut self.desk.scratch)
     }
@@ -317,6 +320,16 @@ impl<'a, S: Scheme> Walk<'a, S> {
 impl<'a, S: Scheme> View<'a, S> {
     fn sheet(&self, page: u32) -> Sheet<'a, S::Commit> {
         Sheet::of(self.pages, self.walked, page)
+    }
+
+    /// A key that passes a node.
+    fn key(&self, node: &Node) -> &'a [u8] {
+        &self.bytes[self.ops[node.op as usize].key.range()]
+    }
+
+    /// The children of a node that operations went on to.
+    fn kids(&self, node: &Node) -> &'a [Kid] {
+        &self.kids[node.kids.range()]
     }
 }
 
@@ -327,16 +340,18 @@ fn terminal_job<'a, S: Scheme>(
     Sheet { row, outline }: Sheet<'a, S::Commit>,
 ) -> TerminalJob<'a, S::Commit> {
     let width = Codec::<S>::WIDTH;
-    let key = &view.bytes[node.key.range()][..node.fork as usize / width.per_byte()];
+    let key = &view.key(node)[..node.fork as usize / width.per_byte()];
     let suffix = Run::of(key, node.depth as usize, node.fork as usize, width);
-    let payload = if node.body == Body::Value {
-        &view.bytes[node.value.range()]
-    } else {
-        &row[usize::from(node.payload)..][..usize::from(node.len)]
+    let payload = match view.ops[node.op as usize].kind {
+        OpKind::Put(value) if node.body == Body::Value => &view.bytes[value.range()],
+        _ => &row[usize::from(node.payload)..][..usize::from(node.len)],
     };
-    let owned = (node.from > 0).then(|| match node.first {
-        NONE => outline.commit(view.codec, row, node.from).expect("what is owned carries it"),
-        child => view.commits[view.nodes[child as usize].commit as usize],
+    let owned = (node.from > 0).then(|| {
+        let child = view.kids(node).first();
+        match child.and_then(|kid| view.nodes.get(kid.node as usize)) {
+            Some(child) => view.commits[child.commit as usize],
+            None => outline.commit(view.codec, row, node.from).expect("what is owned carries it"),
+        }
     });
     TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
 }
@@ -350,7 +365,7 @@ fn branch_job<'a, S: Scheme>(
 ) -> BranchJob<'a, S> {
     let children = Children::passed(passed(view, node, sheet));
     let (depth, fork) = (node.depth as usize, node.fork as usize);
-    let skip = Run::of(&view.bytes[node.key.range()], depth, fork, Codec::<S>::WIDTH);
+    let skip = Run::of(view.key(node), depth, fork, Codec::<S>::WIDTH);
     BranchJob { skip, children, value: None, changes: None }
 }
 
@@ -361,15 +376,13 @@ fn passed<'a, S: Scheme>(
     node: &Node,
     Sheet { row, outline }: Sheet<'a, S::Commit>,
 ) -> Passed<'a, S> {
-    let seat = view.nodes.get(node.first as usize).map_or(Passed::<S>::NO_SEAT, |kid| kid.seat);
     Passed {
         codec: view.codec,
         row,
         outline,
         next: node.from,
         end: node.end,
-        seat,
-        changed: node.first,
+        kids: view.kids(node),
         nodes: view.nodes,
         commits: view.commits,
     }
@@ -383,7 +396,7 @@ fn sibling_job<'a, S: Scheme>(
     let sheet = view.sheet(page);
     let entry = sheet.entry(entry);
     let parent = &view.nodes[parent as usize];
-    let (path, fork) = (&view.bytes[parent.key.range()], parent.fork as usize);
+    let (path, fork) = (view.key(parent), parent.fork as usize);
     let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
     stored_terminal(view.codec, sheet.row, entry.at.into(), fork + 1, key).ok()
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use foldhash::HashSet;
-use smallvec::SmallVec;
 use spinney_hash::prefetch;
 
-use super::{Body, Edits, Node};
+use super::{Body, Edits, Node, Walked};
+use crate::batch::OpKind;
 use crate::cache::{Cache, Mark};
 use crate::error::TreeError;
 use crate::image::{Codec, seal_in_place};
@@ -20,9 +20,6 @@ const PAGES_AT_ONCE: usize = 64;
 
 /// How much of a row is asked for ahead.
 const ROW_START_BYTES: usize = 256;
-
-/// Numbers of nodes or pages: of one operation they need no memory of their own.
-type Places = SmallVec<[u32; 64]>;
 
 /// The rows of a state whose second segment has edits that differ from the last commit's: those of what was
 /// made upon the edits, and the edited pages that are left of it. Nothing if a page that was edited went from the
@@ -66,26 +63,11 @@ pub(crate) fn rewritten<S: Scheme>(
     cache: &Cache<S::Commit>,
     seg: &Segment<S::Commit>,
 ) -> Option<(Vec<(PageKey, Arc<[u8]>)>, Vec<Mark<S::Commit>>)> {
-    let Edits { nodes, pages: walked, members } = &seg.edits;
-    // By pages, by counting: the walk came back to the upper ones again and again.
-    let homes = || nodes.iter().map(|node| node.page).chain(members.iter().map(|m| m.page));
-    let mut ends = Places::from_elem(0, walked.len() + 1);
-    homes().for_each(|page| ends[page as usize + 1] += 1);
-    for page in 1..ends.len() {
-        ends[page] += ends[page - 1];
-    }
-    let mut order = Places::from_elem(0, nodes.len() + members.len());
-    let mut next = ends.clone();
-    for (number, page) in (0..).zip(homes()) {
-        let at = &mut next[page as usize];
-        order[*at as usize] = number;
-        *at += 1;
-    }
-    let mut commit = Vec::new();
+    let Edits { nodes, pages: walked, members, .. } = &seg.edits;
     let mut rows = Vec::with_capacity(walked.len());
-    let mut marks = Vec::with_capacity(order.len());
-    let mut held = None;
-    for (number, (page, span)) in walked.iter().zip(ends.windows(2)).enumerate() {
+    let mut marks = Vec::with_capacity(nodes.len() + members.len());
+    let (mut held, mut commit) = (None, Vec::new());
+    for (number, page) in walked.iter().enumerate() {
         if number % PAGES_AT_ONCE == 0 {
             // Let others have it first.
             drop(held.take());
@@ -98,43 +80,23 @@ pub(crate) fn rewritten<S: Scheme>(
             // What follows comes by itself as soon as it is read in a row.
             prefetch(&soon.row[..soon.row.len().min(ROW_START_BYTES)]);
         }
-        if span[0] == span[1] {
+        let [passed, ends] = page.nodes;
+        if passed.len() + ends.len() == 0 && page.members.iter().all(|some| some.len() == 0) {
             continue;
         }
-        let old = &pages.page(page.link)?.row;
         let first = marks.len();
-        let mut row = Arc::<[u8]>::from(&old[..]);
+        let mut row = Arc::<[u8]>::from(&pages.page(page.link)?.row[..]);
         let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
-        let mut differs = false;
-        for &number in &order[span[0] as usize..span[1] as usize] {
-            let number = number as usize;
-            let (node, entry, at, in_row) = match nodes.get(number) {
-                Some(node) => (node, node.entry, node.at, node.in_row),
-                None => {
-                    let member = &members[number - nodes.len()];
-                    (&nodes[member.node as usize], member.entry, member.at, false)
+        let differs =
+            lay_over(codec, seg, page, bytes, &mut commit, |entry, commits_to, in_row| {
+                // One at least says that nothing else changed.
+                if !in_row || marks.len() == first {
+                    marks.push((rows.len() as u32, entry, commits_to));
                 }
-            };
-            if number < nodes.len() && node.body == Body::Value {
-                let value = &seg.bytes[node.value.range()];
-                bytes[usize::from(node.payload)..][..value.len()].copy_from_slice(value);
-                differs = true;
-            }
-            let new = seg.commits[node.commit as usize];
-            // One at least says that nothing else changed.
-            if !in_row || marks.len() == first {
-                marks.push((rows.len() as u32, entry, new));
-            }
-            if at != Node::NOWHERE {
-                commit.clear();
-                codec.scheme.encode_commit(&new, &mut commit);
-                let there = &mut bytes[usize::from(at)..][..commit.len()];
-                differs |= *there != commit[..];
-                there.copy_from_slice(&commit);
-            }
-        }
+            });
         if differs {
-            let key = PageKey::page(space, &seg.bytes[page.key.range()], page.bits as usize);
+            let path = &seg.bytes[seg.ops[page.op as usize].key.range()];
+            let key = PageKey::page(space, path, page.bits as usize);
             seal_in_place(key.as_bytes(), bytes);
             rows.push((key, row));
         } else {
@@ -142,4 +104,47 @@ pub(crate) fn rewritten<S: Scheme>(
         }
     }
     Some((rows, marks))
+}
+
+/// Lays the edits of a page over a copy of its row. `mark` is told of each entry what it commits to now, and whether the
+/// outline has that from the row; `bytes` are room to encode it. Whether anything differs.
+fn lay_over<S: Scheme>(
+    codec: Codec<'_, S>,
+    seg: &Segment<S::Commit>,
+    page: &Walked,
+    row: &mut [u8],
+    bytes: &mut Vec<u8>,
+    mut mark: impl FnMut(u16, S::Commit, bool),
+) -> bool {
+    let Edits { nodes, kids, members, .. } = &seg.edits;
+    let mut differs = false;
+    let mut lay = |row: &mut [u8], entry, at: u16, node: &Node, in_row| {
+        let commit = seg.commits[node.commit as usize];
+        mark(entry, commit, in_row);
+        if at != Node::NOWHERE {
+            bytes.clear();
+            codec.scheme.encode_commit(&commit, bytes);
+            let there = &mut row[usize::from(at)..][..bytes.len()];
+            differs |= *there != bytes[..];
+            there.copy_from_slice(bytes);
+        }
+    };
+    let mut puts = false;
+    for node in page.nodes.iter().flat_map(|numbers| &nodes[numbers.range()]) {
+        if let OpKind::Put(value) = seg.ops[node.op as usize].kind
+            && node.body == Body::Value
+        {
+            let value = &seg.bytes[value.range()];
+            row[usize::from(node.payload)..][..value.len()].copy_from_slice(value);
+            puts = true;
+        }
+        lay(row, node.entry, node.at, node, node.in_row);
+    }
+    for member in page.members.iter().flat_map(|numbers| &members[numbers.range()]) {
+        let node = kids[member.kid as usize].node;
+        if let Some(node) = nodes.get(node as usize) {
+            lay(row, member.entry, member.at, node, false);
+        }
+    }
+    differs || puts
 }

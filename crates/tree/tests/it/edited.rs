@@ -106,6 +106,79 @@ fn histories<S: Scheme + Clone>(scheme: S, edited: u64, entry: impl Fn(&mut Rand
     assert!(found >= edited, "only {found} batches were edits since the tree was opened last");
 }
 
+/// Batches of thousands of edits, more than are walked together, of trees of some levels of pages, read anew and
+/// resident; in every other of them operations that lead astray.
+fn crowded<S: Scheme + Clone>(scheme: S, entries: usize, entry: impl Fn(&mut Random) -> Vec<Op>) {
+    const EDITS: usize = 5_000;
+    let mut random = Random(12);
+    let mut bench = Bench::new(scheme.clone(), 1 << 26);
+    let ops: Vec<Op> = (0..entries).flat_map(|_| entry(&mut random)).collect();
+    apply(&ops, &mut bench.entries);
+    let pending = bench.prepare(None, &ops);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    bench.reopen(1 << 26);
+    bench.tree.split_batches_from(usize::MAX);
+    for round in 0..4 {
+        let mut ops: Vec<Op> = Vec::new();
+        for (key, value) in &bench.entries {
+            // Some runs of keys close to each other, and single ones.
+            let share = if key[0] < 0x20 { 90 } else { 30 };
+            if ops.len() < EDITS && random.below(100) < share {
+                ops.push(Op::Put(key.clone(), other(&mut random, value)));
+            }
+        }
+        assert!(ops.len() > 2_000, "{} edits", ops.len());
+        if round % 2 == 1 {
+            (0..50.min(entries / 2))
+                .for_each(|_| ops.extend(entry(&mut random).into_iter().take(3)));
+        }
+        let pending = bench.prepare(None, &ops);
+        apply(&ops, &mut bench.entries);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        let (fresh, root) = rebuild(&scheme, &bench.entries);
+        assert_eq!(pending.root(), root, "round {round}");
+        assert!(pages(&bench.tree, &bench.snapshot()) == fresh, "rows, round {round}");
+    }
+    assert_eq!(bench.tree.costs().batches_edited, 4);
+}
+
+#[test]
+fn crowds_of_raw_keys() {
+    crowded(Mpt, 12_000, |random| vec![Op::Put(random.path(32), random.bytes(78))]);
+}
+
+#[test]
+fn crowds_of_accounts_and_slots() {
+    crowded(MptState, 12_000, account);
+}
+
+#[test]
+fn crowds_of_slots_of_few_accounts() {
+    crowded(MptState, 3, |random| {
+        let key = random.path(32);
+        let mut ops = account(random);
+        ops.truncate(1);
+        if let Op::Put(whose, _) = &mut ops[0] {
+            whose.clone_from(&key);
+        }
+        for _ in 0..2_500 {
+            let value = slot_value(&random.bytes(32).try_into().unwrap());
+            ops.push(Op::Put([&key[..], &random.path(32)].concat(), value));
+        }
+        ops
+    });
+}
+
+#[test]
+fn crowds_of_stems() {
+    crowded(UBT, 12_000, stem);
+}
+
+#[test]
+fn crowds_of_bits() {
+    crowded(PBT, 12_000, |random| vec![Op::Put(random.path(32), random.bytes(32))]);
+}
+
 #[test]
 fn raw_keys() {
     let long = |random: &mut Random| vec![Op::Put(random.path(32), random.bytes(78))];
@@ -125,17 +198,20 @@ fn raw_keys_whose_nodes_stand_in_their_parents() {
 
 #[test]
 fn accounts_and_slots() {
-    histories(MptState, 5, |random| {
-        let key = random.path(32);
-        let word: [u8; 32] = random.bytes(32).try_into().unwrap();
-        let account = account_value(random.next(), &[1; 32], &word);
-        let mut ops = vec![Op::Put(key.clone(), account)];
-        for _ in 0..[0, 0, 1, 2, 30][random.below(5)] {
-            let value = slot_value(&random.bytes(32).try_into().unwrap());
-            ops.push(Op::Put([&key[..], &random.path(32)].concat(), value));
-        }
-        ops
-    });
+    histories(MptState, 5, account);
+}
+
+/// An account, and slots of its storage.
+fn account(random: &mut Random) -> Vec<Op> {
+    let key = random.path(32);
+    let word: [u8; 32] = random.bytes(32).try_into().unwrap();
+    let account = account_value(random.next(), &[1; 32], &word);
+    let mut ops = vec![Op::Put(key.clone(), account)];
+    for _ in 0..[0, 0, 1, 2, 30][random.below(5)] {
+        let value = slot_value(&random.bytes(32).try_into().unwrap());
+        ops.push(Op::Put([&key[..], &random.path(32)].concat(), value));
+    }
+    ops
 }
 
 #[test]

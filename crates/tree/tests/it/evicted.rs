@@ -242,8 +242,8 @@ fn bits() {
 }
 
 #[test]
-fn scouts_of_short_keys_do_not_go_where_long_ones_lead() {
-    // Nothing tells how deep pages lie until a batch comes to one, by then with many operations behind it.
+fn what_short_keys_lead_to_is_not_what_long_ones_do() {
+    // Pages lie deeper than the keys that are asked for first are long.
     let (mut random, mut ops) = (Random(3), Vec::new());
     for _ in 0..6_000 {
         ops.push(Op::Put([&[0x5a; 8][..], &random.bytes(24)].concat(), random.bytes(78)));
