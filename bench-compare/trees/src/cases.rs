@@ -150,6 +150,7 @@ pub fn groups(leaves: usize, few: usize) -> Vec<Group> {
         ),
     ];
     let alone = |name: String, size, command| case(name, 1, size, many, vec![by(Ours, command)]);
+    let bare = Contender { label: "copies and hashes", ..by(Ours, "binary_bare") };
     let many_stems = vec![
         load(leaves),
         alone(format!("ubt::prove/stems={leaves} keys={single}"), single, "binary_prove"),
@@ -159,7 +160,7 @@ pub fn groups(leaves: usize, few: usize) -> Vec<Group> {
             1,
             small,
             many,
-            vec![by(Ours, "binary_update"), geth_bintrie("binary_update")],
+            vec![by(Ours, "binary_update"), geth_bintrie("binary_update"), bare],
         ),
     ];
     let fresh = leaves / 2;

@@ -67,11 +67,21 @@ const fn header(len: usize) -> usize {
 /// stem, and a node for each bit that it shares with its neighbours, and one more.
 pub fn ubt_hashes(sorted: &[([u8; 32], [u8; 32])], key: &[u8; 32]) -> usize {
     let at = sorted.binary_search_by_key(key, |entry| entry.0).expect("a key of ours");
-    let shared = |other: usize| {
-        let (other, _) = sorted.get(other)?;
-        let at = key.iter().zip(other).position(|(a, b)| a != b)?;
-        Some(8 * at + (key[at] ^ other[at]).leading_zeros() as usize + 1)
-    };
+    let shared = |other: usize| shared_nodes(key, &sorted.get(other)?.0);
     let above = [at.checked_sub(1).and_then(shared), shared(at + 1)];
     10 + above.into_iter().flatten().max().unwrap_or(0)
+}
+
+/// How many hashes changed values of a UBT cannot do without together.
+pub fn ubt_hashes_of_all(sorted: &[([u8; 32], [u8; 32])], mut keys: Vec<[u8; 32]>) -> usize {
+    keys.sort_unstable();
+    let all: usize = keys.iter().map(|key| ubt_hashes(sorted, key)).sum();
+    let twice = keys.windows(2).filter_map(|pair| shared_nodes(&pair[0], &pair[1]));
+    all - twice.sum::<usize>()
+}
+
+/// How many nodes are above both of two stems; nothing if they are the same.
+fn shared_nodes(key: &[u8; 32], other: &[u8; 32]) -> Option<usize> {
+    let at = key.iter().zip(other).position(|(a, b)| a != b)?;
+    Some(8 * at + (key[at] ^ other[at]).leading_zeros() as usize + 1)
 }

@@ -4,9 +4,10 @@
 use std::{
     hint::black_box,
     io::{self, BufRead, Write},
+    sync::Arc,
 };
 
-use spinney_tree::{mpt::Mpt, ubt::Ubt};
+use spinney_tree::{Snapshot, mpt::Mpt, ubt::Ubt};
 
 use crate::inputs::{KEY_BYTES, Leaf, changes, leaves};
 use crate::meter::{Cost, Meter};
@@ -202,6 +203,7 @@ impl Worker {
                 };
                 Ok(meter.run(hash_all).1)
             }
+            "binary_bare" => self.bare(size, round),
             "binary_prove" => {
                 let keys: Vec<_> = changes.iter().map(|(key, _)| *key).collect();
                 let (proof, cost) = meter.run(|| live.prove_all(&keys));
@@ -215,6 +217,50 @@ impl Worker {
             }
             _ => Err(format!("no case {name:?}").into()),
         }
+    }
+
+    /// What updates of a UBT cannot do without whoever finds the way, as long as pages are what they are: a copy of each
+    /// page that changes with digests laid over it and a checksum, and the hashes of all that is above the values.
+    fn bare(&self, size: usize, round: u64) -> Result<Cost, Error> {
+        /// What changes of a page of the largest tree measured, on average.
+        const DIGESTS: usize = 6;
+        /// The nodes of a level that are hashed together.
+        const HASHES_AT_ONCE: usize = 64;
+        let Stems { live, leaves, sorted } = self.binary.as_ref().ok_or("nothing is loaded")?;
+        // Others than those that the tree moved on by.
+        let changes = changes(leaves, size, u64::MAX / 2 - round).into_iter();
+        let changes: Vec<Entry> = changes.map(|leaf| entry(&leaf)).collect();
+        let (set, _) = live.write_set(&live.root(&changes)?)?;
+        let snapshot = live.snapshot()?;
+        let read = |(table, key, _)| snapshot.read(table, key).transpose();
+        let rows: Vec<_> = set.rows().filter_map(read).collect::<Result<_, _>>()?;
+        drop(set);
+        let keys = changes.iter().map(|(key, _)| *key).collect();
+        let inputs = vec![[0x5a_u8; 64]; path::ubt_hashes_of_all(sorted, keys)];
+        let mut digests = vec![[0_u8; 32]; HASHES_AT_ONCE];
+        let work = || {
+            let mut copies = Vec::with_capacity(rows.len());
+            for (number, row) in rows.iter().enumerate() {
+                if let Some(soon) = rows.get(number + 3) {
+                    spinney_hash::prefetch(&soon[..soon.len().min(256)]);
+                }
+                let mut copy = Arc::<[u8]>::from(&row[..]);
+                let bytes = Arc::get_mut(&mut copy).expect("nobody else has it yet");
+                for place in bytes[8..].chunks_mut((row.len() / DIGESTS).max(32)) {
+                    place.iter_mut().take(32).for_each(|byte| *byte = number as u8);
+                }
+                let sum = xxhash_rust::xxh3::xxh3_64(&bytes[8..]);
+                bytes[..8].copy_from_slice(&sum.to_le_bytes());
+                copies.push(copy);
+            }
+            for inputs in inputs.chunks(HASHES_AT_ONCE) {
+                let digests = &mut digests[..inputs.len()];
+                spinney_hash::sha256_equal(inputs.as_flattened(), 64, digests);
+                black_box(digests);
+            }
+            black_box(copies);
+        };
+        Ok(self.meter.run(work).1)
     }
 
     /// The root of entries that were never hashed, in an empty tree.
