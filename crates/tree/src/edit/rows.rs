@@ -9,7 +9,7 @@ use super::{Body, Edits, Node, Walked};
 use crate::batch::OpKind;
 use crate::cache::{Cache, Mark};
 use crate::error::TreeError;
-use crate::image::{Codec, seal_in_place};
+use crate::image::{Codec, PAGE_BYTES_MAX, seal_in_place};
 use crate::node::{Child, Segment};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
@@ -66,7 +66,7 @@ pub(crate) fn rewritten<S: Scheme>(
     let Edits { nodes, pages: walked, members, .. } = &seg.edits;
     let mut rows = Vec::with_capacity(walked.len());
     let mut marks = Vec::with_capacity(nodes.len() + members.len());
-    let (mut held, mut commit) = (None, Vec::new());
+    let (mut held, mut commit, mut copy) = (None, Vec::new(), [0; PAGE_BYTES_MAX]);
     for (number, page) in walked.iter().enumerate() {
         if number % PAGES_AT_ONCE == 0 {
             // Let others have it first.
@@ -80,25 +80,32 @@ pub(crate) fn rewritten<S: Scheme>(
             // What follows comes by itself as soon as it is read in a row.
             prefetch(&soon.row[..soon.row.len().min(ROW_START_BYTES)]);
         }
+        if let Some(soon) = walked.get(number + 1) {
+            for node in soon.nodes.iter().flat_map(|numbers| &nodes[numbers.range()]) {
+                prefetch(std::slice::from_ref(&seg.commits[node.commit as usize]));
+            }
+        }
         let [passed, ends] = page.nodes;
         if passed.len() + ends.len() == 0 && page.members.iter().all(|some| some.len() == 0) {
             continue;
         }
         let first = marks.len();
-        let mut row = Arc::<[u8]>::from(&pages.page(page.link)?.row[..]);
-        let bytes = Arc::get_mut(&mut row).expect("nobody else has it yet");
-        let differs =
-            lay_over(codec, seg, page, bytes, &mut commit, |entry, commits_to, in_row| {
-                // One at least says that nothing else changed.
-                if !in_row || marks.len() == first {
-                    marks.push((rows.len() as u32, entry, commits_to));
-                }
-            });
+        // Laid over where it is in the core's cache: who writes to memory that no cache has waits for it when it is read
+        // again.
+        let row = &pages.page(page.link)?.row;
+        let copy = &mut copy[..row.len()];
+        copy.copy_from_slice(row);
+        let differs = lay_over(codec, seg, page, copy, &mut commit, |entry, commits_to, in_row| {
+            // One at least says that nothing else changed.
+            if !in_row || marks.len() == first {
+                marks.push((rows.len() as u32, entry, commits_to));
+            }
+        });
         if differs {
             let path = &seg.bytes[seg.ops[page.op as usize].key.range()];
             let key = PageKey::page(space, path, page.bits as usize);
-            seal_in_place(key.as_bytes(), bytes);
-            rows.push((key, row));
+            seal_in_place(key.as_bytes(), copy);
+            rows.push((key, Arc::from(&*copy)));
         } else {
             marks.truncate(first);
         }
@@ -125,7 +132,7 @@ fn lay_over<S: Scheme>(
             bytes.clear();
             codec.scheme.encode_commit(&commit, bytes);
             let there = &mut row[usize::from(at)..][..bytes.len()];
-            differs |= *there != bytes[..];
+            differs = differs || *there != bytes[..];
             there.copy_from_slice(bytes);
         }
     };
