@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::digits::Run;
 use crate::image::{
-    CUT_BYTES, Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal,
-    seal_framed,
+    Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal, seal_framed,
 };
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
@@ -78,7 +77,7 @@ pub(crate) struct Part {
 pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
     let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
     let owned = S::OWNER.is_some_and(|owner| fork as usize >= owner_digits(owner));
-    S::DIGIT_BITS > 1 && bytes > if owned { S::OWNED_CUT_BYTES } else { CUT_BYTES }
+    S::DIGIT_BITS > 1 && bytes > if owned { S::OWNED_CUT_BYTES } else { S::CUT_BYTES }
 }
 
 /// Cuts the children of one branch into groups.

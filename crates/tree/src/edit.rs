@@ -53,6 +53,8 @@ const OPS_AT_ONCE: u32 = 1 << 10;
 /// cache, and before others may change the cache of pages.
 const NODES_A_TURN: usize = 1 << 10;
 const PAGES_A_TURN: usize = 1 << 6;
+/// How many children beside the way may be on their way from memory.
+const BESIDE_BEHIND: usize = 12;
 /// Where more operations than these, and than this share of all, are no edits, the walk is not worth it.
 const LEFT_MIN: usize = 2;
 const LEFT_SHARE: usize = 8;
@@ -158,6 +160,9 @@ struct Node {
     /// Its children that operations go on to, in order of their digits.
     kids: Numbers,
     parent: u32,
+    /// Of a branch in a binary tree with one child that operations go on to, the other's number among
+    /// [`Desk::beside`], or [`NONE`].
+    other: u32,
     /// An operation whose key passes it; of a terminal that gets a value, the one that puts it.
     op: u32,
     /// The digits at which it hangs and, of a branch, forks; of a terminal, ends.
@@ -212,6 +217,13 @@ struct Ahead {
     ops: Numbers,
 }
 
+/// The other child of a branch in a binary tree: its page and its entry.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    page: u32,
+    entry: u16,
+}
+
 /// What a walk needs, kept from one to the next.
 #[derive(Debug)]
 pub(crate) struct Desk<S: Scheme> {
@@ -232,6 +244,10 @@ pub(crate) struct Desk<S: Scheme> {
     ends: Vec<Item>,
     /// Whether a value changed.
     changed: bool,
+    /// Children beside the way in a binary tree, and what as many of them as have come from memory commit to, if that
+    /// is known: so who commits to a branch looks at no page.
+    beside: Vec<Beside>,
+    others: Vec<Option<S::Commit>>,
     /// Nodes that are committed to at once, each before its parent.
     closed: Vec<u32>,
     /// Operations that led astray.
@@ -258,6 +274,8 @@ impl<S: Scheme> Default for Desk<S> {
             stack: Vec::new(),
             ends: Vec::new(),
             changed: false,
+            beside: Vec::new(),
+            others: Vec::new(),
             closed: Vec::new(),
             left: Vec::new(),
             siblings: Vec::new(),
@@ -279,6 +297,8 @@ impl<S: Scheme> Desk<S> {
         self.list.clear();
         self.stack.clear();
         self.ends.clear();
+        self.beside.clear();
+        self.others.clear();
         self.closed.clear();
         self.left.clear();
         self.missing = None;
@@ -511,8 +531,10 @@ impl<'a, S: Scheme> Walk<'a, S> {
             self.look_ahead();
             self.walk_page(self.desk.list[self.desk.next])?;
             self.desk.next += 1;
+            self.gather(self.desk.beside.len().saturating_sub(BESIDE_BEHIND));
         }
         self.walk_ends()?;
+        self.gather(self.desk.beside.len());
         if self.desk.left.len() > LEFT_MIN + self.ops.len() / LEFT_SHARE {
             return Err(Halt::Not);
         }

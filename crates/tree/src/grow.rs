@@ -23,7 +23,7 @@ pub(crate) use pages::Pages;
 use crate::digits::{Run, Width};
 use crate::image::Codec;
 use crate::levels::Ranks;
-use crate::scheme::{BranchJob, Children, JobKey, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, JobKey, Owned, Owner, Scheme, TerminalJob};
 
 /// How many nodes a scheme commits to in one call.
 const CHUNK: usize = 512;
@@ -405,6 +405,7 @@ fn terminal_job<'a, S: Scheme>(
     };
     let (width, depth) = (Codec::<S>::WIDTH, terminal.depth as usize);
     let suffix = Run::of(key, depth, width.count(key), width);
+    let owned = owned.map(Owned::Commit);
     TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
 }
 

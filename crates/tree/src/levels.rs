@@ -304,7 +304,7 @@ fn terminal_job<'a, S: Scheme>(
         key: JobKey::Whole(chain.bytes(terminal.key)),
         suffix: chain.suffix(terminal, Codec::<S>::WIDTH),
         payload: chain.bytes(terminal.payload),
-        owned: terminal.owned.map(|child| chain.commit(codec, here, &child)),
+        owned: terminal.owned.map(|child| chain.owned(codec, here, &child)),
         was: chain.was_terminal(codec, here, terminal.was),
     }
 }

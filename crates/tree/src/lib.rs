@@ -76,8 +76,8 @@ pub use read::{Entry, Value};
 pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use scheme::{
-    BranchJob, Changes, Children, KEY_BYTES_MAX, Owner, Refused, Scheme, SchemeId, TerminalJob,
-    VALUE_BYTES_MAX, WasTerminal,
+    BranchJob, Changes, Children, KEY_BYTES_MAX, Owned, Owner, Refused, Scheme, SchemeId,
+    TerminalJob, VALUE_BYTES_MAX, WasTerminal,
 };
 pub use spinney_hash::HashFunction;
 pub use store::{PageStore, Snapshot, StoreError, Table, WriteSet};

@@ -24,8 +24,9 @@ use crate::batch::Op;
 use crate::digits::{Run, Width};
 use crate::edit::Edits;
 use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
+use crate::open::stored_owned;
 use crate::page_key::PageKey;
-use crate::scheme::{Scheme, WasTerminal};
+use crate::scheme::{Owned, Scheme, WasTerminal};
 
 /// A stretch of a segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -488,6 +489,25 @@ impl<'a, C: Copy> Chain<'a, C> {
                 commit
             }
         }
+    }
+
+    /// What a terminal of segment `home` owns; all of it is committed to, but for a value whose commitment pages do not
+    /// keep.
+    #[inline]
+    pub(crate) fn owned<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        home: u32,
+        child: &Child,
+    ) -> Owned<'a, C> {
+        if let Link::Stored { segment, page, at } = child.link
+            && !S::KEEP_OWNED_VALUES
+            && child.uncommitted()
+        {
+            let owned = stored_owned(codec, self.row(segment, page), usize::from(at));
+            return owned.expect("it was parsed when its owner was looked into");
+        }
+        Owned::Commit(self.commit(codec, home, child))
     }
 
     /// What a terminal of segment `home` committed to before.

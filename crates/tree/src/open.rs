@@ -11,7 +11,7 @@ use crate::image::{
 use crate::node::{Body, Chain, Child, Link, OpenPage, Place, Segment, Span, Was, WasAt};
 use crate::page_key::{PageKey, Space, describe};
 use crate::read::NESTED;
-use crate::scheme::{JobKey, Scheme, TerminalJob};
+use crate::scheme::{JobKey, Owned, Scheme, TerminalJob};
 
 /// What is wrong with a node that its parent counts on to carry its commitment.
 pub(crate) const UNCOMMITTED: &str = "an owned terminal has no commitment";
@@ -290,8 +290,17 @@ impl<'a, S: Scheme> Opener<'a, S> {
         let (node, _) = self.codec.node(row, at, start).map_err(failed)?;
         let (terminal, commit) = match node {
             NodeView::Terminal(view) => {
-                let commit = view.commit.ok_or_else(|| failed(UNCOMMITTED))?;
-                (true, if S::DELTAS { Child::NOWHERE } else { self.seg.push_commit(commit) })
+                let commit = match (view.commit, &view.body) {
+                    (Some(_), _) if S::DELTAS => Child::NOWHERE,
+                    (Some(commit), _) => self.seg.push_commit(commit),
+                    (None, TerminalBody::Inline { .. })
+                        if !S::KEEP_OWNED_VALUES && view.owned.is_none() =>
+                    {
+                        Child::NOWHERE
+                    }
+                    (None, _) => return Err(failed(UNCOMMITTED).into()),
+                };
+                (true, commit)
             }
             NodeView::Branch(_) => (false, Child::NOWHERE),
         };
@@ -533,18 +542,27 @@ pub(crate) fn stored_terminal<'a, S: Scheme>(
     let TerminalBody::Inline { suffix, payload } = body else {
         return Err("an overflowed terminal has no commitment");
     };
-    let owned = match (owned, S::OWNER) {
-        (Some(at), Some(owner)) => {
-            let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
-            let commit = match codec.node(row, at, start)?.0 {
-                NodeView::Terminal(view) => view.commit,
-                NodeView::Branch(view) => Some(view.commit),
-            };
-            Some(commit.ok_or(UNCOMMITTED)?)
-        }
-        _ => None,
-    };
+    let owned = owned.map(|at| stored_owned(codec, row, at)).transpose()?;
     Ok(TerminalJob { key, suffix, payload, owned, was: None })
+}
+
+/// What a terminal in a page owns: the item at `at`.
+pub(crate) fn stored_owned<'a, S: Scheme>(
+    codec: Codec<'_, S>,
+    row: &'a [u8],
+    at: usize,
+) -> Result<Owned<'a, S::Commit>, Malformed> {
+    let start = S::OWNER.map_or(0, |owner| owner.bytes * Codec::<S>::WIDTH.per_byte());
+    if !S::KEEP_OWNED_VALUES
+        && let Some((suffix, payload)) = codec.bare_terminal(row, at, start)
+    {
+        return Ok(Owned::Value(suffix, payload));
+    }
+    let commit = match codec.node(row, at, start)?.0 {
+        NodeView::Terminal(view) => view.commit,
+        NodeView::Branch(view) => Some(view.commit),
+    };
+    commit.map(Owned::Commit).ok_or(UNCOMMITTED)
 }
 
 pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {

@@ -22,6 +22,7 @@ use crate::image::{
     Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, NodeView, PAGE_BYTES_MAX, PageKind, SUM_BYTES,
     SkipView,
 };
+use crate::open::stored_owned;
 use crate::scheme::Scheme;
 
 /// The entries of a page, and apart from them, since who passes by has no need of it, what they commit to.
@@ -48,8 +49,7 @@ pub(crate) struct Entry {
     count: u8,
     pub(crate) digit: u8,
     pub(crate) kind: Kind,
-    /// Of a branch, how many digits it skips; of a member, the bits of its group; of a terminal, whether it carries what
-    /// it commits to.
+    /// Of a branch, how many digits it skips; of a member, the bits of its group.
     pub(crate) span: u8,
     /// Whether what it commits to stands at [`MEMBER_COMMIT_AT`], in the usual number of bytes.
     pub(crate) keeps: bool,
@@ -91,11 +91,6 @@ impl Entry {
     const fn new(at: usize, digit: u8, kind: Kind) -> Self {
         let (at, commit, known) = (at as u16, Self::IN_ROW, AtomicBool::new(false));
         Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, known, commit }
-    }
-
-    /// Whether the row has what it commits to.
-    pub(crate) const fn carries(&self) -> bool {
-        !matches!(self.kind, Kind::Terminal) || self.span > 0
     }
 
     /// The entries of its children, or of what it owns.
@@ -182,16 +177,9 @@ impl<C: Copy> Outline<C> {
         entries.for_each(|entry| self.fetch_commit(row, entry));
     }
 
-    /// Asks for what the other of two siblings commits to: what the one does that is on the way will be replaced.
-    #[inline]
-    pub(crate) fn fetch_other(&self, row: &[u8], among: Range<u16>, one: u16) {
-        let other = if one == among.start { among.end - 1 } else { among.start };
-        self.fetch_commit(row, other);
-    }
-
     /// Asks for what an entry commits to.
     #[inline]
-    fn fetch_commit(&self, row: &[u8], entry: u16) {
+    pub(crate) fn fetch_commit(&self, row: &[u8], entry: u16) {
         /// What a branch takes up to the end of its commitment, as a rule.
         const KEPT_BYTES: usize = 34;
         let entry = &self.entries[usize::from(entry)];
@@ -311,9 +299,9 @@ impl<S: Scheme> Outliner<'_, S> {
             // A key ends where the branch forks.
             Item::Value(_) => self.entries[parent?].kind = Kind::Odd,
             Item::Node { digit, node: NodeView::Terminal(view) } => {
-                let span = u8::from(view.commit.is_some());
-                self.push(Entry { span, ..Entry::new(at, digit, Kind::Terminal) }, view.commit);
+                self.push(Entry::new(at, digit, Kind::Terminal), view.commit);
                 if let (Some(owned), Some(owner)) = (view.owned, S::OWNER) {
+                    stored_owned(self.codec, self.row, owned).ok()?;
                     let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
                     bodies.push(Body { range: owned..end, start, parent: number });
                 }

@@ -195,10 +195,10 @@ impl<S: Scheme> Walk<'_, S> {
                 let suffix = open.run(&suffix);
                 let (found, longer) = self.split(&next.keys, suffix);
                 let payload = open.chain().bytes(payload);
-                let commit = owned.map(|child| committed(open, &child));
+                let owns = owned.map(|child| open.chain().owned(open.codec, open.here, &child));
                 let key = JobKey::Below { path: &open.path, fork: next.depth, digit: None };
                 let (keys, own) = (next.keys.clone(), own(open, &next.child));
-                let job = TerminalJob { key, suffix, payload, owned: commit, was };
+                let job = TerminalJob { key, suffix, payload, owned: owns, was };
                 visit(Met { keys, found, commit: own, node: MetNode::Terminal(job) });
                 let below = |child| Ahead { child, depth: suffix.end(), keys: longer.clone() };
                 Ok(owned.filter(|_| !longer.is_empty()).map(below).into_iter().collect())
@@ -293,7 +293,6 @@ impl<S: Scheme> Walk<'_, S> {
         let mut looked = Vec::new();
         for child in children.iter().filter(|child| child.uncommitted()) {
             if let Looked::Terminal { suffix, payload, owned, .. } = open.look(child, fork + 1)? {
-                let owned = owned.map(|child| committed(open, &child));
                 looked.push((child.digit, suffix, payload, owned));
             }
         }
@@ -302,7 +301,7 @@ impl<S: Scheme> Walk<'_, S> {
             key: JobKey::Below { path: &open.path, fork, digit: Some(*digit) },
             suffix: open.run(suffix),
             payload: open.chain().bytes(*payload),
-            owned: *owned,
+            owned: owned.map(|child| open.chain().owned(open.codec, open.here, &child)),
             was: None,
         });
         open.codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.commits);

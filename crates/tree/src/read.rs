@@ -11,9 +11,9 @@ use crate::image::{
     TerminalView, overflow_checksum,
 };
 use crate::node::{Body, Chain, Child, Link, Segment};
-use crate::open::corrupt;
+use crate::open::{corrupt, stored_owned};
 use crate::page_key::{PageKey, Space};
-use crate::scheme::{Scheme, implicit_owners};
+use crate::scheme::{Owned, Scheme, implicit_owners};
 
 /// A value read from a tree. It shares the page that it was read from, so reading copies nothing.
 #[derive(Clone)]
@@ -467,12 +467,13 @@ impl<C: Copy> Walk<C> {
         width.truncate(&mut path, depth);
         match reader.expand(at, path, depth)? {
             Expanded::Terminal { key, value, owned } => {
-                let commit = owned.as_ref().map(|owned| owned.1);
+                let is_key = owned.is_none() || !implicit_owners::<S>();
+                let commit = owned.as_ref().and_then(|owned| owned.1);
                 if let Some((at, _)) = owned {
                     let depth = width.count(&key);
                     self.stack.push(Pending::Node(Ahead { at, path: key.clone(), depth }));
                 }
-                if commit.is_none() || !implicit_owners::<S>() {
+                if is_key {
                     self.stack.push(Pending::Entry(Entry { key, value, owned: commit }));
                 }
             }
@@ -496,8 +497,18 @@ impl<C: Copy> Walk<C> {
 
 /// A node with all that hangs below it by one step.
 enum Expanded<C> {
-    Terminal { key: Vec<u8>, value: Value, owned: Option<(At, C)> },
-    Branch { path: Vec<u8>, fork: usize, value: Option<Value>, children: Vec<(u8, At)> },
+    /// What it owns: where that is, and what it commits to if pages say so.
+    Terminal {
+        key: Vec<u8>,
+        value: Value,
+        owned: Option<(At, Option<C>)>,
+    },
+    Branch {
+        path: Vec<u8>,
+        fork: usize,
+        value: Option<Value>,
+        children: Vec<(u8, At)>,
+    },
 }
 
 impl<S: Scheme> Reader<'_, S> {
@@ -553,21 +564,25 @@ impl<S: Scheme> Reader<'_, S> {
         }
     }
 
-    /// What an owned item commits to: it always says.
-    fn owned_commit(&self, page: &PageKey, row: &[u8], at: usize) -> Result<S::Commit, TreeError> {
-        let owner = S::OWNER.expect("the codec refuses owned items in a tree without owners");
-        let start = owner.bytes * Self::WIDTH.per_byte();
-        let (node, _) = self.codec.node(row, at, start).map_err(|what| corrupt(page, what))?;
-        let commit = match node {
-            NodeView::Terminal(view) => view.commit,
-            NodeView::Branch(view) => Some(view.commit),
-        };
-        commit.ok_or_else(|| corrupt(page, "an owned node has no commitment"))
+    /// What an owned item commits to, if it says so.
+    fn owned_commit(
+        &self,
+        page: &PageKey,
+        row: &[u8],
+        at: usize,
+    ) -> Result<Option<S::Commit>, TreeError> {
+        match stored_owned(self.codec, row, at).map_err(|what| corrupt(page, what))? {
+            Owned::Commit(commit) => Ok(Some(commit)),
+            Owned::Value(..) => Ok(None),
+        }
     }
 
     fn expand_made(&self, segment: u32, node: u32) -> Result<Expanded<S::Commit>, TreeError> {
         let chain = Chain::of(self.segments);
-        let owned = |child: Child| (self.child(&child), chain.commit(self.codec, segment, &child));
+        let owned = |child: Child| match chain.owned(self.codec, segment, &child) {
+            Owned::Commit(commit) => (self.child(&child), Some(commit)),
+            Owned::Value(..) => (self.child(&child), None),
+        };
         match &chain.node(segment, node).body {
             Body::Terminal(terminal) => Ok(Expanded::Terminal {
                 key: chain.bytes(terminal.key).to_vec(),

@@ -112,6 +112,9 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// Whether pages keep the commitment of every terminal, for trees in which it is dear to compute.
     /// Terminals that only move are then told the one they had: [`TerminalJob::was`].
     const KEEP_TERMINALS: bool = false;
+    /// Whether pages keep what a value commits to that is all its owner owns. Where they do not, it is hashed whenever
+    /// its owner is, and jobs have the value itself: [`Owned::Value`].
+    const KEEP_OWNED_VALUES: bool = true;
     /// Batches of at least so many operations are split over the threads, unless the tree is told
     /// otherwise.
     const SPLIT_OPS_MIN: usize = crate::split::SPLIT_OPS_MIN;
@@ -135,8 +138,10 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// their commitments in pages, others have that of [`Scheme::value_commit`], and groups of children
     /// are kept without commitments, since nobody needs those of untouched neighbours. Digits are bytes.
     const DELTAS: bool = false;
+    /// What a residual image may take before it becomes a page. At most the default.
+    const CUT_BYTES: usize = crate::image::CUT_BYTES;
     /// What the residual image of a part of an owned branch may take before it becomes a page.
-    const OWNED_CUT_BYTES: usize = crate::image::CUT_BYTES;
+    const OWNED_CUT_BYTES: usize = Self::CUT_BYTES;
     /// What the body of an owned branch may take before it becomes a page.
     const OWNED_BODY_BYTES: usize = crate::image::OWNED_BYTES_MAX;
 
@@ -239,12 +244,35 @@ pub struct TerminalJob<'a, C> {
     pub suffix: Run<'a>,
     /// The value's bytes.
     pub payload: &'a [u8],
-    /// The commitment of the subtree that the terminal owns, if it owns one.
-    pub owned: Option<C>,
+    /// The subtree that the terminal owns, if it owns one.
+    pub owned: Option<Owned<'a, C>>,
     /// What the terminal committed to before, if the scheme asks for it and it is known: the same
     /// terminal elsewhere ([`Scheme::KEEP_TERMINALS`]), or one that owned something else
     /// ([`Scheme::DELTAS`]).
     pub was: Option<WasTerminal<C>>,
+}
+
+/// What a terminal owns.
+#[derive(Clone, Copy, Debug)]
+pub enum Owned<'a, C> {
+    /// What it commits to.
+    Commit(C),
+    /// A single value: the digits of its key behind the owner's, and its bytes. Only a scheme without
+    /// [`Scheme::KEEP_OWNED_VALUES`] is told so.
+    Value(Run<'a>, &'a [u8]),
+}
+
+impl<C: Copy> Owned<'_, C> {
+    /// What it commits to, in a scheme with [`Scheme::KEEP_OWNED_VALUES`].
+    ///
+    /// # Panics
+    /// If it is a value.
+    pub fn commit(&self) -> C {
+        match self {
+            Self::Commit(commit) => *commit,
+            Self::Value(..) => unreachable!("a scheme that keeps commitments is not told values"),
+        }
+    }
 }
 
 /// The commitments of a terminal with the same key before it moved or changed.
@@ -352,6 +380,8 @@ enum Source<'a, S: Scheme> {
         children: &'a [Child],
     },
     List(&'a [(u8, Option<S::Commit>)]),
+    /// Of a branch in a binary tree.
+    Two([S::Commit; 2]),
     /// Of a patched node in segment `home`: those that did not change say in `row` what they commit to.
     Patched {
         scheme: &'a S,
@@ -425,6 +455,10 @@ impl<'a, S: Scheme> Children<'a, S> {
         Self(Source::Passed(passed))
     }
 
+    pub(crate) const fn two(commits: [S::Commit; 2]) -> Self {
+        Self(Source::Two(commits))
+    }
+
     pub(crate) const fn list(children: &'a [(u8, Option<S::Commit>)]) -> Self {
         Self(Source::List(children))
     }
@@ -434,6 +468,7 @@ impl<'a, S: Scheme> Children<'a, S> {
         match &self.0 {
             Source::Chain { children, .. } => children.len(),
             Source::List(children) => children.len(),
+            Source::Two(_) => 2,
             Source::Patched { slots, .. } => slots.len(),
             Source::Passed(passed) => passed.len(),
         }
@@ -448,6 +483,7 @@ impl<'a, S: Scheme> Children<'a, S> {
     #[inline(always)]
     pub fn pair(&self) -> Option<[S::Commit; 2]> {
         let [first, second] = match &self.0 {
+            Source::Two(commits) => return Some(*commits),
             Source::Passed(passed) => passed.pair()?,
             _ if self.len() == 2 => [self.at(0), self.at(1)],
             _ => return None,
@@ -480,6 +516,7 @@ impl<'a, S: Scheme> Children<'a, S> {
                 let slot = &slots[index];
                 (slot.digit, slot_commit(*scheme, *chain, home, row, slot))
             }
+            Source::Two(commits) => (index as u8, commits[index]),
             Source::Passed(_) => unreachable!("these are gone through, not named"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Pages are cut by path bit: a virtual binary tree runs through the children of every branch. Bottom
 //! up, the residual image of a bit prefix is the residuals of its two halves; where it exceeds
-//! [`CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
+//! [`Scheme::CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
 //! pages are a function of the entries.
 //!
 //! Children come before their parents, the last of them first of all. An item that takes as many bytes as the one
@@ -24,8 +24,8 @@ use crate::cut::{Cutter, Emitted, Part, may_cut};
 use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, Member, PAGE_BYTES_MAX,
-    PageKind, PutBranch, PutTerminal, SKIP_BYTES_MAX, set_digit,
+    Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, Member, PAGE_BYTES_MAX, PageKind,
+    PutBranch, PutTerminal, SKIP_BYTES_MAX, set_digit,
 };
 use crate::node::{
     Body, Branch, Chain, Child, Kids, Link, OpenPage, Place, Segment, Slot, SlotState, Terminal,
@@ -429,8 +429,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         }
     }
 
-    /// Writes a terminal. It carries its commitment if it is owned, is the top or overflows, or if its tree
-    /// keeps all of them.
+    /// Writes a terminal. It carries its commitment if it is the top or overflows, or if its tree says so.
     fn terminal(
         &mut self,
         visit: &Visit,
@@ -444,8 +443,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         let overflow =
             self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
         let owns = terminal.owned.is_some();
-        let carries =
-            top || visit.owned || overflow.is_some() || S::KEEP_TERMINALS || (S::DELTAS && owns);
+        let carries = top || overflow.is_some() || carries::<S>(visit.owned, owns);
         let put = PutTerminal {
             digit: Some(visit.digit),
             suffix,
@@ -613,7 +611,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
 fn body_limit<S: Scheme>(branch: &Branch) -> usize {
     let owned = S::OWNER
         .is_some_and(|owner| branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte());
-    if owned { S::OWNED_BODY_BYTES } else { CUT_BYTES }
+    if owned { S::OWNED_BODY_BYTES } else { S::CUT_BYTES }
 }
 
 fn member<S: Scheme>(
@@ -624,4 +622,9 @@ fn member<S: Scheme>(
 ) -> Member<S::Commit> {
     let commit = (!S::DELTAS).then(|| chain.commit(codec, home, child));
     Member { digit: child.digit, terminal: child.terminal, commit }
+}
+
+/// Whether a terminal carries its commitment wherever it is and however long: one that is owned or owns.
+const fn carries<S: Scheme>(owned: bool, owns: bool) -> bool {
+    owned && S::KEEP_OWNED_VALUES || owns && S::DELTAS || S::KEEP_TERMINALS
 }

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::{Body, Edits, Halt, Kid, NONE, Node, Sheet, Sibling, Walk, Walked};
+use super::{Body, Desk, Edits, Halt, Kid, NONE, Node, Sheet, Sibling, Walk, Walked};
 use crate::batch::{Op, OpKind};
 use crate::cache::Pages;
 use crate::digits::Run;
 use crate::image::Codec;
-use crate::open::stored_terminal;
+use crate::open::{stored_owned, stored_terminal};
 use crate::outline::Outline;
-use crate::scheme::{BranchJob, Children, JobKey, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, JobKey, Owned, Scheme, TerminalJob};
 
 /// So many jobs ahead of a branch its children are asked for.
 const JOBS_AHEAD: usize = 4;
@@ -24,6 +24,7 @@ struct View<'a, S: Scheme> {
     nodes: &'a [Node],
     kids: &'a [Kid],
     commits: &'a [S::Commit],
+    others: &'a [Option<S::Commit>],
 }
 
 impl<S: Scheme> Clone for View<'_, S> {
@@ -242,8 +243,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
         number: u32,
         last: &mut Option<(u32, Sheet<'a, S::Commit>)>,
     ) -> Result<(), Halt> {
-        let node = &self.edits.nodes[number as usize];
-        let inner = node.inner;
+        let inner = self.edits.nodes[number as usize].inner;
         let sheet = match *last {
             Some((page, sheet)) if page == inner => sheet,
             _ => last.insert((inner, self.sheet(inner))).1,
@@ -251,7 +251,8 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let (view, out, scratch) = self.split();
         let node = &view.nodes[number as usize];
         if node.body == Body::Fork {
-            view.codec.scheme.commit_branch(branch_job(view, node, sheet), scratch, out);
+            let job = branch_job_of(view, node, Children::passed(passed(view, node, sheet)));
+            view.codec.scheme.commit_branch(job, scratch, out);
         } else {
             view.codec.scheme.commit_terminal(terminal_job(view, node, sheet), scratch, out);
         }
@@ -275,7 +276,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
                     let sheet = view.sheet(later.inner);
                     sheet.outline.fetch_commits(sheet.row, later.from..later.end);
                 }
-                branch_job(view, n, view.sheet(n.inner))
+                branch_job(view, n)
             });
             view.codec.scheme.commit_branches(jobs, scratch, out);
         } else {
@@ -304,16 +305,19 @@ impl<'a, S: Scheme> Walk<'a, S> {
     fn view(&self) -> View<'_, S> {
         let Walk { codec, pages, ops, bytes, .. } = *self;
         let Edits { nodes, kids, pages: walked, .. } = &*self.edits;
-        View { codec, pages, ops, bytes, walked, nodes, kids, commits: self.commits }
+        let others = &self.desk.others;
+        View { codec, pages, ops, bytes, walked, nodes, kids, commits: self.commits, others }
     }
 
     /// What jobs are made of, and what they are committed to with.
     fn split(&mut self) -> (View<'_, S>, &mut Vec<S::Commit>, &mut S::Scratch) {
         let Walk { codec, pages, ops, bytes, .. } = *self;
         let Edits { nodes, kids, pages: walked, .. } = &*self.edits;
-        let view = View { codec, pages, ops, bytes, walked, nodes, kids, commits: self.commits };
-        self.desk.out.clear();
-        (view, &mut self.desk.out, &mut self.desk.scratch)
+        let Desk { others, out, scratch, .. } = &mut *self.desk;
+        let commits = &*self.commits;
+        let view = View { codec, pages, ops, bytes, walked, nodes, kids, commits, others };
+        out.clear();
+        (view, out, scratch)
     }
 }
 
@@ -325,6 +329,22 @@ impl<'a, S: Scheme> View<'a, S> {
     /// A key that passes a node.
     fn key(&self, node: &Node) -> &'a [u8] {
         &self.bytes[self.ops[node.op as usize].key.range()]
+    }
+
+    /// What the two children of a node in a binary tree commit to, if they were gathered.
+    #[inline(always)]
+    fn two(&self, node: &Node) -> Option<[S::Commit; 2]> {
+        let commit =
+            |kid: &Kid| Some(self.commits[self.nodes.get(kid.node as usize)?.commit as usize]);
+        match self.kids(node) {
+            [kid] => {
+                let other = (*self.others.get(node.other as usize)?)?;
+                let commit = commit(kid)?;
+                Some(if kid.digit == 0 { [commit, other] } else { [other, commit] })
+            }
+            [left, right] => Some([commit(left)?, commit(right)?]),
+            _ => None,
+        }
     }
 
     /// The children of a node that operations went on to.
@@ -349,21 +369,34 @@ fn terminal_job<'a, S: Scheme>(
     let owned = (node.from > 0).then(|| {
         let child = view.kids(node).first();
         match child.and_then(|kid| view.nodes.get(kid.node as usize)) {
-            Some(child) => view.commits[child.commit as usize],
-            None => outline.commit(view.codec, row, node.from).expect("what is owned carries it"),
+            Some(child) => Owned::Commit(view.commits[child.commit as usize]),
+            None => {
+                let at = outline.entries[usize::from(node.from)].at;
+                stored_owned(view.codec, row, at.into()).expect("an outline was made of it")
+            }
         }
     });
     TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
 }
 
-/// The job of a branch whose children are on a page.
+/// The job of a branch.
 #[inline(always)]
-fn branch_job<'a, S: Scheme>(
+fn branch_job<'a, S: Scheme>(view: View<'a, S>, node: &Node) -> BranchJob<'a, S> {
+    let two = if S::DIGIT_BITS == 1 { view.two(node) } else { None };
+    let children = match two {
+        Some(two) => Children::two(two),
+        None => Children::passed(passed(view, node, view.sheet(node.inner))),
+    };
+    branch_job_of(view, node, children)
+}
+
+/// The job of a branch with these children.
+#[inline(always)]
+fn branch_job_of<'a, S: Scheme>(
     view: View<'a, S>,
     node: &Node,
-    sheet: Sheet<'a, S::Commit>,
+    children: Children<'a, S>,
 ) -> BranchJob<'a, S> {
-    let children = Children::passed(passed(view, node, sheet));
     let (depth, fork) = (node.depth as usize, node.fork as usize);
     let skip = Run::of(view.key(node), depth, fork, Codec::<S>::WIDTH);
     BranchJob { skip, children, value: None, changes: None }

@@ -1,9 +1,12 @@
 //! Going down page by page, all operations that go on in a page at once.
 
+use std::ops::Range;
+
 use spinney_hash::prefetch;
 
 use super::{
-    Ahead, Body, DEPTH_MAX, Edits, Halt, Kid, Member, NONE, Node, Numbers, Sheet, Walk, Walked,
+    Ahead, Beside, Body, DEPTH_MAX, Desk, Edits, Halt, Kid, Member, NONE, Node, Numbers, Sheet,
+    Walk, Walked,
 };
 use crate::batch::{Op, OpKind};
 use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind};
@@ -53,6 +56,7 @@ impl Node {
             inner: item.page,
             kids: Numbers { from: 0, end: 0 },
             parent: item.parent,
+            other: NONE,
             op: ops.from,
             depth: item.depth,
             fork: fork as u32,
@@ -316,7 +320,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
             sheet.outline.fetch_commits(sheet.row, from..end);
         } else if kids.len() == 1 {
             let seat = self.edits.kids[first].seat;
-            sheet.outline.fetch_other(sheet.row, from..end, seat);
+            self.edits.nodes[number as usize].other = self.beside(sheet, inner, (from..end, seat));
         }
         Ok(())
     }
@@ -341,7 +345,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
             if entry.kind != Kind::Branch || entry.span > 0 || !entry.keeps {
                 break;
             }
-            sheet.outline.fetch_other(sheet.row, from..end, seat);
+            self.edits.nodes[parent as usize].other = self.beside(sheet, inner, (from..end, seat));
             let (number, kid) = (self.edits.nodes.len() as u32, self.edits.kids.len() as u32);
             self.edits.kids.push(Kid { seat, digit, node: number });
             self.edits.nodes[parent as usize].kids = Numbers { from: kid, end: kid + 1 };
@@ -359,6 +363,40 @@ impl<'a, S: Scheme> Walk<'a, S> {
             depth += 1;
         }
         parent
+    }
+
+    /// Asks for what the other of two children commits to, and notes it to be gathered. Answers its number. The way of
+    /// one operation is committed to before it would be gathered.
+    #[inline(always)]
+    fn beside(
+        &mut self,
+        sheet: Sheet<'a, S::Commit>,
+        page: u32,
+        (among, one): (Range<u16>, u16),
+    ) -> u32 {
+        if among.len() != 2 {
+            return NONE;
+        }
+        let entry = if one == among.start { among.end - 1 } else { among.start };
+        sheet.outline.fetch_commit(sheet.row, entry);
+        if self.ops.len() == 1 {
+            return NONE;
+        }
+        self.desk.beside.push(Beside { page, entry });
+        self.desk.beside.len() as u32 - 1
+    }
+
+    /// Reads what children beside the way commit to, up to a number of them.
+    pub(super) fn gather(&mut self, end: usize) {
+        let Desk { beside, others, .. } = &mut *self.desk;
+        let mut last = None;
+        for &Beside { page, entry } in beside.get(others.len()..end).unwrap_or_default() {
+            let sheet = match last {
+                Some((number, sheet)) if number == page => sheet,
+                _ => last.insert((page, Sheet::of(self.pages, &self.edits.pages, page))).1,
+            };
+            others.push(sheet.outline.commit(self.codec, sheet.row, entry));
+        }
     }
 
     /// The first of some operations, as many as have a digit there.
@@ -502,10 +540,6 @@ impl<'a, S: Scheme> Walk<'a, S> {
         (node.payload, node.len) = (stored.payload.start as u16, stored.payload.len() as u16);
         if stored.owns {
             node.from = entry.within().start;
-            // Unless the page is forged.
-            if !sheet.entry(node.from).carries() {
-                return Err(Halt::Not);
-            }
         }
         if let Some(at) = stored.commit {
             if self.codec.scheme.commit_bytes(&sheet.row[at..]) != S::COMMIT_BYTES {

@@ -9,8 +9,8 @@ use super::{Branch, Item, NONE, Reducer, Terminal, payload, terminal_job};
 use crate::cut::{Cutter, Emitted, Part};
 use crate::digits::Run;
 use crate::image::{
-    CUT_BYTES, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch,
-    PutTerminal, SKIP_BYTES_MAX, is_terminal, set_digit,
+    Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch, PutTerminal,
+    SKIP_BYTES_MAX, is_terminal, set_digit,
 };
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
@@ -92,7 +92,7 @@ impl Pages {
         self.emitted.emit(key, PageKind::Root, item);
     }
 
-    /// A terminal's item. It carries its commitment at the top, below its owner, and if it overflows.
+    /// A terminal's item. It carries its commitment at the top, if it overflows, and as [`Scheme`] says.
     fn terminal<S: Scheme>(&mut self, made: &Made<'_, S>, terminal: &Terminal, owned: Option<u32>) {
         let commit = made.commit(terminal.slot);
         let key = made.items[terminal.item as usize].key;
@@ -102,7 +102,7 @@ impl Pages {
         let overflow =
             self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
         let carries = terminal.depth == 0
-            || is_owned
+            || (is_owned && S::KEEP_OWNED_VALUES)
             || overflow.is_some()
             || S::KEEP_TERMINALS
             || (S::DELTAS && owned.is_some());
@@ -130,7 +130,7 @@ impl Pages {
         let below_owner = S::OWNER.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
-        let limit = if below_owner { S::OWNED_BODY_BYTES } else { CUT_BYTES };
+        let limit = if below_owner { S::OWNED_BODY_BYTES } else { S::CUT_BYTES };
         let apart = branch.depth > 0 && body.len() > limit;
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();

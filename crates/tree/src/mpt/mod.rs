@@ -259,7 +259,7 @@ impl Leaves for MptState {
         if job.suffix.end() > 64 {
             return Mpt::put_leaf(scratch, job);
         }
-        let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.digest());
+        let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.commit().digest());
         let len = account_len(job.payload);
         let put = |out: &mut Vec<u8>| put_account(out, job.payload, &storage_root);
         scratch.short(job.suffix, true, len, put);

@@ -17,7 +17,7 @@ use spinney_hash::{Digest, HashFunction};
 use crate::binary::proof::BinaryTree;
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::digits::Run;
-use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use crate::scheme::{BranchJob, Owned, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// How many bytes of a key are its stem.
 pub const STEM_BYTES: usize = 31;
@@ -72,6 +72,9 @@ impl Scheme for Ubt {
     const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
     const PREFIX_KEYS: bool = false;
     const COMMIT_BYTES: Option<usize> = Some(32);
+    const CUT_BYTES: usize = 1_300;
+    /// Ten hashes, where a page without has a fifth more stems of one value.
+    const KEEP_OWNED_VALUES: bool = false;
 
     type Commit = Digest;
     type Root = Digest;
@@ -98,13 +101,20 @@ impl Scheme for Ubt {
         for job in jobs {
             let slot = out.len() as u32;
             out.push(EMPTY);
-            if let Some(owned) = job.owned {
-                put_stem(&job, &owned, &mut scratch.stems);
-                scratch.stem_slots.push(slot);
-            } else {
-                scratch.hasher.bytes.extend_from_slice(&value(&job));
-                scratch.climb(slot, job.suffix.digits());
-            }
+            let (suffix, payload) = match job.owned {
+                Some(Owned::Commit(owned)) => {
+                    scratch.stem(slot, &job, &owned);
+                    continue;
+                }
+                Some(Owned::Value(suffix, payload)) => {
+                    // It is hashed by the time that the stem is.
+                    scratch.stem(slot | Scratch::CLIMBS, &job, &EMPTY);
+                    (suffix, payload)
+                }
+                None => (job.suffix, job.payload),
+            };
+            scratch.hasher.bytes.extend_from_slice(&value(payload));
+            scratch.climb(slot, suffix.digits());
         }
         scratch.finish(self.hash, 32, out);
     }
@@ -130,14 +140,15 @@ impl Scheme for Ubt {
         Scratch { stems, .. }: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
-        out.push(match job.owned {
-            Some(owned) => {
-                stems.clear();
-                put_stem(&job, &owned, stems);
-                self.hash.hash(stems)
-            }
-            None => self.rise(self.hash.hash(&value(&job)), job.suffix),
-        });
+        let climb = |suffix, payload| self.rise(self.hash.hash(&value(payload)), suffix);
+        let owned = match job.owned {
+            Some(Owned::Commit(owned)) => owned,
+            Some(Owned::Value(suffix, payload)) => climb(suffix, payload),
+            None => return out.push(climb(job.suffix, job.payload)),
+        };
+        stems.clear();
+        put_stem(&job, &owned, stems);
+        out.push(self.hash.hash(stems));
     }
 
     #[inline(always)]
@@ -181,8 +192,8 @@ fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
 }
 
 /// The value of a terminal: a page that others made may hold anything.
-fn value(job: &TerminalJob<'_, Digest>) -> Digest {
-    job.payload.first_chunk().copied().unwrap_or_default()
+fn value(payload: &[u8]) -> Digest {
+    payload.first_chunk().copied().unwrap_or_default()
 }
 
 /// What the two children of a branch commit to.
@@ -218,6 +229,14 @@ impl Scratch {
         self.stem_slots.clear();
     }
 
+    /// Marks the slot of a stem whose value is on its way up.
+    const CLIMBS: u32 = 1 << 31;
+
+    fn stem(&mut self, slot: u32, job: &TerminalJob<'_, Digest>, owned: &Digest) {
+        put_stem(job, owned, &mut self.stems);
+        self.stem_slots.push(slot);
+    }
+
     fn climb(&mut self, slot: u32, bits: impl Iterator<Item = u8>) {
         let from = self.bits.len();
         self.bits.extend(bits);
@@ -250,6 +269,13 @@ impl Scratch {
             return;
         }
         std::mem::swap(&mut self.hasher.bytes, &mut self.stems);
+        let (stems, _) = self.hasher.bytes.as_chunks_mut::<64>();
+        for (slot, stem) in self.stem_slots.iter_mut().zip(stems) {
+            if *slot & Self::CLIMBS > 0 {
+                *slot ^= Self::CLIMBS;
+                stem[32..].copy_from_slice(&out[*slot as usize]);
+            }
+        }
         self.hash(hash, 64);
         for (slot, digest) in self.stem_slots.iter().zip(&self.digests) {
             out[*slot as usize] = *digest;

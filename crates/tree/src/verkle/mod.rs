@@ -108,7 +108,7 @@ impl Scheme for Verkle {
         while let Some(job) = jobs.next().as_ref() {
             let start = job.suffix.start();
             if let Some(owned) = job.owned {
-                level.stem(job, &owned.halves());
+                level.stem(job, &owned.commit().halves());
             } else if start > STEM_BYTES {
                 level.value(job.payload);
             } else {

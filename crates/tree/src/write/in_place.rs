@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::overlay::Seat;
-use super::{Item, Visit, Writer, body_limit};
+use super::{Item, Visit, Writer, body_limit, carries};
 use crate::error::TreeError;
 use crate::image::{Codec, MEMBER_COMMIT_AT};
 use crate::node::{Body, Branch, Kids, Link, Patch, SlotState, Terminal};
@@ -45,7 +45,7 @@ impl<S: Scheme> Writer<'_, S> {
         let key = self.chain.bytes(terminal.key);
         let payload = self.chain.bytes(terminal.payload);
         let owns = terminal.owned.is_some();
-        let carries = owned || S::KEEP_TERMINALS || (S::DELTAS && owns);
+        let carries = carries::<S>(owned, owns);
         let same_key = there.suffix.end() == Codec::<S>::WIDTH.count(key)
             && there.suffix.common(key) == there.suffix.len();
         if !same_key

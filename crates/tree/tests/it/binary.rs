@@ -11,7 +11,7 @@ use crate::raw::{round, run};
 pub(crate) const UBT: Ubt = Ubt { hash: HashFunction::Sha256 };
 pub(crate) const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
 
-fn ubt_root(hash: HashFunction) -> impl Fn(&Entries) -> [u8; 32] {
+pub(crate) fn ubt_root(hash: HashFunction) -> impl Fn(&Entries) -> [u8; 32] {
     move |entries| {
         let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| {
             (key[..].try_into().unwrap(), value[..].try_into().unwrap())

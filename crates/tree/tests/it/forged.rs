@@ -140,6 +140,12 @@ fn forged_pages_that_are_edited_never_panic() {
     let short = |n: u32| (keccak256(&n.to_be_bytes()).to_vec(), vec![n as u8 | 1; 32]);
     edit(UBT, &(0..400).map(short).collect(), (&[0x55; 32], &[1; 32]));
     edit(PBT, &(0..400).map(short).collect(), (&[0x55; 32], &[1; 32]));
+    let of_stem = |n: u32| {
+        let mut key = keccak256(&(n / 2).to_be_bytes()).to_vec();
+        key[31] = [n as u8, 0][n as usize % 3 % 2];
+        (key, vec![n as u8 | 1; 32])
+    };
+    edit(UBT, &(0..400).map(of_stem).collect(), (&[0x55; 32], &[1; 32]));
 }
 
 #[test]

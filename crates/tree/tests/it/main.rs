@@ -6,6 +6,7 @@ mod binary_vectors;
 mod edited;
 mod evicted;
 mod forged;
+mod kept;
 mod model;
 mod mutations;
 mod partial;

@@ -184,7 +184,9 @@ impl Maker<'_> {
             self.one_child_node(keys, &stem[..1], own.map_to_field());
         }
         let path = &stem[..start.max(1)];
-        let halves = job.owned.map_or_else(|| Commit::of_value(&[]).halves(), |c| c.halves());
+        let halves = job
+            .owned
+            .map_or_else(|| Commit::of_value(&[]).halves(), |owned| owned.commit().halves());
         let mut places = BTreeSet::from([LEAF_MARK, LEAF_STEM]);
         let mut other = true;
         for key in keys.clone().filter(|key| self.keys[*key].starts_with(path)) {
