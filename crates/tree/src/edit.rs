@@ -22,7 +22,8 @@
 //! - edits are made of the last commit's pages only, and the state that has them is only asked for its root
 //!   and its rows: who reads its nodes, or stands on it, gets those that the ordinary descent makes of the
 //!   same operations (`Pending::twin`);
-//! - roots and rows are those of the ordinary descent (`tests/it/edited.rs`).
+//! - roots and rows are those of the ordinary descent (`tests/it/edited.rs`); over pages of builds before, which keep
+//!   what is left out now, roots are.
 
 mod commit;
 mod down;

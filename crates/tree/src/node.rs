@@ -12,7 +12,8 @@
 //! - a branch in a segment has at least two children, counting its value, in order of digits;
 //! - `path` and `key` of a node are whole: the bits of the path from the top of the tree;
 //! - the commitment of a child that pages do not keep is in `commits` of the segment whose node has the
-//!   child, once its level is committed to.
+//!   child, once its level is committed to; but for a value that is all its owner owns, where pages leave that out:
+//!   its owner is committed to with the value itself ([`Chain::owned`]).
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -479,6 +480,7 @@ impl<'a, C: Copy> Chain<'a, C> {
                 self.node(segment, node).commit.expect("children commit before their parent")
             }
             Link::Stored { segment, page, at } | Link::Group { segment, page, at, .. } => {
+                debug_assert!(S::DELTAS || !child.uncommitted(), "no page has it");
                 let (row, at) = (self.row(segment, page), usize::from(at));
                 if S::DELTAS {
                     return codec.kept_commit(row, at);

@@ -56,7 +56,8 @@ pub struct Entry<C> {
     pub key: Vec<u8>,
     /// Its value.
     pub value: Value,
-    /// The commitment of the subtree of the keys that it owns, if it owns any.
+    /// The commitment of the subtree of the keys that it owns, if it owns any and pages keep that
+    /// ([`Scheme::KEEP_OWNED_VALUES`]).
     pub owned: Option<C>,
 }
 

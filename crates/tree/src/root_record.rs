@@ -9,11 +9,17 @@
 
 use crate::error::TreeError;
 use crate::image::{SUM_BYTES, checksum};
-use crate::scheme::SchemeId;
+use crate::scheme::{Scheme, SchemeId};
 use crate::{BlockId, TreeId};
 
-/// The newest format this program writes.
-pub(crate) const VERSION: u16 = 1;
+/// The newest format of pages that this program knows. Those of version 1 keep what owned values commit to; trees that
+/// leave it out have version 2 from their next commit on, whatever else they still hold.
+const VERSION: u16 = 2;
+
+/// The format of the pages that a tree of a scheme is written with.
+pub(crate) const fn version<S: Scheme>() -> u16 {
+    if S::KEEP_OWNED_VALUES { 1 } else { VERSION }
+}
 
 /// What a store says of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]

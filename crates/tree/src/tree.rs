@@ -17,7 +17,7 @@ use crate::open::corrupt;
 use crate::page_key::{PageKey, Space, whole};
 use crate::pool::Pool;
 use crate::read::{Entry, Reader, Value, Walk};
-use crate::root_record::{RootRecord, VERSION};
+use crate::root_record::{RootRecord, version};
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::write;
@@ -553,7 +553,7 @@ impl<S: Scheme> Tree<S> {
 
     pub(crate) fn record(&self, commit: u64, block: Option<BlockId>, root: S::Root) -> RootRecord {
         RootRecord {
-            version: VERSION,
+            version: version::<S>(),
             scheme: self.scheme.id(),
             generation: self.space.generation,
             commit,

@@ -3,7 +3,7 @@
 //! Pages are cut by path bit: a virtual binary tree runs through the children of every branch. Bottom
 //! up, the residual image of a bit prefix is the residuals of its two halves; where it exceeds
 //! [`Scheme::CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on what lies below, so
-//! pages are a function of the entries.
+//! pages are a function of the entries (those of builds before that a scheme still reads are not: `tests/it/kept.rs`).
 //!
 //! Children come before their parents, the last of them first of all. An item that takes as many bytes as the one
 //! whose place it takes *stays*: it is laid over that one, and a page all of whose new items stay is a copy of its
@@ -609,6 +609,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
 
 /// What a branch's body may take before it is cut off.
 fn body_limit<S: Scheme>(branch: &Branch) -> usize {
+    const {
+        // What makes sure that no page is too long.
+        let limit = crate::image::CUT_BYTES;
+        assert!(S::CUT_BYTES <= limit && S::OWNED_CUT_BYTES <= limit);
+    }
     let owned = S::OWNER
         .is_some_and(|owner| branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte());
     if owned { S::OWNED_BODY_BYTES } else { S::CUT_BYTES }

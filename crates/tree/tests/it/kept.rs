@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{
-    BranchJob, MemoryStore, Owner, PageStore as _, Refused, Run, Scheme, SchemeId, TerminalJob,
-    Tree,
+    BranchJob, MemoryStore, Owner, PageStore as _, Refused, RootRecord, Run, Scheme, SchemeId,
+    Snapshot as _, Table, TerminalJob, Tree,
 };
 
 use crate::binary::{UBT, ubt_key, ubt_root, word};
@@ -100,6 +100,13 @@ fn commit<S: Scheme>(scheme: S, store: &MemoryStore, ops: &[Op]) {
     tree.commit(store, &pending, None).unwrap();
 }
 
+/// The version of the tree's pages, as its record has it.
+fn version(store: &MemoryStore) -> u16 {
+    let snapshot = store.snapshot().unwrap();
+    let record = snapshot.read(Table::Roots, &RootRecord::key(ID)).unwrap().unwrap();
+    RootRecord::decode(ID, &record).unwrap().version
+}
+
 /// How many bytes all pages take.
 fn bytes(store: &MemoryStore) -> usize {
     let tree = Tree::open(UBT, ID, &store.snapshot().unwrap(), 1 << 20).unwrap();
@@ -180,8 +187,10 @@ fn pages_leave_out_what_a_value_commits_to_that_is_alone_in_its_stem() {
             other => other.clone(),
         })
         .collect();
+    assert_eq!([version(&kept), version(&now)], [1, 2]);
     [&kept, &now].iter().for_each(|store| commit(UBT, store, &changes));
     let root =
         |store: &MemoryStore| Tree::open(UBT, ID, &store.snapshot().unwrap(), 1).unwrap().root();
     assert_eq!(root(&kept), root(&now));
+    assert_eq!([version(&kept), version(&now)], [2, 2]);
 }
