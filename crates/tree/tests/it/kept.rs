@@ -104,7 +104,7 @@ fn commit<S: Scheme>(scheme: S, store: &MemoryStore, ops: &[Op]) {
 fn version(store: &MemoryStore) -> u16 {
     let snapshot = store.snapshot().unwrap();
     let record = snapshot.read(Table::Roots, &RootRecord::key(ID)).unwrap().unwrap();
-    RootRecord::decode(ID, &record).unwrap().version
+    RootRecord::decode(ID, record).unwrap().version
 }
 
 /// How many bytes all pages take.
