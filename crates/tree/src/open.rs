@@ -14,7 +14,7 @@ use crate::read::NESTED;
 use crate::scheme::{JobKey, Owned, Scheme, TerminalJob};
 
 /// What is wrong with a node that its parent counts on to carry its commitment.
-pub(crate) const UNCOMMITTED: &str = "an owned terminal has no commitment";
+const UNCOMMITTED: &str = "an owned terminal has no commitment";
 
 /// How many overflow rows are asked for before any was found.
 const OVERFLOW_ROWS_AHEAD: usize = 16;
@@ -290,15 +290,13 @@ impl<'a, S: Scheme> Opener<'a, S> {
         let (node, _) = self.codec.node(row, at, start).map_err(failed)?;
         let (terminal, commit) = match node {
             NodeView::Terminal(view) => {
-                let commit = match (view.commit, &view.body) {
-                    (Some(_), _) if S::DELTAS => Child::NOWHERE,
-                    (Some(commit), _) => self.seg.push_commit(commit),
-                    (None, TerminalBody::Inline { .. })
-                        if !S::KEEP_OWNED_VALUES && view.owned.is_none() =>
-                    {
+                let commit = match view.commit {
+                    Some(commit) if !S::DELTAS => self.seg.push_commit(commit),
+                    Some(_) => Child::NOWHERE,
+                    None => {
+                        stored_owned(self.codec, row, at).map_err(failed)?;
                         Child::NOWHERE
                     }
-                    (None, _) => return Err(failed(UNCOMMITTED).into()),
                 };
                 (true, commit)
             }

@@ -73,7 +73,7 @@ impl Scheme for Ubt {
     const PREFIX_KEYS: bool = false;
     const COMMIT_BYTES: Option<usize> = Some(32);
     const CUT_BYTES: usize = 1_300;
-    /// Ten hashes, where a page without has a fifth more stems of one value.
+    /// Nine hashes, where a page without has a fifth more stems of one value.
     const KEEP_OWNED_VALUES: bool = false;
 
     type Commit = Digest;
