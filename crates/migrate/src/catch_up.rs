@@ -211,7 +211,7 @@ impl<P: PageStore> CatchUp<P> {
         for shadow in &self.shadows[..layers] {
             for (table, key, value) in shadow.names.rows() {
                 if let Some(value) = value {
-                    along.put(table, key, std::sync::Arc::clone(value));
+                    along.put(table, key, value);
                 }
             }
         }

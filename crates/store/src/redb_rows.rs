@@ -6,7 +6,6 @@
 //! themselves either way; what they gain is the tenth of a rebuild's CPU time that went into finding places.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use redb::{CursorError, CursorMut, WriteTransaction};
 use spinney_tree::Table;
@@ -18,7 +17,7 @@ use crate::seal::{self, SEAL_BYTES};
 const RUN_MIN: usize = 16;
 
 /// A row of a write set.
-pub(crate) type RowChange<'a> = (Table, &'a [u8], Option<&'a Arc<[u8]>>);
+pub(crate) type RowChange<'a> = (Table, &'a [u8], Option<&'a [u8]>);
 
 type Rows<'txn> = redb::Table<'txn, Bytes, Bytes>;
 

@@ -16,6 +16,7 @@ use spinney_hash::prefetch;
 
 use crate::outline::Outline;
 use crate::page_key::PageKey;
+use crate::row::Row;
 
 /// The pages of the last commit, up to a budget in bytes. Outlines may exceed it by an eighth until rows are taken up.
 ///
@@ -27,7 +28,9 @@ pub(crate) struct Cache<C>(RwLock<Pages<C>>);
 #[derive(Debug)]
 pub(crate) struct Pages<C> {
     table: HashTable<u32>,
-    slots: Vec<Slot<C>>,
+    slots: Vec<Slot>,
+    /// The outlines of the slots' pages, those that a walk came to: whoever is after rows alone passes over less memory.
+    outlines: Vec<Outlined<C>>,
     /// The keys of the slots' pages, out of the way of those who follow links.
     keys: Vec<PageKey>,
     free: Vec<u32>,
@@ -43,18 +46,31 @@ pub(crate) struct Pages<C> {
     gone: u64,
 }
 
+/// A page's row, shared by all who read it, or nothing.
 #[derive(Debug)]
-#[repr(align(128))]
-struct Slot<C> {
+struct Slot {
+    row: Option<Arc<[u8]>>,
     stamp: u32,
-    page: Option<Page<C>>,
 }
 
-/// A page: its row, shared by all who read it, and its outline, once a walk came to it.
+/// Nothing, until somebody looks for an outline; that there is none, or the outline.
 #[derive(Debug)]
-pub(crate) struct Page<C> {
-    pub(crate) row: Arc<[u8]>,
-    outline: OnceLock<Option<Outline<C>>>,
+#[repr(align(64))]
+struct Outlined<C>(OnceLock<Option<Outline<C>>>);
+
+impl<C: Copy> Outlined<C> {
+    const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    #[inline]
+    fn get(&self) -> Option<&Outline<C>> {
+        self.0.get()?.as_ref()
+    }
+
+    fn bytes(&self) -> usize {
+        self.get().map_or(0, Outline::bytes)
+    }
 }
 
 /// The slot of a page, and its stamp.
@@ -80,18 +96,6 @@ impl LinkCell {
     }
 }
 
-impl<C: Copy> Page<C> {
-    fn outline_bytes(&self) -> usize {
-        self.outline().map_or(0, Outline::bytes)
-    }
-
-    /// The outline, if somebody made it.
-    #[inline]
-    pub(crate) fn outline(&self) -> Option<&Outline<C>> {
-        self.outline.get()?.as_ref()
-    }
-}
-
 /// Of a row, by its place among those of a commit: which of its entries commits to what now.
 pub(crate) type Mark<C> = (u32, u16, C);
 
@@ -107,10 +111,10 @@ impl<C: Copy> Cache<C> {
 
     pub(crate) fn get(&self, key: &PageKey) -> Option<Arc<[u8]>> {
         let pages = self.pages();
-        let page = pages.at(pages.find(key)?.slot);
+        let row = pages.row(pages.find(key)?.slot);
         // Before it is counted: that waits for its first line.
-        prefetch(&page.row);
-        Some(Arc::clone(&page.row))
+        prefetch(row);
+        Some(Arc::clone(row))
     }
 
     /// Asks for pages that are soon to be read, as many of them as are here: to find one after another takes a
@@ -118,20 +122,20 @@ impl<C: Copy> Cache<C> {
     pub(crate) fn fetch(&self, keys: &[PageKey]) {
         let pages = self.pages();
         keys.iter().filter_map(|key| pages.find(key)).for_each(|link| {
-            prefetch(&pages.at(link.slot).row);
+            prefetch(pages.row(link.slot));
         });
     }
 
     /// Takes up pages as the last commit left them: `None` for one that is gone.
     pub(crate) fn put(&self, rows: impl IntoIterator<Item = (PageKey, Option<Arc<[u8]>>)>) {
-        self.take_up(rows, &[]);
+        self.take_up(rows.into_iter().map(|(key, row)| (key, row.map(Row::Own))), &[]);
     }
 
     /// As [`Cache::put`], with marks in order of their rows, which differ from those before them in nothing but
     /// values and what their entries commit to. Their outlines stay.
     pub(crate) fn take_up(
         &self,
-        rows: impl IntoIterator<Item = (PageKey, Option<Arc<[u8]>>)>,
+        rows: impl IntoIterator<Item = (PageKey, Option<Row>)>,
         mut marks: &[Mark<C>],
     ) {
         let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -169,6 +173,11 @@ impl<C: Copy> Cache<C> {
         pages.retain(|key, _| !within(key.as_bytes()));
     }
 
+    /// How many bytes may be in memory.
+    pub(crate) fn budget(&self) -> usize {
+        self.pages().budget
+    }
+
     /// Bytes of keys, pages and outlines in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.pages().all_bytes()
@@ -180,6 +189,7 @@ impl<C: Copy> Pages<C> {
         Self {
             table: HashTable::new(),
             slots: Vec::new(),
+            outlines: Vec::new(),
             keys: Vec::new(),
             free: Vec::new(),
             hasher: RandomState::default(),
@@ -195,7 +205,11 @@ impl<C: Copy> Pages<C> {
     fn takes(key: &PageKey) -> usize {
         /// A number, a byte of its hash, and the room that tables leave.
         const PLACE_BYTES: usize = 8;
-        size_of::<Slot<C>>() + size_of::<PageKey>() + PLACE_BYTES + key.heap_bytes()
+        size_of::<Slot>()
+            + size_of::<Outlined<C>>()
+            + size_of::<PageKey>()
+            + PLACE_BYTES
+            + key.heap_bytes()
     }
 
     fn all_bytes(&self) -> usize {
@@ -218,37 +232,68 @@ impl<C: Copy> Pages<C> {
         found.map(|&slot| self.link(slot))
     }
 
-    /// The page in a slot that a link leads to.
+    /// The row of the page in a slot that a link leads to.
     ///
     /// # Panics
     /// If it does not any more.
     #[inline]
-    pub(crate) fn at(&self, slot: u32) -> &Page<C> {
-        self.slots[slot as usize].page.as_ref().expect("a link leads to a page")
+    fn row(&self, slot: u32) -> &Arc<[u8]> {
+        self.slots[slot as usize].row.as_ref().expect("a link leads to a page")
     }
 
-    /// The page that a link was made for, if it is still here.
-    pub(crate) fn page(&self, link: Link) -> Option<&Page<C>> {
-        self.slots[link.slot as usize].page.as_ref().filter(|_| self.leads(link))
+    /// How long the row in a slot is that a link leads to.
+    ///
+    /// # Panics
+    /// If it does not any more.
+    pub(crate) fn row_len(&self, slot: u32) -> usize {
+        self.row(slot).len()
+    }
+
+    /// The row and the outline of a page that a link leads to, and that somebody made an outline of.
+    ///
+    /// # Panics
+    /// If it does not any more, or nobody did.
+    #[inline]
+    pub(crate) fn outlined(&self, slot: u32) -> (&[u8], &Outline<C>) {
+        let outline = self.outlines[slot as usize].get();
+        (self.row(slot), outline.expect("a walk came to it"))
+    }
+
+    /// The row of the page that a link was made for, if it is still here.
+    #[inline]
+    pub(crate) fn linked(&self, link: Link) -> Option<&[u8]> {
+        let slot = &self.slots[link.slot as usize];
+        slot.row.as_deref().filter(|_| slot.stamp == link.stamp)
     }
 
     /// Whether a link still leads to the page that it was made for.
     pub(crate) fn leads(&self, link: Link) -> bool {
         let slot = self.slots.get(link.slot as usize);
-        slot.is_some_and(|slot| slot.stamp == link.stamp && slot.page.is_some())
+        slot.is_some_and(|slot| slot.stamp == link.stamp && slot.row.is_some())
     }
 
-    /// Asks for where a page's row and outline are.
+    /// Asks for where a page's row is.
     pub(crate) fn fetch_slot(&self, slot: u32) {
         self.slots.get(slot as usize).into_iter().for_each(|slot| {
             prefetch(std::slice::from_ref(slot));
         });
     }
 
-    /// The row of what is in a slot by now, and its outline if there is one.
-    pub(crate) fn guess(&self, slot: u32) -> Option<(&[u8], Option<&Outline<C>>)> {
-        let page = self.slots.get(slot as usize)?.page.as_ref()?;
-        Some((&page.row, page.outline()))
+    /// Asks for where a page's outline is.
+    pub(crate) fn fetch_outline(&self, slot: u32) {
+        self.outlines.get(slot as usize).into_iter().for_each(|outlined| {
+            prefetch(std::slice::from_ref(outlined));
+        });
+    }
+
+    /// The row of what is in a slot by now.
+    pub(crate) fn guess_row(&self, slot: u32) -> Option<&[u8]> {
+        self.slots.get(slot as usize)?.row.as_deref()
+    }
+
+    /// The outline of what is in a slot by now, if there is one.
+    pub(crate) fn guess_outline(&self, slot: u32) -> Option<&Outline<C>> {
+        self.outlines.get(slot as usize)?.get()
     }
 
     /// The outline of a page, which `build` makes of the row if nobody has yet; nothing if it has none, or if there is
@@ -259,43 +304,46 @@ impl<C: Copy> Pages<C> {
         slot: u32,
         build: impl FnOnce(&[u8]) -> Option<Outline<C>>,
     ) -> Option<&Outline<C>> {
-        let page = self.at(slot);
-        if let Some(outline) = page.outline.get() {
+        let outlined = &self.outlines[slot as usize];
+        if let Some(outline) = outlined.0.get() {
             return outline.as_ref();
         }
-        prefetch(&page.row);
-        let built = build(&page.row);
+        let row = self.row(slot);
+        prefetch(row);
+        let built = build(row);
         let bytes = built.as_ref().map_or(0, Outline::bytes);
         // Those of a cache full of rows find room above the budget, until there are rows to take up again.
         if self.all_bytes() + bytes > self.budget / 8 * 9 {
             return None;
         }
-        if page.outline.set(built).is_ok() {
+        if outlined.0.set(built).is_ok() {
             self.outlined.fetch_add(bytes, Ordering::Relaxed);
         }
-        page.outline()
+        outlined.get()
     }
 
     /// Puts a page in the place of what it was. Its outline stays if there are marks.
-    fn insert(&mut self, key: PageKey, row: Arc<[u8]>, marks: &[Mark<C>]) {
-        let Self { table, slots, keys, free, hasher, .. } = self;
+    fn insert(&mut self, key: PageKey, row: Row, marks: &[Mark<C>]) {
+        let Self { table, slots, outlines, keys, free, hasher, .. } = self;
         let hash = |&slot: &u32| hasher.hash_one(&keys[slot as usize]);
         match table.entry(hasher.hash_one(&key), |&slot| keys[slot as usize] == key, hash) {
             Entry::Occupied(there) => {
-                let slot = &mut slots[*there.get() as usize];
-                let there = slot.page.as_mut().expect("it was just found");
-                if marks.is_empty() && there.row == row {
+                let place = *there.get() as usize;
+                let slot = &mut slots[place];
+                let there = slot.row.as_mut().expect("it was just found");
+                if marks.is_empty() && **there == *row {
                     return;
                 }
-                self.bytes = self.bytes - there.row.len() + row.len();
-                there.row = row;
-                match there.outline.get_mut() {
+                self.bytes = self.bytes - there.len() + row.len();
+                row.replace(there);
+                let outlined = &mut outlines[place];
+                match outlined.0.get_mut() {
                     Some(Some(outline)) if !marks.is_empty() => {
                         outline.replace(marks.iter().map(|&(_, entry, commit)| (entry, commit)));
                     }
                     _ => {
-                        *self.outlined.get_mut() -= there.outline_bytes();
-                        there.outline = OnceLock::new();
+                        *self.outlined.get_mut() -= outlined.bytes();
+                        *outlined = Outlined::new();
                         slot.stamp = slot.stamp.saturating_add(1);
                         self.gone += 1;
                     }
@@ -303,13 +351,14 @@ impl<C: Copy> Pages<C> {
             }
             Entry::Vacant(place) => {
                 self.bytes += Self::takes(&key) + row.len();
-                let page = Some(Page { row, outline: OnceLock::new() });
+                let row = Some(Arc::clone(row.own()));
                 let slot = free.pop().unwrap_or(slots.len() as u32);
                 place.insert(slot);
                 match slots.get_mut(slot as usize) {
-                    Some(there) => (there.page, keys[slot as usize]) = (page, key),
+                    Some(there) => (there.row, keys[slot as usize]) = (row, key),
                     None => {
-                        push_tight(slots, Slot { stamp: 1, page });
+                        push_tight(slots, Slot { row, stamp: 1 });
+                        push_tight(outlines, Outlined::new());
                         push_tight(keys, key);
                     }
                 }
@@ -330,9 +379,10 @@ impl<C: Copy> Pages<C> {
     /// Empties a slot that the table does not have any more.
     fn vacate(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        let Some(page) = slot.page.take() else { return };
-        self.bytes -= Self::takes(&self.keys[number as usize]) + page.row.len();
-        *self.outlined.get_mut() -= page.outline_bytes();
+        let Some(row) = slot.row.take() else { return };
+        self.bytes -= Self::takes(&self.keys[number as usize]) + row.len();
+        let outlined = std::mem::replace(&mut self.outlines[number as usize], Outlined::new());
+        *self.outlined.get_mut() -= outlined.bytes();
         self.gone += 1;
         // One whose stamps are used up stays empty.
         if let Some(stamp) = slot.stamp.checked_add(1) {

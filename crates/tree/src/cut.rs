@@ -4,7 +4,6 @@
 //! item and cuts pages here: so the pages are the same.
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
 
 use crate::digits::Run;
 use crate::image::{
@@ -12,13 +11,14 @@ use crate::image::{
 };
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
+use crate::row::Row;
 use crate::scheme::{Owner, Scheme};
 
 /// Rows that were written.
 #[derive(Debug)]
 pub(crate) struct Emitted {
     pub(crate) space: Space,
-    pub(crate) rows: Vec<(PageKey, Arc<[u8]>)>,
+    pub(crate) rows: Vec<(PageKey, Row)>,
     /// A row being sealed.
     row: Vec<u8>,
 }
@@ -59,9 +59,9 @@ impl Emitted {
     }
 }
 
-fn shared(row: &[u8]) -> Arc<[u8]> {
+fn shared(row: &[u8]) -> Row {
     assert!(row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", row.len());
-    Arc::from(row)
+    Row::from(row)
 }
 
 /// An item of the branch being written.

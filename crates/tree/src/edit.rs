@@ -69,10 +69,13 @@ pub(crate) struct Edits {
     kids: Vec<Kid>,
     pages: Vec<Walked>,
     members: Vec<Member>,
+    /// How long the rows of all pages are.
+    row_bytes: usize,
 }
 
 impl Edits {
     pub(crate) fn clear(&mut self) {
+        self.row_bytes = 0;
         self.nodes.clear();
         self.kids.clear();
         self.pages.clear();
@@ -397,8 +400,8 @@ impl<'a, C: Copy> Sheet<'a, C> {
     /// That of a page named by its place among those that a walk came to.
     #[inline]
     fn of(pages: &'a Pages<C>, walked: &[Walked], page: u32) -> Self {
-        let page = pages.at(walked[page as usize].link.slot);
-        Self { row: &page.row, outline: page.outline().expect("a walk came to it") }
+        let (row, outline) = pages.outlined(walked[page as usize].link.slot);
+        Self { row, outline }
     }
 
     #[inline(always)]

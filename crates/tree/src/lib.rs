@@ -54,6 +54,7 @@ pub mod ranges;
 mod read;
 mod rebuild;
 mod root_record;
+mod row;
 mod scheme;
 mod split;
 mod store;

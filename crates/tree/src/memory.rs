@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::row::Row;
 use crate::store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 type Rows = BTreeMap<Box<[u8]>, Arc<[u8]>>;
@@ -52,13 +53,13 @@ impl PageStore for MemoryStore {
                 rows.remove(&key);
             }
         }
-        for (table, key, value) in set.rows() {
+        for (table, key, row) in set.changes() {
             let rows = &mut tables[table as usize];
-            match value {
+            match row.map(Row::own) {
                 // Most rows take the place of an older one, whose key is there.
-                Some(value) => match rows.get_mut(key) {
-                    Some(there) => *there = Arc::clone(value),
-                    None => drop(rows.insert(key.into(), Arc::clone(value))),
+                Some(row) => match rows.get_mut(key) {
+                    Some(there) => *there = Arc::clone(row),
+                    None => drop(rows.insert(key.into(), Arc::clone(row))),
                 },
                 None => drop(rows.remove(key)),
             }

@@ -27,6 +27,7 @@ use crate::edit::Edits;
 use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
 use crate::open::stored_owned;
 use crate::page_key::PageKey;
+use crate::row::Row;
 use crate::scheme::{Owned, Scheme, WasTerminal};
 
 /// A stretch of a segment's bytes.
@@ -289,7 +290,7 @@ pub(crate) struct Segment<C> {
     /// What is to change in the pages of the last commit, if the batch is one that only edits them.
     pub(crate) edits: Edits,
     /// The pages with their edits, if a part of the batch stands on them.
-    pub(crate) rewritten: Vec<(PageKey, Arc<[u8]>)>,
+    pub(crate) rewritten: Vec<(PageKey, Row)>,
     pub(crate) dropped: Vec<Dropped>,
     /// The batch's, in its last segment, or in that of its edits; of no batch in others.
     pub(crate) layer: Arc<Layer>,
@@ -359,7 +360,7 @@ impl<C: Copy> Segment<C> {
 
     /// Bytes of memory held, used or not; shared pages apart.
     pub(crate) fn capacity(&self) -> usize {
-        let rewritten = |(key, row): &(PageKey, Arc<[u8]>)| key.as_bytes().len() + row.len();
+        let rewritten = |(key, row): &(PageKey, Row)| key.as_bytes().len() + row.len();
         self.rewritten.iter().map(rewritten).sum::<usize>()
             + self.bytes.capacity()
             + self.ops.capacity() * size_of::<Op>()

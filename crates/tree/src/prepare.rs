@@ -15,13 +15,14 @@ use crate::node::{Chain, Child, Layer, Link, Segment, Top};
 use crate::open::{Opener, corrupt};
 use crate::page_key::PageKey;
 use crate::pool::Tools;
+use crate::row::Row;
 use crate::scheme::Scheme;
 use crate::split::{Tasks, sizes};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Segments, Tree, next_layer};
 
 /// Pages read for a batch: what the cache may have evicted again.
-type Loaded = foldhash::HashMap<PageKey, Arc<[u8]>>;
+type Loaded = foldhash::HashMap<PageKey, Row>;
 
 /// Less than this of what is committed already is carried along without a thought.
 const REBASE_BYTES_MIN: usize = 8 << 20;
@@ -123,7 +124,7 @@ impl<S: Scheme> Tree<S> {
             let mut root = self.head.segment.pages[page as usize].clone();
             let rewritten = segment.rewritten.iter().find(|(key, _)| *key == root.key);
             if let Some((_, row)) = rewritten {
-                root.row = Arc::clone(row);
+                root.row = Arc::clone(row.own());
             }
             segment.pages.push(root);
             child.link = Link::Stored { segment: 1, page: 0, at };
@@ -148,7 +149,8 @@ impl<S: Scheme> Tree<S> {
         desk.clear();
         let mut edited = self.walk_all(snapshot, segment, desk)?;
         if matches!(edited, Edited::Top(_)) && desk.is_part() {
-            match edit::rewritten(self.codec(), self.space, &self.cache, segment) {
+            let mut block = Arc::default();
+            match edit::rewritten(self.codec(), self.space, &self.cache, segment, &mut block) {
                 Some((rows, _)) => segment.rewritten = rows,
                 None => edited = Edited::Not,
             }
@@ -441,7 +443,8 @@ impl<S: Scheme> Tree<S> {
             loop {
                 let at_hand = |key: &PageKey| self.at_hand(key, loaded);
                 let or_read = |key: &PageKey| {
-                    let known = at_hand(key).or_else(|| read.borrow().get(key).cloned());
+                    let known = at_hand(key)
+                        .or_else(|| read.borrow().get(key).map(|row| Arc::clone(row.own())));
                     known.or_else(|| {
                         // What comes of this pass is thrown away.
                         if failed.borrow().is_some() {
@@ -450,7 +453,7 @@ impl<S: Scheme> Tree<S> {
                         let unlooked = loaded.is_empty() && read.borrow().is_empty();
                         match self.read_one(snapshot, unlooked, key) {
                             Ok(row) => {
-                                read.borrow_mut().insert(key.clone(), Arc::clone(&row));
+                                read.borrow_mut().insert(key.clone(), Arc::clone(&row).into());
                                 Some(row)
                             }
                             Err(error) => {
@@ -481,8 +484,8 @@ impl<S: Scheme> Tree<S> {
 
     /// A page that was read for the batch, or is resident.
     fn at_hand(&self, key: &PageKey, loaded: &Loaded) -> Option<Arc<[u8]>> {
-        let loaded = if loaded.is_empty() { None } else { loaded.get(key).cloned() };
-        loaded.or_else(|| self.cache.get(key))
+        let loaded = if loaded.is_empty() { None } else { loaded.get(key) };
+        loaded.map_or_else(|| self.cache.get(key), |row| Some(Arc::clone(row.own())))
     }
 
     /// Reads a page; that the snapshot is of the last commit is looked at before the first.
@@ -555,7 +558,7 @@ impl<S: Scheme> Tree<S> {
             self.current(snapshot)?;
         }
         let rows = self.read_rows_of(snapshot, missing)?;
-        loaded.extend(missing.drain(..).zip(rows));
+        loaded.extend(missing.drain(..).zip(rows.into_iter().map(Row::Own)));
         Ok(())
     }
 }

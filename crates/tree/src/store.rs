@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::row::Row;
+
 /// The tables of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -164,11 +166,11 @@ pub trait Snapshot {
 #[derive(Clone, Debug, Default)]
 pub struct WriteSet {
     drops: Vec<(Table, Vec<u8>, Vec<u8>)>,
-    rows: Vec<Row>,
+    rows: Vec<Change>,
 }
 
 /// A row to write, or to remove where there is no value.
-type Row = (Table, Key, Option<Arc<[u8]>>);
+type Change = (Table, Key, Option<Row>);
 
 /// The key of a row. Those of most pages need no memory of their own.
 type Key = SmallVec<[u8; 16]>;
@@ -181,7 +183,11 @@ impl WriteSet {
 
     /// Writes a row, over whatever is there.
     pub fn put(&mut self, table: Table, key: &[u8], value: impl Into<Arc<[u8]>>) {
-        self.rows.push((table, Key::from_slice(key), Some(value.into())));
+        self.put_row(table, key, Row::Own(value.into()));
+    }
+
+    pub(crate) fn put_row(&mut self, table: Table, key: &[u8], row: Row) {
+        self.rows.push((table, Key::from_slice(key), Some(row)));
     }
 
     /// Removes a row, if there is one.
@@ -267,13 +273,17 @@ impl WriteSet {
     }
 
     /// The rows: a value to write, or `None` to remove.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Arc<[u8]>>)> {
-        self.rows.iter().map(|(table, key, value)| (*table, &key[..], value.as_ref()))
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&[u8]>)> {
+        self.changes().map(|(table, key, row)| (table, key, row.map(|row| &**row)))
+    }
+
+    pub(crate) fn changes(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Row>)> {
+        self.rows.iter().map(|(table, key, row)| (*table, &key[..], row.as_ref()))
     }
 
     /// Bytes of keys and values written to a table: the logical size of the commit.
     pub fn bytes(&self, table: Table) -> u64 {
-        let row = |(_, key, value): (Table, &[u8], Option<&Arc<[u8]>>)| {
+        let row = |(_, key, value): (Table, &[u8], Option<&[u8]>)| {
             value.map_or(0, |value| (key.len() + value.len()) as u64)
         };
         self.rows().filter(|row| row.0 == table).map(row).sum()

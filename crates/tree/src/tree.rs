@@ -18,6 +18,7 @@ use crate::page_key::{PageKey, Space, whole};
 use crate::pool::Pool;
 use crate::read::{Entry, Reader, Value, Walk};
 use crate::root_record::{RootRecord, version};
+use crate::row::Row;
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::write;
@@ -227,7 +228,7 @@ impl std::ops::AddAssign for CommitStats {
 #[must_use = "the tree does not know of the commit until it adopts it"]
 pub struct Staged<S: Scheme> {
     pending: Pending<S>,
-    rows: Vec<(PageKey, Option<Arc<[u8]>>)>,
+    rows: Vec<(PageKey, Option<Row>)>,
     marks: Vec<Mark<S::Commit>>,
     drops: Vec<(Vec<u8>, Vec<u8>)>,
     block: Option<BlockId>,
@@ -517,7 +518,7 @@ impl<S: Scheme> Tree<S> {
         }
         for (key, row) in &rows.puts {
             stats.bytes += (key.as_bytes().len() + row.len()) as u64;
-            set.put(Table::Pages, key.as_bytes(), Arc::clone(row));
+            set.put_row(Table::Pages, key.as_bytes(), row.clone());
         }
         let mut changes: Vec<_> =
             rows.puts.into_iter().map(|(key, row)| (key, Some(row))).collect();
@@ -576,7 +577,9 @@ impl<S: Scheme> Tree<S> {
         let commit = self.head.commit + u64::from(recorded);
         let root_row = rows.iter().find(|(key, _)| *key == root_key);
         if let Some((_, row)) = root_row {
-            self.head = self.head_of(row.clone()).expect("a root page that was just written");
+            self.head = self
+                .head_of(row.as_ref().map(|row| Arc::clone(row.own())))
+                .expect("a root page that was just written");
         }
         self.cache.drop_ranges(&drops);
         self.cache.take_up(rows, &marks);

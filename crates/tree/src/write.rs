@@ -32,6 +32,7 @@ use crate::node::{
 };
 use crate::open::corrupt;
 use crate::page_key::{PageKey, RowKind, Space};
+use crate::row::{Block, Row};
 use crate::scheme::Scheme;
 use crate::tail::{Stretch, Tail};
 use overlay::{Overlay, PageId, Seat};
@@ -43,7 +44,7 @@ const LEVELS_AT_ONCE: u32 = 48;
 #[derive(Debug)]
 pub(crate) struct Rows<C> {
     /// Pages and overflow rows to write.
-    pub(crate) puts: Vec<(PageKey, Arc<[u8]>)>,
+    pub(crate) puts: Vec<(PageKey, Row)>,
     /// What entries of those commit to that differ from what they were in nothing else but values.
     pub(crate) marks: Vec<Mark<C>>,
     /// Rows to remove.
@@ -69,6 +70,8 @@ pub(crate) struct Buffers {
     commit: Vec<u8>,
     parts: Vec<Part>,
     rows: Vec<Vec<u8>>,
+    /// Rows of edits, which whoever has them lets go of sooner or later.
+    pub(crate) block: Arc<Block>,
 }
 
 impl Buffers {
@@ -166,7 +169,8 @@ pub(crate) fn rows<S: Scheme>(
     if root.is_some_and(|root| matches!(root.link, Link::Stored { .. })) {
         return Ok(Rows::default());
     }
-    let Buffers { todo, items, tail, head, body, commit, parts, rows } = std::mem::take(buffers);
+    let Buffers { todo, items, tail, head, body, commit, parts, rows, block } =
+        std::mem::take(buffers);
     let chain = Chain::of(segments);
     let stale = segments.iter().flat_map(|segment| &segment.pages).filter(|page| page.stale);
     let stale = stale.count();
@@ -196,7 +200,7 @@ pub(crate) fn rows<S: Scheme>(
     }
     let Writer { mut overlay, emitted, todo, items, tail, head, body, commit, parts, .. } = writer;
     let memory = overlay.memory();
-    *buffers = Buffers { todo, items, tail, head, body, commit, parts, rows: memory };
+    *buffers = Buffers { todo, items, tail, head, body, commit, parts, rows: memory, block };
     buffers.clear();
     rows.difference(segments, stale, overlay, emitted.rows);
     Ok(rows)
@@ -209,7 +213,7 @@ impl<C: Copy> Rows<C> {
         segments: &[Arc<Segment<C>>],
         stale: usize,
         overlay: Overlay<'_>,
-        emitted: Vec<(PageKey, Arc<[u8]>)>,
+        emitted: Vec<(PageKey, Row)>,
     ) {
         let Overlay { done, taken, stale: taken_stale, all: cleared, .. } = overlay;
         self.puts = done;

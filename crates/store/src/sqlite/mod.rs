@@ -27,7 +27,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -568,7 +568,7 @@ fn apply(connection: &Connection, set: &WriteSet) -> Result<(), Failed> {
 }
 
 /// A row to write, or to remove where there is no value.
-type Change<'a> = (Table, &'a [u8], Option<&'a Arc<[u8]>>);
+type Change<'a> = (Table, &'a [u8], Option<&'a [u8]>);
 
 /// The statements that change the rows of one table.
 struct Puts<'c> {

@@ -14,8 +14,9 @@ use crate::outline::{self, Entry, Kind};
 use crate::page_key::PageKey;
 use crate::scheme::Scheme;
 
-/// How many pages ahead of the walk a page's slot is asked for, and its entries.
-const SLOTS_AHEAD: usize = 8;
+/// How many pages ahead of the walk a page's slot is asked for, the start of its row, and its entries.
+const SLOTS_AHEAD: usize = 14;
+const ROWS_AHEAD: usize = 8;
 const ENTRIES_AHEAD: usize = 4;
 
 /// What a terminal takes, as a rule.
@@ -87,13 +88,21 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let next = self.desk.next;
         if let Some(far) = self.desk.list.get(next + SLOTS_AHEAD) {
             self.pages.fetch_slot(far.link.slot);
+            self.pages.fetch_outline(far.link.slot);
             prefetch(self.key(far.ops.from));
         }
+        if let Some(soon) = self.desk.list.get(next + ROWS_AHEAD)
+            && let Some(row) = self.pages.guess_row(soon.link.slot)
+        {
+            // What is wanted of it is known only once the entries are read: by then where it is in memory is.
+            prefetch(&row[..row.len().min(1)]);
+        }
         if let Some(soon) = self.desk.list.get(next + ENTRIES_AHEAD) {
-            match self.pages.guess(soon.link.slot) {
-                Some((_, Some(outline))) => outline.fetch(),
-                Some((row, None)) => prefetch(row),
-                None => {}
+            let slot = soon.link.slot;
+            match (self.pages.guess_outline(slot), self.pages.guess_row(slot)) {
+                (Some(outline), _) => outline.fetch(),
+                (None, Some(row)) => prefetch(row),
+                (None, None) => {}
             }
         }
     }
@@ -181,6 +190,7 @@ impl<'a, S: Scheme> Walk<'a, S> {
         outline.fetch_links();
         let (op, bits) = (ahead.ops.from, bits as u32);
         let (nodes, members, waits) = Default::default();
+        self.edits.row_bytes += self.pages.row_len(link.slot);
         self.edits.pages.push(Walked { link, op, bits, nodes, members, waits });
         Ok(self.edits.pages.len() as u32 - 1)
     }

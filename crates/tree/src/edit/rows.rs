@@ -7,19 +7,20 @@ use spinney_hash::prefetch;
 
 use super::{Body, Edits, Node, Walked};
 use crate::batch::OpKind;
-use crate::cache::{Cache, Mark};
+use crate::cache::{Cache, Mark, Pages};
 use crate::error::TreeError;
-use crate::image::{Codec, PAGE_BYTES_MAX, seal_in_place};
+use crate::image::{Codec, seal_in_place};
 use crate::node::{Child, Segment};
 use crate::page_key::{PageKey, Space};
+use crate::row::{Block, Row};
 use crate::scheme::Scheme;
 use crate::write::{self, Buffers, Rows};
 
 /// So many pages are rewritten before others may change the cache.
 const PAGES_AT_ONCE: usize = 64;
 
-/// How much of a row is asked for ahead.
-const ROW_START_BYTES: usize = 256;
+/// A block is kept for the next batch if it takes no more of a cache's budget than that.
+const BLOCK_SHARE: usize = 8;
 
 /// The rows of a state whose second segment has edits that differ from the last commit's: those of what was
 /// made upon the edits, and the edited pages that are left of it. Nothing if a page that was edited went from the
@@ -38,7 +39,7 @@ pub(crate) fn rows<S: Scheme>(
         if !edited.rewritten.is_empty() {
             return Ok(Some(Rows { puts: edited.rewritten.clone(), ..Rows::default() }));
         }
-        let rewritten = rewritten(codec, space, cache, edited);
+        let rewritten = rewritten(codec, space, cache, edited, &mut buffers.block);
         return Ok(rewritten.map(|(puts, marks)| Rows { puts, marks, ..Rows::default() }));
     }
     let mut rows = write::rows(codec, space, segments, top, buffers)?;
@@ -48,7 +49,7 @@ pub(crate) fn rows<S: Scheme>(
         let key = key.as_bytes();
         rows.drops.iter().any(|(low, high)| &low[..] < key && key < &high[..])
     };
-    let left = |(key, _): &&(PageKey, Arc<[u8]>)| !known.contains(key) && !dropped(key);
+    let left = |(key, _): &&(PageKey, Row)| !known.contains(key) && !dropped(key);
     let left: Vec<_> = edited.rewritten.iter().filter(left).cloned().collect();
     rows.puts.extend(left);
     Ok(Some(rows))
@@ -62,64 +63,83 @@ pub(crate) fn rewritten<S: Scheme>(
     space: Space,
     cache: &Cache<S::Commit>,
     seg: &Segment<S::Commit>,
-) -> Option<(Vec<(PageKey, Arc<[u8]>)>, Vec<Mark<S::Commit>>)> {
-    let Edits { nodes, pages: walked, members, .. } = &seg.edits;
-    let mut rows = Vec::with_capacity(walked.len());
+    kept: &mut Arc<Block>,
+) -> Option<(Vec<(PageKey, Row)>, Vec<Mark<S::Commit>>)> {
+    let Edits { nodes, pages: walked, members, row_bytes, .. } = &seg.edits;
+    let mut block = Block::anew(std::mem::take(kept), walked.len(), *row_bytes);
+    let mut keys = Vec::with_capacity(walked.len());
     let mut marks = Vec::with_capacity(nodes.len() + members.len());
-    let (mut held, mut commit, mut copy) = (None, Vec::new(), [0; PAGE_BYTES_MAX]);
+    let (mut held, mut commit) = (None, Vec::new());
     for (number, page) in walked.iter().enumerate() {
         if number % PAGES_AT_ONCE == 0 {
             // Let others have it first.
             drop(held.take());
         }
         let pages = &**held.get_or_insert_with(|| cache.pages());
-        if let Some(later) = walked.get(number + 6) {
-            pages.fetch_slot(later.link.slot);
-        }
-        if let Some(soon) = walked.get(number + 2).and_then(|page| pages.page(page.link)) {
-            // What follows comes by itself as soon as it is read in a row.
-            prefetch(&soon.row[..soon.row.len().min(ROW_START_BYTES)]);
-        }
-        if let Some(soon) = walked.get(number + 1) {
-            for node in soon.nodes.iter().flat_map(|numbers| &nodes[numbers.range()]) {
-                prefetch(std::slice::from_ref(&seg.commits[node.commit as usize]));
-            }
-        }
+        look_ahead(pages, seg, number);
         let [passed, ends] = page.nodes;
         if passed.len() + ends.len() == 0 && page.members.iter().all(|some| some.len() == 0) {
             continue;
         }
         let first = marks.len();
-        // Laid over where it is in the core's cache: who writes to memory that no cache has waits for it when it is read
-        // again.
-        let row = &pages.page(page.link)?.row;
-        let copy = &mut copy[..row.len()];
-        copy.copy_from_slice(row);
-        let differs = lay_over(codec, seg, page, copy, &mut commit, |entry, commits_to, in_row| {
-            // One at least says that nothing else changed.
-            if !in_row || marks.len() == first {
-                marks.push((rows.len() as u32, entry, commits_to));
+        let row = pages.linked(page.link)?;
+        let number = keys.len() as u32;
+        let differs = block.push_if(row, |copy| {
+            let mark = |entry, commits_to, in_row: bool| {
+                // One at least says that nothing else changed.
+                if !in_row || marks.len() == first {
+                    marks.push((number, entry, commits_to));
+                }
+            };
+            let differs = lay_over(codec, seg, page, (row, &mut *copy), &mut commit, mark);
+            if differs {
+                let path = &seg.bytes[seg.ops[page.op as usize].key.range()];
+                let key = PageKey::page(space, path, page.bits as usize);
+                seal_in_place(key.as_bytes(), copy);
+                keys.push(key);
             }
+            differs
         });
-        if differs {
-            let path = &seg.bytes[seg.ops[page.op as usize].key.range()];
-            let key = PageKey::page(space, path, page.bits as usize);
-            seal_in_place(key.as_bytes(), copy);
-            rows.push((key, Arc::from(&*copy)));
-        } else {
+        if !differs {
             marks.truncate(first);
         }
+    }
+    let block = Arc::new(block);
+    let rows = keys.into_iter().zip(block.rows()).collect();
+    if block.capacity() <= cache.budget() / BLOCK_SHARE {
+        *kept = block;
     }
     Some((rows, marks))
 }
 
-/// Lays the edits of a page over a copy of its row. `mark` is told of each entry what it commits to now, and whether the
+/// Asks for what is soon to be copied, and what is to be laid over that. A row is asked for twice: with what it begins
+/// with comes where it is in memory, and then all of it comes at once.
+fn look_ahead<C: Copy>(pages: &Pages<C>, seg: &Segment<C>, number: usize) {
+    const SLOTS_AHEAD: usize = 12;
+    const STARTS_AHEAD: usize = 8;
+    const ROWS_AHEAD: usize = 2;
+    let ahead = |ahead: usize| seg.edits.pages.get(number + ahead);
+    let row = |page: &Walked| pages.linked(page.link);
+    if let Some(page) = ahead(SLOTS_AHEAD) {
+        pages.fetch_slot(page.link.slot);
+    }
+    if let Some(start) = ahead(STARTS_AHEAD).and_then(row).and_then(|row| row.get(..1)) {
+        prefetch(start);
+    }
+    let Some(page) = ahead(ROWS_AHEAD) else { return };
+    prefetch(row(page).unwrap_or_default());
+    for node in page.nodes.iter().flat_map(|numbers| &seg.edits.nodes[numbers.range()]) {
+        prefetch(std::slice::from_ref(&seg.commits[node.commit as usize]));
+    }
+}
+
+/// Lays the edits of a page over a copy of its row; both are given. `mark` is told of each entry what it commits to now, and whether the
 /// outline has that from the row; `bytes` are room to encode it. Whether anything differs.
 fn lay_over<S: Scheme>(
     codec: Codec<'_, S>,
     seg: &Segment<S::Commit>,
     page: &Walked,
-    row: &mut [u8],
+    (old, row): (&[u8], &mut [u8]),
     bytes: &mut Vec<u8>,
     mut mark: impl FnMut(u16, S::Commit, bool),
 ) -> bool {
@@ -131,9 +151,9 @@ fn lay_over<S: Scheme>(
         if at != Node::NOWHERE {
             bytes.clear();
             codec.scheme.encode_commit(&commit, bytes);
-            let there = &mut row[usize::from(at)..][..bytes.len()];
-            differs = differs || *there != bytes[..];
-            there.copy_from_slice(bytes);
+            let there = usize::from(at)..usize::from(at) + bytes.len();
+            differs = differs || old[there.clone()] != bytes[..];
+            row[there].copy_from_slice(bytes);
         }
     };
     let mut puts = false;

@@ -42,13 +42,13 @@ mod generation;
 mod summary;
 
 use std::mem;
-use std::sync::Arc;
 
 use crate::bulk::{check, check_order, weigh};
 use crate::error::{TreeError, hex};
 use crate::grow::{Item, NO_EDGE, Pages, Reducer, What};
 use crate::image::{Codec, is_bare_terminal};
 use crate::page_key::{PageKey, Space};
+use crate::row::Row;
 use crate::scheme::Scheme;
 use crate::store::{Table, WriteSet};
 
@@ -113,7 +113,7 @@ pub struct Built<S: Scheme> {
     pub summary: Summary<S>,
     /// How many leaves it has.
     pub leaves: u64,
-    rows: Vec<(PageKey, Arc<[u8]>)>,
+    rows: Vec<(PageKey, Row)>,
 }
 
 impl<S: Scheme> Built<S> {
@@ -128,9 +128,9 @@ impl<S: Scheme> Built<S> {
     }
 }
 
-fn put(rows: &[(PageKey, Arc<[u8]>)], set: &mut WriteSet) {
+fn put(rows: &[(PageKey, Row)], set: &mut WriteSet) {
     for (key, row) in rows {
-        set.put(Table::Pages, key.as_bytes(), Arc::clone(row));
+        set.put_row(Table::Pages, key.as_bytes(), row.clone());
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::image::{FRAME_BYTES, PAGE_BYTES_MAX, PageKind, SUM_BYTES, seal_in_place};
 use crate::node::OpenPage;
 use crate::page_key::PageKey;
+use crate::row::Row;
 
 /// Where an item stood: a row of the stack, and the place in it.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ pub(super) type PageId = (u32, u32);
 
 /// A row of the last commit, and what it is by now. Its memory is used for one row after another.
 #[derive(Debug)]
-struct Row<'a> {
+struct Laid<'a> {
     id: PageId,
     page: &'a OpenPage,
     bytes: Vec<u8>,
@@ -39,13 +40,13 @@ struct Row<'a> {
 /// The stack of rows that are being laid over, and those that are done.
 #[derive(Debug)]
 pub(super) struct Overlay<'a> {
-    rows: Vec<Row<'a>>,
+    rows: Vec<Laid<'a>>,
     /// Memory for more rows.
     memory: Vec<Vec<u8>>,
     /// How many of them are on the stack.
     depth: u32,
     /// Rows that differ from what they were.
-    pub(super) done: Vec<(PageKey, Arc<[u8]>)>,
+    pub(super) done: Vec<(PageKey, Row)>,
     /// The opened pages whose rows are done, or stay as they are; and how many of them are stale.
     pub(super) taken: Vec<PageId>,
     pub(super) stale: usize,
@@ -81,7 +82,7 @@ impl<'a> Overlay<'a> {
         } else {
             let memory = self.memory.pop();
             let bytes = memory.unwrap_or_else(|| Vec::with_capacity(PAGE_BYTES_MAX));
-            self.rows.push(Row { id, page, bytes });
+            self.rows.push(Laid { id, page, bytes });
         }
         let bytes = &mut self.rows[place as usize].bytes;
         bytes.clear();
@@ -132,13 +133,13 @@ impl<'a> Overlay<'a> {
     }
 
     fn put(&mut self, row: u32, same: bool) {
-        let Row { id, page, bytes } = &mut self.rows[row as usize];
+        let Laid { id, page, bytes } = &mut self.rows[row as usize];
         self.taken.push(*id);
         self.stale += usize::from(page.stale);
         // Nobody looks at the checksum before it is made.
         if same || bytes[SUM_BYTES..] != page.row[SUM_BYTES..] {
             seal_in_place(page.key.as_bytes(), bytes);
-            self.done.push((page.key.clone(), Arc::from(&bytes[..])));
+            self.done.push((page.key.clone(), Row::from(&bytes[..])));
         }
     }
 }

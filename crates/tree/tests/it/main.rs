@@ -6,6 +6,7 @@ mod binary_vectors;
 mod edited;
 mod evicted;
 mod forged;
+mod held;
 mod kept;
 mod model;
 mod mutations;
