@@ -150,7 +150,7 @@ struct Node {
     in_row: bool,
     /// Whether the outline knows what each of its children commits to.
     known: bool,
-    /// Its page and its entry there; where the row keeps what it commits to, or [`Node::NOWHERE`].
+    /// Its page and its entry there, or [`Node::NO_ENTRY`]; where the row keeps what it commits to, or [`Node::NOWHERE`].
     page: u32,
     entry: u16,
     at: u16,
@@ -193,6 +193,7 @@ enum Body {
 
 impl Node {
     const NOWHERE: u16 = 0;
+    const NO_ENTRY: u16 = u16::MAX;
 
     /// The entry that its children are in; nothing if they have a page of their own.
     const fn around(&self) -> Option<u16> {

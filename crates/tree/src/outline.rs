@@ -23,7 +23,7 @@ use crate::image::{
     SkipView,
 };
 use crate::open::stored_owned;
-use crate::scheme::Scheme;
+use crate::scheme::{Owned, Scheme};
 
 /// The entries of a page, and apart from them, since who passes by has no need of it, what they commit to.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Outline<C> {
 pub(crate) struct Entry {
     /// Where it lies in the row.
     pub(crate) at: u16,
-    /// The entries of what is in it, or the link to the page of that.
+    /// The entries of what is in it, the link to the page of that, or where in the row what it owns alone lies.
     first: u16,
     count: u8,
     pub(crate) digit: u8,
@@ -64,6 +64,8 @@ pub(crate) struct Entry {
 pub(crate) enum Kind {
     /// What it owns is behind it.
     Terminal,
+    /// One that owns a bare terminal, which has no entry: who needs what that commits to makes it of the value.
+    Lone,
     /// A branch, and its children behind it.
     Branch,
     /// A branch whose children have a page of their own.
@@ -76,7 +78,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const fn is_terminal(self) -> bool {
-        matches!(self, Self::Terminal | Self::TerminalInGroup)
+        matches!(self, Self::Terminal | Self::Lone | Self::TerminalInGroup)
     }
 
     /// Whether the item is in another page, that of a group.
@@ -156,6 +158,14 @@ impl<C: Copy> Outline<C> {
     /// Where the page is that an entry's children have, or that the members of its group have.
     pub(crate) fn link(&self, entry: u16) -> &LinkCell {
         &self.links[usize::from(self.entries[usize::from(entry)].first)]
+    }
+
+    /// Where what a terminal owns lies in the row.
+    pub(crate) fn owned(&self, entry: &Entry) -> usize {
+        match entry.kind {
+            Kind::Lone => entry.first.into(),
+            _ => self.entries[usize::from(entry.first)].at.into(),
+        }
     }
 
     /// Asks for the entries.
@@ -299,12 +309,23 @@ impl<S: Scheme> Outliner<'_, S> {
             // A key ends where the branch forks.
             Item::Value(_) => self.entries[parent?].kind = Kind::Odd,
             Item::Node { digit, node: NodeView::Terminal(view) } => {
-                self.push(Entry::new(at, digit, Kind::Terminal), view.commit);
+                let mut entry = Entry::new(at, digit, Kind::Terminal);
                 if let (Some(owned), Some(owner)) = (view.owned, S::OWNER) {
-                    stored_owned(self.codec, self.row, owned).ok()?;
                     let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
-                    bodies.push(Body { range: owned..end, start, parent: number });
+                    match stored_owned(self.codec, self.row, owned).ok()? {
+                        Owned::Value(..) => {
+                            let alone = self.codec.inline_terminal(self.row, owned, start)?;
+                            (entry.kind, entry.first) = (Kind::Lone, owned as u16);
+                            if alone.end != end {
+                                return None;
+                            }
+                        }
+                        Owned::Commit(_) => {
+                            bodies.push(Body { range: owned..end, start, parent: number });
+                        }
+                    }
                 }
+                self.push(entry, view.commit);
             }
             Item::Node { digit, node: NodeView::Branch(view) } => {
                 let span = match view.skip {

@@ -366,13 +366,13 @@ fn terminal_job<'a, S: Scheme>(
         OpKind::Put(value) if node.body == Body::Value => &view.bytes[value.range()],
         _ => &row[usize::from(node.payload)..][..usize::from(node.len)],
     };
-    let owned = (node.from > 0).then(|| {
+    let owned = (node.from < node.end).then(|| {
         let child = view.kids(node).first();
         match child.and_then(|kid| view.nodes.get(kid.node as usize)) {
             Some(child) => Owned::Commit(view.commits[child.commit as usize]),
             None => {
-                let at = outline.entries[usize::from(node.from)].at;
-                stored_owned(view.codec, row, at.into()).expect("an outline was made of it")
+                let at = outline.owned(&outline.entries[usize::from(node.entry)]);
+                stored_owned(view.codec, row, at).expect("an outline was made of it")
             }
         }
     });

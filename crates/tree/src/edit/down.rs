@@ -219,8 +219,8 @@ impl<'a, S: Scheme> Walk<'a, S> {
             let entry = sheet.entry(item.entry);
             match entry.kind {
                 Kind::Branch | Kind::Apart => self.enter_branch(sheet, &item, entry)?,
-                Kind::Terminal if ends => self.enter_terminal(sheet, &item, entry)?,
-                Kind::Terminal => {
+                Kind::Terminal | Kind::Lone if ends => self.enter_terminal(sheet, &item, entry)?,
+                Kind::Terminal | Kind::Lone => {
                     let at = usize::from(entry.at);
                     prefetch(&sheet.row[at..sheet.row.len().min(at + TERMINAL_BYTES)]);
                     self.desk.ends.push(item);
@@ -527,7 +527,10 @@ impl<'a, S: Scheme> Walk<'a, S> {
         item: &Item,
         entry: &Entry,
     ) -> Result<(), Halt> {
-        let stored = self.codec.inline_terminal(sheet.row, entry.at.into(), item.depth as usize);
+        // What it owns alone has its entry.
+        let alone = entry.kind == Kind::Lone && item.owned;
+        let at = if alone { sheet.outline.owned(entry) } else { entry.at.into() };
+        let stored = self.codec.inline_terminal(sheet.row, at, item.depth as usize);
         let Some(stored) = stored else {
             self.leave(item.ops);
             return Ok(());
@@ -547,9 +550,14 @@ impl<'a, S: Scheme> Walk<'a, S> {
         let whole = whole(self, ops.from);
         let mut node = Node::new(Body::Owner, item, ops, whole);
         node.owned = true;
+        if alone {
+            node.entry = Node::NO_ENTRY;
+        }
         (node.payload, node.len) = (stored.payload.start as u16, stored.payload.len() as u16);
         if stored.owns {
-            node.from = entry.within().start;
+            let lone = entry.kind == Kind::Lone;
+            let from = if lone { item.entry } else { entry.within().start };
+            (node.from, node.end) = (from, from + 1);
         }
         if let Some(at) = stored.commit {
             if self.codec.scheme.commit_bytes(&sheet.row[at..]) != S::COMMIT_BYTES {

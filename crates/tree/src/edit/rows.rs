@@ -66,6 +66,8 @@ pub(crate) fn rewritten<S: Scheme>(
     kept: &mut Arc<Block>,
 ) -> Option<(Vec<(PageKey, Row)>, Vec<Mark<S::Commit>>)> {
     let Edits { nodes, pages: walked, members, row_bytes, .. } = &seg.edits;
+    // Asked for before the cache is held: who waits to write to it lets nobody read it twice.
+    let most = cache.budget() / BLOCK_SHARE;
     let mut block = Block::anew(std::mem::take(kept), walked.len(), *row_bytes);
     let mut keys = Vec::with_capacity(walked.len());
     let mut marks = Vec::with_capacity(nodes.len() + members.len());
@@ -106,7 +108,7 @@ pub(crate) fn rewritten<S: Scheme>(
     }
     let block = Arc::new(block);
     let rows = keys.into_iter().zip(block.rows()).collect();
-    if block.capacity() <= cache.budget() / BLOCK_SHARE {
+    if block.capacity() <= most {
         *kept = block;
     }
     Some((rows, marks))
@@ -133,8 +135,8 @@ fn look_ahead<C: Copy>(pages: &Pages<C>, seg: &Segment<C>, number: usize) {
     }
 }
 
-/// Lays the edits of a page over a copy of its row; both are given. `mark` is told of each entry what it commits to now, and whether the
-/// outline has that from the row; `bytes` are room to encode it. Whether anything differs.
+/// Lays the edits of a page over a copy of its row; both are given. `mark` is told of each entry what it commits to now,
+/// and whether the outline has that from the row; `bytes` are room to encode it. Whether anything differs.
 fn lay_over<S: Scheme>(
     codec: Codec<'_, S>,
     seg: &Segment<S::Commit>,
@@ -147,7 +149,9 @@ fn lay_over<S: Scheme>(
     let mut differs = false;
     let mut lay = |row: &mut [u8], entry, at: u16, node: &Node, in_row| {
         let commit = seg.commits[node.commit as usize];
-        mark(entry, commit, in_row);
+        if entry != Node::NO_ENTRY {
+            mark(entry, commit, in_row);
+        }
         if at != Node::NOWHERE {
             bytes.clear();
             codec.scheme.encode_commit(&commit, bytes);
@@ -158,8 +162,8 @@ fn lay_over<S: Scheme>(
     };
     let mut puts = false;
     for node in page.nodes.iter().flat_map(|numbers| &nodes[numbers.range()]) {
-        if let OpKind::Put(value) = seg.ops[node.op as usize].kind
-            && node.body == Body::Value
+        if node.body == Body::Value
+            && let OpKind::Put(value) = seg.ops[node.op as usize].kind
         {
             let value = &seg.bytes[value.range()];
             row[usize::from(node.payload)..][..value.len()].copy_from_slice(value);
