@@ -29,7 +29,8 @@ pub(crate) struct Cache<C>(RwLock<Pages<C>>);
 pub(crate) struct Pages<C> {
     table: HashTable<u32>,
     slots: Vec<Slot>,
-    /// The outlines of the slots' pages, those that a walk came to: whoever is after rows alone passes over less memory.
+    /// The outlines of the slots' pages, those that a walk came to: whoever is after rows alone passes over less of
+    /// memory.
     outlines: Vec<Outlined<C>>,
     /// The keys of the slots' pages, out of the way of those who follow links.
     keys: Vec<PageKey>,

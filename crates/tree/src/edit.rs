@@ -130,8 +130,8 @@ struct Member {
     kid: u32,
 }
 
-/// A child that operations go on to: its entry where its parent's children are, its digit, and its node, or [`NONE`] if
-/// it does not change.
+/// A child that operations go on to: its entry where its parent's children are (its parent's if it has none), its
+/// digit, and its node, or [`NONE`] if it does not change.
 #[derive(Clone, Copy, Debug)]
 struct Kid {
     seat: u16,
@@ -150,14 +150,16 @@ struct Node {
     in_row: bool,
     /// Whether the outline knows what each of its children commits to.
     known: bool,
-    /// Its page and its entry there, or [`Node::NO_ENTRY`]; where the row keeps what it commits to, or [`Node::NOWHERE`].
+    /// Its page and its entry there, or [`Node::NO_ENTRY`]; where the row keeps what it commits to, or
+    /// [`Node::NOWHERE`].
     page: u32,
     entry: u16,
     at: u16,
     /// The value in the row: where, and how many bytes.
     payload: u16,
     len: u16,
-    /// The page and the entries of its children; what an owner owns, or nothing.
+    /// The page and the entries of its children. Of an owner the entry of what it owns, or, if that has none, its own;
+    /// or nothing.
     from: u16,
     end: u16,
     inner: u32,

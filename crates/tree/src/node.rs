@@ -360,8 +360,9 @@ impl<C: Copy> Segment<C> {
 
     /// Bytes of memory held, used or not; shared pages apart.
     pub(crate) fn capacity(&self) -> usize {
-        let rewritten = |(key, row): &(PageKey, Row)| key.as_bytes().len() + row.len();
-        self.rewritten.iter().map(rewritten).sum::<usize>()
+        let keys = self.rewritten.iter().map(|(key, _)| key.as_bytes().len()).sum::<usize>();
+        // All of them are in one block.
+        keys + self.rewritten.first().map_or(0, |(_, row)| row.memory())
             + self.bytes.capacity()
             + self.ops.capacity() * size_of::<Op>()
             + self.nodes.capacity() * size_of::<Node<C>>()

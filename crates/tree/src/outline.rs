@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - the children of a branch, or what a terminal owns, are entries one behind another, and those of a page that are
-//!   in no other item of it come first;
+//!   in no other item of it come first; a bare terminal that another owns has none;
+//! - nothing that is owned owns anything;
 //! - digits rise among siblings, and each is one of the tree's;
 //! - what an entry commits to is what its item in this very row does: another row has another outline.
 
@@ -95,7 +96,7 @@ impl Entry {
         Self { at, first: 0, count: 0, digit, kind, span: 0, keeps: false, known, commit }
     }
 
-    /// The entries of its children, or of what it owns.
+    /// The entries of its children, or of what it owns, unless it is [`Kind::Lone`].
     pub(crate) fn within(&self) -> Range<u16> {
         self.first..self.first + u16::from(self.count)
     }
@@ -231,12 +232,18 @@ impl<C: Copy> Outline<C> {
     }
 }
 
-/// Items of a page that are yet to be noted: where they lie, at which digit their runs start, and the entry that they
-/// are in.
+/// Items of a page that are yet to be noted: where they lie, and how.
 struct Body {
     range: Range<usize>,
+    place: Place,
+}
+
+/// At which digit the runs of some items start, the entry that they are in, and whether they belong to an owner.
+#[derive(Clone, Copy)]
+struct Place {
     start: usize,
     parent: Option<usize>,
+    owned: bool,
 }
 
 /// The entries of a page whose items' runs start at digit `start`; nothing if it is malformed, or is the body of a
@@ -253,13 +260,15 @@ pub(crate) fn of<S: Scheme>(
     let room = row.len() / 24;
     let (entries, commits) = (Vec::with_capacity(room), Vec::with_capacity(room));
     let mut outliner = Outliner { codec, row, entries, commits, links: Vec::new() };
-    let mut bodies = vec![Body { range: FRAME_BYTES..row.len(), start, parent: None }];
+    let owned = owner_digits::<S>().is_some_and(|digits| start > digits);
+    let place = Place { start, parent: None, owned };
+    let mut bodies = vec![Body { range: FRAME_BYTES..row.len(), place }];
     let (mut next, mut top) = (0, 0);
     while next < bodies.len() {
         let first = outliner.entries.len();
         outliner.body(next, &mut bodies)?;
         let count = outliner.entries.len() - first;
-        match bodies[next].parent {
+        match bodies[next].place.parent {
             Some(parent) => {
                 let parent = &mut outliner.entries[parent];
                 (parent.first, parent.count) = (first as u16, u8::try_from(count).ok()?);
@@ -274,6 +283,11 @@ pub(crate) fn of<S: Scheme>(
     Some(Outline { entries, commits, links, top, kind, known })
 }
 
+/// How many digits the keys of owners have.
+fn owner_digits<S: Scheme>() -> Option<usize> {
+    S::OWNER.map(|owner| owner.bytes * Codec::<S>::WIDTH.per_byte())
+}
+
 struct Outliner<'a, S: Scheme> {
     codec: Codec<'a, S>,
     row: &'a [u8],
@@ -285,10 +299,10 @@ struct Outliner<'a, S: Scheme> {
 impl<S: Scheme> Outliner<'_, S> {
     /// Notes the items of a body, and the bodies in them.
     fn body(&mut self, number: usize, bodies: &mut Vec<Body>) -> Option<()> {
-        let Body { range: Range { start: mut at, end }, start, parent } = bodies[number];
+        let Body { range: Range { start: mut at, end }, place } = bodies[number];
         let first = self.entries.len();
         while at < end {
-            at = self.item(at, (start, parent), bodies)?;
+            at = self.item(at, place, bodies)?;
         }
         let own = &self.entries[first..];
         let rises = own.is_sorted_by(|a, b| a.digit < b.digit);
@@ -300,7 +314,7 @@ impl<S: Scheme> Outliner<'_, S> {
     fn item(
         &mut self,
         at: usize,
-        (start, parent): (usize, Option<usize>),
+        Place { start, parent, owned: among_owned }: Place,
         bodies: &mut Vec<Body>,
     ) -> Option<usize> {
         let (item, end) = self.codec.item(self.row, at, start).ok()?;
@@ -310,8 +324,10 @@ impl<S: Scheme> Outliner<'_, S> {
             Item::Value(_) => self.entries[parent?].kind = Kind::Odd,
             Item::Node { digit, node: NodeView::Terminal(view) } => {
                 let mut entry = Entry::new(at, digit, Kind::Terminal);
-                if let (Some(owned), Some(owner)) = (view.owned, S::OWNER) {
-                    let start = owner.bytes * Codec::<S>::WIDTH.per_byte();
+                if let (Some(owned), Some(start)) = (view.owned, owner_digits::<S>()) {
+                    if among_owned {
+                        return None;
+                    }
                     match stored_owned(self.codec, self.row, owned).ok()? {
                         Owned::Value(..) => {
                             let alone = self.codec.inline_terminal(self.row, owned, start)?;
@@ -321,7 +337,8 @@ impl<S: Scheme> Outliner<'_, S> {
                             }
                         }
                         Owned::Commit(_) => {
-                            bodies.push(Body { range: owned..end, start, parent: number });
+                            let place = Place { start, parent: number, owned: true };
+                            bodies.push(Body { range: owned..end, place });
                         }
                     }
                 }
@@ -343,7 +360,8 @@ impl<S: Scheme> Outliner<'_, S> {
                 self.push(entry, Some(view.commit));
                 if let (Kind::Branch, Some((from, to))) = (kind, view.body) {
                     let start = start + view.skip.len() + 1;
-                    bodies.push(Body { range: from..to, start, parent: number });
+                    let place = Place { start, parent: number, owned: among_owned };
+                    bodies.push(Body { range: from..to, place });
                 }
             }
             Item::Group { bits, members, .. } => {

@@ -1,13 +1,14 @@
 //! The bytes of rows on their way to a store: each in memory of its own, or those of one batch behind one another.
 //!
-//! A batch that edits ten thousand pages makes as many rows of some 2 KB. To ask for memory for each and to give it back
-//! takes longer than to copy them, and who writes here and there waits for memory that no cache has. In a block rows
-//! lie in the order in which they are made, and its memory is used for one batch after another.
+//! A batch that edits ten thousand pages makes as many rows of some 2 KB. To ask for memory for each and to give it
+//! back takes longer than to copy them, and who writes here and there waits for memory that no cache has. In a block
+//! rows lie in the order in which they are made, and its memory is used for one batch after another.
 //!
 //! Invariants:
 //! - a block does not change while anybody has one of its rows;
-//! - whoever keeps a row for longer than it takes to write it has it in memory of its own ([`Row::own`]), the same for
-//!   all who ask: so no row keeps a block, and a cache and a store in memory have one copy between them.
+//! - caches and stores have rows in memory of their own ([`Row::own`]), the same for all who ask: so none of their rows
+//!   keeps a block, and a cache and a store in memory have one copy between them. Write sets, and states some of whose
+//!   operations are made upon edited pages, keep the block.
 
 use std::fmt;
 use std::ops::Deref;
@@ -59,6 +60,14 @@ impl Row {
         }
     }
 
+    /// Bytes of memory held: of a block, by all of its rows.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Own(row) => row.len(),
+            Self::InBlock(block, _) => block.memory(),
+        }
+    }
+
     /// Puts the row in the place of an older one: over it if it is as long, nobody else has that one, and nobody has
     /// this one in memory of its own.
     pub(crate) fn replace(&self, old: &mut Arc<[u8]>) {
@@ -94,9 +103,7 @@ impl Block {
     /// nobody has a row of that any more.
     pub(crate) fn anew(old: Arc<Self>, rows: usize, bytes: usize) -> Self {
         let mut block = Arc::into_inner(old).unwrap_or_default();
-        block.bytes.clear();
-        block.ends.clear();
-        block.own.clear();
+        block.clear();
         if block.bytes.capacity() < bytes {
             // Nothing is to be copied.
             block.bytes = Vec::new();
@@ -105,6 +112,19 @@ impl Block {
         block.ends.reserve(rows);
         block.own.reserve(rows);
         block
+    }
+
+    /// Forgets all rows and keeps the memory, but for what somebody has of its own.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.own.clear();
+    }
+
+    /// Bytes of memory, used or not, and of the rows that somebody has of its own.
+    fn memory(&self) -> usize {
+        let own = self.own.iter().filter_map(OnceLock::get);
+        self.capacity() + own.map(|row| row.len()).sum::<usize>()
     }
 
     /// Bytes of memory, used or not.

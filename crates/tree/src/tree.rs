@@ -543,6 +543,7 @@ impl<S: Scheme> Tree<S> {
         let (codec, segments) = (self.codec(), &pending.segments);
         let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffers = std::mem::take(&mut *kept());
+        buffers.forget_rows();
         let rows = if pending.edited {
             edit::rows(codec, self.space, &self.cache, segments, top, &mut buffers)?
         } else {
@@ -583,6 +584,7 @@ impl<S: Scheme> Tree<S> {
         }
         self.cache.drop_ranges(&drops);
         self.cache.take_up(rows, &marks);
+        self.writing.get_mut().unwrap_or_else(PoisonError::into_inner).forget_rows();
         self.head.commit = commit;
         self.head.block = block;
         for segment in pending.segments.iter().filter(|segment| segment.layer.id != 0) {
@@ -607,6 +609,7 @@ impl<S: Scheme> Tree<S> {
         if !set.is_empty() {
             set.sort();
             store.commit(&set)?;
+            drop(set);
             self.adopt(staged);
         }
         Ok(stats)

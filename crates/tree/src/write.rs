@@ -70,11 +70,19 @@ pub(crate) struct Buffers {
     commit: Vec<u8>,
     parts: Vec<Part>,
     rows: Vec<Vec<u8>>,
-    /// Rows of edits, which whoever has them lets go of sooner or later.
+    /// The rows of the last batch of edits: memory for those of the next, once nobody else has any.
     pub(crate) block: Arc<Block>,
 }
 
 impl Buffers {
+    /// Lets go of the rows of the last batch if nobody else has any: somebody may have had them in memory of its own,
+    /// which would stay.
+    pub(crate) fn forget_rows(&mut self) {
+        if let Some(block) = Arc::get_mut(&mut self.block) {
+            block.clear();
+        }
+    }
+
     /// Forgets everything and keeps the memory, as much as trees of ordinary keys take.
     fn clear(&mut self) {
         const ROWS_KEPT: usize = 32;

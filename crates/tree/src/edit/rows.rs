@@ -55,8 +55,8 @@ pub(crate) fn rows<S: Scheme>(
     Ok(Some(rows))
 }
 
-/// The pages of a segment with their edits, those left out that stay what they were, and what their entries commit
-/// to now. Nothing if one is not in the cache any more.
+/// The pages of a segment with their edits, those left out that stay what they were, and what their entries commit to
+/// now. Nothing if one is not in the cache any more. `kept` is a block whose memory is used again, and then this one.
 #[expect(clippy::type_complexity, reason = "rows, and marks of them")]
 pub(crate) fn rewritten<S: Scheme>(
     codec: Codec<'_, S>,
@@ -135,8 +135,8 @@ fn look_ahead<C: Copy>(pages: &Pages<C>, seg: &Segment<C>, number: usize) {
     }
 }
 
-/// Lays the edits of a page over a copy of its row; both are given. `mark` is told of each entry what it commits to now,
-/// and whether the outline has that from the row; `bytes` are room to encode it. Whether anything differs.
+/// Lays the edits of a page over a copy of its row; both are given. `mark` is told of each entry what it commits to
+/// now, and whether the outline has that from the row; `bytes` are room to encode it. Whether anything differs.
 fn lay_over<S: Scheme>(
     codec: Codec<'_, S>,
     seg: &Segment<S::Commit>,

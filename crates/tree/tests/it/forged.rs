@@ -162,3 +162,35 @@ fn forged_accounts_that_are_edited_never_panic() {
     let account = account_value(1, &[2; 32], &[3; 32]);
     edit(MptState, &entries, (&[0x55; 32], &account));
 }
+
+/// In what a stem owns, a value is made one that another item owns: no tree has such a page. To edit it would change
+/// what nobody reads.
+#[test]
+fn an_owner_that_is_owned_is_not_edited() {
+    let stem = keccak256(b"stem");
+    let key = |suffix: u8| [&stem[..31], &[suffix]].concat();
+    let entries = Entries::from([(key(2), vec![0x77; 32]), (key(0x80), vec![0x66; 32])]);
+    let store = fill(UBT, &entries);
+    let tree = Tree::open(UBT, ID, &store.snapshot().unwrap(), 1).unwrap();
+    let (page, mut row) = pages(&tree, &store.snapshot().unwrap()).pop_first().expect("a page");
+    // The length of what the branch holds, and its first item (docs/design.md): tag, digit, seven bits, the value.
+    let first = [&[74, 0, 0, 7, 2, 32][..], &[0x77; 32]].concat();
+    let at = row.windows(first.len()).position(|part| part == first).expect("it is there");
+    // A terminal without a value that owns what stood there.
+    const OWNS: u8 = 0b0001_0000;
+    row.splice(at..=at, [79, OWNS, 0, 7, 2, 0]);
+    let sum = xxh3_64(&[&page[..], &row[8..]].concat());
+    row[..8].copy_from_slice(&sum.to_le_bytes());
+    let mut set = WriteSet::new();
+    set.put(Table::Pages, &page, row);
+    store.commit(&set).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let tree = Tree::open(UBT, ID, &snapshot, 1 << 20).unwrap();
+    assert!(tree.get(&snapshot, None, &key(2)).unwrap().is_none());
+    for _ in 0..2 {
+        let mut batch = Batch::new();
+        batch.put(&key(2), &[0x55; 32]);
+        tree.prepare(&snapshot, None, batch).unwrap();
+    }
+    assert_eq!(tree.costs().batches_edited, 0);
+}

@@ -63,17 +63,18 @@ fn edits(random: &mut Random, entries: &Entries) -> Vec<Op> {
 
 fn held<S: Scheme + Clone, P: PageStore>(
     scheme: &S,
-    store: &P,
+    (store, cache_bytes): (&P, usize),
     entry: impl Fn(&mut Random) -> Vec<Op>,
 ) {
     let (mut random, mut entries) = (Random(13), Entries::new());
-    let mut tree = Tree::open(scheme.clone(), ID, &store.snapshot().unwrap(), 1 << 26).unwrap();
+    let mut tree = Tree::open(scheme.clone(), ID, &store.snapshot().unwrap(), cache_bytes).unwrap();
     tree.split_batches_from(SPLIT_OPS);
     let ops: Vec<Op> = (0..ENTRIES).flat_map(|_| entry(&mut random)).collect();
     apply(&ops, &mut entries);
     let pending = tree.prepare(&store.snapshot().unwrap(), None, batch(&ops)).unwrap();
     tree.commit(store, &pending, None).unwrap();
     let mut values: Vec<(Value, Vec<u8>)> = Vec::new();
+    let mut sets: Vec<(WriteSet, Rows)> = Vec::new();
     for round in 0..ROUNDS {
         let snapshot = store.snapshot().unwrap();
         let read = |key: &Vec<u8>| tree.get(&snapshot, None, key).unwrap().unwrap();
@@ -98,7 +99,13 @@ fn held<S: Scheme + Clone, P: PageStore>(
         // Whoever keeps the write set has its rows to itself.
         tree.adopt(staged);
         assert!(rows(&set) == copy, "round {round}: a write set changed with the cache");
-        drop((first, set));
+        drop(first);
+        for (set, copy) in &sets {
+            assert!(rows(set) == *copy, "round {round}: a write set of a round before changed");
+        }
+        // In every third round all that was held is let go of.
+        sets.truncate(if round % 3 == 2 { 0 } else { sets.len() });
+        sets.push((set, copy));
         apply(&ops, &mut entries);
         let snapshot = store.snapshot().unwrap();
         let (fresh, root) = rebuild(scheme, &entries);
@@ -118,15 +125,18 @@ fn held<S: Scheme + Clone, P: PageStore>(
     let snapshot = store.snapshot().unwrap();
     let mut last = Batch::new();
     entries.iter().take(EDITS).for_each(|(key, value)| last.put(key, &other(&mut random, value)));
-    let anew = Tree::open(scheme.clone(), ID, &snapshot, 1 << 26).unwrap();
+    let anew = Tree::open(scheme.clone(), ID, &snapshot, cache_bytes).unwrap();
     let roots =
         [&tree, &anew].map(|tree| tree.prepare(&snapshot, None, last.clone()).unwrap().root());
     assert_eq!(roots[0], roots[1]);
 }
 
 fn in_both<S: Scheme + Clone>(scheme: &S, entry: impl Fn(&mut Random) -> Vec<Op>) {
-    held(scheme, &Copying::default(), &entry);
-    held(scheme, &MemoryStore::new(), entry);
+    // With room for all, and with so little that a block is not kept for the next batch.
+    for cache_bytes in [1 << 26, 1 << 23] {
+        held(scheme, (&Copying::default(), cache_bytes), &entry);
+        held(scheme, (&MemoryStore::new(), cache_bytes), &entry);
+    }
 }
 
 #[test]
