@@ -105,7 +105,8 @@ impl<C: Copy> Cache<C> {
         Self(RwLock::new(Pages::new(budget)))
     }
 
-    /// The pages as they are, until the answer is dropped: to be held for a short while.
+    /// The pages as they are, until the answer is dropped: to be held for a short while. Whoever holds them asks the
+    /// cache itself for nothing: between the two a writer may wait, and then both wait for each other.
     pub(crate) fn pages(&self) -> RwLockReadGuard<'_, Pages<C>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
