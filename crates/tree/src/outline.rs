@@ -329,13 +329,8 @@ impl<S: Scheme> Outliner<'_, S> {
                         return None;
                     }
                     match stored_owned(self.codec, self.row, owned).ok()? {
-                        Owned::Value(..) => {
-                            let alone = self.codec.inline_terminal(self.row, owned, start)?;
-                            (entry.kind, entry.first) = (Kind::Lone, owned as u16);
-                            if alone.end != end {
-                                return None;
-                            }
-                        }
+                        // It ends where its owner does.
+                        Owned::Value(..) => (entry.kind, entry.first) = (Kind::Lone, owned as u16),
                         Owned::Commit(_) => {
                             let place = Place { start, parent: number, owned: true };
                             bodies.push(Body { range: owned..end, place });
