@@ -132,6 +132,10 @@ impl WorldState for Recorder {
         WorldState::seal(&mut self.state, block)
     }
 
+    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        self.state.has_storage(address)
+    }
+
     fn commit(&mut self) -> Result<(), StateError> {
         self.state.commit().map(drop)
     }
