@@ -187,7 +187,7 @@ pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<St
         }
         lines.push(line);
     }
-    lines.push(format!("root after it: {}", B256::from(verified.post_root(verkle.crs()))));
+    lines.push(format!("root after it: {}", B256::from(verified.post_root(verkle.crs())?)));
     Ok(lines)
 }
 

@@ -14,6 +14,7 @@
 //! to, the product of the inverse challenges of the rounds in which it was in the right half. Only
 //! once few points are left does the prover compute them, to go on with a small basis.
 
+use super::bytes::read;
 use super::domain::{Domain, Values, inner_product};
 use super::{ProofError, Transcript};
 use crate::crs::{Crs, PRODUCT_BASIS, VECTOR_LEN};
@@ -132,11 +133,12 @@ impl InnerProductProof {
         bytes
     }
 
-    /// From the points in the order of the bytes, of which there are enough.
-    pub(super) fn from_parts(points: &[Element], last: Fr) -> Self {
+    /// From the points in the order of the bytes.
+    pub(super) fn from_parts(points: &[Element; 2 * ROUNDS], last: Fr) -> Self {
         let mut proof = Self { last, ..Self::default() };
-        proof.left.copy_from_slice(&points[..ROUNDS]);
-        proof.right.copy_from_slice(&points[ROUNDS..2 * ROUNDS]);
+        for (place, point) in proof.left.iter_mut().chain(&mut proof.right).zip(points) {
+            *place = *point;
+        }
         proof
     }
 
@@ -154,25 +156,6 @@ impl Default for InnerProductProof {
             last: Fr::ZERO,
         }
     }
-}
-
-/// Reads `N` points and a scalar, and nothing else.
-pub(super) fn read<const N: usize>(bytes: &[u8]) -> Result<(Vec<Element>, Fr), ProofError> {
-    let expected = 32 * (N + 1);
-    if bytes.len() != expected {
-        return Err(ProofError::Length { got: bytes.len(), expected });
-    }
-    let mut words = [[0; 32]; N];
-    let (points, last) = bytes.split_at(32 * N);
-    for (word, chunk) in words.iter_mut().zip(points.chunks_exact(32)) {
-        word.copy_from_slice(chunk);
-    }
-    let mut scalar = [0; 32];
-    scalar.copy_from_slice(last);
-    let last = Fr::from_le_bytes(&scalar).map_err(|_| ProofError::Scalar)?;
-    let points = Element::from_compressed_many(&words)
-        .map_err(|(index, error)| ProofError::Point { index, error })?;
-    Ok((points, last))
 }
 
 /// Absorbs the statement; the result weighs the inner product against the commitment.

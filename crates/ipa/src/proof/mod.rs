@@ -1,5 +1,6 @@
 //! Openings of committed vectors.
 
+mod bytes;
 mod domain;
 mod inner_product;
 mod multiproof;

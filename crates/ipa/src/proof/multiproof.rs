@@ -8,8 +8,9 @@
 
 use rayon::prelude::*;
 
+use super::bytes::read;
 use super::domain::{Domain, Values};
-use super::inner_product::{INNER_PRODUCT_PROOF_BYTES, InnerProductProof, read};
+use super::inner_product::{INNER_PRODUCT_PROOF_BYTES, InnerProductProof};
 use super::{ProofError, Transcript};
 use crate::crs::{Crs, VECTOR_LEN};
 use crate::field::Fr;
@@ -151,9 +152,9 @@ impl Multiproof {
     /// If the length is not [`MULTIPROOF_BYTES`], a point is not a group element or the scalar is
     /// not canonical.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ProofError> {
-        let (points, last) = read::<{ MULTIPROOF_BYTES / 32 - 1 }>(bytes)?;
-        let inner_product = InnerProductProof::from_parts(&points[1..], last);
-        Ok(Self { quotient: points[0], inner_product })
+        let ([quotient, points @ ..], last) = read::<{ MULTIPROOF_BYTES / 32 - 1 }>(bytes)?;
+        let inner_product = InnerProductProof::from_parts(&points, last);
+        Ok(Self { quotient, inner_product })
     }
 
     /// The bytes of the proof.

@@ -1,15 +1,18 @@
-//! Making proofs of keys: one walk for all, and a second one where absent keys need witnesses.
+//! Making proofs of keys: one walk for all, and another one where witnesses are needed: beside absent keys,
+//! and in a UBT where a fork reads as a stem.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use spinney_hash::Digest;
 
-use super::proof::{BinaryTree, KeysProof, Word};
+use super::proof::{BinaryTree, KeysProof, UBT_KEY_BYTES, Word};
 use crate::error::TreeError;
 use crate::open::corrupt;
 use crate::page_key::PageKey;
 use crate::prove::{Met, MetNode};
+use crate::read::Entry;
+use crate::scheme::BranchJob;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -38,6 +41,8 @@ struct Walked {
     witnesses: BTreeMap<Vec<u8>, Word>,
     /// Stems that were reached, and by which keys.
     stems: Vec<(Vec<u8>, Range<usize>)>,
+    /// Sides below which a leaf has to be shown: the keys that go there, and the first key that may be there.
+    told_apart: Vec<(Range<usize>, Vec<u8>)>,
     malformed: bool,
 }
 
@@ -77,10 +82,16 @@ impl<S: BinaryTree> Tree<S> {
             self.scheme.admit(key, None).map_err(refused)?;
         }
         let mut walked = self.walk(snapshot, state, &asked)?;
-        let witnesses = self.witnesses(snapshot, state, &walked)?;
+        let mut witnesses = self.witnesses(snapshot, state, &walked)?;
         let entries = asked.iter().map(|key| key.to_vec()).zip(walked.values.clone()).collect();
-        if !witnesses.is_empty() {
-            let mut all: Vec<_> = witnesses.keys().map(|key| &key[..]).chain(asked).collect();
+        let mut known = 0;
+        // A witness opens forks of which some, one of 256, read as stems, and so need another one.
+        while witnesses.len() > known
+            || self.tell_apart(snapshot, state, &walked, &mut witnesses)?
+        {
+            known = witnesses.len();
+            let mut all: Vec<_> = witnesses.keys().map(|key| &key[..]).collect();
+            all.extend(&asked);
             all.sort_unstable();
             walked = self.walk(snapshot, state, &all)?;
         }
@@ -108,6 +119,7 @@ impl<S: BinaryTree> Tree<S> {
             values: vec![None; keys.len()],
             witnesses: BTreeMap::new(),
             stems: Vec::new(),
+            told_apart: Vec::new(),
             malformed: false,
         };
         self.visit_paths(snapshot, state, keys, &mut |met| walked.meet(keys, met))?;
@@ -136,15 +148,40 @@ impl<S: BinaryTree> Tree<S> {
                 continue;
             }
             if let Some(entry) = self.prefix(snapshot, state, stem).next() {
-                let entry = entry?;
-                let value = entry.value[..].try_into();
-                let page = PageKey::page(self.space, &[], 0);
-                let value =
-                    value.map_err(|_| corrupt(&page, "a value below it has not 32 bytes"))?;
-                witnesses.insert(entry.key, value);
+                let (key, value) = self.witness(entry?)?;
+                witnesses.insert(key, value);
             }
         }
         Ok(witnesses)
+    }
+
+    /// Adds a leaf below each side that has to be told from what a stem holds, and has none that is shown.
+    /// Answers whether there was any.
+    fn tell_apart<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        walked: &Walked,
+        witnesses: &mut BTreeMap<Vec<u8>, Word>,
+    ) -> Result<bool, TreeError> {
+        let known = witnesses.len();
+        for (keys, first) in &walked.told_apart {
+            if walked.values[keys.clone()].iter().any(Option::is_some) {
+                continue;
+            }
+            if let Some(entry) = self.range(snapshot, state, first, None).next() {
+                let (key, value) = self.witness(entry?)?;
+                witnesses.insert(key, value);
+            }
+        }
+        Ok(witnesses.len() > known)
+    }
+
+    fn witness(&self, entry: Entry<S::Commit>) -> Result<(Vec<u8>, Word), TreeError> {
+        let page = PageKey::page(self.space, &[], 0);
+        let value = entry.value[..].try_into();
+        let value = value.map_err(|_| corrupt(&page, "a value below it has not 32 bytes"))?;
+        Ok((entry.key, value))
     }
 }
 
@@ -183,9 +220,39 @@ impl Walked {
                         sides[usize::from(digit)] = Some(commit);
                     }
                 }
+                if S::STEMS {
+                    self.read_as_stem(asked, &keys, &job, &below);
+                }
                 let fork = Some(Fork { skip: job.skip.len(), bits, sides });
                 self.nodes.push(Listed { keys, depth, stem: false, fork });
             }
+        }
+    }
+
+    /// Notes where a fork, or an empty side above it, has to be told from a stem.
+    fn read_as_stem<S: BinaryTree>(
+        &mut self,
+        asked: &[&[u8]],
+        keys: &Range<usize>,
+        job: &BranchJob<'_, S>,
+        below: &[usize],
+    ) {
+        let (depth, fork) = (job.skip.start(), job.skip.end());
+        let mut first = Vec::new();
+        job.skip.put_path(asked[keys.start], depth, None, &mut first);
+        first.resize(UBT_KEY_BYTES, 0);
+        // An empty left side above the fork.
+        if job.skip.digits().any(|digit| digit == 1) {
+            self.told_apart.push((range_of(below), first.clone()));
+        }
+        let mut left = job.children.iter().filter(|(digit, _)| *digit == 0);
+        if left.any(|(_, commit)| commit.ends_with(&[0])) {
+            let bit = 0x80 >> (fork % 8);
+            let right = below.partition_point(|&key| asked[key][fork / 8] & bit == 0);
+            if let Some(byte) = first.get_mut(fork / 8) {
+                *byte |= bit;
+            }
+            self.told_apart.push((range_of(&below[right..]), first));
         }
     }
 
@@ -214,6 +281,11 @@ impl Walked {
         }
         debug_assert!(nodes.next().is_none());
     }
+}
+
+/// Keys that stand together.
+fn range_of(keys: &[usize]) -> Range<usize> {
+    keys.first().map_or(0..0, |first| *first..first + keys.len())
 }
 
 fn put_number(out: &mut Vec<u8>, mut number: usize) {

@@ -18,9 +18,31 @@
 //! witness that shows nothing, bytes behind the end are all refused.
 //!
 //! The hashes of EIP-7864 do not say what they are of: 64 bytes are two sides, or a stem, a zero and what
-//! the stem holds. Two rules keep a proof from reading one as the other. A stem counts only with a leaf in
-//! it, opened over all its eight levels: no pair of sides ends there in the hash of 32 bytes. And a side
-//! that reads as the stem of a claimed key is refused.
+//! the stem holds. So `H(0^32 || X)` is an empty left side beside X, or the stem of zeros that holds X;
+//! and whoever chooses keys can choose a stem that is, with its zero, the hash of anything. Two rules keep
+//! a proof from reading one as the other, whatever the keys are:
+//!
+//! - a stem counts only with a leaf in it, opened over all its eight levels;
+//! - two sides, of which the left one ends in a zero byte (as an empty one does) and the right one is not
+//!   empty, count only where the proof opens a leaf on the right one. A witness may be there for that.
+//!
+//! *Why they suffice.* Say that a proof, on its way down from the root, reads 64 bytes wrongly for the
+//! first time. If it takes a stem for two sides, the left one is the stem and its zero, and the right one
+//! is what the stem holds, in which every way of eight levels ends at the hash of a value (32 bytes, which
+//! is no hash of 64) or at nothing. By the second rule the proof opens a leaf there; but above a leaf it
+//! reads a stem and eight levels, nine or more. If it takes two sides for a stem, then by the first rule it
+//! opens eight levels of the right side, which is a tree, down to the hash of a value. In the tree no such
+//! way is without a stem. There the proof, within what it takes for a stem, reads two sides; by the second
+//! rule it opens a leaf on the right one, fewer than eight levels below; but what that stem holds has its
+//! values eight levels below. Both are collisions of the hash.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 
@@ -30,7 +52,10 @@ pub use crate::mpt::proof::NotProven;
 
 use super::verify;
 use crate::error::hex;
-use crate::scheme::Scheme;
+use crate::scheme::{KEY_BYTES_MAX, Scheme};
+
+/// How long the keys of a tree with stems are.
+pub(super) const UBT_KEY_BYTES: usize = 32;
 
 /// A tree with such proofs: [`Ubt`](crate::ubt::Ubt) and [`Pbt`](crate::pbt::Pbt).
 pub trait BinaryTree: Scheme<Commit = Digest, Root = Digest> {
@@ -79,6 +104,9 @@ pub enum ProofError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// No key is claimed.
+    #[error("no key is claimed, so the proof says nothing")]
+    Nothing,
     /// What the proof shows is under another root.
     #[error("the proof leads to root 0x{}, not to 0x{}", hex(.got), hex(.expected))]
     Root {
@@ -106,31 +134,42 @@ impl KeysProof {
     /// ```
     ///
     /// # Errors
-    /// If the tree has no such key, one is named twice, the proof is malformed, or the root is another.
+    /// If no key is claimed, the tree has no such key, one is named twice, the proof is malformed, or the root
+    /// is another.
     pub fn verify<S: BinaryTree>(
         &self,
         tree: &S,
         root: &Digest,
     ) -> Result<VerifiedKeys, ProofError> {
+        let rules = Rules { stems: S::STEMS, hash: tree.hash() };
         let mut values = BTreeMap::new();
         for (key, value) in &self.entries {
             let refused = |what| ProofError::Key { key: key.clone(), what };
-            check_key(tree, key).map_err(refused)?;
+            rules.check_key(key).map_err(refused)?;
             if values.insert(key.clone(), *value).is_some() {
                 return Err(refused("it is claimed twice"));
             }
         }
-        verify::run(tree, root, &values, &self.proof)?;
+        verify::run(rules, root, &values, &self.proof)?;
         Ok(VerifiedKeys { values })
     }
 }
 
-pub(super) fn check_key<S: Scheme>(tree: &S, key: &[u8]) -> Result<(), &'static str> {
-    let long = key.len() > crate::KEY_BYTES_MAX;
-    if long || tree.admit(key, None).is_err() {
-        return Err("the tree has no keys of this length");
+/// What a verifier knows of a tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Whether the first 31 bytes of a key are a stem.
+    pub(super) stems: bool,
+    pub(super) hash: HashFunction,
+}
+
+impl Rules {
+    pub(super) fn check_key(self, key: &[u8]) -> Result<(), &'static str> {
+        match (self.stems, key.len()) {
+            (true, UBT_KEY_BYTES) | (false, 1..=KEY_BYTES_MAX) => Ok(()),
+            _ => Err("the tree has no keys of this length"),
+        }
     }
-    Ok(())
 }
 
 impl VerifiedKeys {

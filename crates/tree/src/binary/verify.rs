@@ -1,12 +1,20 @@
 //! Verifying proofs of keys: one pass over the bytes, with an explicit stack.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
-use spinney_hash::{Digest, HashFunction};
+use spinney_hash::Digest;
 
 use super::EMPTY;
-use super::proof::{BinaryTree, ProofError, Word, check_key};
+use super::proof::{ProofError, Rules, Word};
 use crate::pbt;
 use crate::scheme::KEY_BYTES_MAX;
 use crate::ubt::STEM_BYTES;
@@ -23,134 +31,132 @@ struct Claim<'p> {
     value: Option<Word>,
     witness: bool,
     /// Whether, being a witness, it shows something.
-    used: bool,
+    used: Cell<bool>,
 }
 
-/// Where a node is: the keys whose path leads there, which share their first `depth` bits.
-#[derive(Clone, Debug)]
-struct Place {
-    keys: Range<usize>,
+/// Where a node is: the claims whose keys lead there, which share their first `depth` bits.
+#[derive(Clone, Copy, Debug)]
+struct Place<'c, 'p> {
+    claims: &'c [Claim<'p>],
     depth: usize,
     /// Whether it is within a stem.
     within: bool,
 }
 
 /// What is left to do.
-#[derive(Clone, Debug)]
-enum Task<'p> {
-    Node(Place),
+#[derive(Clone, Copy, Debug)]
+enum Task<'c, 'p> {
+    Node(Place<'c, 'p>),
     Hash,
     /// Both sides are there.
-    Fork(Fork<'p>),
-    /// What the stem of a key holds is there.
-    Stem {
-        key: usize,
-    },
+    Fork(Fork<'c, 'p>),
+    /// What this stem holds is there.
+    Stem(&'p [u8]),
 }
 
-#[derive(Clone, Debug)]
-struct Fork<'p> {
-    place: Place,
+#[derive(Clone, Copy, Debug)]
+struct Fork<'c, 'p> {
+    place: Place<'c, 'p>,
     skip: usize,
     /// The bits of the skip, packed, where they are not those of the keys.
     bits: Option<&'p [u8]>,
+    /// The claims that go right.
+    right: &'c [Claim<'p>],
 }
 
-struct Verifier<'p, S> {
-    tree: &'p S,
-    hash: HashFunction,
-    claims: Vec<Claim<'p>>,
-    proof: &'p [u8],
-    at: usize,
-    tasks: Vec<Task<'p>>,
-    digests: Vec<Digest>,
+/// A side of a fork, or what a whole node hashes to.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    digest: Digest,
+    /// Whether the proof opens it down to a leaf.
+    leaf: bool,
+}
+
+impl Side {
+    const NOTHING: Self = Self { digest: EMPTY, leaf: false };
 }
 
 /// Checks that the claims and the proof have this root.
-pub(super) fn run<S: BinaryTree>(
-    tree: &S,
+pub(super) fn run(
+    rules: Rules,
     root: &Digest,
     values: &BTreeMap<Vec<u8>, Option<Word>>,
     proof: &[u8],
 ) -> Result<(), ProofError> {
-    let claims = values
-        .iter()
-        .map(|(key, value)| Claim { key, value: *value, witness: false, used: false })
-        .collect();
-    let hash = tree.hash();
-    let (tasks, digests) = (Vec::new(), Vec::new());
-    let mut verifier = Verifier { tree, hash, claims, proof, at: 0, tasks, digests };
-    let got = verifier.root()?;
+    let mut claims: Vec<_> = values.iter().map(|(key, value)| claim(key, *value, false)).collect();
+    let mut reader = Reader { proof, at: 0 };
+    let got = if claims.is_empty() {
+        return Err(ProofError::Nothing);
+    } else if proof.is_empty() {
+        if claims.iter().any(|claim| claim.value.is_some()) {
+            return reader.malformed("it is of an empty tree, and a key is claimed present");
+        }
+        EMPTY
+    } else {
+        reader.witnesses(rules, &mut claims)?;
+        let (tasks, sides) = (Vec::new(), Vec::new());
+        Verifier { rules, reader, tasks, sides }.root(&claims)?
+    };
     if got == *root { Ok(()) } else { Err(ProofError::Root { expected: *root, got }) }
 }
 
-fn bit(bytes: &[u8], index: usize) -> u8 {
-    bytes[index / 8] >> (7 - index % 8) & 1
+fn claim(key: &[u8], value: Option<Word>, witness: bool) -> Claim<'_> {
+    Claim { key, value, witness, used: Cell::new(false) }
 }
 
-impl<'p, S: BinaryTree> Verifier<'p, S> {
-    fn root(&mut self) -> Result<Digest, ProofError> {
-        if self.proof.is_empty() {
-            return match self.claims.iter().find(|claim| claim.value.is_some()) {
-                None => Ok(EMPTY),
-                Some(_) => self.malformed("it is of an empty tree, and a key is claimed present"),
-            };
-        }
-        if self.claims.is_empty() {
-            return self.malformed("no key is claimed, and there is a proof");
-        }
-        self.witnesses()?;
-        let keys = 0..self.claims.len();
-        self.tasks.push(Task::Node(Place { keys, depth: 0, within: false }));
-        while let Some(task) = self.tasks.pop() {
-            match task {
-                Task::Node(place) => self.node(place)?,
-                Task::Hash => {
-                    let hash = self.take(32)?.try_into().expect("32 bytes");
-                    if hash == EMPTY {
-                        return self.malformed("a side of a fork is empty");
-                    }
-                    self.digests.push(hash);
-                }
-                Task::Fork(fork) => self.fork(&fork)?,
-                Task::Stem { key } => {
-                    let held = self.digests.pop().expect("a node leaves a digest");
-                    let stem = &self.claims[key].key[..STEM_BYTES];
-                    self.digests.push(self.hash.hash(&[stem, &[0], &held].concat()));
-                }
-            }
-        }
-        if self.at < self.proof.len() {
-            return self.malformed("there are bytes behind its end");
-        }
-        if self.claims.iter().any(|claim| claim.witness && !claim.used) {
-            return self.malformed("a witness shows nothing");
-        }
-        Ok(self.digests.pop().expect("the top node leaves a digest"))
-    }
+/// Bit `index`, the most significant one of the first byte first; zero behind the end.
+fn bit(bytes: &[u8], index: usize) -> u8 {
+    bytes.get(index / 8).map_or(0, |byte| byte.rotate_left((index % 8) as u32) >> 7)
+}
 
+fn bits(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(8)
+}
+
+/// The claims that a key is present.
+fn present<'c, 'p>(claims: &'c [Claim<'p>]) -> impl Iterator<Item = &'c Claim<'p>> {
+    claims.iter().filter(|claim| claim.value.is_some())
+}
+
+/// The proof's bytes, from the first to the last.
+#[derive(Clone, Copy, Debug)]
+struct Reader<'p> {
+    proof: &'p [u8],
+    at: usize,
+}
+
+impl<'p> Reader<'p> {
     fn malformed<T>(&self, what: &'static str) -> Result<T, ProofError> {
         Err(ProofError::Malformed { at: self.at, what })
     }
 
     fn take(&mut self, len: usize) -> Result<&'p [u8], ProofError> {
-        match self.proof[self.at..].get(..len) {
+        let end = self.at.saturating_add(len);
+        match self.proof.get(self.at..end) {
             Some(bytes) => {
-                self.at += len;
+                self.at = end;
                 Ok(bytes)
             }
             None => self.malformed("it ends early"),
         }
     }
 
+    fn byte(&mut self) -> Result<u8, ProofError> {
+        Ok(self.take(1)?.first().copied().unwrap_or_default())
+    }
+
+    fn word(&mut self) -> Result<Word, ProofError> {
+        Ok(self.take(32)?.first_chunk().copied().unwrap_or_default())
+    }
+
     /// A number below 2^28, in its shortest form.
     fn number(&mut self) -> Result<usize, ProofError> {
         let mut number = 0;
-        for shift in [0, 7, 14, 21] {
-            let byte = self.take(1)?[0];
-            number |= usize::from(byte & 0x7f) << shift;
+        for (index, unit) in [1, 1 << 7, 1 << 14, 1 << 21].into_iter().enumerate() {
+            let byte = self.byte()?;
+            number |= usize::from(byte & 0x7f).saturating_mul(unit);
             if byte < 0x80 {
-                if byte == 0 && shift > 0 {
+                if byte == 0 && index > 0 {
                     return self.malformed("a number is not in its shortest form");
                 }
                 return Ok(number);
@@ -160,180 +166,249 @@ impl<'p, S: BinaryTree> Verifier<'p, S> {
     }
 
     /// Reads the witnesses, and puts them among the claims.
-    fn witnesses(&mut self) -> Result<(), ProofError> {
+    fn witnesses(&mut self, rules: Rules, claims: &mut Vec<Claim<'p>>) -> Result<(), ProofError> {
         let mut last: Option<&[u8]> = None;
         for _ in 0..self.number()? {
             let len = self.number()?;
             let key = self.take(len)?;
-            if check_key(self.tree, key).is_err() {
+            if rules.check_key(key).is_err() {
                 return self.malformed("the tree has no keys of a witness's length");
             }
             if last.replace(key).is_some_and(|last| last >= key) {
                 return self.malformed("the witnesses are out of order");
             }
-            let value = Some(self.take(32)?.try_into().expect("32 bytes"));
-            self.claims.push(Claim { key, value, witness: true, used: false });
+            claims.push(claim(key, Some(self.word()?), true));
         }
-        self.claims.sort_unstable_by_key(|claim| claim.key);
-        if self.claims.windows(2).any(|pair| pair[0].key == pair[1].key) {
+        claims.sort_unstable_by_key(|claim| claim.key);
+        if !claims.is_sorted_by(|a, b| a.key < b.key) {
             return self.malformed("a witness is a key claimed");
         }
         Ok(())
     }
+}
 
-    fn node(&mut self, place: Place) -> Result<(), ProofError> {
-        match self.take(1)?[0] {
+struct Verifier<'c, 'p> {
+    rules: Rules,
+    reader: Reader<'p>,
+    tasks: Vec<Task<'c, 'p>>,
+    sides: Vec<Side>,
+}
+
+impl<'c, 'p> Verifier<'c, 'p> {
+    /// The root of what is claimed.
+    fn root(&mut self, claims: &'c [Claim<'p>]) -> Result<Digest, ProofError> {
+        self.tasks.push(Task::Node(Place { claims, depth: 0, within: false }));
+        while let Some(task) = self.tasks.pop() {
+            match task {
+                Task::Node(place) => self.node(place)?,
+                Task::Hash => {
+                    let digest = self.reader.word()?;
+                    if digest == EMPTY {
+                        return self.malformed("a side of a fork is empty");
+                    }
+                    self.sides.push(Side { digest, leaf: false });
+                }
+                Task::Fork(fork) => self.fork(&fork)?,
+                Task::Stem(stem) => {
+                    let held = self.side()?;
+                    let digest = self.rules.hash.hash(&[stem, &[0], &held.digest].concat());
+                    self.sides.push(Side { digest, ..held });
+                }
+            }
+        }
+        if self.reader.at < self.reader.proof.len() {
+            return self.malformed("there are bytes behind its end");
+        }
+        if claims.iter().any(|claim| claim.witness && !claim.used.get()) {
+            return self.malformed("a witness shows nothing");
+        }
+        Ok(self.side()?.digest)
+    }
+
+    fn malformed<T>(&self, what: &'static str) -> Result<T, ProofError> {
+        self.reader.malformed(what)
+    }
+
+    /// The side that was done last.
+    fn side(&mut self) -> Result<Side, ProofError> {
+        match self.sides.pop() {
+            Some(side) => Ok(side),
+            None => self.malformed("it has fewer nodes than its forks have sides"),
+        }
+    }
+
+    fn node(&mut self, place: Place<'c, 'p>) -> Result<(), ProofError> {
+        match self.reader.byte()? {
             0 => self.open_fork(place, false),
             1 => self.open_fork(place, true),
-            2 if S::STEMS && !place.within => self.open_stem(place),
-            2 => self.leaf(&place),
+            2 if self.rules.stems && !place.within => self.open_stem(place),
+            2 => self.leaf(place),
             _ => self.malformed("a node is of no known kind"),
         }
     }
 
-    /// The only key that is present among some; all others are shown absent.
-    fn present(&self, keys: &Range<usize>) -> impl Iterator<Item = usize> + '_ {
-        keys.clone().filter(|&key| self.claims[key].value.is_some())
-    }
-
-    /// Where a leaf stands alone, keys claimed absent may end, too: then a witness has shown it.
-    fn uses(&mut self, keys: &Range<usize>, witness: usize) {
-        let asked = self.claims[keys.clone()].iter().any(|claim| !claim.witness);
-        if asked && self.claims[witness].witness {
-            self.claims[witness].used = true;
-        }
-    }
-
-    fn open_stem(&mut self, place: Place) -> Result<(), ProofError> {
-        let Some(key) = self.present(&place.keys).next() else {
+    fn open_stem(&mut self, place: Place<'c, 'p>) -> Result<(), ProofError> {
+        let shown = present(place.claims).next();
+        let Some((shown, stem)) =
+            shown.and_then(|claim| Some((claim, claim.key.get(..STEM_BYTES)?)))
+        else {
             return self.malformed("a stem is reached, and nothing in it is claimed present");
         };
-        let stem = &self.claims[key].key[..STEM_BYTES];
-        let same = |&key: &usize| self.claims[key].key.starts_with(stem);
-        let from = place.keys.clone().find(same).expect("the key itself has its stem");
-        let to = from + (from..place.keys.end).take_while(same).count();
-        if self.present(&place.keys).any(|key| !(from..to).contains(&key)) {
+        let of_stem = |claim: &Claim<'_>| claim.key.starts_with(stem);
+        let mut runs = place.claims.chunk_by(|a, b| of_stem(a) == of_stem(b));
+        let claims = runs.find(|run| run.first().is_some_and(of_stem)).unwrap_or_default();
+        if present(place.claims).any(|claim| !of_stem(claim)) {
             return self.malformed("one stem is reached by keys of two that are claimed present");
         }
-        if self.present(&(from..to)).all(|key| self.claims[key].witness) {
-            self.uses(&place.keys, key);
+        if present(claims).all(|claim| claim.witness) {
+            uses(place.claims, shown);
         }
-        self.tasks.push(Task::Stem { key });
-        let within = Place { keys: from..to, depth: STEM_BITS, within: true };
-        self.tasks.push(Task::Node(within));
+        self.tasks.push(Task::Stem(stem));
+        self.tasks.push(Task::Node(Place { claims, depth: STEM_BITS, within: true }));
         Ok(())
     }
 
-    fn leaf(&mut self, place: &Place) -> Result<(), ProofError> {
-        let mut present = self.present(&place.keys);
-        let (first, second) = (present.next(), present.next());
-        drop(present);
-        let (Some(key), None) = (first, second) else {
+    fn leaf(&mut self, place: Place<'c, 'p>) -> Result<(), ProofError> {
+        let mut present = present(place.claims);
+        let (Some(claim), None) = (present.next(), present.next()) else {
             return self
                 .malformed("a leaf is reached by no key that is claimed present, or by two");
         };
-        self.uses(&place.keys, key);
-        let claim = &self.claims[key];
-        let value = claim.value.expect("a key that is present");
-        let digest = if S::STEMS {
-            let depth = place.depth;
-            climb(self.hash, self.hash.hash(&value), depth..UBT_BITS, |at| bit(claim.key, at))
+        uses(place.claims, claim);
+        let hash = self.rules.hash;
+        let value = claim.value.unwrap_or_default();
+        let side = if self.rules.stems {
+            let leaf = Side { digest: hash.hash(&value), leaf: true };
+            self.climb(leaf, (place.depth..UBT_BITS).map(|at| bit(claim.key, at)))?
         } else {
-            self.hash.hash(&[&[pbt::LEAF], claim.key, &value].concat())
+            Side { digest: hash.hash(&[&[pbt::LEAF], claim.key, &value].concat()), leaf: true }
         };
-        self.digests.push(digest);
+        self.sides.push(side);
         Ok(())
     }
 
-    fn open_fork(&mut self, place: Place, leaving: bool) -> Result<(), ProofError> {
-        let Place { keys, depth, within } = place;
-        let skip = self.number()?;
-        let end = match (S::STEMS, within) {
+    fn open_fork(&mut self, place: Place<'c, 'p>, leaving: bool) -> Result<(), ProofError> {
+        let Place { claims, depth, within } = place;
+        let skip = self.reader.number()?;
+        let end = match (self.rules.stems, within) {
             (false, _) => 8 * KEY_BYTES_MAX,
             (true, false) => STEM_BITS,
             (true, true) => UBT_BITS,
         };
-        let fork = depth + skip;
+        let fork = depth.saturating_add(skip);
         if fork >= end {
             return self.malformed("a fork is deeper than the tree");
         }
-        let bits = if leaving { Some(self.take(skip.div_ceil(8))?) } else { None };
-        if bits.is_some_and(|bits| (skip..8 * bits.len()).any(|at| bit(bits, at) != 0)) {
+        let packed = if leaving { Some(self.reader.take(skip.div_ceil(8))?) } else { None };
+        if packed.is_some_and(|packed| (skip..bits(packed)).any(|at| bit(packed, at) != 0)) {
             return self.malformed("bits behind a skip are not zero");
         }
-        let first = self.claims[keys.start].key;
-        if bits.is_none() && 8 * first.len() <= fork {
+        let first = claims.first().map(|claim| claim.key).unwrap_or_default();
+        if packed.is_none() && bits(first) <= fork {
             return self.malformed("a key ends above a fork that it is to go through");
         }
         let below = |claim: &Claim<'_>| {
-            let same = |at: usize| match bits {
-                Some(bits) => bit(claim.key, depth + at) == bit(bits, at),
-                None => bit(claim.key, depth + at) == bit(first, depth + at),
+            let same = |(at, skipped): (usize, usize)| match packed {
+                Some(packed) => bit(claim.key, at) == bit(packed, skipped),
+                None => bit(claim.key, at) == bit(first, at),
             };
-            8 * claim.key.len() > fork && (0..skip).all(same)
+            bits(claim.key) > fork && (depth..fork).zip(0..).all(same)
         };
-        let from = keys.clone().find(|&key| below(&self.claims[key])).unwrap_or(keys.end);
-        let to = from + self.claims[from..keys.end].iter().take_while(|claim| below(claim)).count();
-        if ((from..to) == keys) == leaving {
+        // Keys in order: those that go on below stand together.
+        let mut runs = claims.chunk_by(|a, b| below(a) == below(b));
+        let on = runs.find(|run| run.first().is_some_and(below)).unwrap_or_default();
+        if (on.len() == claims.len()) == leaving {
             return self.malformed("whether a key leaves at a fork is said wrongly");
         }
-        if self.present(&(keys.start..from)).chain(self.present(&(to..keys.end))).next().is_some() {
+        if present(claims).any(|claim| !below(claim)) {
             return self.malformed("a key that is claimed present leaves at a fork");
         }
-        let right = self.claims[from..to].partition_point(|claim| bit(claim.key, fork) == 0) + from;
-        self.tasks.push(Task::Fork(Fork { place: Place { keys, depth, within }, skip, bits }));
-        for side in [right..to, from..right] {
-            self.tasks.push(match side.is_empty() {
+        let (left, right) = on.split_at(on.partition_point(|claim| bit(claim.key, fork) == 0));
+        self.tasks.push(Task::Fork(Fork { place, skip, bits: packed, right }));
+        for claims in [right, left] {
+            let depth = fork.saturating_add(1);
+            self.tasks.push(match claims.is_empty() {
                 true => Task::Hash,
-                false => Task::Node(Place { keys: side, depth: fork + 1, within }),
+                false => Task::Node(Place { claims, depth, within }),
             });
         }
         Ok(())
     }
 
-    fn fork(&mut self, fork: &Fork<'p>) -> Result<(), ProofError> {
-        let Fork { place: Place { keys, depth, within }, skip, bits } = fork;
-        let (Some(right), Some(left)) = (self.digests.pop(), self.digests.pop()) else {
-            unreachable!("two nodes leave two digests")
+    fn fork(&mut self, fork: &Fork<'c, 'p>) -> Result<(), ProofError> {
+        let Fork { place: Place { claims, depth, .. }, skip, bits, right: to_right } = *fork;
+        let (right, left) = (self.side()?, self.side()?);
+        let first = claims.first().map(|claim| claim.key).unwrap_or_default();
+        let at = (depth..depth.saturating_add(skip)).zip(0..);
+        let skipped: Vec<u8> = match bits {
+            Some(bits) => at.map(|(_, skipped)| bit(bits, skipped)).collect(),
+            None => at.map(|(at, _)| bit(first, at)).collect(),
         };
-        let first = self.claims[keys.start].key;
-        let skipped = |at: usize| match bits {
-            Some(bits) => bit(bits, at),
-            None => bit(first, depth + at),
-        };
-        if !S::STEMS {
+        if !self.rules.stems {
             let mut input = vec![pbt::BRANCH];
             // Below 65,536: a fork is above the end of every key.
-            input.extend_from_slice(&(*skip as u16).to_be_bytes());
-            let from = input.len();
-            input.resize(from + skip.div_ceil(8), 0);
-            for at in 0..*skip {
-                input[from + at / 8] |= skipped(at) << (7 - at % 8);
-            }
-            input.extend_from_slice([left, right].as_flattened());
-            self.digests.push(self.hash.hash(&input));
+            input.extend_from_slice(&(skip as u16).to_be_bytes());
+            let pack = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte >> 1 | bit << 7);
+            input.extend(skipped.chunks(8).map(pack));
+            input.extend_from_slice([left.digest, right.digest].as_flattened());
+            let digest = self.rules.hash.hash(&input);
+            self.sides.push(Side { digest, leaf: left.leaf || right.leaf });
             return Ok(());
         }
-        let reads_as_stem = |claim: &Claim<'_>| claim.key.starts_with(&left[..STEM_BYTES]);
-        if !within && left[STEM_BYTES] == 0 && self.claims[keys.clone()].iter().any(reads_as_stem) {
-            return self.malformed("a side of a fork reads as the stem of a key");
+        if reads_as_stem(&left) {
+            tells_apart(to_right);
         }
-        let joined = self.hash.hash([left, right].as_flattened());
-        self.digests.push(climb(self.hash, joined, 0..*skip, skipped));
+        let joined = self.join(left, right)?;
+        if skipped.contains(&1) {
+            tells_apart(claims);
+        }
+        let side = self.climb(joined, skipped.into_iter())?;
+        self.sides.push(side);
         Ok(())
+    }
+
+    /// Two sides of a UBT, of which one may be empty.
+    ///
+    /// They have to be told from a stem: see the module [`proof`](super::proof).
+    fn join(&self, left: Side, right: Side) -> Result<Side, ProofError> {
+        if reads_as_stem(&left) && right.digest != EMPTY && !right.leaf {
+            return self
+                .malformed("a fork reads as a stem, and no leaf on its right side is shown");
+        }
+        let digest = self.rules.hash.hash([left.digest, right.digest].as_flattened());
+        Ok(Side { digest, leaf: left.leaf || right.leaf })
+    }
+
+    /// A side up beside nothing, along bits topmost first.
+    fn climb(
+        &self,
+        side: Side,
+        bits: impl DoubleEndedIterator<Item = u8>,
+    ) -> Result<Side, ProofError> {
+        bits.rev().try_fold(side, |side, bit| match bit {
+            0 => self.join(side, Side::NOTHING),
+            _ => self.join(Side::NOTHING, side),
+        })
     }
 }
 
-/// A digest up beside nothing, along bits topmost first.
-fn climb(
-    hash: HashFunction,
-    digest: Digest,
-    bits: Range<usize>,
-    bit: impl Fn(usize) -> u8,
-) -> Digest {
-    bits.rev().fold(digest, |digest, at| {
-        let mut sides = [EMPTY; 2];
-        sides[usize::from(bit(at))] = digest;
-        hash.hash(sides.as_flattened())
-    })
+/// Whether a left side can be a stem and the zero behind it.
+fn reads_as_stem(left: &Side) -> bool {
+    left.digest.ends_with(&[0])
+}
+
+/// Where a leaf stands alone, keys claimed absent may end, too: then a witness has shown it.
+fn uses(claims: &[Claim<'_>], witness: &Claim<'_>) {
+    if claims.iter().any(|claim| !claim.witness) {
+        witness.used.set(true);
+    }
+}
+
+/// A leaf among these tells a fork from a stem: the first witness, if no key claimed is present.
+fn tells_apart(claims: &[Claim<'_>]) {
+    if present(claims).all(|claim| claim.witness)
+        && let Some(witness) = present(claims).next()
+    {
+        witness.used.set(true);
+    }
 }

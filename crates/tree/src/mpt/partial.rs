@@ -3,11 +3,19 @@
 //! Keys are 32 bytes, as digests are, so nothing here goes deeper than 64 digits, whatever the nodes
 //! say; a node that would is malformed. A node is read when a path leads through it. What is not
 //! touched stays what its parent holds of it.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::proof::node::{NIBBLES, Node, read};
+use super::proof::node::{NIBBLES, Node, nibble, read};
 use super::{EMPTY_ROOT, NodeRef, Scratch};
 use crate::digits::Run;
 use crate::error::hex;
@@ -111,11 +119,7 @@ impl PartialTrie {
 
     /// The root, of all that was put and deleted.
     pub fn root(&self) -> [u8; 32] {
-        match &self.top {
-            Tree::Empty => EMPTY_ROOT,
-            Tree::Closed(top) => top.digest(),
-            top => spinney_hash::keccak256(&top.encode()),
-        }
+        self.top.node_ref().map_or(EMPTY_ROOT, |top| top.digest())
     }
 
     /// The value of a key, if the trie holds it.
@@ -161,15 +165,19 @@ impl Tree {
         key: &[u8; DEPTH],
         depth: usize,
     ) -> Result<Option<Vec<u8>>, PartialError> {
+        let (above, rest) = cut(key, depth);
         match self {
             Self::Empty => Ok(None),
-            Self::Closed(node) => read_node(source, node, &key[..depth])?.get(source, key, depth),
-            Self::Leaf(path, value) => Ok((key[depth..] == path[..]).then(|| value.clone())),
-            Self::Extension(path, below) if key[depth..].starts_with(path) => {
-                below.get(source, key, depth + path.len())
+            Self::Closed(node) => read_node(source, node, above)?.get(source, key, depth),
+            Self::Leaf(path, value) => Ok((path == rest).then(|| value.clone())),
+            Self::Extension(path, below) if rest.starts_with(path) => {
+                below.get(source, key, depth.saturating_add(path.len()))
             }
             Self::Extension(..) => Ok(None),
-            Self::Branch(children) => children[usize::from(key[depth])].get(source, key, depth + 1),
+            Self::Branch(children) => match rest.first().and_then(|at| child(children, *at)) {
+                Some(child) => child.get(source, key, depth.saturating_add(1)),
+                None => Ok(None),
+            },
         }
     }
 
@@ -180,50 +188,55 @@ impl Tree {
         depth: usize,
         value: &[u8],
     ) -> Result<(), PartialError> {
-        self.open(source, &key[..depth])?;
-        let rest = &key[depth..];
+        let (above, rest) = cut(key, depth);
+        self.open(source, above)?;
         match self {
             Self::Empty => *self = Self::Leaf(rest.to_vec(), value.to_vec()),
             Self::Leaf(path, old) if path == rest => *old = value.to_vec(),
             Self::Leaf(path, _) | Self::Extension(path, _) if !rest.starts_with(path) => {
                 let common = path.iter().zip(rest).take_while(|(a, b)| a == b).count();
-                self.split(common);
+                self.split(common, above)?;
                 return self.put(source, key, depth, value);
             }
             Self::Extension(path, below) => {
-                below.open_fork(source, &key[..depth + path.len()])?;
-                return below.put(source, key, depth + path.len(), value);
+                let depth = depth.saturating_add(path.len());
+                below.open_fork(source, cut(key, depth).0)?;
+                return below.put(source, key, depth, value);
             }
             Self::Branch(children) => {
-                return children[usize::from(rest[0])].put(source, key, depth + 1, value);
+                let child = rest.first().and_then(|at| child_mut(children, *at));
+                let child = child.ok_or_else(|| misplaced(above))?;
+                return child.put(source, key, depth.saturating_add(1), value);
             }
-            Self::Leaf(..) | Self::Closed(_) => unreachable!("a leaf ends where all keys do"),
+            // A leaf ends where all keys do.
+            Self::Leaf(..) | Self::Closed(_) => return Err(misplaced(above)),
         }
         Ok(())
     }
 
-    /// Makes room in a leaf or an extension for a branch behind its first `common` digits. Until the
-    /// branch has its second child the trie is none.
-    fn split(&mut self, common: usize) {
+    /// Makes room in a leaf or an extension, which lies at `above`, for a branch behind its first `common`
+    /// digits. Until the branch has its second child the trie is none.
+    fn split(&mut self, common: usize, above: &[u8]) -> Result<(), PartialError> {
+        let (Self::Leaf(path, _) | Self::Extension(path, _)) = &*self else {
+            return Err(misplaced(above));
+        };
+        let (head, tail) = path.split_at_checked(common).ok_or_else(|| misplaced(above))?;
+        let (&digit, rest) = tail.split_first().ok_or_else(|| misplaced(above))?;
+        let (head, rest) = (head.to_vec(), rest.to_vec());
+        let below = match std::mem::replace(self, Self::Empty) {
+            Self::Leaf(_, value) => Self::Leaf(rest, value),
+            Self::Extension(_, below) if rest.is_empty() => *below,
+            Self::Extension(_, below) => Self::Extension(rest, below),
+            other => other,
+        };
         let mut children: Box<[Self; 16]> = Box::new([const { Self::Empty }; 16]);
-        let (path, below) = match std::mem::replace(self, Self::Empty) {
-            Self::Leaf(path, value) => {
-                let rest = path[common + 1..].to_vec();
-                (path, Self::Leaf(rest, value))
-            }
-            Self::Extension(path, below) if path.len() == common + 1 => (path, *below),
-            Self::Extension(path, below) => {
-                let rest = path[common + 1..].to_vec();
-                (path, Self::Extension(rest, below))
-            }
-            _ => unreachable!("a leaf or an extension is split"),
-        };
-        children[usize::from(path[common])] = below;
+        *child_mut(&mut children, digit).ok_or_else(|| misplaced(above))? = below;
         let branch = Self::Branch(children);
-        *self = match common {
-            0 => branch,
-            _ => Self::Extension(path[..common].to_vec(), Box::new(branch)),
+        *self = match head.is_empty() {
+            true => branch,
+            false => Self::Extension(head, Box::new(branch)),
         };
+        Ok(())
     }
 
     fn delete(
@@ -232,33 +245,32 @@ impl Tree {
         key: &[u8; DEPTH],
         depth: usize,
     ) -> Result<(), PartialError> {
-        self.open(source, &key[..depth])?;
-        let rest = &key[depth..];
+        let (above, rest) = cut(key, depth);
+        self.open(source, above)?;
         match self {
             Self::Leaf(path, _) if path == rest => *self = Self::Empty,
             Self::Extension(path, below) if rest.starts_with(path) => {
-                below.open_fork(source, &key[..depth + path.len()])?;
-                below.delete(source, key, depth + path.len())?;
+                let depth = depth.saturating_add(path.len());
+                below.open_fork(source, cut(key, depth).0)?;
+                below.delete(source, key, depth)?;
                 let below = std::mem::replace(&mut **below, Self::Empty);
                 *self = below.below(path);
             }
             Self::Branch(children) => {
-                let digit = usize::from(rest[0]);
-                children[digit].open(source, &key[..=depth])?;
-                let is_gone = matches!(&children[digit], Self::Leaf(path, _) if *path == rest[1..]);
-                if !is_gone {
-                    return children[digit].delete(source, key, depth + 1);
+                let (&digit, rest) = rest.split_first().ok_or_else(|| misplaced(above))?;
+                let below = depth.saturating_add(1);
+                let child = child_mut(children, digit).ok_or_else(|| misplaced(above))?;
+                child.open(source, cut(key, below).0)?;
+                if !matches!(child, Self::Leaf(path, _) if path == rest) {
+                    return child.delete(source, key, below);
                 }
-                let others = (0..16).filter(|&other| other != digit);
-                let mut others = others.filter(|&other| children[other] != Self::Empty);
-                if let (Some(last), None) = (others.next(), others.next()) {
+                if let Some((last, alone)) = only_other(children, digit) {
                     // What is left alone takes the branch's place, and has to be known for that.
-                    let path = [&key[..depth], &[last as u8]].concat();
-                    children[last].open(source, &path)?;
-                    let last_child = std::mem::replace(&mut children[last], Self::Empty);
-                    *self = last_child.below(&[last as u8]);
-                } else {
-                    children[digit] = Self::Empty;
+                    alone.open(source, &[above, &[last]].concat())?;
+                    let alone = std::mem::replace(alone, Self::Empty);
+                    *self = alone.below(&[last]);
+                } else if let Some(child) = child_mut(children, digit) {
+                    *child = Self::Empty;
                 }
             }
             _ => {}
@@ -296,31 +308,25 @@ impl Tree {
 
     /// What a parent holds of the node; `None` for nothing.
     fn node_ref(&self) -> Option<NodeRef> {
-        match self {
-            Self::Empty => None,
-            Self::Closed(node) => Some(*node),
-            open => Some(NodeRef::of(&open.encode())),
-        }
-    }
-
-    fn encode(&self) -> Vec<u8> {
         let mut scratch = Scratch::default();
         // Digits fill bytes from behind, as they do in a key.
         let pack = |path: &[u8]| -> Vec<u8> {
-            let padded = [&[0][..usize::from(!path.len().is_multiple_of(2))], path].concat();
-            padded.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+            let padding = if path.len().is_multiple_of(2) { &[][..] } else { &[0] };
+            let padded = [padding, path].concat();
+            padded.as_chunks::<2>().0.iter().map(|&[high, low]| high << 4 | low).collect()
         };
         let run = |path: &[u8], packed| {
-            let end = path.len().next_multiple_of(2);
-            Run::of(packed, end - path.len(), end, NIBBLES)
+            let start = usize::from(!path.len().is_multiple_of(2));
+            Run::of(packed, start, start.saturating_add(path.len()), NIBBLES)
         };
         match self {
+            Self::Empty => return None,
+            Self::Closed(node) => return Some(*node),
             Self::Leaf(path, value) => {
                 scratch.leaf(run(path, &pack(path)), value);
             }
             Self::Extension(path, below) => {
-                let below = below.node_ref().expect("an extension leads to a branch");
-                scratch.extension(run(path, &pack(path)), &below);
+                scratch.extension(run(path, &pack(path)), &below.node_ref()?);
             }
             Self::Branch(children) => {
                 let children = (0..16).zip(children.iter());
@@ -329,10 +335,35 @@ impl Tree {
                     .collect();
                 scratch.branch(children.into_iter(), None);
             }
-            Self::Empty | Self::Closed(_) => unreachable!("nothing to encode"),
         }
-        scratch.bytes
+        Some(NodeRef::of(&scratch.bytes))
     }
+}
+
+/// The first `depth` digits of a key, and the others.
+fn cut(key: &[u8; DEPTH], depth: usize) -> (&[u8], &[u8]) {
+    key.split_at_checked(depth).unwrap_or((key, &[]))
+}
+
+fn child(children: &[Tree; 16], digit: u8) -> Option<&Tree> {
+    children.get(usize::from(digit))
+}
+
+fn child_mut(children: &mut [Tree; 16], digit: u8) -> Option<&mut Tree> {
+    children.get_mut(usize::from(digit))
+}
+
+/// The child beside `digit`, if there is one only.
+fn only_other(children: &mut [Tree; 16], digit: u8) -> Option<(u8, &mut Tree)> {
+    let others = (0..16).zip(children.iter_mut());
+    let mut others = others.filter(|(at, child)| *at != digit && **child != Tree::Empty);
+    let first = others.next()?;
+    if others.next().is_some() { None } else { Some(first) }
+}
+
+fn misplaced(path: &[u8]) -> PartialError {
+    let what = "keys of 32 bytes have no such node there";
+    PartialError::Malformed { path: path.to_vec(), what }
 }
 
 /// Reads a node at `path`, its children closed.
@@ -353,10 +384,10 @@ fn read_node(source: &impl NodeSource, node: &NodeRef, path: &[u8]) -> Result<Tr
     };
     let depth = path.len();
     match read(rlp).map_err(malformed)? {
-        Node::Leaf { path, value } if depth + path.len() == DEPTH => {
+        Node::Leaf { path, value } if depth.saturating_add(path.len()) == DEPTH => {
             Ok(Tree::Leaf(path.digits().collect(), value.to_vec()))
         }
-        Node::Extension { path, child } if depth + path.len() < DEPTH => {
+        Node::Extension { path, child } if depth.saturating_add(path.len()) < DEPTH => {
             let child = child.node_ref().map_or(Tree::Empty, Tree::Closed);
             Ok(Tree::Extension(path.digits().collect(), Box::new(child)))
         }
@@ -364,10 +395,10 @@ fn read_node(source: &impl NodeSource, node: &NodeRef, path: &[u8]) -> Result<Tr
             let closed = children.map(|child| child.node_ref().map_or(Tree::Empty, Tree::Closed));
             Ok(Tree::Branch(Box::new(closed)))
         }
-        _ => Err(malformed("keys of 32 bytes have no such node there")),
+        _ => Err(misplaced(path)),
     }
 }
 
 fn digits(key: &[u8; 32]) -> [u8; DEPTH] {
-    std::array::from_fn(|index| NIBBLES.digit(key, index))
+    std::array::from_fn(|index| nibble(key, index))
 }

@@ -1,5 +1,9 @@
 //! As much RLP as trie nodes need (Yellow Paper, appendices B and C).
 
+mod read;
+
+pub(super) use read::{Item, take_integer, take_item, take_string};
+
 use crate::digits::Run;
 
 /// The length of the head of a string or list of `len` bytes.
@@ -71,79 +75,6 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(super) fn put_integer(out: &mut Vec<u8>, be: &[u8]) {
     let zeros = be.iter().take_while(|&&byte| byte == 0).count();
     put_bytes(out, &be[zeros..]);
-}
-
-/// Reads an integer of at most `N` bytes off the front, in its only canonical form.
-pub(super) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
-    let (&first, rest) = bytes.split_first()?;
-    let mut be = [0; N];
-    match first {
-        0 => None,
-        1..0x80 => {
-            be[N - 1] = first;
-            Some((be, rest))
-        }
-        0x80..=0xb7 => {
-            let len = usize::from(first - 0x80);
-            let (digits, rest) = rest.split_at_checked(len)?;
-            let short = matches!(digits, [0, ..] | [0..0x80]);
-            if len > N || short {
-                return None;
-            }
-            be[N - len..].copy_from_slice(digits);
-            Some((be, rest))
-        }
-        _ => None,
-    }
-}
-
-/// An RLP item, as it lies in the bytes that it was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item<'a> {
-    String(&'a [u8]),
-    /// A list with its head, and what is in it.
-    List {
-        whole: &'a [u8],
-        payload: &'a [u8],
-    },
-}
-
-/// Reads an item off the front, in its only canonical form.
-pub(super) fn take_item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
-    let (&first, rest) = bytes.split_first()?;
-    let base = match first {
-        0..0x80 => return Some((Item::String(&bytes[..1]), rest)),
-        0x80..0xc0 => 0x80,
-        0xc0.. => 0xc0,
-    };
-    let (len, rest) = match usize::from(first - base) {
-        short @ 0..56 => (short, rest),
-        long => take_length(rest, long - 55)?,
-    };
-    let (payload, after) = rest.split_at_checked(len)?;
-    let item = match (base, payload) {
-        (0xc0, _) => Item::List { whole: &bytes[..bytes.len() - after.len()], payload },
-        // One byte below 0x80 is its own RLP.
-        (_, [0..0x80]) => return None,
-        _ => Item::String(payload),
-    };
-    Some((item, after))
-}
-
-/// Reads an item that has to be a string.
-pub(super) fn take_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    match take_item(bytes)? {
-        (Item::String(string), rest) => Some((string, rest)),
-        (Item::List { .. }, _) => None,
-    }
-}
-
-/// Reads the length of a long item, which has `count` bytes.
-fn take_length(bytes: &[u8], count: usize) -> Option<(usize, &[u8])> {
-    let (be, rest) = bytes.split_at_checked(count)?;
-    let len = be.iter().fold(0, |len: u64, &byte| len << 8 | u64::from(byte));
-    let canonical = be[0] != 0 && len >= 56;
-    canonical.then_some((usize::try_from(len).ok()?, rest))
 }
 
 /// How many bytes [`put_hex_prefix`] appends.

@@ -9,6 +9,14 @@
 //! compressed   number of nodes (2, BE) | as many nodes | bitmap (32): bit i, the lowest bit of a byte
 //!              first, says that sibling i is that of an empty subtree and left out
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use super::{DEPTH, Leaf, Profile, SumNode, SumOverflow, goes_right};
 
@@ -119,8 +127,8 @@ impl Proof {
         }
         let mut proof = Self { empty: [0; BITMAP_BYTES], nodes: Vec::new() };
         for (at, node) in siblings.into_iter().enumerate() {
-            if node == profile.empty_node(DEPTH - at) {
-                proof.empty[at / 8] |= 1 << (at % 8);
+            if node == profile.empty_node(depth_of(at)) {
+                proof.set_empty(at, true);
             } else {
                 proof.nodes.push(node);
             }
@@ -132,8 +140,7 @@ impl Proof {
     pub(super) fn from_found(siblings: impl DoubleEndedIterator<Item = (u16, SumNode)>) -> Self {
         let mut proof = Self { empty: [0xff; BITMAP_BYTES], nodes: Vec::new() };
         for (depth, node) in siblings.rev() {
-            let at = DEPTH - usize::from(depth);
-            proof.empty[at / 8] &= !(1 << (at % 8));
+            proof.set_empty(DEPTH.saturating_sub(usize::from(depth)), false);
             proof.nodes.push(node);
         }
         proof
@@ -142,26 +149,31 @@ impl Proof {
     /// The siblings that are written out: their depths and nodes, from the bottom up.
     pub(super) fn found(&self) -> impl Iterator<Item = (u16, SumNode)> + '_ {
         let written = (0..DEPTH).filter(|at| !self.is_empty_at(*at));
-        written.map(|at| (DEPTH - at) as u16).zip(self.nodes.iter().copied())
+        written.map(|at| depth_of(at) as u16).zip(self.nodes.iter().copied())
     }
 
     fn is_empty_at(&self, at: usize) -> bool {
-        (self.empty[at / 8] >> (at % 8)) & 1 == 1
+        self.empty.get(at / 8).is_some_and(|byte| byte & bit(at) != 0)
+    }
+
+    fn set_empty(&mut self, at: usize, empty: bool) {
+        if let Some(byte) = self.empty.get_mut(at / 8) {
+            *byte = if empty { *byte | bit(at) } else { *byte & !bit(at) };
+        }
     }
 
     /// The 256 siblings, that at depth 256 first.
     pub fn siblings(&self, profile: Profile) -> impl Iterator<Item = SumNode> + '_ {
         let mut nodes = self.nodes.iter();
         (0..DEPTH).filter_map(move |at| match self.is_empty_at(at) {
-            true => Some(profile.empty_node(DEPTH - at)),
+            true => Some(profile.empty_node(depth_of(at))),
             false => nodes.next().copied(),
         })
     }
 
     /// The compressed encoding: 34 bytes and 40 for each sibling that is not empty.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out =
-            Vec::with_capacity(COUNT_BYTES + self.nodes.len() * NODE_BYTES + BITMAP_BYTES);
+        let mut out = Vec::with_capacity(compressed_bytes(self.nodes.len()));
         // At most 256 nodes: there are no more siblings.
         out.extend((self.nodes.len() as u16).to_be_bytes());
         self.nodes.iter().for_each(|node| out.extend(node.bytes()));
@@ -189,8 +201,8 @@ impl Proof {
             return Err(short);
         };
         let nodes = usize::from(u16::from_be_bytes(*count));
-        if body.len() != nodes * NODE_BYTES {
-            let expected = COUNT_BYTES + nodes * NODE_BYTES + BITMAP_BYTES;
+        let expected = compressed_bytes(nodes);
+        if bytes.len() != expected {
             return Err(ProofError::Length { nodes, expected, found: bytes.len() });
         }
         let siblings = empty.iter().map(|byte| byte.count_zeros() as usize).sum();
@@ -268,6 +280,21 @@ impl Proof {
             false => Err(ProofError::Root),
         }
     }
+}
+
+/// The depth of sibling `at`.
+const fn depth_of(at: usize) -> usize {
+    DEPTH.saturating_sub(at)
+}
+
+/// The bit of sibling `at` in its byte.
+const fn bit(at: usize) -> u8 {
+    1_u8.rotate_left((at % 8) as u32)
+}
+
+/// How long a compressed proof of so many nodes is.
+const fn compressed_bytes(nodes: usize) -> usize {
+    nodes.saturating_mul(NODE_BYTES).saturating_add(COUNT_BYTES + BITMAP_BYTES)
 }
 
 /// Nodes end to end; a rest that is no whole node is left out.

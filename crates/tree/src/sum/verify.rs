@@ -1,4 +1,12 @@
 //! Verifying many proofs at once: all of them climb side by side, so that hashing fills its lanes.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use spinney_hash::{SumClimb, sha256_equal};
 
@@ -69,41 +77,46 @@ pub fn verify_many(
 /// The root that each proof leads to.
 fn roots(profile: Profile, claims: &[Claim<'_>]) -> Vec<Result<SumNode, ProofError>> {
     let mut rises = leaves(profile, claims);
-    let mut outcomes: Vec<Result<(), ProofError>> = vec![Ok(()); claims.len()];
+    let mut overflows: Vec<Option<usize>> = vec![None; claims.len()];
     let mut siblings: Vec<_> = claims.iter().map(|claim| claim.proof.found()).collect();
     let (mut bytes, mut hashes) = (Vec::new(), Vec::new());
     loop {
-        let mut met = Vec::new();
-        for (index, (rise, siblings)) in rises.iter_mut().zip(&mut siblings).enumerate() {
-            let next = if outcomes[index].is_ok() { siblings.next() } else { None };
-            rise.to = next.map_or(0, |(depth, _)| depth);
-            met.extend(next.map(|(_, sibling)| (index, sibling)));
+        let next = siblings.iter_mut().zip(&overflows);
+        let met: Vec<Option<(u16, SumNode)>> =
+            next.map(|(next, over)| if over.is_none() { next.next() } else { None }).collect();
+        for (rise, met) in rises.iter_mut().zip(&met) {
+            rise.to = met.map_or(0, |(depth, _)| depth);
         }
         profile.climb(&mut rises);
-        if met.is_empty() {
+        if met.iter().all(Option::is_none) {
             break;
         }
         bytes.clear();
-        for &(index, sibling) in &met {
-            let rise = &mut rises[index];
-            rise.from -= 1;
+        for ((rise, met), overflow) in rises.iter_mut().zip(&met).zip(&mut overflows) {
+            let Some((_, sibling)) = *met else { continue };
+            // It hangs below the root: at depth 1 or deeper.
+            rise.from = rise.from.saturating_sub(1);
             let here = SumNode { hash: rise.hash, sum: rise.sum };
             let right = super::goes_right(&rise.path, rise.from.into());
             let (left, right) = if right { (sibling, here) } else { (here, sibling) };
             profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut bytes);
             match rise.sum.checked_add(sibling.sum) {
                 Some(sum) => rise.sum = sum,
-                None => outcomes[index] = Err(ProofError::Overflow { depth: rise.from.into() }),
+                None => *overflow = Some(rise.from.into()),
             }
         }
-        hashes.resize(met.len(), [0; 32]);
+        let joined = rises.iter_mut().zip(&met).filter(|(_, met)| met.is_some());
+        hashes.resize(met.iter().flatten().count(), [0; 32]);
         sha256_equal(&bytes, profile.branch_bytes(), &mut hashes);
-        for ((index, _), hash) in met.iter().zip(&hashes) {
-            rises[*index].hash = *hash;
+        for ((rise, _), hash) in joined.zip(&hashes) {
+            rise.hash = *hash;
         }
     }
-    let node = |rise: &SumClimb| SumNode { hash: rise.hash, sum: rise.sum };
-    outcomes.into_iter().zip(&rises).map(|(outcome, rise)| outcome.map(|()| node(rise))).collect()
+    let outcome = |(overflow, rise): (Option<usize>, &SumClimb)| match overflow {
+        Some(depth) => Err(ProofError::Overflow { depth }),
+        None => Ok(SumNode { hash: rise.hash, sum: rise.sum }),
+    };
+    overflows.into_iter().zip(&rises).map(outcome).collect()
 }
 
 /// The leaves claimed, at depth 256.

@@ -2,6 +2,7 @@
 
 mod binary;
 mod binary_proofs;
+mod binary_readings;
 mod binary_vectors;
 mod edited;
 mod evicted;
@@ -18,6 +19,7 @@ mod raw;
 mod rebuild;
 mod sorted;
 mod state;
+mod structured;
 mod sum;
 mod sum_tree;
 mod verkle;

@@ -44,8 +44,14 @@ fn check(bench: &Bench<Mpt>, state: Option<&Pending<Mpt>>, entries: &Entries, mo
         union.extend(expected);
     }
     let many = tree.prove(&snapshot, state, &keys).unwrap();
-    let verified = many.verify(&root, &keys).unwrap();
+    let verified = many.verify(&root, &keys);
+    assert_eq!(
+        verified == Err(ProofError::Nothing),
+        keys.is_empty(),
+        "nothing is shown of nothing"
+    );
     for key in &keys {
+        let verified = verified.as_ref().unwrap();
         assert_eq!(verified.get(key).unwrap(), entries.get(key).map(|value| &value[..]));
     }
     union.sort();
@@ -168,6 +174,26 @@ proptest! {
         let bench = Bench::new(Mpt, 1);
         let pending = bench.prepare(None, &[Op::Put(key.clone(), value.clone())]);
         check(&bench, Some(&pending), &Entries::from([(key.clone(), value)]), &[key]);
+    }
+}
+
+/// Nothing lies in such a range, and what it said of keys beyond its end was not so.
+#[test]
+fn a_range_that_ends_before_it_starts_is_refused() {
+    let bench = Bench::new(Mpt, 1 << 20);
+    let keys = [0x11_u8, 0x12, 0x13, 0x55].map(|byte| vec![byte, 7]);
+    let ops: Vec<_> = keys.iter().map(|key| Op::Put(key.clone(), vec![9; 40])).collect();
+    let pending = bench.prepare(None, &ops);
+    for (start, end) in [(&keys[1], &keys[0]), (&keys[3], &keys[0]), (&keys[3], &keys[2])] {
+        let nodes = bench.tree.prove(&bench.snapshot(), Some(&pending), &[start, end]).unwrap();
+        let (start, end) = (start.clone(), end.clone());
+        let range = RangeProof {
+            start: start.clone(),
+            end: Some(end.clone()),
+            entries: Vec::new(),
+            nodes: nodes.into_nodes(),
+        };
+        assert_eq!(range.verify(&pending.root()), Err(ProofError::Bounds { start, end }));
     }
 }
 

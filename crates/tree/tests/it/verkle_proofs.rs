@@ -2,11 +2,12 @@
 //! values and roots, and whatever one does to them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use spinney_ipa::Crs;
-use spinney_tree::verkle::proof::{Proof, StateDiff};
+use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{Pending, TreeError};
 
 use crate::binary::{ubt_key, word as value};
@@ -79,7 +80,11 @@ fn proofs_are_go_verkles_byte_for_byte() {
             );
         }
         if !case["post_root"].is_null() {
-            assert_eq!(verified.post_root(&Crs::new()), word(&case["post_root"]), "{name}");
+            assert_eq!(
+                verified.post_root(&Crs::new()).unwrap(),
+                word(&case["post_root"]),
+                "{name}"
+            );
             posts += 1;
         }
     }
@@ -117,7 +122,7 @@ fn witnesses_of_a_test_networks_blocks_hold() {
         let verified = proof.verify(verkle().crs(), &word(&case["pre_state_root"]), &diff);
         assert_eq!(verified.is_ok(), case["valid"] == true, "{}", case["file"]);
         if let Ok(verified) = verified {
-            let post = verified.post_root(verkle().crs());
+            let post = verified.post_root(verkle().crs()).unwrap();
             // Block 1 writes more than its witness tells.
             let complete = case["file"] != "valid_block_1.json";
             assert_eq!(post == word(&block["header"]["stateRoot"]), complete);
@@ -133,6 +138,65 @@ fn a_proof_of_nothing_is_refused() {
     assert!(matches!(error, TreeError::Refused { .. }), "{error}");
     let error = bench.tree.prove(&bench.snapshot(), None, &[[1; 31]]).unwrap_err();
     assert!(matches!(error, TreeError::Refused { .. }), "{error}");
+}
+
+/// The bytes of a proof: no other stems, these statuses and commitments, and a multiproof of something else.
+fn told(statuses: &[u8], commitments: usize) -> Proof {
+    static HONEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let bench = Bench::new(verkle(), 1 << 20);
+        let (proof, _) = bench.tree.prove(&bench.snapshot(), None, &[[1; 32]]).unwrap();
+        proof.to_bytes()
+    });
+    let count = |n: usize| (n as u32).to_le_bytes();
+    let lists = [&count(0)[..], &count(statuses.len()), statuses, &count(commitments)].concat();
+    let bytes = [lists, vec![0; 32 * commitments], HONEST[13..].to_vec()].concat();
+    Proof::from_bytes(&bytes).unwrap()
+}
+
+fn stem(first: u8, second: u8) -> [u8; 31] {
+    let mut stem = [7; 31];
+    (stem[0], stem[1]) = (first, second);
+    stem
+}
+
+/// A half of the stem that is present lies where the other stem says that nothing is.
+#[test]
+fn a_half_where_nothing_is_said_to_be_is_a_conflict() {
+    let key = |stem: [u8; 31]| [&stem[..], &[5]].concat().try_into().unwrap();
+    let diff = StateDiff::of([(key(stem(1, 2)), None), (key(stem(1, 3)), Some([9; 32]))]);
+    let proof = told(&[2 << 3, 1 << 3 | 2], 2);
+    let refused = proof.verify(verkle().crs(), &[0; 32], &diff).unwrap_err();
+    assert_eq!(refused, ProofFault::Conflict { path: vec![1] });
+}
+
+/// Every two stems with every two statuses: they contradict one another or the openings, and none is
+/// believed.
+#[test]
+fn no_two_statuses_make_a_verifier_panic() {
+    // The multiproof is one of the empty tree: of this one it shows nothing.
+    let root = filled(&Entries::from([(vec![9; 32], vec![9; 32])])).1.root();
+    let mut refusals = BTreeMap::new();
+    let statuses: Vec<u8> =
+        (1..5).flat_map(|depth| [0, 1, 2].map(|end| depth << 3 | end)).collect();
+    let stems = [stem(1, 2), stem(1, 3), stem(2, 2), stem(2, 3), stem(3, 2)];
+    for (one, other) in (0..stems.len()).flat_map(|one| (0..one).map(move |other| (other, one))) {
+        for (suffix, value) in [(5, None), (5, Some([9; 32])), (200, None), (200, Some([9; 32]))] {
+            let key = |stem: [u8; 31]| [&stem[..], &[suffix]].concat().try_into().unwrap();
+            let diff = StateDiff::of([(key(stems[one]), value), (key(stems[other]), None)]);
+            for pair in statuses.iter().flat_map(|a| statuses.iter().map(|b| [*a, *b])) {
+                let refused = |commitments| {
+                    let proof = told(&pair, commitments);
+                    proof.verify(verkle().crs(), &root, &diff).unwrap_err()
+                };
+                let mut fault = refused(0);
+                if let ProofFault::Commitments { expected, .. } = fault {
+                    fault = refused(expected);
+                }
+                *refusals.entry(format!("{:?}", std::mem::discriminant(&fault))).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(refusals.len() > 3, "{refusals:?}");
 }
 
 /// A tree, half of it pending, and the keys to prove.
@@ -181,7 +245,7 @@ proptest! {
         let verified = proof.verify(crs, &pending.root(), &diff).unwrap();
         let puts: Vec<_> = writes.into_iter().map(|(key, value)| Op::Put(key, value)).collect();
         let after = bench.prepare(Some(&pending), &puts);
-        prop_assert_eq!(verified.post_root(crs), after.root());
+        prop_assert_eq!(verified.post_root(crs).unwrap(), after.root());
         prop_assert!(proof.verify(crs, &[7; 32], &diff).is_err());
     }
 

@@ -1,6 +1,6 @@
 //! The top node of a trie from its sorted entries, in one pass with a stack of open forks.
 
-use super::node::NIBBLES;
+use super::node::{NIBBLES, nibble};
 use crate::digits::Run;
 use crate::mpt::{NodeRef, Scratch};
 
@@ -21,9 +21,9 @@ pub(super) fn top_node(entries: &[Entry], depth: usize) -> Option<Vec<u8>> {
     let mut open: Vec<Open<'_>> = Vec::new();
     for (index, (key, value)) in entries.iter().enumerate() {
         let len = NIBBLES.count(key);
-        let next = entries.get(index + 1).map(|(next, _)| {
+        let next = entries.get(index.saturating_add(1)).map(|(next, _)| {
             let have = len.min(NIBBLES.count(next));
-            depth + NIBBLES.common(key, next, depth, have - depth)
+            NIBBLES.common(key, next, depth, have.saturating_sub(depth)).saturating_add(depth)
         });
         if let Some(fork) = next
             && open.last().is_none_or(|last| last.fork < fork)
@@ -33,9 +33,9 @@ pub(super) fn top_node(entries: &[Entry], depth: usize) -> Option<Vec<u8>> {
         match open.last_mut() {
             Some(last) if last.fork == len => last.value = Some(value),
             Some(last) => {
-                let suffix = Run::of(key, last.fork + 1, len, NIBBLES);
+                let suffix = Run::of(key, last.fork.saturating_add(1), len, NIBBLES);
                 let leaf = encode(|out| out.leaf(suffix, value));
-                last.children.push((NIBBLES.digit(key, last.fork), NodeRef::of(&leaf)));
+                last.children.push((nibble(key, last.fork), NodeRef::of(&leaf)));
             }
             None => {
                 let suffix = Run::of(key, depth, len, NIBBLES);
@@ -51,8 +51,8 @@ pub(super) fn top_node(entries: &[Entry], depth: usize) -> Option<Vec<u8>> {
             }
             match open.last_mut() {
                 Some(parent) => {
-                    let node = done.encode(key, parent.fork + 1);
-                    parent.children.push((NIBBLES.digit(key, parent.fork), NodeRef::of(&node)));
+                    let node = done.encode(key, parent.fork.saturating_add(1));
+                    parent.children.push((nibble(key, parent.fork), NodeRef::of(&node)));
                 }
                 None => return Some(done.encode(key, depth)),
             }

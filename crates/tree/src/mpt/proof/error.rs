@@ -34,6 +34,17 @@ pub enum ProofError {
         /// What is claimed, in words.
         claimed: String,
     },
+    /// No key is asked for.
+    #[error("no key is asked for, so the proof says nothing")]
+    Nothing,
+    /// A range ends before it starts.
+    #[error("the range ends at 0x{}, before it starts at 0x{}", hex(.end), hex(.start))]
+    Bounds {
+        /// Its first key.
+        start: Vec<u8>,
+        /// Its last key.
+        end: Vec<u8>,
+    },
     /// The entries of a range cannot be those of any trie.
     #[error("entry {index} of the range: {what}")]
     Entry {

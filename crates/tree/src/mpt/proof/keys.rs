@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::{NotProven, ProofError};
-use super::node::{NIBBLES, Node};
+use super::node::{Below, NIBBLES, Node, nibble};
 use super::nodes::Nodes;
 
 /// The nodes on the paths of some keys, as somebody sent them: nothing is known of them yet.
@@ -37,12 +37,15 @@ impl Proof {
     /// Follows each key from `root` down: which of them the trie holds, and under what value.
     ///
     /// # Errors
-    /// If a node on a path is missing or malformed, or one in the proof lies on no path.
+    /// If no key is asked for, a node on a path is missing or malformed, or one in the proof lies on no path.
     pub fn verify<K: AsRef<[u8]>>(
         &self,
         root: &[u8; 32],
         keys: &[K],
     ) -> Result<VerifiedProof, ProofError> {
+        if keys.is_empty() {
+            return Err(ProofError::Nothing);
+        }
         let mut nodes = Nodes::new(&self.nodes);
         let mut values = BTreeMap::new();
         for key in keys {
@@ -78,30 +81,34 @@ pub(super) fn look_up<'p>(
     key: &[u8],
 ) -> Result<Option<&'p [u8]>, ProofError> {
     let Some(mut found) = nodes.top(root)? else { return Ok(None) };
-    let (mut depth, len) = (0, NIBBLES.count(key));
+    let (mut depth, len) = (0_usize, NIBBLES.count(key));
     loop {
         let child = match found.node {
             Node::Leaf { path, value } => {
-                let is_key = depth + path.len() == len && path.common(key, depth) == path.len();
+                let ends = depth.saturating_add(path.len()) == len;
+                let is_key = ends && path.common(key, depth) == path.len();
                 return Ok(is_key.then_some(value));
             }
             Node::Extension { path, child } => {
                 if path.common(key, depth) < path.len() {
                     return Ok(None);
                 }
-                depth += path.len();
+                depth = depth.saturating_add(path.len());
                 found = nodes.fork(found.index, child)?;
                 continue;
             }
             Node::Branch { value, .. } if depth == len => {
                 return Ok((!value.is_empty()).then_some(value));
             }
-            Node::Branch { children, .. } => children[usize::from(NIBBLES.digit(key, depth))],
+            Node::Branch { children, .. } => {
+                let child = children.get(usize::from(nibble(key, depth)));
+                child.copied().unwrap_or(Below::Nothing)
+            }
         };
         match nodes.child(found.index, child)? {
             Some(below) => found = below,
             None => return Ok(None),
         }
-        depth += 1;
+        depth = depth.saturating_add(1);
     }
 }

@@ -28,11 +28,24 @@
 //! assert!(verified.get(&[0x77]).is_err(), "nobody asked for it");
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 mod account;
 mod build;
 mod error;
 mod keys;
+#[expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "it reads a tree and no foreign bytes"
+)]
 mod make;
 pub(super) mod node;
 mod nodes;

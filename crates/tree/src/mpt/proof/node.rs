@@ -7,6 +7,12 @@ use crate::mpt::rlp::{Item, take_item, take_string};
 /// Digits of a Merkle Patricia trie.
 pub(in crate::mpt) const NIBBLES: Width = Width::new(4);
 
+/// Digit `index` of a key; zero behind its end.
+pub(in crate::mpt) fn nibble(bytes: &[u8], index: usize) -> u8 {
+    let byte = bytes.get(index / 2).copied().unwrap_or_default();
+    if index.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
+}
+
 /// A node, borrowed from its RLP.
 #[derive(Clone, Copy, Debug)]
 #[expect(
@@ -59,17 +65,18 @@ pub(in crate::mpt) struct HexPath<'a> {
 
 impl HexPath<'_> {
     pub(in crate::mpt) fn len(&self) -> usize {
-        NIBBLES.count(self.bytes) - self.prefix
+        NIBBLES.count(self.bytes).saturating_sub(self.prefix)
     }
 
     pub(in crate::mpt) fn digit(&self, index: usize) -> u8 {
-        NIBBLES.digit(self.bytes, self.prefix + index)
+        nibble(self.bytes, self.prefix.saturating_add(index))
     }
 
     /// How many leading digits `key` has at digit `depth`.
     pub(in crate::mpt) fn common(&self, key: &[u8], depth: usize) -> usize {
         let have = NIBBLES.count(key).saturating_sub(depth).min(self.len());
-        (0..have).take_while(|&i| self.digit(i) == NIBBLES.digit(key, depth + i)).count()
+        let same = |&(i, at): &(usize, usize)| self.digit(i) == nibble(key, at);
+        (0..have).zip(depth..).take_while(same).count()
     }
 
     pub(in crate::mpt) fn digits(&self) -> impl Iterator<Item = u8> + '_ {
@@ -84,15 +91,14 @@ pub(in crate::mpt) fn read(rlp: &[u8]) -> Result<Node<'_>, &'static str> {
     };
     let mut rest = payload;
     let mut items = [Item::String(&[]); 17];
-    let mut count = 0;
+    let mut slots = items.iter_mut();
     while !rest.is_empty() {
-        let slot = items.get_mut(count).ok_or("it has more than 17 items")?;
+        let slot = slots.next().ok_or("it has more than 17 items")?;
         (*slot, rest) = take_item(rest).ok_or("an item is no canonical RLP")?;
-        count += 1;
     }
-    match count {
-        2 => short(items[0], items[1]),
-        17 => branch(&items),
+    match (slots.len(), items) {
+        (15, [path, second, ..]) => short(path, second),
+        (0, [children @ .., value]) => branch(&children, value),
         _ => Err("it has neither 2 nor 17 items"),
     }
 }
@@ -119,15 +125,14 @@ fn short<'a>(path: Item<'a>, second: Item<'a>) -> Result<Node<'a>, &'static str>
     }
 }
 
-fn branch<'a>(items: &[Item<'a>; 17]) -> Result<Node<'a>, &'static str> {
+fn branch<'a>(items: &[Item<'a>; 16], value: Item<'a>) -> Result<Node<'a>, &'static str> {
     let mut children = [Below::Nothing; 16];
-    let mut count = 0;
     for (child, item) in children.iter_mut().zip(items) {
         *child = below(*item)?;
-        count += usize::from(*child != Below::Nothing);
     }
-    let Item::String(value) = items[16] else { return Err("a branch's value is a list") };
-    if count + usize::from(!value.is_empty()) < 2 {
+    let Item::String(value) = value else { return Err("a branch's value is a list") };
+    let held = children.iter().filter(|child| **child != Below::Nothing).count();
+    if held.saturating_add(usize::from(!value.is_empty())) < 2 {
         return Err("a branch has fewer than two children");
     }
     Ok(Node::Branch { children, value })

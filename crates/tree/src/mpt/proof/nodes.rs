@@ -34,10 +34,10 @@ impl<'p> Nodes<'p> {
     pub(super) fn new(list: &'p [Vec<u8>]) -> Self {
         let mut by_digest = HashMap::with_capacity(list.len());
         let mut short = HashMap::new();
-        for (index, digest) in digests(list).into_iter().enumerate() {
+        for ((index, node), digest) in list.iter().enumerate().zip(digests(list)) {
             by_digest.entry(digest).or_insert(index);
-            if list[index].len() < 32 {
-                short.entry(&list[index][..]).or_insert(index);
+            if node.len() < 32 {
+                short.entry(&node[..]).or_insert(index);
             }
         }
         Self { list, by_digest, short, used: vec![false; list.len()] }
@@ -47,9 +47,7 @@ impl<'p> Nodes<'p> {
     pub(super) fn top(&mut self, root: &[u8; 32]) -> Result<Option<Found<'p>>, ProofError> {
         if *root == EMPTY_ROOT {
             // Its proof has no node, or the one that stands for nothing.
-            if let Some(&index) = self.short.get(&[0x80][..]) {
-                self.used[index] = true;
-            }
+            self.uses(self.short.get(&[0x80][..]).copied());
             return Ok(None);
         }
         self.listed(root).map(Some)
@@ -72,9 +70,7 @@ impl<'p> Nodes<'p> {
                 Ok(Some(found))
             }
             Below::Embedded(rlp) => {
-                if let Some(&index) = self.short.get(rlp) {
-                    self.used[index] = true;
-                }
+                self.uses(self.short.get(rlp).copied());
                 let node = read(rlp);
                 let node = node.map_err(|what| ProofError::Malformed { index: parent, what })?;
                 Ok(Some(Found { index: parent, rlp, node }))
@@ -100,10 +96,17 @@ impl<'p> Nodes<'p> {
     fn listed(&mut self, digest: &[u8; 32]) -> Result<Found<'p>, ProofError> {
         let missing = || ProofError::Missing { digest: *digest };
         let index = *self.by_digest.get(digest).ok_or_else(missing)?;
-        self.used[index] = true;
-        let rlp = &self.list[index][..];
+        self.uses(Some(index));
+        let rlp = &self.list.get(index).ok_or_else(missing)?[..];
         let node = read(rlp).map_err(|what| ProofError::Malformed { index, what })?;
         Ok(Found { index, rlp, node })
+    }
+
+    /// Notes that a node of the list was looked into.
+    fn uses(&mut self, index: Option<usize>) {
+        if let Some(used) = index.and_then(|index| self.used.get_mut(index)) {
+            *used = true;
+        }
     }
 
     /// Refuses nodes that nobody looked into: a proof that may carry any is no proof of one thing.

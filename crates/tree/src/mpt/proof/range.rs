@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::build::{Entry, top_node};
 use super::error::ProofError;
-use super::node::{Below, HexPath, NIBBLES, Node};
+use super::node::{Below, HexPath, NIBBLES, Node, nibble};
 use super::nodes::{Found, Nodes};
 use crate::mpt::{EMPTY_ROOT, NodeRef};
 
@@ -75,9 +75,12 @@ impl RangeProof {
     /// included, and no others.
     ///
     /// # Errors
-    /// If entries are out of order, out of the range or empty, if they are not those of the trie, or
+    /// If the range ends before it starts, if entries are out of order, out of the range or empty, if they are not those of the trie, or
     /// if a node is missing, malformed or on the path of neither end.
     pub fn verify(self, root: &[u8; 32]) -> Result<VerifiedRange, ProofError> {
+        if let Some(end) = self.end.as_ref().filter(|end| **end < self.start) {
+            return Err(ProofError::Bounds { start: self.start, end: end.clone() });
+        }
         self.check_order()?;
         let mut nodes = Nodes::new(&self.nodes);
         let more = Check { proof: &self, more: false, edges: Vec::new() }.run(&mut nodes, root)?;
@@ -87,20 +90,20 @@ impl RangeProof {
 
     fn check_order(&self) -> Result<(), ProofError> {
         let end = self.end.as_deref();
-        let wrong = |index: usize| {
-            let (key, value) = &self.entries[index];
-            if value.is_empty() {
-                Some("it has no value")
+        let mut last: Option<&Vec<u8>> = None;
+        for (index, (key, value)) in self.entries.iter().enumerate() {
+            let what = if value.is_empty() {
+                "it has no value"
             } else if key < &self.start || end.is_some_and(|end| &key[..] > end) {
-                Some("its key is outside of the range")
-            } else if index > 0 && self.entries[index - 1].0 >= *key {
-                Some("its key does not follow the one before it")
+                "its key is outside of the range"
+            } else if last.replace(key).is_some_and(|last| last >= key) {
+                "its key does not follow the one before it"
             } else {
-                None
-            }
-        };
-        let first = (0..self.entries.len()).find_map(|index| Some((index, wrong(index)?)));
-        first.map_or(Ok(()), |(index, what)| Err(ProofError::Entry { index, what }))
+                continue;
+            };
+            return Err(ProofError::Entry { index, what });
+        }
+        Ok(())
     }
 }
 
@@ -145,7 +148,7 @@ impl<'p> Check<'p> {
         if before || behind {
             return self.none(entries, depth);
         }
-        match &self.proof.entries[entries.clone()] {
+        match self.claimed(entries) {
             [(key, claimed)] if order(path, key, depth) == Ordering::Equal && claimed == value => {
                 Ok(())
             }
@@ -170,17 +173,18 @@ impl<'p> Check<'p> {
         }
         let (on_start, on_end) = (start == Side::On, end == Side::On);
         if !on_start && !on_end {
-            let built = top_node(&self.proof.entries[entries.clone()], depth);
+            let built = top_node(self.claimed(&entries), depth);
             let same = built.as_deref() == Some(found.rlp);
             return if same { Ok(()) } else { Err(self.differs(&entries, depth)) };
         }
         // Entries that leave the path are not those of the trie.
         let strays = |(key, _): &&Entry| path.common(key, depth) < path.len();
-        if self.proof.entries[entries.clone()].iter().find(strays).is_some() {
+        if self.claimed(&entries).iter().find(strays).is_some() {
             return Err(self.differs(&entries, depth));
         }
         let found = nodes.fork(found.index, child)?;
-        self.edges.push(Edge { found, depth: depth + path.len(), entries, on_start, on_end });
+        let depth = depth.saturating_add(path.len());
+        self.edges.push(Edge { found, depth, entries, on_start, on_end });
         Ok(())
     }
 
@@ -191,43 +195,44 @@ impl<'p> Check<'p> {
         children: &[Below<'p>; 16],
         value: &[u8],
     ) -> Result<(), ProofError> {
-        let depth = edge.depth;
-        let digit =
-            |bound: &[u8]| (depth < NIBBLES.count(bound)).then(|| NIBBLES.digit(bound, depth));
+        let (depth, below) = (edge.depth, edge.depth.saturating_add(1));
+        let digit = |bound: &[u8]| (depth < NIBBLES.count(bound)).then(|| nibble(bound, depth));
         // Where the start goes on, what ends here lies before it; where it ends, all lies behind.
         let start = if edge.on_start { digit(&self.proof.start) } else { None };
         let end = self.proof.end.as_deref().filter(|_| edge.on_end).map(digit);
-        let Range { start: mut from, end: to } = edge.entries;
-        let all = &self.proof.entries[..to];
-        let here = all[from..].first().filter(|(key, _)| NIBBLES.count(key) == depth);
+        let all = self.claimed(&edge.entries);
+        let here = all.first().filter(|(key, _)| NIBBLES.count(key) == depth);
         let claimed = here.map(|(_, value)| &value[..]);
-        from += usize::from(here.is_some());
+        let mut next = all.iter().skip(usize::from(here.is_some())).peekable();
+        let mut from = edge.entries.start.saturating_add(usize::from(here.is_some()));
         if start.is_none() && claimed.unwrap_or_default() != value {
             return Err(self.differs(&edge.entries, depth));
         }
         for (slot, &child) in (0..16).zip(children) {
-            let in_slot = |(key, _): &&Entry| NIBBLES.digit(key, depth) == slot;
-            let entries = from..from + all[from..].iter().take_while(in_slot).count();
+            let mut entries = from..from;
+            while next.next_if(|(key, _)| nibble(key, depth) == slot).is_some() {
+                entries.end = entries.end.saturating_add(1);
+            }
             from = entries.end;
             let behind = end.is_some_and(|end| end.is_none_or(|end| slot > end));
             self.more |= behind && child != Below::Nothing;
             if behind || start.is_some_and(|start| slot < start) {
-                self.none(&entries, depth + 1)?;
+                self.none(&entries, below)?;
                 continue;
             }
             let (on_start, on_end) = (start == Some(slot), end == Some(Some(slot)));
             if !on_start && !on_end {
-                let built = top_node(&self.proof.entries[entries.clone()], depth + 1);
+                let built = top_node(self.claimed(&entries), below);
                 if built.map(|rlp| NodeRef::of(&rlp)) != child.node_ref() {
-                    return Err(self.differs(&entries, depth + 1));
+                    return Err(self.differs(&entries, below));
                 }
                 continue;
             }
             match nodes.child(edge.found.index, child)? {
                 Some(found) => {
-                    self.edges.push(Edge { found, depth: depth + 1, entries, on_start, on_end });
+                    self.edges.push(Edge { found, depth: below, entries, on_start, on_end });
                 }
-                None => self.none(&entries, depth + 1)?,
+                None => self.none(&entries, below)?,
             }
         }
         Ok(())
@@ -240,8 +245,12 @@ impl<'p> Check<'p> {
 
     fn differs(&self, entries: &Range<usize>, depth: usize) -> ProofError {
         let key = self.proof.entries.get(entries.start).map_or(&self.proof.start, |entry| &entry.0);
-        let len = key.len().min(depth.div_ceil(2));
-        ProofError::Range { prefix: key[..len].to_vec() }
+        ProofError::Range { prefix: key.iter().take(depth.div_ceil(2)).copied().collect() }
+    }
+
+    /// The entries of a range of them.
+    fn claimed(&self, entries: &Range<usize>) -> &'p [Entry] {
+        self.proof.entries.get(entries.clone()).unwrap_or_default()
     }
 }
 
@@ -265,7 +274,7 @@ fn order(path: HexPath<'_>, bound: &[u8], depth: usize) -> Ordering {
 /// The same, where the first `common` digits are equal and the next ones are not.
 fn order_at(path: HexPath<'_>, bound: &[u8], depth: usize, common: usize) -> Ordering {
     let left = (common < path.len()).then(|| path.digit(common));
-    let at = depth + common;
-    let right = (at < NIBBLES.count(bound)).then(|| NIBBLES.digit(bound, at));
+    let at = depth.saturating_add(common);
+    let right = (at < NIBBLES.count(bound)).then(|| nibble(bound, at));
     left.cmp(&right)
 }

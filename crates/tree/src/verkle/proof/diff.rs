@@ -62,8 +62,9 @@ impl StateDiff {
     /// The entry of a key.
     pub fn get(&self, key: &[u8; 32]) -> Option<&SuffixDiff> {
         let stem = self.0.binary_search_by(|stem| stem.stem[..].cmp(&key[..31])).ok()?;
-        let suffixes = &self.0[stem].suffixes;
-        suffixes.binary_search_by_key(&key[31], |entry| entry.suffix).ok().map(|at| &suffixes[at])
+        let suffixes = &self.0.get(stem)?.suffixes;
+        let at = suffixes.binary_search_by_key(&key[31], |entry| entry.suffix).ok()?;
+        suffixes.get(at)
     }
 
     /// Says what becomes of a value. `false` if the key is not among those here.

@@ -56,8 +56,8 @@ impl Proof {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut list = |count: usize, bytes: &[u8]| {
-            let count = u32::try_from(count).expect("a proof has fewer than 2^32 stems and nodes");
-            out.extend_from_slice(&count.to_le_bytes());
+            // A proof in memory has fewer than 2^32 stems and nodes.
+            out.extend_from_slice(&(count as u32).to_le_bytes());
             out.extend_from_slice(bytes);
         };
         list(self.other_stems.len(), self.other_stems.as_flattened());
@@ -93,7 +93,7 @@ struct Rest<'a> {
 
 impl<'a> Rest<'a> {
     fn take(&mut self, what: &'static str, len: u64) -> Result<&'a [u8], Malformed> {
-        let end = self.at as u64 + len;
+        let end = (self.at as u64).saturating_add(len);
         let cut_off = Malformed::Length { what, at: end, len: self.bytes.len() };
         let end = usize::try_from(end).map_err(|_| cut_off.clone())?;
         let part = self.bytes.get(self.at..end).ok_or(cut_off)?;
@@ -102,8 +102,8 @@ impl<'a> Rest<'a> {
     }
 
     fn list<const N: usize>(&mut self, what: &'static str) -> Result<&'a [[u8; N]], Malformed> {
-        let count = self.take(what, 4)?;
-        let count = u32::from_le_bytes(count.try_into().expect("4 bytes were taken"));
-        Ok(self.take(what, u64::from(count) * N as u64)?.as_chunks().0)
+        let count = self.take(what, 4)?.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+        // Below 2^32 times 32.
+        Ok(self.take(what, count.saturating_mul(N as u64))?.as_chunks().0)
     }
 }

@@ -17,19 +17,17 @@ impl Proof {
     pub fn to_json(&self) -> Value {
         let list = |points: &[[u8; 32]]| points.iter().map(|point| hex(point)).collect::<Vec<_>>();
         let bytes = self.multiproof.to_bytes();
-        let (points, _) = bytes.as_chunks::<32>();
-        let mut last = points[1 + 2 * ROUNDS];
+        let mut words = bytes.as_chunks::<32>().0.iter();
+        let mut next = |count| words.by_ref().take(count).map(|word| hex(word)).collect::<Vec<_>>();
+        let (quotient, left, right) = (next(1).concat(), next(ROUNDS), next(ROUNDS));
+        let mut last = words.next().copied().unwrap_or_default();
         last.reverse();
         json!({
             "otherStems": self.other_stems.iter().map(|stem| hex(stem)).collect::<Vec<_>>(),
             "depthExtensionPresent": hex(&self.statuses),
             "commitmentsByPath": list(&self.commitments),
-            "d": hex(&points[0]),
-            "ipaProof": {
-                "cl": list(&points[1..=ROUNDS]),
-                "cr": list(&points[1 + ROUNDS..=2 * ROUNDS]),
-                "finalEvaluation": hex(&last),
-            },
+            "d": quotient,
+            "ipaProof": { "cl": left, "cr": right, "finalEvaluation": hex(&last) },
         })
     }
 
@@ -149,7 +147,7 @@ impl<'a> At<'a> {
         let digits = text.ok_or_else(|| self.wrong(expected))?.as_bytes();
         let digit = |digit: u8| char::from(digit).to_digit(16);
         let (pairs, rest) = digits.as_chunks::<2>();
-        let byte = |pair: &[u8; 2]| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+        let byte = |&[high, low]: &[u8; 2]| Some((digit(high)? << 4 | digit(low)?) as u8);
         let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
         bytes.filter(|_| rest.is_empty()).ok_or_else(|| self.wrong(expected))
     }

@@ -10,7 +10,7 @@ use super::super::level::terms;
 use super::super::{STEM_BYTES, Verkle};
 use super::shape::stem_scalar;
 use super::{
-    LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, StemDiff, SuffixDiff, half, place,
+    LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, StemDiff, SuffixDiff, half, places,
 };
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode};
@@ -236,16 +236,16 @@ impl Maker<'_> {
             let Kind::Value(value) = value.0 else { continue };
             held.insert(suffix, value);
             if let Some((vector, _)) = &mut vectors[usize::from(half(suffix))] {
-                let at = usize::from(place(suffix));
-                let [low, high] = terms(Some(value)).map(Fr::from_limbs);
-                (vector[at], vector[at + 1]) = (low, high);
+                for (at, term) in places(suffix).into_iter().zip(terms(Some(value))) {
+                    vector[usize::from(at)] = Fr::from_limbs(term);
+                }
             }
         }
         for key in keys {
             let suffix = self.keys[key][31];
             self.values[key] = held.get(&suffix).copied();
-            if let Some((_, places)) = &mut vectors[usize::from(half(suffix))] {
-                places.extend([place(suffix), place(suffix) + 1]);
+            if let Some((_, opened)) = &mut vectors[usize::from(half(suffix))] {
+                opened.extend(places(suffix));
             }
         }
         let points = commit.halves();

@@ -11,9 +11,24 @@
 //! The bytes of the [`Proof`] have one form, and a verifier takes no other: scalars and points are
 //! canonical, statuses have no unknown bits, and there are as many stems and commitments as are used.
 
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
 mod diff;
 mod forms;
 mod json;
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "it reads a tree and no foreign bytes"
+)]
 mod make;
 mod post;
 mod shape;
@@ -69,7 +84,8 @@ const fn half(suffix: u8) -> u8 {
     suffix / 128
 }
 
-/// The first of a suffix's two places in its half.
-const fn place(suffix: u8) -> u8 {
-    suffix % 128 * 2
+/// A suffix's two places in its half: of the low 16 bytes of its value, and of the high ones.
+const fn places(suffix: u8) -> [u8; 2] {
+    let low = suffix << 1;
+    [low, low | 1]
 }

@@ -6,7 +6,8 @@ use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
 use super::super::level::terms;
 use super::shape::{Node, stem_scalar};
-use super::{LEAF_HALVES, StemDiff, Verified, half, place};
+use super::{LEAF_HALVES, ProofFault, StemDiff, Verified, half, places};
+use crate::verkle::STEM_BYTES;
 
 /// A leaf: its stem and its commitment.
 type Leaf = ([u8; 31], Element);
@@ -28,82 +29,85 @@ impl Verified<'_> {
     /// let mut batch = Batch::new();
     /// batch.put(&[2; 32], &[7; 32]);
     /// let after = tree.prepare(&store.snapshot()?, Some(&pending), batch)?;
-    /// assert_eq!(verified.post_root(verkle.crs()), after.root());
+    /// assert_eq!(verified.post_root(verkle.crs())?, after.root());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn post_root(&self, crs: &Crs) -> [u8; 32] {
-        let mut changed = self.changed_slots(crs);
+    ///
+    /// # Errors
+    /// None of what [`Proof::verify`](super::Proof::verify) has answered; a conflict where a node on the
+    /// path of a change were not known.
+    pub fn post_root(&self, crs: &Crs) -> Result<[u8; 32], ProofFault> {
+        let mut changed = self.changed_slots(crs)?;
         // From the deepest nodes up: what a child commits to now, by path.
-        let mut depth = changed.keys().map(Vec::len).max().unwrap_or(0);
-        while depth > 0 {
-            let here: Vec<Vec<u8>> =
-                changed.keys().filter(|path| path.len() == depth).cloned().collect();
-            let now: Vec<Element> = here.iter().map(|path| changed[path]).collect();
+        for depth in (1..=STEM_BYTES).rev() {
+            let here: Vec<(Vec<u8>, Element)> =
+                changed.extract_if(.., |path, _| path.len() == depth).collect();
+            let now: Vec<Element> = here.iter().map(|(_, element)| *element).collect();
             let mut deltas: BTreeMap<Vec<u8>, Vec<Delta>> = BTreeMap::new();
-            for (path, new) in here.iter().zip(Element::map_to_field_many(&now)) {
-                let (digit, above) = path.split_last().expect("not the root");
+            for ((path, _), new) in here.iter().zip(Element::map_to_field_many(&now)) {
+                let Some((digit, above)) = path.split_last() else { continue };
                 let old = self.elements.get(path).map_or(Fr::ZERO, |node| node.1);
                 deltas.entry(above.to_vec()).or_default().push(delta(*digit, old, new));
-                changed.remove(path);
             }
             for (path, deltas) in deltas {
-                let mut element = [self.elements[&path].0];
+                let mut element = [self.element(&path)?];
                 crs.add_deltas(&mut element, &deltas);
-                changed.insert(path, element[0]);
+                let [element] = element;
+                changed.insert(path, element);
             }
-            depth -= 1;
         }
-        changed.get(&[][..]).unwrap_or(&self.elements[&[][..]].0).to_compressed()
+        let root = match changed.remove(&[][..]) {
+            Some(root) => root,
+            None => self.element(&[])?,
+        };
+        Ok(root.to_compressed())
+    }
+
+    /// What the node at a path commits to.
+    fn element(&self, path: &[u8]) -> Result<Element, ProofFault> {
+        let known = self.elements.get(path).map(|node| node.0);
+        known.ok_or_else(|| ProofFault::Conflict { path: path.to_vec() })
     }
 
     /// The commitments of leaves that change, and of what comes where they or nothing were.
-    fn changed_slots(&self, crs: &Crs) -> BTreeMap<Vec<u8>, Element> {
-        let mut slots: BTreeMap<Vec<u8>, Vec<Leaf>> = BTreeMap::new();
-        for entry in &self.diff.0 {
+    fn changed_slots(&self, crs: &Crs) -> Result<BTreeMap<Vec<u8>, Element>, ProofFault> {
+        let mut slots: BTreeMap<&Vec<u8>, Vec<Leaf>> = BTreeMap::new();
+        for (entry, path) in self.diff.0.iter().zip(&self.shape.ends) {
             if entry.suffixes.iter().all(|suffix| suffix.new.is_none()) {
                 continue;
             }
-            let path = self.end_of(&entry.stem);
-            let leaf = match &self.shape.nodes[&path] {
-                Node::Leaf { stem, .. } if *stem == entry.stem => self.changed(crs, &path, entry),
+            let leaf = match self.shape.nodes.get(path) {
+                Some(Node::Leaf { stem, .. }) if *stem == entry.stem => {
+                    self.changed(crs, path, entry)?
+                }
                 _ => fresh(crs, entry),
             };
             slots.entry(path).or_default().push((entry.stem, leaf));
         }
-        let build = |(path, mut leaves): (Vec<u8>, Vec<Leaf>)| {
-            if let Node::Leaf { stem, .. } = &self.shape.nodes[&path]
+        let build = |(path, mut leaves): (&Vec<u8>, Vec<Leaf>)| {
+            if let Some(Node::Leaf { stem, .. }) = self.shape.nodes.get(path)
                 && !leaves.iter().any(|leaf| leaf.0 == *stem)
             {
-                leaves.push((*stem, self.elements[&path].0));
+                leaves.push((*stem, self.element(path)?));
                 leaves.sort_unstable_by_key(|leaf| leaf.0);
             }
-            let element = subtree(crs, &leaves, path.len());
-            (path, element)
+            Ok((path.clone(), subtree(crs, &leaves, path.len())))
         };
         slots.into_iter().map(build).collect()
     }
 
-    /// The path of the leaf, or of the nothing, where a stem's path ends.
-    fn end_of(&self, stem: &[u8; 31]) -> Vec<u8> {
-        let ends = |depth: &usize| {
-            let node = self.shape.nodes.get(&stem[..*depth]);
-            matches!(node, Some(Node::Leaf { .. } | Node::Empty))
-        };
-        let depth = (1..=31).find(ends).expect("a verified proof ends every path");
-        stem[..depth].to_vec()
-    }
-
     /// A leaf with new values.
-    fn changed(&self, crs: &Crs, path: &[u8], entry: &StemDiff) -> Element {
-        let mut leaf = [self.elements[path].0];
-        for which in [0, 1] {
-            let at = LEAF_HALVES + which;
+    fn changed(&self, crs: &Crs, path: &[u8], entry: &StemDiff) -> Result<Element, ProofFault> {
+        let mut leaf = [self.element(path)?];
+        for (at, which) in (LEAF_HALVES..).zip([0, 1]) {
             let Some((old, scalar)) = self.elements.get(&[path, &[at]].concat()) else { continue };
             let mut element = [*old];
             crs.add_deltas(&mut element, &values(entry, which));
-            crs.add_deltas(&mut leaf, &[delta(at, *scalar, element[0].map_to_field())]);
+            let [element] = element;
+            crs.add_deltas(&mut leaf, &[delta(at, *scalar, element.map_to_field())]);
         }
-        leaf[0]
+        let [leaf] = leaf;
+        Ok(leaf)
     }
 }
 
@@ -116,10 +120,11 @@ fn delta(basis: u8, old: Fr, new: Fr) -> Delta {
 fn values(entry: &StemDiff, which: u8) -> Vec<Delta> {
     let changed = entry.suffixes.iter().filter(|suffix| half(suffix.suffix) == which);
     let terms = changed.filter(|suffix| suffix.new.is_some()).flat_map(|suffix| {
-        let (old, new) = (terms(suffix.current), terms(suffix.new));
-        [0, 1].map(|part| {
-            let amount = SignedScalar::between(old[part], new[part]);
-            Delta { target: 0, basis: place(suffix.suffix) + part as u8, amount }
+        let terms = terms(suffix.current).into_iter().zip(terms(suffix.new));
+        places(suffix.suffix).into_iter().zip(terms).map(|(basis, (old, new))| Delta {
+            target: 0,
+            basis,
+            amount: SignedScalar::between(old, new),
         })
     });
     terms.collect()
@@ -132,19 +137,26 @@ fn fresh(crs: &Crs, entry: &StemDiff) -> Element {
         crs.add_deltas(std::slice::from_mut(half), &values(entry, which));
     }
     let scalars = Element::map_to_field_many(&halves);
-    crs.commit(&[Fr::ONE, stem_scalar(&entry.stem), scalars[0], scalars[1]])
+    crs.commit(&[&[Fr::ONE, stem_scalar(&entry.stem)][..], &scalars].concat())
 }
 
-/// The commitment of what holds these leaves, in order of stems, at `depth`.
+/// The commitment of what holds these leaves, whose stems differ and begin alike, in order of stems, at
+/// `depth`.
 fn subtree(crs: &Crs, leaves: &[Leaf], depth: usize) -> Element {
-    let [(_, leaf)] = leaves else {
-        let children: Vec<&[Leaf]> = leaves.chunk_by(|a, b| a.0[depth] == b.0[depth]).collect();
-        let below: Vec<Element> =
-            children.iter().map(|leaves| subtree(crs, leaves, depth + 1)).collect();
-        let scalars = Element::map_to_field_many(&below);
-        let digits = children.iter().map(|leaves| leaves[0].0[depth]);
-        let vector: Vec<(u8, Fr)> = digits.zip(scalars).collect();
-        return crs.commit_sparse_many(&[&vector])[0];
-    };
-    *leaf
+    if let [(_, leaf)] = leaves {
+        return *leaf;
+    }
+    let digit = |leaf: &Leaf| leaf.0.get(depth).copied();
+    let mut digits = Vec::new();
+    let mut below = Vec::new();
+    for children in leaves.chunk_by(|a, b| digit(a) == digit(b)) {
+        // Stems that differ do so at one of their bytes.
+        let Some(digit) = children.first().and_then(digit) else { continue };
+        digits.push(digit);
+        below.push(subtree(crs, children, depth.saturating_add(1)));
+    }
+    let vector: Vec<(u8, Fr)> =
+        digits.into_iter().zip(Element::map_to_field_many(&below)).collect();
+    let commitments = crs.commit_sparse_many(&[&vector]);
+    commitments.into_iter().next().unwrap_or(Element::IDENTITY)
 }

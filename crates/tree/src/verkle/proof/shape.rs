@@ -6,7 +6,7 @@ use spinney_ipa::{DecodeError, Element, Fr, Opening, ProofError};
 
 use super::super::commit::limbs;
 use super::super::level::terms;
-use super::{LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, half, place};
+use super::{LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, StemDiff, half, places};
 
 /// Why a proof is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +74,8 @@ pub enum ProofFault {
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     pub(super) nodes: BTreeMap<Vec<u8>, Node>,
+    /// The path at which each stem of the difference ends, in order of stems.
+    pub(super) ends: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -112,7 +114,8 @@ impl Shape {
             let stem = &entry.stem;
             let read = Status::read(byte).ok_or(ProofFault::Status { stem: *stem, byte });
             let (status, depth) = read?;
-            let path = &stem[..depth];
+            // Five bits say how long the path is, so a stem has that many bytes.
+            let path = stem.get(..depth).ok_or(ProofFault::Status { stem: *stem, byte })?;
             let absent = entry.suffixes.iter().all(|suffix| suffix.current.is_none());
             if status != Status::Present && !absent {
                 return Err(ProofFault::AbsentValue { stem: *stem });
@@ -121,16 +124,9 @@ impl Shape {
             match status {
                 Status::Empty => shape.place(path, Node::Empty)?,
                 Status::Other => others.entry(path).or_default().push(stem),
-                Status::Present => {
-                    let mut halves = [false; 2];
-                    for suffix in &entry.suffixes {
-                        halves[usize::from(half(suffix.suffix))] = true;
-                        let path = [path, &[LEAF_HALVES + half(suffix.suffix)]].concat();
-                        shape.suffix(path, suffix.suffix, suffix.current)?;
-                    }
-                    shape.place(path, Node::Leaf { stem: *stem, halves })?;
-                }
+                Status::Present => shape.present(path, entry)?,
             }
+            shape.ends.push(path.to_vec());
         }
         shape.stand_in(proof, &others)?;
         shape.check_below()?;
@@ -139,40 +135,42 @@ impl Shape {
 
     /// Opens the internal nodes on a path.
     fn descend(&mut self, path: &[u8]) -> Result<(), ProofFault> {
-        for (depth, digit) in path.iter().enumerate() {
-            let above = &path[..depth];
+        let mut above = Vec::with_capacity(path.len());
+        for digit in path {
             let node =
-                self.nodes.entry(above.to_vec()).or_insert_with(|| Node::Internal(BTreeSet::new()));
+                self.nodes.entry(above.clone()).or_insert_with(|| Node::Internal(BTreeSet::new()));
             let Node::Internal(opened) = node else {
-                return Err(ProofFault::Conflict { path: above.to_vec() });
+                return Err(ProofFault::Conflict { path: above });
             };
             opened.insert(*digit);
+            above.push(*digit);
         }
         Ok(())
     }
 
+    /// Puts a node where none is. Nothing may be said to be nothing again.
     fn place(&mut self, path: &[u8], node: Node) -> Result<(), ProofFault> {
-        let same = match (self.nodes.get(path), &node) {
-            (None, _) | (Some(Node::Empty), Node::Empty) => true,
-            // A stem comes once.
-            _ => false,
-        };
-        if !same {
-            return Err(ProofFault::Conflict { path: path.to_vec() });
+        match (self.nodes.get(path), &node) {
+            (None, _) | (Some(Node::Empty), Node::Empty) => {
+                self.nodes.insert(path.to_vec(), node);
+                Ok(())
+            }
+            _ => Err(ProofFault::Conflict { path: path.to_vec() }),
         }
-        self.nodes.insert(path.to_vec(), node);
-        Ok(())
     }
 
-    fn suffix(
-        &mut self,
-        path: Vec<u8>,
-        suffix: u8,
-        value: Option<[u8; 32]>,
-    ) -> Result<(), ProofFault> {
-        match self.nodes.entry(path).or_insert_with(|| Node::Half(Vec::new())) {
-            Node::Half(suffixes) => suffixes.push((suffix, value)),
-            _ => unreachable!("the halves of a stem are placed with it, and stems come once"),
+    /// The leaf of a stem that is present, and the halves in which its suffixes are.
+    fn present(&mut self, path: &[u8], entry: &StemDiff) -> Result<(), ProofFault> {
+        let opened = [0, 1].map(|which| {
+            let suffixes = entry.suffixes.iter().filter(|suffix| half(suffix.suffix) == which);
+            suffixes.map(|suffix| (suffix.suffix, suffix.current)).collect::<Vec<_>>()
+        });
+        let halves = opened.each_ref().map(|suffixes| !suffixes.is_empty());
+        self.place(path, Node::Leaf { stem: entry.stem, halves })?;
+        for (at, suffixes) in (LEAF_HALVES..).zip(opened) {
+            if !suffixes.is_empty() {
+                self.place(&[path, &[at]].concat(), Node::Half(suffixes))?;
+            }
         }
         Ok(())
     }
@@ -248,9 +246,9 @@ impl Shape {
                 }
                 Node::Half(suffixes) => {
                     for &(suffix, value) in suffixes {
-                        let [low, high] = terms(value);
-                        open(place(suffix), Fr::from_limbs(low));
-                        open(place(suffix) + 1, Fr::from_limbs(high));
+                        for (index, term) in places(suffix).into_iter().zip(terms(value)) {
+                            open(index, Fr::from_limbs(term));
+                        }
                     }
                 }
                 Node::Empty => {}

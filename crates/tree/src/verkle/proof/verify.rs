@@ -31,7 +31,7 @@ impl Proof {
         let shape = Shape::of(self, diff)?;
         let root = Element::from_compressed(root).map_err(ProofFault::Root)?;
         let committed = || shape.nodes.iter().filter(|(_, node)| node.commits());
-        let (got, expected) = (self.commitments.len(), committed().count() - 1);
+        let (got, expected) = (self.commitments.len(), committed().count().saturating_sub(1));
         if got != expected {
             return Err(ProofFault::Commitments { got, expected });
         }
