@@ -50,6 +50,14 @@ pub enum PipelineError {
         /// What the system says.
         source: io::Error,
     },
+    /// A folder for files of the run is not the user's alone.
+    #[error("{} is not used: {what}; name a folder of your own that only you may write", .path.display())]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
     /// A file of the run is damaged.
     #[error("{} is damaged: {what}; remove it, or begin a new run", .path.display())]
     Damaged {

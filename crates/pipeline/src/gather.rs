@@ -1,6 +1,7 @@
 //! Leaves into sorted runs: an external sort that survives its process.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use crate::merge::prefix;
 use crate::options::{Options, RunName};
 use crate::record::{Fields, Kind, put, take};
 use crate::run_file::{self, RunFile};
+use crate::scratch;
 
 /// That all leaves are in runs: a record with their number (u64) and that of the files (u32).
 const SORTED: &str = "sorted";
@@ -122,12 +124,12 @@ enum Writer {
 impl Gather {
     /// Begins a run whose files lie in `dir`, or goes on with the one that they belong to. Files of
     /// another run there are removed. One process at a time may use a directory; who holds the store
-    /// open for writing may.
+    /// open for writing may. A directory that is there has to be the user's alone, and no link.
     ///
     /// # Errors
-    /// If a file cannot be read, made or removed.
+    /// If a file cannot be read, made or removed, or the directory is not the user's alone.
     pub fn open(dir: &Path, name: RunName, options: Options) -> Result<Self, PipelineError> {
-        fs::create_dir_all(dir).map_err(at(dir))?;
+        scratch::prepare(dir)?;
         let mut gather = Self {
             dir: dir.to_path_buf(),
             name,
@@ -162,7 +164,9 @@ impl Gather {
         }
         let path = self.dir.join(SORTED);
         if path.exists() {
-            let bytes = fs::read(&path).map_err(at(&path))?;
+            let mut bytes = Vec::new();
+            let read = scratch::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+            read.map_err(at(&path))?;
             let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
             let (body, _) = take(Kind::Sorted, &bytes).map_err(|error| damaged(error.what()))?;
             let mut fields = Fields(body);
@@ -317,7 +321,11 @@ impl Gather {
             let mut record = Vec::new();
             put(Kind::Sorted, &body, &mut record);
             let fresh = self.dir.join("sorted.new");
-            fs::write(&fresh, record).map_err(at(&fresh))?;
+            let made = scratch::create(&fresh).and_then(|mut file| {
+                file.write_all(&record)?;
+                file.sync_all()
+            });
+            made.map_err(at(&fresh))?;
             fs::rename(&fresh, &path).map_err(at(&path))?;
             run_file::sync_dir(&self.dir)?;
             self.sorted = true;

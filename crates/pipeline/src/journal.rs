@@ -3,12 +3,13 @@
 //! One record a range: its number (u32) and its leaves (u64). It is not synced: a killed process loses
 //! nothing of it, and after a power cut it only counts too little.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{PipelineError, at};
 use crate::record::{Fields, Kind, put, take};
+use crate::scratch;
 
 const NAME: &str = "started";
 
@@ -29,7 +30,9 @@ impl Journal {
         let path = Self::path(dir);
         let mut leaves = 0u64;
         if path.exists() {
-            let bytes = std::fs::read(&path).map_err(at(&path))?;
+            let mut bytes = Vec::new();
+            let read = scratch::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+            read.map_err(at(&path))?;
             let mut rest = &bytes[..];
             while let Ok((body, behind)) = take(Kind::Started, rest) {
                 let mut fields = Fields(body);
@@ -40,11 +43,11 @@ impl Journal {
             if !rest.is_empty() {
                 // The last record was cut off; it would hide those behind it.
                 let whole = (bytes.len() - rest.len()) as u64;
-                let file = OpenOptions::new().write(true).open(&path).map_err(at(&path))?;
+                let file = scratch::append(&path).map_err(at(&path))?;
                 file.set_len(whole).map_err(at(&path))?;
             }
         }
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(at(&path))?;
+        let file = scratch::append(&path).map_err(at(&path))?;
         Ok(Self { path, file, leaves })
     }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{PipelineError, at};
+use crate::error::PipelineError;
 use crate::gather::remove_runs;
 use crate::merge::Merge;
 use crate::options::RunName;
 use crate::run_file::{self, RunFile};
+use crate::scratch;
 
 /// What an entry in memory takes beside its bytes.
 const ENTRY_BYTES: usize = 64;
@@ -19,9 +20,9 @@ const ENTRY_BYTES: usize = 64;
 /// ```
 /// use spinney_pipeline::Latest;
 ///
-/// let spill = std::env::temp_dir().join(format!("spinney-latest-{}", std::process::id()));
+/// let scratch = spinney_pipeline::Scratch::new()?;
 /// // So little memory that every key goes to a run of its own.
-/// let mut words = Latest::new(&spill, 1);
+/// let mut words = Latest::new(scratch.path(), 1);
 /// for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
 ///     words.put(key.as_bytes(), value.as_bytes())?;
 /// }
@@ -188,7 +189,7 @@ impl Latest {
         if self.recent.is_empty() {
             return Ok(());
         }
-        std::fs::create_dir_all(&self.dir).map_err(at(&self.dir))?;
+        scratch::prepare(&self.dir)?;
         if self.runs.is_empty() {
             // What a process left that was killed.
             remove_runs(&self.dir)?;

@@ -9,16 +9,16 @@
 //! ```
 //! use std::ops::ControlFlow;
 //!
-//! use spinney_pipeline::{Gather, Options, RunName};
+//! use spinney_pipeline::{Gather, Options, RunName, Scratch};
 //! use spinney_tree::{MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
 //!
-//! let spill = std::env::temp_dir().join(format!("spinney-doc-{}", std::process::id()));
+//! let scratch = Scratch::new()?;
 //! let store = MemoryStore::new();
 //! let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
 //! let options = Options::default();
 //! // The name says what the leaves are: a run of another name begins anew.
 //! let name = RunName::of(&tree, b"three words", &options);
-//! let mut gather = Gather::open(&spill, name, options)?;
+//! let mut gather = Gather::open(scratch.path(), name, options)?;
 //! for (key, value) in [("dog", "puppy"), ("dogglesworth", "cat"), ("doe", "reindeer")] {
 //!     gather.push(key.as_bytes(), value.as_bytes())?;
 //! }
@@ -48,6 +48,7 @@ mod merge;
 mod options;
 mod record;
 mod run_file;
+mod scratch;
 mod sorted;
 
 pub use build::{Phase, Progress, Report};
@@ -56,4 +57,5 @@ pub use error::PipelineError;
 pub use gather::Gather;
 pub use latest::Latest;
 pub use options::{Options, RunName};
+pub use scratch::Scratch;
 pub use sorted::SortedLeaves;

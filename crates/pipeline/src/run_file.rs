@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{PipelineError, at};
 use crate::options::RunName;
 use crate::record::{Fields, Kind, PEEK_BYTES, put, put_key, take, whole_len};
+use crate::scratch;
 
 /// A block ends when its leaves take so many bytes.
 const BLOCK_BYTES: usize = 32 << 10;
@@ -41,7 +42,7 @@ pub(crate) fn write<'a>(
     leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<u64, PipelineError> {
     let (path, fresh) = (path(dir, number), dir.join(format!("run-{number:06}.new")));
-    let mut file = BufWriter::new(File::create(&fresh).map_err(at(&fresh))?);
+    let mut file = BufWriter::new(scratch::create(&fresh).map_err(at(&fresh))?);
     let mut offset = 0u64;
     let (mut record, mut index, mut blocks) = (Vec::new(), vec![0; 4], 0u32);
     let mut write = |kind, body: &[u8]| {
@@ -105,7 +106,7 @@ impl RunFile {
     /// Opens a file; another run's and a damaged one are refused.
     pub(crate) fn open(dir: &Path, name: RunName, number: u32) -> Result<Self, PipelineError> {
         let path = path(dir, number);
-        let mut file = File::open(&path).map_err(at(&path))?;
+        let mut file = scratch::open(&path).map_err(at(&path))?;
         let bytes = file.metadata().map_err(at(&path))?.len();
         let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
         let head = read_record(&mut file, &path, Kind::File, 0, bytes)?;

@@ -7,13 +7,13 @@ use crate::merge::Merge;
 /// All leaves of a [`Gather`], in order of their keys.
 ///
 /// ```
-/// use spinney_pipeline::{Gather, Options, RunName};
+/// use spinney_pipeline::{Gather, Options, RunName, Scratch};
 /// use spinney_tree::{MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
 ///
-/// let spill = std::env::temp_dir().join(format!("spinney-sorted-{}", std::process::id()));
+/// let scratch = Scratch::new()?;
 /// let tree = Tree::open(Mpt, TreeId(1), &MemoryStore::new().snapshot()?, 1 << 20)?;
 /// let options = Options::default();
-/// let mut gather = Gather::open(&spill, RunName::of(&tree, b"letters", &options), options)?;
+/// let mut gather = Gather::open(scratch.path(), RunName::of(&tree, b"letters", &options), options)?;
 /// for letter in ["b", "c", "a"] {
 ///     gather.push(letter.as_bytes(), b"")?;
 /// }
