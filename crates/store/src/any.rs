@@ -6,12 +6,15 @@ use std::path::PathBuf;
 
 use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::creation;
+use crate::files::Files;
 use crate::folder::Folder;
+use crate::guard::backend;
 use crate::postgres::{self, PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
 use crate::sql::SqlRow;
-use crate::sqlite::{SqliteSnapshot, SqliteStore};
+use crate::sqlite::{self, SqliteSnapshot, SqliteStore};
 use crate::stats::{IoCounts, StoreStats, TableStats};
 
 /// A store of a kind that is chosen at run time.
@@ -79,14 +82,23 @@ impl Location {
     /// # Errors
     /// As those of its kind: [`RedbStore::open`], [`SqliteStore::open`], [`PostgresStore::open`].
     pub fn open(&self, what_for: OpenFor, cache_bytes: usize) -> Result<AnyStore, StoreError> {
+        self.open_on(&Files::System, what_for, cache_bytes)
+    }
+
+    pub(crate) fn open_on(
+        &self,
+        files: &Files,
+        what_for: OpenFor,
+        cache: usize,
+    ) -> Result<AnyStore, StoreError> {
         use OpenFor::{Filling, Reading, Writing};
         Ok(match (self, what_for) {
-            (Self::Redb(at), Filling) => RedbStore::open_or_create(at, cache_bytes)?.into(),
-            (Self::Redb(at), Writing) => RedbStore::open(at, cache_bytes)?.into(),
-            (Self::Redb(at), Reading) => RedbStore::open_read_only(at, cache_bytes)?.into(),
-            (Self::Sqlite(at), Filling) => SqliteStore::open_or_create(at, cache_bytes)?.into(),
-            (Self::Sqlite(at), Writing) => SqliteStore::open(at, cache_bytes)?.into(),
-            (Self::Sqlite(at), Reading) => SqliteStore::open_read_only(at, cache_bytes)?.into(),
+            (Self::Redb(at), Filling) => RedbStore::open_or_create_on(files, at, cache)?.into(),
+            (Self::Redb(at), Writing) => RedbStore::open_on(files, at, cache)?.into(),
+            (Self::Redb(at), Reading) => RedbStore::open_read_only_on(files, at, cache)?.into(),
+            (Self::Sqlite(at), Filling) => SqliteStore::open_or_create_on(files, at, cache)?.into(),
+            (Self::Sqlite(at), Writing) => SqliteStore::open_on(files, at, cache)?.into(),
+            (Self::Sqlite(at), Reading) => SqliteStore::open_read_only_on(files, at, cache)?.into(),
             (Self::Postgres(at), Filling) => PostgresStore::open_or_create(at)?.into(),
             (Self::Postgres(at), Writing) => PostgresStore::open(at)?.into(),
             (Self::Postgres(at), Reading) => PostgresStore::open_read_only(at)?.into(),
@@ -99,18 +111,66 @@ impl Location {
     /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for writing,
     /// or if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
+        self.remove_on(&Files::System)
+    }
+
+    pub(crate) fn remove_on(&self, files: &Files) -> Result<(), StoreError> {
         match self {
             Self::Redb(at) => {
                 // Refused while there is a writer, and whatever is no store.
-                RedbStore::open(at, 0)?.close()?;
-                Folder::new(at).remove()
+                RedbStore::open_on(files, at, 0)?.close()?;
+                Folder::new(files, at).remove()
             }
             Self::Sqlite(at) => {
-                SqliteStore::open(at, 0)?.close()?;
-                SqliteStore::remove(at)
+                SqliteStore::open_on(files, at, 0)?.close()?;
+                SqliteStore::remove(files, at)
             }
             Self::Postgres(at) => PostgresStore::remove(at),
         }
+    }
+
+    /// Gives the store of files here, which was closed, the place `target`, where nothing is yet. Everything is
+    /// made durable before it has that name, and the name itself afterwards.
+    ///
+    /// ```
+    /// # use spinney_store::{Location, OpenFor};
+    /// # let folder = tempfile::tempdir()?;
+    /// let part = Location::Sqlite(folder.path().join("state.part"));
+    /// let whole = Location::Sqlite(folder.path().join("state.sqlite"));
+    /// part.open(OpenFor::Filling, 1 << 20)?.close()?;
+    /// part.publish(&whole)?;
+    /// whole.open(OpenFor::Writing, 1 << 20)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the store is not whole in the file that is renamed, since its log could not be carried over; if there
+    /// is something at the target, both are not of one kind of file, or the disk fails. Then nothing has the
+    /// target's name.
+    pub fn publish(&self, target: &Self) -> Result<(), StoreError> {
+        self.publish_on(&Files::System, target)
+    }
+
+    pub(crate) fn publish_on(&self, files: &Files, target: &Self) -> Result<(), StoreError> {
+        let (from, to) = match (self, target) {
+            (Self::Redb(from), Self::Redb(to)) => (from, to),
+            (Self::Sqlite(from), Self::Sqlite(to)) => {
+                sqlite::alone(files, from, from)?;
+                (from, to)
+            }
+            _ => return Err(backend(self, "only files can be renamed, and to their own kind")),
+        };
+        match files.find(to) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err(backend(target, "there is something already")),
+            Err(error) => return Err(backend(target, error)),
+        }
+        creation::publish(files, from, to).map_err(|error| backend(target, error))?;
+        if let Self::Sqlite(from) = self {
+            // The lock has the name of what is gone.
+            let _ = files.remove(&sqlite::lock_of(from));
+        }
+        Ok(())
     }
 
     /// As [`go_on`](Self::go_on), but what was begun on a server and never finished is dropped.
@@ -159,14 +219,23 @@ impl Location {
         cache_bytes: usize,
         fill: impl FnOnce(&AnyStore) -> Result<(), E>,
     ) -> Result<AnyStore, E> {
+        self.create_filled_on(&Files::System, cache_bytes, fill)
+    }
+
+    pub(crate) fn create_filled_on<E: From<StoreError>>(
+        &self,
+        files: &Files,
+        cache_bytes: usize,
+        fill: impl FnOnce(&AnyStore) -> Result<(), E>,
+    ) -> Result<AnyStore, E> {
         Ok(match self {
-            Self::Redb(at) => RedbStore::create_by(at, cache_bytes, |store| {
+            Self::Redb(at) => RedbStore::create_by(files, at, cache_bytes, |store| {
                 let store = AnyStore::from(store);
                 fill(&store)?;
                 Ok::<_, E>(store.close()?)
             })?
             .into(),
-            Self::Sqlite(at) => SqliteStore::create_by(at, cache_bytes, |store| {
+            Self::Sqlite(at) => SqliteStore::create_by(files, at, cache_bytes, |store| {
                 let store = AnyStore::from(store);
                 fill(&store)?;
                 Ok::<_, E>(store.close()?)

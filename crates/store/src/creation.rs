@@ -7,16 +7,18 @@
 //! ```
 //!
 //! Invariants:
-//! - a store is made under the other name, synced, and renamed;
-//! - what is left under that name is of no use to anyone, and the next creation removes it.
+//! - a store is made under the other name, synced with its folder, and renamed;
+//! - what fails before or after the renaming leaves no file under the final name: only a store that its
+//!   maker has opened under it keeps it;
+//! - what a cut leaves under the other name is of no use to anyone, and the next creation removes it.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
+use crate::files::{Files, Lock, Opened};
 use crate::guard::backend;
 
 /// A path with something added to its last name.
@@ -29,61 +31,88 @@ pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
 /// Where a store is to be made.
 #[derive(Debug)]
 pub(crate) struct Site<'a> {
+    pub(crate) files: &'a Files,
     /// The store, as messages name it.
     pub(crate) place: &'a Path,
     /// Its file.
     pub(crate) file: PathBuf,
     /// Locked meanwhile.
     pub(crate) lock: PathBuf,
+    /// Files that may lie beside the store's, by what is added to its name.
+    pub(crate) suffixes: &'static [&'static str],
 }
 
 impl Site<'_> {
-    /// Creates a store: `fill` makes one in the file whose name it is given, and closes it.
+    /// Creates a store: `fill` makes one in the file whose name it is given, and closes it; `open` opens it
+    /// under its final name, while others are still kept from making one.
     ///
-    /// Cut off at any point, there is either no store or a whole one. Answers with the lock.
-    pub(crate) fn create<E: From<StoreError>>(
+    /// Cut off at any point, there is either no store or a whole one. If anything fails, there is none.
+    pub(crate) fn create<T, E: From<StoreError>>(
         &self,
         fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<Lock, E> {
+        open: impl FnOnce(Lock) -> Result<T, StoreError>,
+    ) -> Result<T, E> {
         let lock = self.prepare()?;
         let unfinished = beside(&self.file, ".new");
-        let made = fill(&unfinished).and_then(|()| {
-            self.publish(&unfinished).map_err(|e| backend(self.place.display(), e).into())
-        });
-        match made {
-            Ok(()) => Ok(lock),
+        let named = |error| backend(self.place.display(), error);
+        let made = fill(&unfinished)
+            .and_then(|()| Ok(publish(self.files, &unfinished, &self.file).map_err(named)?));
+        if let Err(error) = made {
+            self.discard(&unfinished);
+            return Err(error);
+        }
+        match open(lock) {
+            Ok(store) => Ok(store),
+            // Somebody has it already: it is theirs now.
+            Err(busy @ StoreError::Busy { .. }) => Err(busy.into()),
             Err(error) => {
-                // The error to report is the one that is there already.
-                let _ = fs::remove_file(&unfinished);
-                Err(error)
+                self.discard(&self.file);
+                Err(error.into())
             }
         }
+    }
+
+    /// Removes what failed. The error to report is the one that is there already.
+    fn discard(&self, file: &Path) {
+        let _ = self.files.remove(file);
+        for suffix in self.suffixes {
+            let _ = self.files.remove(&beside(file, suffix));
+        }
+        let _ = self.files.sync_folder(folder_of(file));
     }
 
     /// Makes sure that a store can be made here, and keeps others from making one meanwhile.
     fn prepare(&self) -> Result<Lock, StoreError> {
         let folder = folder_of(&self.file);
-        fs::create_dir_all(folder).map_err(|error| backend(folder.display(), error))?;
-        let lock = lock(&self.lock, self.place)?;
-        match self.file.try_exists() {
-            Ok(false) => Ok(lock),
-            Ok(true) => {
+        self.files.create_folder(folder).map_err(|error| backend(folder.display(), error))?;
+        let lock = self.files.lock(&self.lock, self.place)?;
+        match self.files.find(&self.file) {
+            Ok(None) => Ok(lock),
+            Ok(Some(_)) => {
                 let there = io::Error::new(ErrorKind::AlreadyExists, "there is a store already");
                 Err(backend(self.place.display(), there))
             }
             Err(error) => Err(backend(self.place.display(), error)),
         }
     }
+}
 
-    fn publish(&self, unfinished: &Path) -> io::Result<()> {
-        fs::rename(unfinished, &self.file)?;
-        let folder = folder_of(&self.file);
-        sync_folder(folder)?;
-        match folder.parent() {
-            Some(parent) if parent != Path::new("") => sync_folder(parent),
-            _ => Ok(()),
-        }
+/// Gives a file or a folder with files in it the name `to`, which nothing has yet. All of it is synced first,
+/// and afterwards the name. If that fails, it keeps its first name.
+pub(crate) fn publish(files: &Files, from: &Path, to: &Path) -> io::Result<()> {
+    files.sync(from)?;
+    let folder = folder_of(to);
+    files.sync_folder(folder)?;
+    files.rename(from, to)?;
+    let named = files.sync_folder(folder).and_then(|()| match folder.parent() {
+        Some(parent) if parent != Path::new("") => files.sync_folder(parent),
+        _ => Ok(()),
+    });
+    if named.is_err() {
+        // A name that is not certain is not kept. Where this fails too, a whole store has it.
+        let _ = files.rename(to, from);
     }
+    named
 }
 
 /// The folder that a file is in.
@@ -94,56 +123,13 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// A lock file that is locked.
-///
-/// It is unlocked by name and not by closing the file: a child process has the files of its parent open
-/// for as long as it has not become another program, and would keep the lock that long.
-#[derive(Debug)]
-pub(crate) struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // If this fails, closing the file is what is left.
-        let _ = self.0.unlock();
-    }
-}
-
-/// Takes a lock file, which is made if need be, or says that the store at `place` is in use.
-pub(crate) fn lock(path: &Path, place: &Path) -> Result<Lock, StoreError> {
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|error| backend(path.display(), error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(Lock(lock)),
-        Err(TryLockError::WouldBlock) => {
-            Err(StoreError::Busy { place: place.display().to_string() })
-        }
-        // Without locks, as on some network file systems, it is for the user to keep others away.
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(Lock(lock)),
-        Err(TryLockError::Error(error)) => Err(backend(path.display(), error)),
-    }
-}
-
 /// A new file in place of whatever was left there.
-pub(crate) fn blank(path: &Path) -> Result<File, StoreError> {
-    remove(path)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    options.open(path).map_err(|error| backend(path.display(), error))
+pub(crate) fn blank(files: &Files, path: &Path) -> Result<Opened, StoreError> {
+    remove(files, path)?;
+    files.create(path).map_err(|error| backend(path.display(), error))
 }
 
 /// Removes a file, if there is one.
-pub(crate) fn remove(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(backend(path.display(), error)),
-        _ => Ok(()),
-    }
-}
-
-/// Makes the names in a folder durable, where the system has a way to.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+pub(crate) fn remove(files: &Files, path: &Path) -> Result<(), StoreError> {
+    files.remove(path).map_err(|error| backend(path.display(), error))
 }

@@ -6,13 +6,13 @@
 //! DIR/spinney.lock        locked meanwhile
 //! ```
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
 use crate::creation::{self, Site, blank};
+use crate::files::{Files, Found, Opened};
 use crate::guard::{backend, corrupt, foreign};
 
 const FILE: &str = "spinney.redb";
@@ -24,12 +24,13 @@ const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 /// The directory that a user named.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
+    files: Files,
     path: PathBuf,
 }
 
 impl Folder {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    pub(crate) fn new(files: &Files, path: &Path) -> Self {
+        Self { files: files.clone(), path: path.to_owned() }
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -38,29 +39,25 @@ impl Folder {
 
     pub(crate) fn exists(&self) -> Result<bool, StoreError> {
         let file = self.file();
-        match file.try_exists() {
-            Ok(exists) => Ok(exists),
+        match self.files.find(&file) {
+            Ok(found) => Ok(found.is_some()),
             Err(error) if error.kind() == ErrorKind::NotADirectory => Err(self.not_a_directory()),
             Err(error) => Err(backend(file.display(), error)),
         }
     }
 
     /// The file of a store, open, and certain to be redb's.
-    pub(crate) fn open_file(&self, writable: bool) -> Result<File, StoreError> {
+    pub(crate) fn open_file(&self, writable: bool) -> Result<Opened, StoreError> {
         let path = self.file();
-        let mut file = match OpenOptions::new().read(true).write(writable).open(&path) {
+        let unread = |error| backend(path.display(), error);
+        if self.files.find(&path).is_ok_and(|found| found == Some(Found::Folder)) {
+            return Err(foreign(path.display(), "it is a directory"));
+        }
+        let mut file = match self.files.open(&path, writable) {
             Ok(file) => file,
             Err(error) => return Err(self.cannot_open(error)),
         };
-        let mut start = Vec::with_capacity(MAGIC.len());
-        let length = file.metadata().map_err(|error| backend(path.display(), error))?;
-        if length.is_dir() {
-            return Err(foreign(path.display(), "it is a directory"));
-        }
-        (&mut file)
-            .take(MAGIC.len() as u64)
-            .read_to_end(&mut start)
-            .map_err(|error| backend(path.display(), error))?;
+        let start = file.start(MAGIC.len()).map_err(unread)?;
         if start == MAGIC {
             return Ok(file);
         }
@@ -91,26 +88,27 @@ impl Folder {
     /// Removes the store, and the directory if nothing else lies in it.
     pub(crate) fn remove(&self) -> Result<(), StoreError> {
         let lock = self.path.join(LOCK);
-        let _creation = creation::lock(&lock, &self.path)?;
-        creation::remove(&self.file())?;
-        creation::remove(&lock)?;
-        let _ = fs::remove_dir(&self.path);
+        let _creation = self.files.lock(&lock, &self.path)?;
+        creation::remove(&self.files, &self.file())?;
+        creation::remove(&self.files, &lock)?;
+        let _ = self.files.remove_folder(&self.path);
         Ok(())
     }
 
-    /// Creates a store: `fill` makes one in the file it is given, and closes it.
+    /// Creates a store: `fill` makes one in the file it is given, and closes it; `open` opens it.
     ///
     /// Cut off at any point, there is either no store or a whole one.
-    pub(crate) fn create<E: From<StoreError>>(
+    pub(crate) fn create<T, E: From<StoreError>>(
         &self,
-        fill: impl FnOnce(&dyn Fn() -> Result<File, StoreError>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if self.path.is_file() {
+        fill: impl FnOnce(&dyn Fn() -> Result<Opened, StoreError>) -> Result<(), E>,
+        open: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, E> {
+        if self.files.find(&self.path).is_ok_and(|found| matches!(found, Some(Found::File(_)))) {
             return Err(self.not_a_directory().into());
         }
         let lock = self.path.join(LOCK);
-        let site = Site { place: &self.path, file: self.file(), lock };
-        site.create(|unfinished| fill(&|| blank(unfinished)))?;
-        Ok(())
+        let (files, place, file) = (&self.files, &*self.path, self.file());
+        let site = Site { files, place, file, lock, suffixes: &[] };
+        site.create(|unfinished| fill(&|| blank(files, unfinished)), |_| open())
     }
 }

@@ -34,7 +34,9 @@
 
 mod any;
 mod creation;
+#[cfg(feature = "faults")]
 pub mod fault;
+mod files;
 mod folder;
 mod frozen;
 mod guard;
@@ -49,6 +51,7 @@ mod sqlite;
 mod stats;
 
 pub use any::{AnyRow, AnySnapshot, AnyStore, Location, OpenFor};
+pub use files::set_file_mode;
 pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;
 pub use postgres::{PostgresSnapshot, PostgresStore};

@@ -60,18 +60,18 @@ impl Meter {
 
 /// Counts calls and bytes, and hands everything on: locks too, as redb's locks are its backend's.
 #[derive(Debug)]
-pub(crate) struct Metered<B> {
-    inner: B,
+pub(crate) struct Metered {
+    inner: Box<dyn StorageBackend>,
     meter: Arc<Meter>,
 }
 
-impl<B> Metered<B> {
-    pub(crate) const fn new(inner: B, meter: Arc<Meter>) -> Self {
+impl Metered {
+    pub(crate) fn new(inner: Box<dyn StorageBackend>, meter: Arc<Meter>) -> Self {
         Self { inner, meter }
     }
 }
 
-impl<B: StorageBackend> StorageBackend for Metered<B> {
+impl StorageBackend for Metered {
     fn len(&self) -> io::Result<u64> {
         let length = self.inner.len()?;
         self.meter.file_bytes.store(length, Ordering::Relaxed);

@@ -24,7 +24,6 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::backends::FileBackend;
 use redb::{
     Builder, ConcurrencyMode, Database, DatabaseError, Durability, ReadOnlyDatabase, ReadOnlyTable,
     ReadTransaction, ReadableDatabase, ReadableTableMetadata, StorageBackend, StorageError,
@@ -32,6 +31,7 @@ use redb::{
 };
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::files::{Files, Opened};
 use crate::folder::Folder;
 use crate::guard::{backend, corrupt, foreign, guarded};
 use crate::metered::{Meter, Metered};
@@ -178,7 +178,7 @@ impl RedbStore {
         cache_bytes: usize,
         fill: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        Self::create_by(directory.as_ref(), cache_bytes, |store| {
+        Self::create_by(&Files::System, directory.as_ref(), cache_bytes, |store| {
             fill(&store)?;
             Ok(store.close()?)
         })
@@ -186,18 +186,19 @@ impl RedbStore {
 
     /// As [`RedbStore::create_filled`], where `fill` also closes the store.
     pub(crate) fn create_by<E: From<StoreError>>(
+        files: &Files,
         directory: &Path,
         cache_bytes: usize,
         fill: impl FnOnce(Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let folder = Folder::new(directory);
-        folder.create(|blank| {
+        let folder = Folder::new(files, directory);
+        let make = |blank: &dyn Fn() -> Result<Opened, StoreError>| {
             let place = folder.file().display().to_string();
-            let open = || file_backend(blank()?);
+            let open = || blank()?.into_backend();
             let store = Self::assemble(open, place, None, cache_bytes, Access::Create)?;
             fill(store)
-        })?;
-        Ok(Self::open(directory, cache_bytes)?)
+        };
+        folder.create(make, || Self::open_on(files, directory, cache_bytes))
     }
 
     /// Opens a store for reading and writing.
@@ -207,7 +208,15 @@ impl RedbStore {
     /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
     /// [`StoreError::Corrupt`] if it is damaged.
     pub fn open(directory: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
-        Self::open_file(Folder::new(directory.as_ref()), cache_bytes, Access::Write)
+        Self::open_on(&Files::System, directory.as_ref(), cache_bytes)
+    }
+
+    pub(crate) fn open_on(
+        files: &Files,
+        directory: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        Self::open_file(Folder::new(files, directory), cache_bytes, Access::Write)
     }
 
     /// Opens a store for reading and writing, after creating it if there is none.
@@ -218,10 +227,18 @@ impl RedbStore {
         directory: impl AsRef<Path>,
         cache_bytes: usize,
     ) -> Result<Self, StoreError> {
-        if Folder::new(directory.as_ref()).exists()? {
-            Self::open(directory, cache_bytes)
+        Self::open_or_create_on(&Files::System, directory.as_ref(), cache_bytes)
+    }
+
+    pub(crate) fn open_or_create_on(
+        files: &Files,
+        directory: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        if Folder::new(files, directory).exists()? {
+            Self::open_on(files, directory, cache_bytes)
         } else {
-            Self::create(directory, cache_bytes)
+            Self::create_by(files, directory, cache_bytes, Self::close)
         }
     }
 
@@ -235,19 +252,27 @@ impl RedbStore {
         directory: impl AsRef<Path>,
         cache_bytes: usize,
     ) -> Result<Self, StoreError> {
-        Self::open_file(Folder::new(directory.as_ref()), cache_bytes, Access::ReadOnly)
+        Self::open_read_only_on(&Files::System, directory.as_ref(), cache_bytes)
+    }
+
+    pub(crate) fn open_read_only_on(
+        files: &Files,
+        directory: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        Self::open_file(Folder::new(files, directory), cache_bytes, Access::ReadOnly)
     }
 
     fn open_file(folder: Folder, cache_bytes: usize, access: Access) -> Result<Self, StoreError> {
         let file = folder.file();
         let place = file.display().to_string();
-        let open = || file_backend(folder.open_file(access != Access::ReadOnly)?);
+        let open = || folder.open_file(access != Access::ReadOnly)?.into_backend();
         Self::assemble(open, place, Some(file), cache_bytes, access)
     }
 
     /// Opens a store on what `disk` answers, which is asked again if it has no range locks.
-    pub(crate) fn assemble<B: StorageBackend>(
-        disk: impl Fn() -> Result<B, StoreError>,
+    pub(crate) fn assemble(
+        disk: impl Fn() -> Result<Box<dyn StorageBackend>, StoreError>,
         place: String,
         file: Option<PathBuf>,
         cache_bytes: usize,
@@ -544,12 +569,8 @@ impl PageStore for RedbStore {
     }
 }
 
-fn file_backend(file: std::fs::File) -> Result<FileBackend, StoreError> {
-    guarded("the file of a store", || Ok(FileBackend::new(file)?))
-}
-
-fn connect<B: StorageBackend>(
-    disk: B,
+fn connect(
+    disk: Metered,
     mode: ConcurrencyMode,
     cache_bytes: usize,
     access: Access,

@@ -21,23 +21,24 @@
 //! - no file of SQLite's is opened by anything but SQLite while a connection is open: closing it would
 //!   drop SQLite's own locks.
 
+mod changes;
 mod snapshot;
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
-use crate::creation::{self, Lock, Site, beside};
+use crate::creation::{self, Site, beside};
+use crate::files::{Files, Found, Lock};
 use crate::guard::{backend, corrupt, foreign};
 use crate::metered::Meter;
-use crate::seal::{self, SEAL_BYTES};
 use crate::stats::{IoCounts, StoreStats};
+use changes::{apply, put_header};
 pub use snapshot::SqliteSnapshot;
 
 /// The newest format described above.
@@ -57,6 +58,8 @@ const CHECKPOINT_FRAMES: u64 = 8_192;
 const NO_DATABASE: &str = "it is no SQLite database";
 /// How long a program that knows nothing of us may hold SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// What lies beside the file of a store that is open, by what SQLite adds to its name.
+const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
 /// Connections for readers that are kept open.
 const IDLE_READERS_MAX: usize = 4;
 /// Parts of the cache: each connection has one of its own.
@@ -105,6 +108,9 @@ pub struct SqliteStore {
     writer: Option<Mutex<Writer>>,
     /// Readers that nobody uses.
     idle: Mutex<Vec<Connection>>,
+    files: Files,
+    /// Nobody can change the file, nor make one beside it.
+    immutable: bool,
     /// Locked by the one that may write.
     _lock: Option<Lock>,
     file: PathBuf,
@@ -178,7 +184,7 @@ impl SqliteStore {
         cache_bytes: usize,
         fill: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        Self::create_by(file.as_ref(), cache_bytes, |store| {
+        Self::create_by(&Files::System, file.as_ref(), cache_bytes, |store| {
             fill(&store)?;
             Ok(store.close()?)
         })
@@ -186,25 +192,30 @@ impl SqliteStore {
 
     /// As [`SqliteStore::create_filled`], where `fill` also closes the store.
     pub(crate) fn create_by<E: From<StoreError>>(
+        files: &Files,
         file: &Path,
         cache_bytes: usize,
         fill: impl FnOnce(Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let site = Site { place: file, file: file.to_owned(), lock: lock_of(file) };
-        let lock = site.create(|unfinished| {
+        let (owned, lock) = (file.to_owned(), lock_of(file));
+        let site = Site { files, place: file, file: owned, lock, suffixes: &SUFFIXES };
+        let make = |unfinished: &Path| {
             // A log that lies beside a new file would be taken for its own.
-            for left in [unfinished, &log_of(unfinished), &shared_of(unfinished)] {
-                creation::remove(left)?;
+            for left in [log_of(unfinished), shared_of(unfinished)] {
+                creation::remove(files, &left)?;
             }
-            let mut store = Self::connect(unfinished, file, cache_bytes, None)?;
+            // SQLite fills what is empty, and gives what it makes beside it the same mode.
+            drop(creation::blank(files, unfinished)?);
+            let mut store = Self::connect(files, unfinished, file, cache_bytes, None)?;
             store.make()?;
             fill(store)?;
+            alone(files, unfinished, file)?;
             for left in [log_of(file), shared_of(file)] {
-                creation::remove(&left)?;
+                creation::remove(files, &left)?;
             }
             Ok::<_, E>(())
-        })?;
-        Ok(Self::open_locked(file, cache_bytes, lock)?)
+        };
+        site.create(make, |lock| Self::open_locked(files, file, cache_bytes, lock))
     }
 
     /// Opens a store for reading and writing.
@@ -214,14 +225,26 @@ impl SqliteStore {
     /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
     /// [`StoreError::Corrupt`] if it is damaged.
     pub fn open(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
-        let file = file.as_ref();
-        look(file)?;
-        let lock = creation::lock(&lock_of(file), file)?;
-        Self::open_locked(file, cache_bytes, lock)
+        Self::open_on(&Files::System, file.as_ref(), cache_bytes)
     }
 
-    fn open_locked(file: &Path, cache_bytes: usize, lock: Lock) -> Result<Self, StoreError> {
-        let store = Self::connect(file, file, cache_bytes, Some(lock))?;
+    pub(crate) fn open_on(
+        files: &Files,
+        file: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        look(files, file)?;
+        let lock = files.lock(&lock_of(file), file)?;
+        Self::open_locked(files, file, cache_bytes, lock)
+    }
+
+    fn open_locked(
+        files: &Files,
+        file: &Path,
+        cache_bytes: usize,
+        lock: Lock,
+    ) -> Result<Self, StoreError> {
+        let store = Self::connect(files, file, file, cache_bytes, Some(lock))?;
         store.inspect()?;
         Ok(store)
     }
@@ -231,36 +254,65 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`] and [`SqliteStore::create`].
     pub fn open_or_create(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
-        match look(file.as_ref()) {
-            Err(StoreError::Missing { .. }) => Self::create(file, cache_bytes),
-            _ => Self::open(file, cache_bytes),
+        Self::open_or_create_on(&Files::System, file.as_ref(), cache_bytes)
+    }
+
+    pub(crate) fn open_or_create_on(
+        files: &Files,
+        file: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        match look(files, file) {
+            Err(StoreError::Missing { .. }) => {
+                Self::create_by(files, file, cache_bytes, Self::close)
+            }
+            _ => Self::open_on(files, file, cache_bytes),
         }
     }
 
-    /// Opens a store for reading, also while another process writes it.
+    /// Opens a store for reading, also while another process writes it, and also on a read-only file system.
     ///
     /// # Errors
     /// As [`SqliteStore::open`]; and [`StoreError::Backend`] where SQLite may not make the shared memory
-    /// that it needs beside the file.
+    /// that it needs beside the file, or where a read-only file system has a log beside the store.
     pub fn open_read_only(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
-        let file = file.as_ref();
-        look(file)?;
-        let store = Self::assemble(file, file, cache_bytes);
+        Self::open_read_only_on(&Files::System, file.as_ref(), cache_bytes)
+    }
+
+    pub(crate) fn open_read_only_on(
+        files: &Files,
+        file: &Path,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        look(files, file)?;
+        let mut store = Self::assemble(files, file, file, cache_bytes);
+        if files.is_read_only(file) {
+            // SQLite would make shared memory beside the file. A log that is left has commits of its own.
+            let log = files.find(&log_of(file)).map_err(|error| backend(file.display(), error))?;
+            if !matches!(log, None | Some(Found::File(0))) {
+                let what = "its log has commits that are not in its file, and cannot be read on a \
+                            read-only file system; open it once where it can be written";
+                return Err(backend(file.display(), what));
+            }
+            store.immutable = true;
+        }
         store.inspect()?;
         Ok(store)
     }
 
     /// Removes the files of a store that nobody has open for writing.
-    pub(crate) fn remove(file: &Path) -> Result<(), StoreError> {
-        let _lock = creation::lock(&lock_of(file), file)?;
+    pub(crate) fn remove(files: &Files, file: &Path) -> Result<(), StoreError> {
+        let _lock = files.lock(&lock_of(file), file)?;
         for part in [file, &log_of(file), &shared_of(file), &lock_of(file)] {
-            creation::remove(part)?;
+            creation::remove(files, part)?;
         }
         Ok(())
     }
 
-    fn assemble(file: &Path, place: &Path, cache_bytes: usize) -> Self {
+    fn assemble(files: &Files, file: &Path, place: &Path, cache_bytes: usize) -> Self {
         Self {
+            files: files.clone(),
+            immutable: false,
             writer: None,
             idle: Mutex::default(),
             _lock: None,
@@ -273,12 +325,13 @@ impl SqliteStore {
 
     /// Opens or makes a file for writing.
     fn connect(
+        files: &Files,
         file: &Path,
         place: &Path,
         cache_bytes: usize,
         lock: Option<Lock>,
     ) -> Result<Self, StoreError> {
-        let mut store = Self::assemble(file, place, cache_bytes);
+        let mut store = Self::assemble(files, file, place, cache_bytes);
         let new = lock.is_none();
         store._lock = lock;
         let connection = store.run(|| {
@@ -309,7 +362,7 @@ impl SqliteStore {
     }
 
     fn open_connection(&self, flags: OpenFlags) -> Result<Connection, Failed> {
-        let connection = Connection::open_with_flags(&self.file, flags)?;
+        let connection = self.files.connect(&self.file, flags, self.immutable)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         let kib = (self.cache_bytes / CACHE_PARTS).div_ceil(1 << 10).min(i32::MAX as usize);
         connection.pragma_update(None, "cache_size", -(kib as i64))?;
@@ -391,11 +444,11 @@ impl SqliteStore {
     /// If the file cannot be read or is damaged.
     pub fn stats(&self) -> Result<StoreStats, StoreError> {
         let tables = self.snapshot()?.table_stats()?;
-        let length = |file: PathBuf| fs::metadata(file).map_or(0, |found| found.len());
-        Ok(StoreStats {
-            tables,
-            file_bytes: length(self.file.clone()) + length(log_of(&self.file)),
-        })
+        let length = |file: &Path| match self.files.find(file) {
+            Ok(Some(Found::File(bytes))) => bytes,
+            _ => 0,
+        };
+        Ok(StoreStats { tables, file_bytes: length(&self.file) + length(&log_of(&self.file)) })
     }
 
     /// Reads everything and verifies it: the checksums of rows, and the structure of the file.
@@ -421,26 +474,31 @@ impl SqliteStore {
         let writer = self.writer()?;
         self.run(|| {
             writer.connection.execute_batch("VACUUM")?;
-            let busy: bool =
-                writer
-                    .connection
-                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-            if busy {
-                return Err(StoreError::Busy { place: self.place.clone() }.into());
+            if carry_over(&writer.connection)? {
+                return Ok(());
             }
-            Ok(())
+            Err(StoreError::Busy { place: self.place.clone() }.into())
         })
     }
 
     /// Closes the store and says whether that went well; dropping it does the same without saying so.
     ///
+    /// The log is carried over to the file, and removed. Only where another process reads the store does it
+    /// stay, and the last one to close the store carries it over.
+    ///
     /// # Errors
-    /// If the log cannot be carried over to the file. No commit is lost.
+    /// If the log cannot be carried over to the file. No commit is lost: the log stays beside the file.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         let Some(writer) = self.writer.take() else { return Ok(()) };
-        let writer = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.run(|| writer.connection.close().map_err(|(_, error)| error.into()))
+        let Writer { connection, .. } = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let carried = self.run(|| {
+            // Who reads may do so for as long as it likes: there is no waiting.
+            connection.busy_timeout(Duration::ZERO)?;
+            carry_over(&connection)
+        });
+        let closed = self.run(|| connection.close().map_err(|(_, error)| error.into()));
+        carried.map(drop).and(closed)
     }
 
     fn writer(&self) -> Result<MutexGuard<'_, Writer>, StoreError> {
@@ -472,7 +530,8 @@ impl SqliteStore {
     fn tend_log(&self, writer: &mut Writer) -> Result<(), Failed> {
         let (frames, carried) = self.checkpoint(&writer.connection, "NOOP")?;
         // While the file is open its log is not removed, and SQLite takes no locks on it.
-        let log = Log { run: run_of_log(&log_of(&self.file)).unwrap_or_default(), frames };
+        let log =
+            Log { run: run_of_log(&self.files, &log_of(&self.file)).unwrap_or_default(), frames };
         let new = if log.run == writer.log.run {
             frames.saturating_sub(writer.log.frames)
         } else {
@@ -519,7 +578,18 @@ impl SqliteStore {
     }
 
     fn run<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, StoreError> {
-        work().map_err(|error| translate(&self.place, error))
+        self.files.in_turn(work).map_err(|error| translate(&self.place, error))
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let writer = &mut self.writer;
+        self.files.in_turn(|| {
+            idle.clear();
+            drop(writer.take());
+        });
     }
 }
 
@@ -546,157 +616,48 @@ impl PageStore for SqliteStore {
     }
 }
 
-/// Applies a write set.
-fn apply(connection: &Connection, set: &WriteSet) -> Result<(), Failed> {
-    let mut roots = false;
-    for (table, low, high) in set.drops().filter(|(_, low, high)| low < high) {
-        let sql = format!("DELETE FROM {table} WHERE key > ?1 AND key < ?2");
-        connection.prepare_cached(&sql)?.execute([low, high])?;
-        roots |= table == Table::Roots;
-    }
-    let rows: Vec<_> = set.rows().collect();
-    for rows in rows.chunk_by(|a, b| a.0 == b.0) {
-        Puts::new(connection, rows[0].0).apply(rows)?;
-        roots |= rows[0].0 == Table::Roots;
-    }
-    if roots {
-        let sql = format!("SELECT count(*) FROM {}", Table::Roots);
-        let count: i64 = connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
-        put_header(connection, ROOTS_KEY, &(count as u64).to_le_bytes())?;
-    }
-    Ok(())
+/// Carries the whole log over to the file, syncs the file and empties the log. Answers whether nobody who
+/// reads the store kept it from that.
+fn carry_over(connection: &Connection) -> Result<bool, Failed> {
+    let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    })?;
+    let (busy, frames, carried) = row;
+    Ok(!busy && frames == carried)
 }
 
-/// A row to write, or to remove where there is no value.
-type Change<'a> = (Table, &'a [u8], Option<&'a [u8]>);
-
-/// The statements that change the rows of one table.
-struct Puts<'c> {
-    connection: &'c Connection,
-    table: Table,
-    upsert: Option<CachedStatement<'c>>,
-    update: Option<CachedStatement<'c>>,
-    replace: Option<CachedStatement<'c>>,
-    delete: Option<CachedStatement<'c>>,
-    /// A row as it is stored.
-    row: Vec<u8>,
-}
-
-impl<'c> Puts<'c> {
-    const fn new(connection: &'c Connection, table: Table) -> Self {
-        let (upsert, update, replace, delete) = (None, None, None, None);
-        Self { connection, table, upsert, update, replace, delete, row: Vec::new() }
+/// Makes sure that a store which was closed is whole in its one file, before the file gets another name: a log
+/// that is left would stay behind with the old one.
+pub(crate) fn alone(files: &Files, file: &Path, place: &Path) -> Result<(), StoreError> {
+    let log = log_of(file);
+    let left = match files.find(&log).map_err(|error| backend(log.display(), error))? {
+        Some(Found::File(bytes)) => bytes,
+        _ => 0,
+    };
+    if left > 0 {
+        let what = format!("{left} bytes of its log were not carried over to its file");
+        return Err(backend(place.display(), what));
     }
-
-    /// Applies changes of the table. A row that comes takes the place of one that goes, where there is one: else
-    /// SQLite would empty a page, join its neighbours, and fill a page elsewhere.
-    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Failed> {
-        // Only where no key is named twice does their order not matter.
-        let unique = changes.is_sorted_by(|a, b| a.1 < b.1);
-        let mut gone = changes.iter().filter(|change| unique && change.2.is_none());
-        for (_, key, value) in changes {
-            let Some(value) = value else {
-                if !unique {
-                    self.delete(key)?;
-                }
-                continue;
-            };
-            self.row.resize(value.len() + SEAL_BYTES, 0);
-            seal::write(self.table as u64, key, value, &mut self.row);
-            if gone.clone().next().is_none() {
-                self.upsert(key)?;
-            } else if !self.update(key)? {
-                // What is to be removed need not be there.
-                let mut placed = false;
-                while !placed && let Some((_, old, _)) = gone.next() {
-                    placed = self.replace(old, key)?;
-                }
-                if !placed {
-                    self.upsert(key)?;
-                }
-            }
-        }
-        gone.try_for_each(|(_, key, _)| self.delete(key))
-    }
-
-    fn upsert(&mut self, key: &[u8]) -> Result<(), Failed> {
-        let (table, row) = (self.table, &self.row);
-        let statement = cached(self.connection, &mut self.upsert, || {
-            format!(
-                "INSERT INTO {table}(key, value) VALUES (?1, ?2) \
-                 ON CONFLICT(key) DO UPDATE SET value = excluded.value"
-            )
-        })?;
-        Ok(statement.execute([key, row]).map(drop)?)
-    }
-
-    /// Whether there was such a row.
-    fn update(&mut self, key: &[u8]) -> Result<bool, Failed> {
-        let (table, row) = (self.table, &self.row);
-        let statement = cached(self.connection, &mut self.update, || {
-            format!("UPDATE {table} SET value = ?2 WHERE key = ?1")
-        })?;
-        Ok(statement.execute([key, row])? > 0)
-    }
-
-    /// Whether there was a row of the old key.
-    fn replace(&mut self, old: &[u8], key: &[u8]) -> Result<bool, Failed> {
-        let (table, row) = (self.table, &self.row);
-        let statement = cached(self.connection, &mut self.replace, || {
-            format!("UPDATE {table} SET key = ?2, value = ?3 WHERE key = ?1")
-        })?;
-        Ok(statement.execute([old, key, row])? > 0)
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<(), Failed> {
-        let table = self.table;
-        let statement = cached(self.connection, &mut self.delete, || {
-            format!("DELETE FROM {table} WHERE key = ?1")
-        })?;
-        Ok(statement.execute([key]).map(drop)?)
-    }
-}
-
-/// A statement that is prepared when it is needed first.
-fn cached<'s, 'c>(
-    connection: &'c Connection,
-    statement: &'s mut Option<CachedStatement<'c>>,
-    sql: impl FnOnce() -> String,
-) -> Result<&'s mut CachedStatement<'c>, Failed> {
-    match statement {
-        Some(known) => Ok(known),
-        none => Ok(none.insert(connection.prepare_cached(&sql())?)),
-    }
-}
-
-fn put_header(connection: &Connection, key: &[u8], value: &[u8]) -> Result<(), Failed> {
-    let mut row = vec![0; value.len() + SEAL_BYTES];
-    seal::write(HEADER_SEED, key, value, &mut row);
-    let sql = "INSERT INTO spinney(key, value) VALUES (?1, ?2) \
-               ON CONFLICT(key) DO UPDATE SET value = excluded.value";
-    connection.prepare_cached(sql)?.execute([key, &row])?;
-    Ok(())
+    creation::remove(files, &log)?;
+    creation::remove(files, &shared_of(file))
 }
 
 /// Looks whether there is a file that may be a store, without opening it.
-fn look(file: &Path) -> Result<(), StoreError> {
+fn look(files: &Files, file: &Path) -> Result<(), StoreError> {
     let place = file.display();
-    match fs::metadata(file) {
-        Ok(found) if found.is_dir() => {
+    match files.find(file).map_err(|error| backend(&place, error))? {
+        Some(Found::Folder) => {
             Err(foreign(place, "it is a directory, where the file of a store was expected"))
         }
-        Ok(found) if found.len() == 0 => Err(foreign(place, "it is an empty file")),
+        Some(Found::File(0)) => Err(foreign(place, "it is an empty file")),
         // Less than a page of any size is what SQLite takes for a new file.
-        Ok(found) if found.len() < 512 => Err(foreign(place, NO_DATABASE)),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(StoreError::Missing { place: place.to_string() })
-        }
-        Err(error) => Err(backend(place, error)),
+        Some(Found::File(bytes)) if bytes < 512 => Err(foreign(place, NO_DATABASE)),
+        Some(Found::File(_)) => Ok(()),
+        None => Err(StoreError::Missing { place: place.to_string() }),
     }
 }
 
-fn lock_of(file: &Path) -> PathBuf {
+pub(crate) fn lock_of(file: &Path) -> PathBuf {
     beside(file, ".lock")
 }
 
@@ -709,10 +670,10 @@ fn shared_of(file: &Path) -> PathBuf {
 }
 
 /// The checkpoint sequence number in the header of a log.
-fn run_of_log(log: &Path) -> io::Result<u32> {
-    let mut header = [0; 16];
-    io::Read::read_exact(&mut File::open(log)?, &mut header)?;
-    Ok(u32::from_be_bytes([header[12], header[13], header[14], header[15]]))
+fn run_of_log(files: &Files, log: &Path) -> io::Result<u32> {
+    let header = files.open(log, false)?.start(16)?;
+    let run = header.get(12..).and_then(<[u8]>::first_chunk);
+    run.map(|run| u32::from_be_bytes(*run)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 fn translate(place: &str, error: Failed) -> StoreError {

@@ -108,11 +108,12 @@ impl<'a> SqliteSnapshot<'a> {
 impl Drop for SqliteSnapshot<'_> {
     fn drop(&mut self) {
         let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(connection) = connection
-            && connection.prepare_cached("ROLLBACK").is_ok_and(|mut s| s.execute([]).is_ok())
-        {
-            self.store.give_back(connection);
-        }
+        let Some(connection) = connection else { return };
+        self.store.files.in_turn(|| {
+            if connection.prepare_cached("ROLLBACK").is_ok_and(|mut s| s.execute([]).is_ok()) {
+                self.store.give_back(connection);
+            }
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod damage;
+mod each_operation;
 mod engine;
 mod faults;
 mod model;

@@ -301,6 +301,8 @@ fn a_folder_that_cannot_be_written_says_so() {
 
     drop(RedbStore::create(&place, CACHE_BYTES).unwrap());
     let file = place.join("spinney.redb");
+    // A store is its owner's alone until it is lent.
+    fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
     let denied = said(start("open", &place).unwrap());
     assert_eq!(denied, format!("{}: Permission denied (os error 13)", file.display()));

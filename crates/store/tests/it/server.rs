@@ -31,6 +31,8 @@ pub(crate) struct Server {
     programs: PathBuf,
     folder: TempDir,
     port: u16,
+    /// What it is told beside what all are told.
+    settings: Vec<String>,
     running: Option<Running>,
 }
 
@@ -54,6 +56,12 @@ fn programs() -> Option<PathBuf> {
 impl Server {
     /// A server with nothing in it; `None`, and a line that says so, where PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(|_| Vec::new())
+    }
+
+    /// The same, set up by who gets the folder of its data, which may then be written, and answers with
+    /// settings.
+    pub(crate) fn start_with(set_up: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!("skipped: PostgreSQL is not installed (apt-get install postgresql)");
             return None;
@@ -65,11 +73,15 @@ impl Server {
         if is_root() {
             std::os::unix::fs::chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        let mut server = Self { programs, folder, port: 0, running: None };
+        let mut server = Self { programs, folder, port: 0, settings: Vec::new(), running: None };
         let mut initdb = server.program("initdb");
         initdb.args(["--username=spinney", "--auth=trust", "--no-sync", "--locale=C"]);
         let made = initdb.args(["--encoding=UTF8", "-D"]).arg(&data).output().unwrap();
         assert!(made.status.success(), "initdb: {made:?}");
+        server.settings = set_up(&data);
+        for entry in fs::read_dir(&data).unwrap().map(Result::unwrap).filter(|_| is_root()) {
+            std::os::unix::fs::chown(entry.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
         server.run();
         Some(server)
     }
@@ -112,6 +124,9 @@ impl Server {
         for setting in
             ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=60"]
         {
+            command.args(["-c", setting]);
+        }
+        for setting in &self.settings {
             command.args(["-c", setting]);
         }
         command.current_dir(self.folder.path()).env("LC_ALL", "C");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use spinney_store::SqliteStore;
+use spinney_store::{RedbStore, SqliteStore};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 use tempfile::{TempDir, tempdir};
 
@@ -314,6 +314,60 @@ fn figures_are_those_of_the_rows() {
     let small = store.stats().unwrap();
     assert!(small.file_bytes * 10 < stats.file_bytes, "{small:?}");
     store.check().unwrap();
+}
+
+/// A file system that is mounted by root, and then only read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_store_on_a_read_only_file_system_is_read() {
+    let folder = tempdir().unwrap();
+    let at = folder.path().join("disk");
+    fs::create_dir(&at).unwrap();
+    let run = |program: &str, words: &[&str]| {
+        let ran = std::process::Command::new(program).args(words).arg(&at).output();
+        ran.is_ok_and(|output| output.status.success())
+    };
+    if !run("mount", &["-t", "tmpfs", "tmpfs"]) {
+        println!("skipped: a file system in memory cannot be mounted here");
+        return;
+    }
+    // Names that a URI would take for something else.
+    let (closed, open_log) = (at.join("a b?c#d%41.sqlite"), at.join("log.sqlite"));
+    let store = create(&closed).unwrap();
+    store.commit(&puts(Table::Meta, [("a", "1")])).unwrap();
+    store.close().unwrap();
+    fs::copy(&closed, &open_log).unwrap();
+    fs::write(with_suffix(&open_log, "-wal"), "a commit").unwrap();
+    let read_only = run("mount", &["-o", "remount,ro"]);
+    let found = open_read_only(&closed).map(|store| read(&store, Table::Meta, b"a"));
+    let refused = open_read_only(&open_log).map(drop);
+    let written = open(&closed).map(drop);
+    assert!(run("umount", &[]) && read_only);
+    assert_eq!(found.unwrap().as_deref(), Some(&b"1"[..]));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("commits that are not in its file"), "{refused}");
+    assert!(matches!(written, Err(StoreError::Backend { .. })), "{written:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_files_of_a_store_are_the_users_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (folder, _) = place();
+    let file = folder.path().join("above/state.sqlite");
+    let store = create(&file).unwrap();
+    store.commit(&puts(Table::Meta, [("a", "1")])).unwrap();
+    assert_eq!(mode(file.parent().unwrap()), 0o700);
+    for suffix in ["", "-wal", "-shm", ".lock"] {
+        assert_eq!(mode(&with_suffix(&file, suffix)), 0o600, "{suffix}");
+    }
+    let directory = folder.path().join("redb");
+    drop(RedbStore::create(&directory, CACHE_BYTES).unwrap());
+    assert_eq!(mode(&directory), 0o700);
+    for name in ["spinney.redb", "spinney.lock"] {
+        assert_eq!(mode(&directory.join(name)), 0o600, "{name}");
+    }
 }
 
 /// Whether an answer is one that a damaged store may give.

@@ -1,13 +1,15 @@
-//! A tree of fifty commits on a disk that fails at each write and sync in turn.
+//! A tree of fifty commits, over each store, on a disk where each operation goes wrong in turn, in every way.
 
 use std::collections::BTreeMap;
 
-use spinney_store::RedbStore;
-use spinney_store::fault::{FaultDisk, Stop, Survivors};
+use spinney_store::fault::FaultDisk;
+use spinney_store::{AnyStore, Location};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{
     Batch, BlockId, MemoryStore, PageStore, Snapshot, Table, Tree, TreeError, TreeId,
 };
+
+use crate::each_operation::{self, History, SQLITE_AND_REDB, filling};
 
 const COMMITS: u64 = 50;
 const ID: TreeId = TreeId(1);
@@ -15,11 +17,6 @@ const ID: TreeId = TreeId(1);
 const CACHE_BYTES: usize = 8 << 10;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// Each of the operations in turn if this is set, else every eleventh.
-fn stride() -> usize {
-    if std::env::var_os("SPINNEY_LONG").is_some() { 1 } else { 11 }
-}
 
 fn key(at: u64) -> [u8; 32] {
     let mut key = [0; 32];
@@ -76,56 +73,69 @@ fn states() -> Vec<Rows> {
     states
 }
 
-/// Goes on from whatever the store holds; answers how many commits there are then.
-fn run(store: &RedbStore) -> u64 {
-    let Ok(mut tree) = store.snapshot().map_err(TreeError::from).and_then(|s| open(&s)) else {
-        return 0;
-    };
-    while tree.commit_number() < COMMITS && commit_next(&mut tree, store).is_ok() {}
-    tree.commit_number()
+/// The tree, and its rows after each commit.
+struct Fifty {
+    states: Vec<Rows>,
 }
 
-/// Opens the store again: it holds the last commit that was reported, or the one after it, whole.
-fn reopens(disk: &FaultDisk, reported: u64, states: &[Rows], what: &str) {
-    let store = disk.open_store().unwrap_or_else(|error| panic!("{what}: {error}"));
-    let snapshot = store.snapshot().unwrap();
-    let tree = open(&snapshot).unwrap();
-    let found = tree.commit_number();
-    assert!(found == reported || found == reported + 1, "{what}: {found}, reported {reported}");
-    assert_eq!(tree.block().map(|block| block.number + 1).unwrap_or(0), found);
-    assert!(rows(&snapshot) == states[found as usize], "{what}: other rows");
-    drop((tree, snapshot));
-    // And it goes on from there.
-    assert_eq!(run(&store), COMMITS, "{what}");
-    assert!(
-        rows(&store.snapshot().unwrap()) == states[COMMITS as usize],
-        "{what}: rows at the end"
-    );
-}
-
-/// `SPINNEY_LONG=1 cargo test --release -p spinney-store --test it tree_faults` tries every operation.
-#[test]
-fn fifty_commits_survive_a_failure_at_any_write_or_sync() {
-    let blank = FaultDisk::new();
-    blank.create_store().unwrap().close().unwrap();
-    let states = states();
-    let mut tried = 0;
-    for operation in (0..).step_by(stride()) {
-        let disk = FaultDisk::with_image(blank.image());
-        disk.stop_at(operation, Stop::Fail);
-        let reported = disk.open_store().map_or(0, |store| run(&store));
-        let finished = disk.operations() <= operation;
-        disk.resume();
-        let survivors = [Survivors::Nothing, Survivors::All, Survivors::Some(operation)];
-        let cut = survivors[tried % survivors.len()];
-        reopens(&disk.after_power_cut(cut), reported, &states, &format!("{operation}, {cut:?}"));
-        reopens(&FaultDisk::with_image(disk.image()), reported, &states, &format!("{operation}"));
-        tried += 1;
-        if finished {
-            assert_eq!(reported, COMMITS);
-            break;
-        }
+impl Fifty {
+    fn new() -> Self {
+        Self { states: states() }
     }
-    assert!(tried * stride() > 200, "{tried} failures are too few to be all");
-    println!("failed at {tried} operations");
+}
+
+fn run(store: &AnyStore) -> Result<u64, TreeError> {
+    let mut tree = open(&store.snapshot()?)?;
+    while tree.commit_number() < COMMITS && commit_next(&mut tree, store).is_ok() {}
+    Ok(tree.commit_number())
+}
+
+impl History for Fifty {
+    fn commits(&self) -> u64 {
+        COMMITS
+    }
+
+    fn go_on(&self, disk: &FaultDisk, at: &Location) -> u64 {
+        let Ok(store) = filling(disk, at, CACHE_BYTES) else { return 0 };
+        let reported = run(&store).unwrap_or(0);
+        // What is committed is durable, whatever this says.
+        let _ = store.close();
+        reported
+    }
+
+    fn found(&self, disk: &FaultDisk, at: &Location) -> Result<u64, String> {
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let mut store = filling(disk, at, CACHE_BYTES).map_err(|e| said(&e))?;
+        store.check().map_err(|e| said(&e))?;
+        let snapshot = store.snapshot().map_err(|e| said(&e))?;
+        let tree = open(&snapshot).map_err(|e| said(&e))?;
+        let findings = tree.check(&snapshot, |_| {}).map_err(|e| said(&e))?;
+        if let Some(first) = findings.first() {
+            return Err(first.to_string());
+        }
+        let found = tree.commit_number();
+        assert!(rows(&snapshot) == self.states[found as usize], "other rows, and nobody sees it");
+        assert_eq!(tree.block().map_or(0, |block| block.number + 1), found);
+        Ok(found)
+    }
+}
+
+#[test]
+fn fifty_commits_survive_a_failure_at_any_operation() {
+    each_operation::fails(&Fifty::new(), &SQLITE_AND_REDB);
+}
+
+#[test]
+fn fifty_commits_survive_a_power_cut_at_any_operation() {
+    each_operation::is_cut(&Fifty::new(), &SQLITE_AND_REDB);
+}
+
+#[test]
+fn fifty_commits_on_a_disk_that_lies_are_right_or_refused() {
+    each_operation::lies(&Fifty::new(), &SQLITE_AND_REDB);
+}
+
+#[test]
+fn fifty_commits_survive_a_full_disk_of_any_size() {
+    each_operation::is_full(&Fifty::new(), &SQLITE_AND_REDB, 4_000);
 }

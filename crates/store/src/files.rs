@@ -1,0 +1,346 @@
+//! What stores do with files, apart from what redb and SQLite do: on the system, or on a disk of a test.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+use rusqlite::{Connection, OpenFlags};
+use spinney_tree::StoreError;
+
+#[cfg(feature = "faults")]
+use crate::fault::{self, FaultDisk, FaultFile};
+use crate::guard::{backend, guarded};
+
+static FILE_MODE: AtomicU32 = AtomicU32::new(0o600);
+
+/// Says who may use the files of stores that this process makes from now on, as `chmod` takes it. Folders get the
+/// same, and may be entered by whoever may read. Before it is called that is the user alone, `0o600`; it has no
+/// meaning where files have no such modes.
+///
+/// It is the process's, as a umask is: files that are there already stay as they are.
+///
+/// ```
+/// spinney_store::set_file_mode(0o640);
+/// ```
+pub fn set_file_mode(mode: u32) {
+    FILE_MODE.store(mode & 0o777, Ordering::Relaxed);
+}
+
+/// The file system that a store lies in.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Files {
+    /// The system's.
+    #[default]
+    System,
+    /// A test's.
+    #[cfg(feature = "faults")]
+    Fault(FaultDisk),
+}
+
+/// What has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Folder,
+    /// A file of so many bytes.
+    File(u64),
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    System(File),
+    #[cfg(feature = "faults")]
+    Fault(FaultFile),
+}
+
+impl Opened {
+    /// The first bytes, as many as there are.
+    pub(crate) fn start(&mut self, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut start = Vec::with_capacity(bytes);
+        match self {
+            Self::System(file) => drop(file.take(bytes as u64).read_to_end(&mut start)?),
+            #[cfg(feature = "faults")]
+            Self::Fault(file) => {
+                start.resize(bytes, 0);
+                let read = file.read_at(0, &mut start);
+                start.truncate(read);
+            }
+        }
+        Ok(start)
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::System(file) => file.sync_all(),
+            #[cfg(feature = "faults")]
+            Self::Fault(file) => file.sync_data(),
+        }
+    }
+
+    /// The file, for redb.
+    pub(crate) fn into_backend(self) -> Result<Box<dyn StorageBackend>, StoreError> {
+        match self {
+            Self::System(file) => {
+                guarded("the file of a store", || Ok(Box::new(FileBackend::new(file)?) as _))
+            }
+            #[cfg(feature = "faults")]
+            Self::Fault(file) => Ok(Box::new(file)),
+        }
+    }
+}
+
+/// A lock file that is locked.
+///
+/// It is unlocked by name and not by closing the file: a child process has the files of its parent open
+/// for as long as it has not become another program, and would keep the lock that long.
+#[derive(Debug)]
+pub(crate) enum Lock {
+    System(File),
+    #[cfg(feature = "faults")]
+    Fault(FaultDisk, std::path::PathBuf),
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        match self {
+            // If this fails, closing the file is what is left.
+            Self::System(file) => drop(file.unlock()),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk, path) => disk.unlock(path),
+        }
+    }
+}
+
+impl Files {
+    /// What has this name; `None` for nothing.
+    pub(crate) fn find(&self, path: &Path) -> io::Result<Option<Found>> {
+        match self {
+            Self::System => match fs::metadata(path) {
+                Ok(found) if found.is_dir() => Ok(Some(Found::Folder)),
+                Ok(found) => Ok(Some(Found::File(found.len()))),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            },
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => Ok(disk.find(path)),
+        }
+    }
+
+    pub(crate) fn open(&self, path: &Path, writable: bool) -> io::Result<Opened> {
+        match self {
+            Self::System => {
+                let options = &mut File::options();
+                options.read(true).write(writable).open(path).map(Opened::System)
+            }
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.open_file(path).map(Opened::Fault),
+        }
+    }
+
+    /// Makes a file that is not there yet.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<Opened> {
+        match self {
+            Self::System => {
+                let mut options = File::options();
+                let file = with_mode(options.read(true).write(true).create_new(true)).open(path)?;
+                set_mode(&file)?;
+                Ok(Opened::System(file))
+            }
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.create_file(path).map(Opened::Fault),
+        }
+    }
+
+    pub(crate) fn create_folder(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::System => {
+                let mut builder = fs::DirBuilder::new();
+                #[cfg(unix)]
+                {
+                    let mode = FILE_MODE.load(Ordering::Relaxed);
+                    // Who may read a folder may enter it.
+                    let enter = (mode & 0o444) >> 2;
+                    std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode | enter);
+                }
+                builder.recursive(true).create(path)
+            }
+            #[cfg(feature = "faults")]
+            Self::Fault(_) => Ok(()),
+        }
+    }
+
+    /// Removes a folder in which nothing is left.
+    pub(crate) fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::System => fs::remove_dir(path),
+            #[cfg(feature = "faults")]
+            Self::Fault(_) => Ok(()),
+        }
+    }
+
+    /// Removes a file, if there is one.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        let removed = match self {
+            Self::System => fs::remove_file(path),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.lock().remove(path),
+        };
+        match removed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match self {
+            Self::System => fs::rename(from, to),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.lock().rename(from, to),
+        }
+    }
+
+    /// Makes the names in a folder durable, where the system has a way to.
+    pub(crate) fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::System if cfg!(unix) => File::open(path)?.sync_all(),
+            Self::System => Ok(()),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.lock().sync_folder(path),
+        }
+    }
+
+    /// Makes a file durable, or the files of a folder and their names.
+    pub(crate) fn sync(&self, path: &Path) -> io::Result<()> {
+        match self.find(path)? {
+            // Some systems sync only what may be written.
+            Some(Found::File(_)) => return self.open(path, true)?.sync(),
+            Some(Found::Folder) => {}
+            None => return Err(ErrorKind::NotFound.into()),
+        }
+        for file in self.list(path)? {
+            self.open(&file, true)?.sync()?;
+        }
+        self.sync_folder(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<std::path::PathBuf>> {
+        match self {
+            Self::System => fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect(),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => {
+                Ok(disk.names().into_iter().filter(|name| name.starts_with(folder)).collect())
+            }
+        }
+    }
+
+    /// Takes a lock file, which is made if need be, or says that the store at `place` is in use.
+    pub(crate) fn lock(&self, path: &Path, place: &Path) -> Result<Lock, StoreError> {
+        let busy = || StoreError::Busy { place: place.display().to_string() };
+        let lock = match self {
+            Self::System => {
+                let mut options = File::options();
+                with_mode(options.write(true).create(true).truncate(false)).open(path)
+            }
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => {
+                let locked = disk.try_lock(path);
+                return locked.then(|| Lock::Fault(disk.clone(), path.into())).ok_or_else(busy);
+            }
+        };
+        let lock = lock.map_err(|error| backend(path.display(), error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Lock::System(lock)),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+            // Without locks, as on some network file systems, it is for the user to keep others away.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                Ok(Lock::System(lock))
+            }
+            Err(TryLockError::Error(error)) => Err(backend(path.display(), error)),
+        }
+    }
+
+    /// Whether a file lies in a file system that nobody can write here. The file is not opened: closing it would
+    /// drop the locks that SQLite has on it.
+    pub(crate) fn is_read_only(&self, path: &Path) -> bool {
+        match self {
+            #[cfg(unix)]
+            Self::System => rustix::fs::statvfs(path)
+                .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)),
+            #[cfg(not(unix))]
+            Self::System => false,
+            #[cfg(feature = "faults")]
+            Self::Fault(_) => false,
+        }
+    }
+
+    /// Connects SQLite to a file; to one that nobody changes, without locks and without a file beside it.
+    pub(crate) fn connect(
+        &self,
+        path: &Path,
+        flags: OpenFlags,
+        immutable: bool,
+    ) -> rusqlite::Result<Connection> {
+        match self {
+            Self::System if immutable => {
+                let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+                Connection::open_with_flags(uri(path), flags)
+            }
+            Self::System => Connection::open_with_flags(path, flags),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => {
+                let name = fault::name_of(disk, path);
+                Connection::open_with_flags_and_vfs(name, flags, fault::VFS)
+            }
+        }
+    }
+
+    /// Lets `work` use SQLite. On a test's disk one does so at a time.
+    pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self {
+            Self::System => work(),
+            #[cfg(feature = "faults")]
+            Self::Fault(disk) => disk.in_turn(work),
+        }
+    }
+}
+
+/// The URI of a file that nobody changes.
+fn uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                uri.push(char::from(*byte));
+            }
+            other => uri.push_str(&format!("%{other:02x}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Lets a file be made with the mode that stores have, as far as the umask lets it be.
+fn with_mode(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, FILE_MODE.load(Ordering::Relaxed));
+    options
+}
+
+/// Gives a file that was made the mode that stores have.
+fn set_mode(file: &File) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mode = FILE_MODE.load(Ordering::Relaxed);
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "faults")]
+impl From<FaultDisk> for Files {
+    fn from(disk: FaultDisk) -> Self {
+        Self::Fault(disk)
+    }
+}
