@@ -183,6 +183,11 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
         (
             Some(
                 ReplayError::BadBlock(_)
+                | ReplayError::Source(
+                    SourceError::Malformed { .. }
+                    | SourceError::NotABlock { .. }
+                    | SourceError::TooLong { .. },
+                )
                 | ReplayError::Genesis { .. }
                 | ReplayError::StateRoot { .. },
             ),
@@ -379,6 +384,9 @@ fn witness_hint(error: &WitnessError) -> Option<&'static str> {
 
 fn replay_hint(error: &Replaying) -> Option<&'static str> {
     Some(match error {
+        ReplayError::Ancestors { .. } => {
+            "give blocks from an earlier one on: seven before it are enough"
+        }
         ReplayError::BadBlock(_) => {
             "all blocks before it are good, and nothing of it is in the store; is the genesis that of \
              this chain?"

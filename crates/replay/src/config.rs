@@ -38,6 +38,8 @@ pub enum Fork {
     Prague,
     /// EIP-7825, -7918 and -7934 among others.
     Osaka,
+    /// Access lists of blocks and gas for state: EIP-7928 and EIP-8037 among others.
+    Amsterdam,
 }
 
 impl Fork {
@@ -59,7 +61,28 @@ impl Fork {
             Self::Cancun => SpecId::CANCUN,
             Self::Prague => SpecId::PRAGUE,
             Self::Osaka => SpecId::OSAKA,
+            Self::Amsterdam => SpecId::AMSTERDAM,
         }
+    }
+}
+
+/// A fork that is not implemented: its blocks are refused, and those before it are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownFork {
+    /// Its name in the configuration, which ends in `Block` or in `Time`.
+    pub name: String,
+    /// Its first block, or the first timestamp.
+    pub first: u64,
+}
+
+impl UnknownFork {
+    pub(crate) const fn new(name: String, first: u64) -> Self {
+        Self { name, first }
+    }
+
+    fn is_timed(&self) -> bool {
+        self.name.ends_with("Time")
     }
 }
 
@@ -107,6 +130,10 @@ pub struct ChainConfig {
     pub prague_time: Option<u64>,
     /// First timestamp of Osaka.
     pub osaka_time: Option<u64>,
+    /// First timestamp of Amsterdam.
+    pub amsterdam_time: Option<u64>,
+    /// Forks that the chain has and that are not implemented.
+    pub unknown_forks: Vec<UnknownFork>,
     /// The contract whose logs are deposits (EIP-6110).
     pub deposit_contract: Address,
     /// From which timestamp on which blob parameters hold, in order of time.
@@ -138,6 +165,8 @@ impl ChainConfig {
             cancun_time: Some(0),
             prague_time: Some(0),
             osaka_time: Some(0),
+            amsterdam_time: None,
+            unknown_forks: Vec::new(),
             deposit_contract: MAINNET_DEPOSIT_CONTRACT_ADDRESS,
             blob_schedule: vec![(0, BlobParams::osaka())],
         }
@@ -149,6 +178,7 @@ impl ChainConfig {
             return self.fork_by_number(number);
         }
         let timed = [
+            (self.amsterdam_time, Fork::Amsterdam),
             (self.osaka_time, Fork::Osaka),
             (self.prague_time, Fork::Prague),
             (self.cancun_time, Fork::Cancun),
@@ -160,6 +190,14 @@ impl ChainConfig {
             .map_or(Fork::Paris, |(_, fork)| fork)
     }
 
+    /// A fork of a block that is not implemented.
+    pub(crate) fn unknown_fork(&self, number: u64, timestamp: u64) -> Option<&UnknownFork> {
+        self.unknown_forks.iter().find(|fork| match fork.is_timed() {
+            true => fork.first <= timestamp,
+            false => fork.first <= number,
+        })
+    }
+
     fn is_merged(&self, number: u64, total_difficulty: U256) -> bool {
         match self.terminal_total_difficulty {
             Some(terminal) => total_difficulty >= terminal,
@@ -167,7 +205,8 @@ impl ChainConfig {
         }
     }
 
-    fn fork_by_number(&self, number: u64) -> Fork {
+    /// The fork of a block of proof of work.
+    pub(crate) fn fork_by_number(&self, number: u64) -> Fork {
         let petersburg = self.petersburg_block.or(self.constantinople_block);
         let numbered = [
             (self.london_block, Fork::London),

@@ -24,6 +24,10 @@ impl<P: PageStore> WorldState for State<P> {
         Self::seal(self, block.id())
     }
 
+    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        Self::has_storage(self, address)
+    }
+
     fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
         Self::slots(self, address)
     }
@@ -61,6 +65,10 @@ impl<P: PageStore> WorldState for Chunks<P> {
 
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
         Self::seal(self, block.id())
+    }
+
+    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        Self::has_storage(self, address)
     }
 
     fn tree_root(&self, tree: &str) -> Option<B256> {

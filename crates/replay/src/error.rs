@@ -69,6 +69,8 @@ impl fmt::Display for Named {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Check {
+    /// The block's access list, which follows from its execution, and its hash.
+    AccessList,
     /// The base fee that follows from the parent.
     BaseFee,
     /// Blob gas used by the transactions, or more blobs than a block may have.
@@ -114,6 +116,7 @@ pub enum Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
+            Self::AccessList => "access list",
             Self::BaseFee => "base fee",
             Self::BlobGasUsed => "blob gas used",
             Self::SystemCall => "system call",
@@ -161,6 +164,15 @@ pub struct BadBlock {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError<E: std::error::Error + 'static> {
+    /// The block has ommers, and their parents may lie before the first block that is known.
+    #[error(
+        "block {number} has ommers, and the blocks given do not begin early enough to look for \
+         their parents"
+    )]
+    Ancestors {
+        /// The block.
+        number: u64,
+    },
     /// The block breaks a rule; nothing of it stays in the state.
     #[error(transparent)]
     BadBlock(Box<BadBlock>),
@@ -237,7 +249,7 @@ pub enum ReplayError<E: std::error::Error + 'static> {
         /// The first block that needs them.
         number: u64,
         /// The rules.
-        rules: &'static str,
+        rules: String,
     },
 }
 

@@ -10,6 +10,7 @@ use std::{
 use alloy_consensus::{
     Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, proofs::calculate_receipt_root,
 };
+use alloy_eip7928::BlockAccessList;
 use alloy_eips::{
     eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS, eip4895::Withdrawals,
     eip7002::WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
@@ -17,19 +18,21 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use revm::{
-    ExecuteEvm, SystemCallEvm,
     context::result::{EVMError, ExecutionResult, InvalidTransaction},
+    state::EvmState,
 };
 use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH};
 
 use crate::{
+    amsterdam::{BUILDER_DEPOSITS, BUILDER_EXITS, BlockGas, ListBuilder},
     config::{ChainConfig, Fork},
     dao,
     error::Check,
-    evm::{BlockDb, BlockEvm, BlockHashes, ReadError, SystemCall, block_evm, tx_env},
+    evm::{BlockDb, BlockHashes, Machine, ReadError, SystemCall, block_evm, tx_env},
     replay::Step,
     requests::Requests,
     rules::Failure,
+    senders::Signer,
     source::{ChainBlock, Transaction},
     trace::{BlockTrace, TransactionTrace},
     world::WorldState,
@@ -62,13 +65,15 @@ pub(crate) struct Receipts {
     pub(crate) root: B256,
     pub(crate) logs_bloom: Bloom,
     pub(crate) requests_hash: Option<B256>,
+    /// From Amsterdam on.
+    pub(crate) access_list: Option<BlockAccessList>,
 }
 
 /// Where what transactions do comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transactions<'a> {
-    /// They are executed; these are their senders.
-    Signed(&'a [Address]),
+    /// They are executed; these signed them.
+    Signed(&'a [Signer]),
     /// It is known already.
     Traced(&'a BlockTrace),
 }
@@ -76,7 +81,11 @@ pub(crate) enum Transactions<'a> {
 /// Why an execution stopped.
 #[derive(Debug)]
 pub(crate) enum Stop<E> {
+    /// The blocks that are known do not reach back far enough for the ommers.
+    Ancestors,
     Bad(Failure),
+    /// The block is of a fork that is not implemented.
+    Unsupported(String),
     Evm(String),
     State(E),
 }
@@ -120,24 +129,27 @@ pub(crate) fn execute<S: WorldState>(
 ) -> Result<Outcome, Stop<S::Error>> {
     let header = &block.block.header;
     let config = chain.config;
+    let is_amsterdam = fork >= Fork::Amsterdam;
+    let is_traced = matches!(transactions, Transactions::Traced(_));
     let mut execution = Execution {
         fork,
         header,
         evm: block_evm(config, fork, header, chain.hashes, state),
         index: 0,
-        is_traced: matches!(transactions, Transactions::Traced(_)),
+        is_traced,
         steps: chain.steps.then(Vec::new),
         gone: BTreeMap::new(),
         receipts: Vec::with_capacity(block.block.body.transactions.len()),
-        gas_used: 0,
+        gas: BlockGas::new(header.gas_limit, is_amsterdam),
+        list: (is_amsterdam && !is_traced).then(ListBuilder::default),
         apply: Duration::ZERO,
     };
     execution.before(config)?;
     for (index, transaction) in block.block.body.transactions.iter().enumerate() {
         execution.index = index as u64 + 1;
         match transactions {
-            Transactions::Signed(senders) => {
-                execution.transaction(index, transaction, senders[index])?;
+            Transactions::Signed(signers) => {
+                execution.transaction(index, transaction, &signers[index])?;
             }
             Transactions::Traced(trace) => execution.traced(&trace.transactions[index])?,
         }
@@ -151,7 +163,7 @@ pub(crate) fn execute<S: WorldState>(
 struct Execution<'a, S: WorldState> {
     fork: Fork,
     header: &'a Header,
-    evm: BlockEvm<'a, S>,
+    evm: Machine<'a, S>,
     /// The part of the block that is executed.
     index: u64,
     is_traced: bool,
@@ -159,7 +171,8 @@ struct Execution<'a, S: WorldState> {
     /// The slots of accounts that were destroyed, where the state knows them and steps are wanted.
     gone: BTreeMap<Address, Vec<B256>>,
     receipts: Vec<ReceiptEnvelope>,
-    gas_used: u64,
+    gas: BlockGas,
+    list: Option<ListBuilder>,
     apply: Duration,
 }
 
@@ -203,21 +216,18 @@ impl<'a, S: WorldState> Execution<'a, S> {
         &mut self,
         index: usize,
         transaction: &Transaction,
-        sender: Address,
+        signer: &Signer,
     ) -> Result<(), Stop<S::Error>> {
         let what = Check::Transaction(index);
-        let gas_left = self.header.gas_limit.saturating_sub(self.gas_used);
-        if transaction.gas_limit() > gas_left {
-            let expected = format!("at most the {gas_left} gas that is left");
-            return Err(Failure::new(what, expected, transaction.gas_limit()).into());
-        }
+        self.gas.check(index, transaction.gas_limit())?;
         if self.fork < Fork::Eip158 && transaction.is_legacy() && transaction.chain_id().is_some() {
             return Err(Failure::new(what, "no chain id at this fork", "one").into());
         }
         let done = self
             .evm
-            .transact(tx_env(transaction, sender))
+            .transact(tx_env(transaction, signer))
             .map_err(|error| Stop::from_evm(error, what))?;
+        self.look(&done.state);
         let has_root = self.has_roots();
         let wanted = has_root || self.steps.is_some();
         let db = self.db();
@@ -228,12 +238,19 @@ impl<'a, S: WorldState> Execution<'a, S> {
         } else {
             Eip658Value::Eip658(done.result.is_success())
         };
-        self.gas_used += done.result.tx_gas_used();
-        let receipt =
-            Receipt { status, cumulative_gas_used: self.gas_used, logs: done.result.into_logs() };
+        self.gas.charge(done.result.gas());
+        let (cumulative_gas_used, logs) = (self.gas.paid(), done.result.into_logs());
+        let receipt = Receipt { status, cumulative_gas_used, logs };
         let receipt = ReceiptEnvelope::from_typed(transaction.tx_type(), receipt.with_bloom());
         self.receipts.push(receipt);
         Ok(())
+    }
+
+    /// Notes what a transaction or a system call looked at and changed.
+    fn look(&mut self, touched: &EvmState) {
+        if let Some(list) = &mut self.list {
+            list.take(self.index, touched);
+        }
     }
 
     /// Takes over what a transaction did.
@@ -259,9 +276,14 @@ impl<'a, S: WorldState> Execution<'a, S> {
         // Logs are in no trace: then the calls are made for what they do to the state.
         let logs = self.receipts.iter().flat_map(|receipt| receipt.logs());
         let mut requests = Requests::deposits(config.deposit_contract, logs)?;
-        for contract in
-            [WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS]
-        {
+        let contracts = [
+            (Fork::Prague, WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS),
+            (Fork::Prague, CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS),
+            (Fork::Amsterdam, BUILDER_DEPOSITS),
+            (Fork::Amsterdam, BUILDER_EXITS),
+        ];
+        let fork = self.fork;
+        for (_, contract) in contracts.into_iter().filter(|(first, _)| *first <= fork) {
             let call = SystemCall { contract, input: Bytes::new(), must_succeed: true };
             requests.push(&self.system_call(&call)?);
         }
@@ -277,12 +299,14 @@ impl<'a, S: WorldState> Execution<'a, S> {
                 let got = format!("no code at {}", call.contract);
                 return Err(Failure::new(Check::SystemCall, "a system contract", got).into());
             }
+            if let Some(list) = &mut self.list {
+                list.look(call.contract);
+            }
             return Ok(Bytes::new());
         }
-        let done = self
-            .evm
-            .system_call(call.contract, call.input.clone())
-            .map_err(|error| Stop::from_evm(error, Check::SystemCall))?;
+        let done =
+            self.evm.system_call(call).map_err(|error| Stop::from_evm(error, Check::SystemCall))?;
+        self.look(&done.state);
         let output = match done.result {
             ExecutionResult::Success { output, .. } => output.into_data(),
             result if call.must_succeed => {
@@ -305,9 +329,15 @@ impl<'a, S: WorldState> Execution<'a, S> {
         requests_hash: Option<B256>,
     ) -> Result<Outcome, Stop<S::Error>> {
         let removes_empty = self.fork >= Fork::Eip158;
+        let (mut list, index) = (self.list.take(), self.index);
         let db = self.db();
         let mut paid = Changes::default();
         for (address, amount) in rewards {
+            let before = db.overlay.account(&*db.state, address).map_err(Stop::State)?;
+            let before = before.map_or(U256::ZERO, |account| account.balance);
+            if let Some(list) = &mut list {
+                list.pay(index, address, before, before.saturating_add(amount));
+            }
             let change = db
                 .overlay
                 .credit(&*db.state, address, amount, removes_empty)
@@ -326,15 +356,16 @@ impl<'a, S: WorldState> Execution<'a, S> {
         };
         let bloom = |bloom: Bloom, receipt: &ReceiptEnvelope| bloom | *receipt.logs_bloom();
         let receipts = (!self.is_traced).then(|| Receipts {
-            gas_used: self.gas_used,
+            gas_used: self.gas.used(),
             root: calculate_receipt_root(&self.receipts),
             logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
             requests_hash,
+            access_list: list.map(ListBuilder::finish),
         });
         let apply = self.apply;
         let (mut left_empty, mut replaced) = (Vec::new(), self.gone);
         if self.steps.is_some() {
-            let db = &mut self.evm.ctx.journaled_state.database;
+            let db = self.evm.db();
             for address in changes.accounts.keys() {
                 let account = db.overlay.account(&*db.state, *address).map_err(Stop::State)?;
                 left_empty.extend(account.filter(|account| account.is_empty()).map(|_| *address));
@@ -356,7 +387,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         steps.push(Step::new(self.index, changes.clone()));
         for (address, change) in &changes.accounts {
             if *change == Change::Deleted && !self.gone.contains_key(address) {
-                let state = &self.evm.ctx.journaled_state.database.state;
+                let state = &self.evm.db().state;
                 let slots = state.slots(*address).map_err(Stop::State)?;
                 self.gone.extend(slots.map(|slots| (*address, slots)));
             }
@@ -365,7 +396,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     }
 
     fn db(&mut self) -> &mut BlockDb<'a, S> {
-        &mut self.evm.ctx.journaled_state.database
+        self.evm.db()
     }
 
     fn apply(&mut self, changes: &Changes) -> Result<B256, Stop<S::Error>> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
+use alloy_eip7928::EMPTY_BLOCK_ACCESS_LIST_HASH;
 use alloy_eips::{
     eip1559::INITIAL_BASE_FEE,
     eip4844::DATA_GAS_PER_BLOB,
@@ -16,7 +17,7 @@ use serde_json::value::RawValue;
 use spinney_state::{AccountChange, Change, Changes};
 
 use crate::{
-    config::{ChainConfig, Fork},
+    config::{ChainConfig, Fork, UnknownFork},
     json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
     textbook::TextbookState,
     world::WorldState,
@@ -88,6 +89,7 @@ struct GenesisFile<'a> {
     base_fee_per_gas: Option<Quantity64>,
     excess_blob_gas: Option<Quantity64>,
     blob_gas_used: Option<Quantity64>,
+    slot_number: Option<Quantity64>,
     alloc: UniqueMap<HexAddress, Object<AllocAccount>>,
 }
 
@@ -109,10 +111,14 @@ impl Genesis {
     ///
     /// # Errors
     ///
-    /// Names what is wrong, and where; also a fork after Osaka that the file schedules.
+    /// Names what is wrong, and where; also a fork that is not implemented, if the genesis has it
+    /// already.
     pub fn parse(json: &[u8]) -> Result<Self, GenesisError> {
         let Object(file): Object<GenesisFile<'_>> = serde_json::from_slice(json)?;
         let config = ConfigReader(&file.config).config()?;
+        if let Some(fork) = config.unknown_fork(0, file.timestamp.map_or(0, |time| time.0)) {
+            return Err(GenesisError::Unsupported(fork.name.clone()));
+        }
         let alloc = changes(&file.alloc);
         Ok(Self::new(config, header(&file)?, alloc))
     }
@@ -137,6 +143,10 @@ impl Genesis {
         }
         if fork >= Fork::Prague {
             header.requests_hash = Some(EMPTY_REQUESTS_HASH);
+        }
+        if fork >= Fork::Amsterdam {
+            header.slot_number.get_or_insert(0);
+            header.block_access_list_hash = Some(EMPTY_BLOCK_ACCESS_LIST_HASH);
         }
         let hash = header.hash_slow();
         Self { config, header, hash, alloc }
@@ -212,6 +222,7 @@ fn header(file: &GenesisFile<'_>) -> Result<Header, GenesisError> {
         base_fee_per_gas: file.base_fee_per_gas.map(|fee| fee.0),
         excess_blob_gas: file.excess_blob_gas.map(|gas| gas.0),
         blob_gas_used: file.blob_gas_used.map(|gas| gas.0),
+        slot_number: file.slot_number.map(|slot| slot.0),
         ..Header::default()
     })
 }
@@ -245,7 +256,8 @@ const BLOCK_FORKS: [&str; 15] = [
     "grayGlacierBlock",
     "mergeNetsplitBlock",
 ];
-const TIME_FORKS: [&str; 4] = ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime"];
+const TIME_FORKS: [&str; 5] =
+    ["shanghaiTime", "cancunTime", "pragueTime", "osakaTime", "amsterdamTime"];
 const BLOB_FORKS: [(&str, &str); 5] = [
     ("bpo1", "bpo1Time"),
     ("bpo2", "bpo2Time"),
@@ -256,7 +268,9 @@ const BLOB_FORKS: [(&str, &str); 5] = [
 
 impl ConfigReader<'_> {
     fn config(&self) -> Result<ChainConfig, GenesisError> {
-        self.refuse_unknown_forks()?;
+        if self.raw("clique").is_some() {
+            return Err(GenesisError::Unsupported("clique".into()));
+        }
         let eip155_block = self.number("eip155Block")?;
         let eip158_block = self.number("eip158Block")?;
         if eip155_block != eip158_block {
@@ -295,26 +309,30 @@ impl ConfigReader<'_> {
             cancun_time: self.number("cancunTime")?,
             prague_time: self.number("pragueTime")?,
             osaka_time: self.number("osakaTime")?,
+            amsterdam_time: self.number("amsterdamTime")?,
+            unknown_forks: self.unknown_forks()?,
             deposit_contract,
             blob_schedule: self.blob_schedule()?,
         };
         Ok(config)
     }
 
-    /// A fork that we do not know would be replayed by the wrong rules.
-    fn refuse_unknown_forks(&self) -> Result<(), GenesisError> {
+    /// Forks that are not known here: their blocks would be replayed by the wrong rules.
+    fn unknown_forks(&self) -> Result<Vec<UnknownFork>, GenesisError> {
         let known = |name: &str| {
             BLOCK_FORKS.contains(&name)
                 || TIME_FORKS.contains(&name)
                 || BLOB_FORKS.iter().any(|(_, time)| *time == name)
         };
+        let mut unknown = Vec::new();
         for name in self.0.keys() {
-            let is_fork = name.ends_with("Block") || name.ends_with("Time") || name == "clique";
-            if is_fork && !known(name) && self.raw(name).is_some() {
-                return Err(GenesisError::Unsupported(name.clone()));
+            let is_fork = name.ends_with("Block") || name.ends_with("Time");
+            if is_fork && !known(name) {
+                let first = self.number(name)?;
+                unknown.extend(first.map(|first| UnknownFork::new(name.clone(), first)));
             }
         }
-        Ok(())
+        Ok(unknown)
     }
 
     fn blob_schedule(&self) -> Result<Vec<(u64, BlobParams)>, GenesisError> {

@@ -28,6 +28,7 @@ impl Genesis {
             ("baseFeePerGas", header.base_fee_per_gas),
             ("excessBlobGas", header.excess_blob_gas),
             ("blobGasUsed", header.blob_gas_used),
+            ("slotNumber", header.slot_number),
         ];
         for (name, value) in optional {
             fields.extend(value.map(|value| format!("\"{name}\":\"{value:#x}\"")));
@@ -83,7 +84,10 @@ fn config(config: &ChainConfig) -> String {
         ("cancunTime", config.cancun_time),
         ("pragueTime", config.prague_time),
         ("osakaTime", config.osaka_time),
+        ("amsterdamTime", config.amsterdam_time),
     ];
+    let unknown = config.unknown_forks.iter();
+    fields.extend(unknown.map(|fork| format!("\"{}\":{}", fork.name, fork.first)));
     for (name, value) in numbers {
         fields.extend(value.map(|value| format!("\"{name}\":{value}")));
     }

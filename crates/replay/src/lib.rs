@@ -2,7 +2,7 @@
 //!
 //! Heavy dependencies (the EVM, signatures, block types) stop in this crate. The state is behind
 //! [`WorldState`]; [`TextbookState`] is one in memory, slow and obviously right. Seals of blocks
-//! are not checked, and that ommers are kin neither.
+//! and of ommers are not checked.
 //!
 //! | to | see |
 //! |---|---|
@@ -31,6 +31,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ahead;
+mod amsterdam;
 mod config;
 mod dao;
 mod diff;
@@ -43,6 +45,7 @@ mod genesis;
 mod genesis_json;
 mod json;
 mod lines;
+mod ommers;
 mod overlay;
 mod replay;
 mod requests;
@@ -56,7 +59,7 @@ mod trace;
 mod witness;
 mod world;
 
-pub use config::{ChainConfig, Fork};
+pub use config::{ChainConfig, Fork, UnknownFork};
 pub use diff::{BlockDiff, DIFF_LINE_LEN_MAX, DiffError, DiffReader, MisfitError, check_changes};
 pub use diff_replay::{DiffEvent, DiffReplayError, replay_diffs};
 pub use error::{BadBlock, Check, ReplayError, SourceError};

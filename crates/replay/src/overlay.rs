@@ -15,6 +15,8 @@ use alloy_primitives::{
 use revm::state::{Account as EvmAccount, EvmState};
 use spinney_state::{Account, AccountChange, Change, Changes, EMPTY_CODE_HASH, StateRead};
 
+use crate::world::WorldState;
+
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     accounts: AddressMap<Entry>,
@@ -60,6 +62,22 @@ impl Overlay {
         let value = if hides { U256::ZERO } else { state.storage(address, slot)? };
         entry.slots.insert(slot, Slot { base: value, now: value });
         Ok(value)
+    }
+
+    /// Whether the account is there and has slots that are not zero, for an account without code and
+    /// nonce: nothing can have cleared slots of it in this block.
+    pub(crate) fn has_storage<S: WorldState>(
+        &mut self,
+        state: &S,
+        address: Address,
+    ) -> Result<bool, S::Error> {
+        let entry = self.entry(state, address)?;
+        if entry.now.is_none() {
+            return Ok(false);
+        }
+        let is_set = entry.slots.values().any(|slot| !slot.now.is_zero());
+        let hides = entry.wiped || entry.base.is_none();
+        Ok(is_set || (!hides && state.has_storage(address)?))
     }
 
     pub(crate) fn code<S: StateRead>(

@@ -1,26 +1,25 @@
 use std::{
     collections::BTreeMap,
     io::BufRead,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::sync_channel,
-    },
-    thread,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
+use alloy_eip7928::BlockAccessList;
 use alloy_primitives::{Address, B256, U256};
 use spinney_state::Changes;
 
 use crate::{
+    ahead::{self, Known, Ready, Recovery, Unready},
+    amsterdam::check_made,
     config::{ChainConfig, Fork},
-    diff::DiffError,
-    error::{BadBlock, Check, ReplayError, SourceError},
+    error::{Check, ReplayError, SourceError},
     evm::BlockHashes,
     execute::{Chain, Outcome, Stop, Transactions, execute},
     genesis::Genesis,
+    ommers::{Ancestors, Refusal},
     rules::{Failure, Head, check_block, check_link, checks, equal},
-    senders::senders,
+    senders::signers,
     source::ChainBlock,
     trace::{BlockTrace, TraceReader},
     world::{SealedBlock, WorldState},
@@ -33,6 +32,7 @@ pub struct Replay<S> {
     state: S,
     head: Head,
     hashes: BlockHashes,
+    ancestors: Ancestors,
     /// Blocks up to this one are in the state already: they are only followed.
     resume: Option<(u64, B256)>,
     /// The blocks did not begin with the first one, so that their total difficulty is not known.
@@ -106,6 +106,9 @@ pub struct BlockReport {
     /// Accounts that it destroyed and made again, with the slots that went, as far as the
     /// [state knows them](WorldState::slots); where steps were asked for.
     pub replaced: BTreeMap<Address, Vec<B256>>,
+    /// What it looked at and changed, part by part, as its header names it: from Amsterdam on, where
+    /// its transactions were executed.
+    pub access_list: Option<BlockAccessList>,
     /// Where the time went.
     pub times: BlockTimes,
 }
@@ -113,8 +116,13 @@ pub struct BlockReport {
 impl BlockReport {
     /// What was checked of the block, beside each of its transactions.
     pub fn checks(&self) -> Vec<Check> {
-        let by_execution =
-            [Check::GasUsed, Check::LogsBloom, Check::ReceiptsRoot, Check::RequestsHash];
+        let by_execution = [
+            Check::GasUsed,
+            Check::LogsBloom,
+            Check::ReceiptsRoot,
+            Check::RequestsHash,
+            Check::AccessList,
+        ];
         let mut checks = checks(self.fork);
         checks.retain(|check| !self.is_traced || !by_execution.contains(check));
         checks
@@ -129,10 +137,12 @@ pub struct RunOptions<'a> {
     pub commit_every: u64,
     /// The last block to execute.
     pub last: Option<u64>,
-    /// Blocks read, and their senders recovered, ahead on a second thread; none with zero. With it,
-    /// a run that stops early ends only once the source has given the block it is reading.
+    /// Blocks read, and their senders recovered, ahead on other threads; none with zero. With it,
+    /// a run that stops early ends only once the source has given the block it is reading. At least
+    /// two for each thread that recovers are read ahead.
     pub read_ahead: usize,
-    /// Threads that recover the senders of a large block; at least one.
+    /// Threads that recover senders, each those of a block, or, where nothing is read ahead, all
+    /// those of one; at least one.
     pub recover_threads: usize,
     /// Looked at between blocks: once it is set, the run commits and ends.
     pub stop: Option<&'a AtomicBool>,
@@ -188,22 +198,6 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// A block that is ready to be executed.
-struct Ready {
-    block: ChainBlock,
-    known: Known,
-    /// How long recovering its senders took.
-    time: Duration,
-}
-
-/// What is known of a block's transactions before they are executed.
-enum Known {
-    /// Who sent them, or why nobody can have; nobody, of a block that the state holds.
-    Senders(Result<Vec<Address>, Failure>),
-    /// What they did.
-    Trace(BlockTrace),
-}
-
 impl<S: WorldState> Replay<S> {
     /// Begins a chain: puts the genesis allocation onto an empty state and checks its root. It is
     /// not committed yet.
@@ -228,10 +222,10 @@ impl<S: WorldState> Replay<S> {
 
     /// Goes on with a state that already stands at block `number`. The blocks up to it are followed by
     /// their hashes, not executed: from block 1 on, or from a later one that is not above `number`.
-    /// Then it is the hash that says that they are of this chain; contracts that ask for hashes of blocks
-    /// before the first one fail the replay; and a block belongs to proof of stake where its difficulty is
-    /// zero. The state's root has to be that in the header of block `number`; the header is compared as
-    /// soon as it is known.
+    /// Then it is the hash that says that they are of this chain; contracts that ask for hashes of
+    /// blocks before the first one fail the replay, and so do ommers whose parents may lie before it;
+    /// and a block belongs to proof of stake where its difficulty is zero. The state's root has to be
+    /// that in the header of block `number`; the header is compared as soon as it is known.
     ///
     /// # Errors
     ///
@@ -258,11 +252,13 @@ impl<S: WorldState> Replay<S> {
         hashes.push(0, genesis.hash);
         let total_difficulty = genesis.header.difficulty;
         let head = Head::new(genesis.header.clone(), genesis.hash, total_difficulty);
+        let ancestors = Ancestors::genesis(&genesis.header, genesis.hash);
         Self {
             config: genesis.config.clone(),
             state,
             head,
             hashes,
+            ancestors,
             resume,
             anchored: false,
             keep_steps: false,
@@ -271,7 +267,16 @@ impl<S: WorldState> Replay<S> {
 
     /// Stands right after a block, of which and of whose ancestors only hashes are known.
     pub(crate) fn after(config: ChainConfig, state: S, head: Head, hashes: BlockHashes) -> Self {
-        Self { config, state, head, hashes, resume: None, anchored: false, keep_steps: false }
+        Self {
+            config,
+            state,
+            head,
+            hashes,
+            ancestors: Ancestors::Hashes,
+            resume: None,
+            anchored: false,
+            keep_steps: false,
+        }
     }
 
     /// The hashes that contracts may ask for.
@@ -322,7 +327,7 @@ impl<S: WorldState> Replay<S> {
             return self.follow(block).map(|()| None);
         }
         let started = Instant::now();
-        let known = Known::Senders(senders(&self.config, block, 1));
+        let known = Known::Signers(signers(&self.config, block, 1));
         self.execute(block, known, started.elapsed()).map(Some)
     }
 
@@ -356,20 +361,12 @@ impl<S: WorldState> Replay<S> {
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
         let followed = self.resume.map_or(0, |(number, _)| number);
-        let config = self.config.clone();
-        let recover_threads = options.recover_threads;
-        let ready = blocks.map(move |block| {
-            let block = block?;
-            let started = Instant::now();
-            let is_followed = block.block.header.number <= followed;
-            let senders = if is_followed {
-                Ok(Vec::new())
-            } else {
-                senders(&config, &block, recover_threads)
-            };
-            Ok(Ready { block, known: Known::Senders(senders), time: started.elapsed() })
+        let recovery = Recovery { config: self.config.clone(), followed };
+        let mut run = Run::new(options);
+        let outcome = ahead::recovered(blocks, &recovery, options, |ready| {
+            run.all(self, ready, &mut on_event)
         });
-        self.run_ready(ready, options, &mut on_event)
+        run.finish(self, outcome, &mut on_event)
     }
 
     /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces that say
@@ -382,40 +379,14 @@ impl<S: WorldState> Replay<S> {
     pub fn run_traced<R: BufRead + Send>(
         &mut self,
         blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
-        mut traces: TraceReader<R>,
+        traces: TraceReader<R>,
         options: &RunOptions<'_>,
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
-        let ready = blocks.map(move |block| with_trace(block?, &mut traces));
-        self.run_ready(ready, options, &mut on_event)
-    }
-
-    fn run_ready(
-        &mut self,
-        ready: impl Iterator<Item = Result<Ready, Unready>> + Send,
-        options: &RunOptions<'_>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<Summary, ReplayError<S::Error>> {
-        let mut run = Run { options, summary: Summary::default(), uncommitted: 0 };
-        let outcome = if options.read_ahead == 0 {
-            run.all(self, ready, on_event)
-        } else {
-            thread::scope(|scope| {
-                let (sender, receiver) = sync_channel(options.read_ahead);
-                scope.spawn(move || {
-                    for block in ready {
-                        // The other side ends early on a bad block: no reason to read on.
-                        if sender.send(block).is_err() {
-                            return;
-                        }
-                    }
-                });
-                run.all(self, receiver.into_iter(), on_event)
-            })
-        };
-        // Also after a failure: what was good stays.
-        run.commit(self, on_event)?;
-        outcome.map(|()| run.summary)
+        let mut run = Run::new(options);
+        let outcome =
+            ahead::traced(blocks, traces, options, |ready| run.all(self, ready, &mut on_event));
+        run.finish(self, outcome, &mut on_event)
     }
 
     /// Whether the block is part of the state: geth's exports begin with the genesis.
@@ -464,6 +435,7 @@ impl<S: WorldState> Replay<S> {
         if later {
             self.anchored = true;
             self.hashes = BlockHashes::default();
+            self.ancestors = Ancestors::later();
         }
         later
     }
@@ -503,6 +475,8 @@ impl<S: WorldState> Replay<S> {
                     Stop::Bad(failure) => bad(block, failure),
                     Stop::Evm(message) => ReplayError::Evm { number, message },
                     Stop::State(error) => ReplayError::State { number, error },
+                    Stop::Ancestors => ReplayError::Ancestors { number },
+                    Stop::Unsupported(rules) => ReplayError::Unsupported { number, rules },
                 });
             }
         };
@@ -527,6 +501,7 @@ impl<S: WorldState> Replay<S> {
             steps: outcome.steps,
             left_empty: outcome.left_empty,
             replaced: outcome.replaced,
+            access_list: outcome.receipts.and_then(|receipts| receipts.access_list),
             times: BlockTimes { recover, execute, apply: outcome.apply },
         })
     }
@@ -537,22 +512,32 @@ impl<S: WorldState> Replay<S> {
         block: &ChainBlock,
         known: Known,
     ) -> Result<Outcome, Stop<S::Error>> {
+        let header = &block.block.header;
+        if let Some(fork) = self.config.unknown_fork(header.number, header.timestamp) {
+            return Err(Stop::Unsupported(fork.name.clone()));
+        }
         check_block(&self.config, fork, &self.head, block)?;
-        let (senders, trace) = match known {
-            Known::Senders(senders) => (senders?, None),
+        self.ancestors.check(&self.config, block).map_err(|refusal| match refusal {
+            Refusal::Bad(failure) => Stop::Bad(failure),
+            Refusal::Unknown => Stop::Ancestors,
+        })?;
+        let (signers, trace) = match known {
+            Known::Signers(signers) => (signers?, None),
             Known::Trace(trace) => (Vec::new(), Some(trace)),
         };
         let traced = trace.as_ref().map(Transactions::Traced);
-        let transactions = traced.unwrap_or(Transactions::Signed(&senders));
+        let transactions = traced.unwrap_or(Transactions::Signed(&signers));
         let chain = Chain { config: &self.config, hashes: &self.hashes, steps: self.keep_steps };
         let outcome = execute(&chain, fork, block, transactions, &mut self.state)?;
-        let header = &block.block.header;
         if let Some(receipts) = &outcome.receipts {
             equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
             equal(Check::LogsBloom, receipts.logs_bloom, header.logs_bloom)?;
             equal(Check::ReceiptsRoot, receipts.root, header.receipts_root)?;
             if let (Some(expected), Some(got)) = (receipts.requests_hash, header.requests_hash) {
                 equal(Check::RequestsHash, expected, got)?;
+            }
+            if let Some(made) = &receipts.access_list {
+                check_made(made, block)?;
             }
         }
         equal(Check::StateRoot, outcome.state_root, header.state_root)?;
@@ -565,6 +550,7 @@ impl<S: WorldState> Replay<S> {
 
     fn advance(&mut self, block: &ChainBlock) {
         self.head = self.head.next(block);
+        self.ancestors.push(block);
         self.hashes.push(self.head.header.number, self.head.hash);
     }
 }
@@ -576,11 +562,26 @@ struct Run<'a> {
     uncommitted: u64,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(options: &'a RunOptions<'a>) -> Self {
+        Self { options, summary: Summary::default(), uncommitted: 0 }
+    }
+
+    /// Commits also after a failure: what was good stays.
+    fn finish<S: WorldState>(
+        mut self,
+        replay: &mut Replay<S>,
+        outcome: Result<(), ReplayError<S::Error>>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        self.commit(replay, on_event)?;
+        outcome.map(|()| self.summary)
+    }
+
     fn all<S: WorldState>(
         &mut self,
         replay: &mut Replay<S>,
-        blocks: impl Iterator<Item = Result<Ready, Unready>>,
+        blocks: &mut dyn Iterator<Item = Result<Ready, Unready>>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ReplayError<S::Error>> {
         for ready in blocks {
@@ -644,48 +645,6 @@ impl Run<'_> {
     }
 }
 
-/// A block with its trace. The genesis has none; another genesis is refused before that is looked at.
-fn with_trace<R: BufRead>(
-    block: ChainBlock,
-    traces: &mut TraceReader<R>,
-) -> Result<Ready, Unready> {
-    let number = block.block.header.number;
-    let known = match number {
-        0 => Known::Senders(Ok(Vec::new())),
-        _ => Known::Trace(traces.of_block(number)?.ok_or(Unready::NoTrace(number))?),
-    };
-    Ok(Ready { block, known, time: Duration::ZERO })
-}
-
-/// Why a block is not ready.
-enum Unready {
-    Source(SourceError),
-    Trace(DiffError),
-    NoTrace(u64),
-}
-
-impl From<SourceError> for Unready {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<DiffError> for Unready {
-    fn from(error: DiffError) -> Self {
-        Self::Trace(error)
-    }
-}
-
-impl Unready {
-    fn into_error<E: std::error::Error>(self) -> ReplayError<E> {
-        match self {
-            Self::Source(error) => error.into(),
-            Self::Trace(error) => error.into(),
-            Self::NoTrace(number) => misfit(number, "the traces end", "one", "none"),
-        }
-    }
-}
-
 /// Refuses a trace of another block.
 fn check_trace<E: std::error::Error>(
     block: &ChainBlock,
@@ -712,7 +671,7 @@ fn check_trace<E: std::error::Error>(
     Ok(())
 }
 
-fn misfit<E: std::error::Error>(
+pub(crate) fn misfit<E: std::error::Error>(
     number: u64,
     what: &'static str,
     expected: impl ToString,
@@ -737,8 +696,5 @@ fn check_root<S: WorldState>(
 }
 
 pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {
-    let Failure { what, expected, got } = failure;
-    let number = block.block.header.number;
-    let (hash, offset) = (block.hash, block.offset);
-    ReplayError::BadBlock(Box::new(BadBlock { number, hash, offset, what, expected, got }))
+    ReplayError::BadBlock(failure.of(block))
 }

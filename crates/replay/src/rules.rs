@@ -11,9 +11,10 @@ use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB};
 use alloy_primitives::{B64, B256, U256};
 
 use crate::{
+    amsterdam::check_given,
     config::{ChainConfig, Fork},
     dao,
-    error::Check,
+    error::{BadBlock, Check},
     genesis::EXTRA_DATA_MAX,
     source::ChainBlock,
 };
@@ -21,8 +22,6 @@ use crate::{
 const GAS_LIMIT_MIN: u64 = 5_000;
 const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 const GAS_LIMIT_BOUND_DIVISOR: u64 = 1_024;
-const OMMER_COUNT_MAX: usize = 2;
-const OMMER_DEPTH_MAX: u64 = 6;
 const DIFFICULTY_MIN: u64 = 131_072;
 /// EIP-7934: from Osaka on, the RLP of a block.
 const OSAKA_BLOCK_LEN_MAX: u64 = (10 << 20) - (2 << 20);
@@ -73,6 +72,7 @@ pub(crate) fn checks(fork: Fork) -> Vec<Check> {
         (Fork::Cancun, Check::ExcessBlobGas),
         (Fork::Prague, Check::SystemCall),
         (Fork::Prague, Check::RequestsHash),
+        (Fork::Amsterdam, Check::AccessList),
     ];
     since.into_iter().filter(|(first, _)| *first <= fork).map(|(_, check)| check).collect()
 }
@@ -88,6 +88,15 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(what: Check, expected: impl Display, got: impl Display) -> Self {
         Self { what, expected: expected.to_string(), got: got.to_string() }
+    }
+}
+
+impl Failure {
+    /// Names the block that it is of.
+    pub(crate) fn of(self, block: &ChainBlock) -> Box<BadBlock> {
+        let Self { what, expected, got } = self;
+        let (number, hash) = (block.block.header.number, block.hash);
+        Box::new(BadBlock { number, hash, offset: block.offset, what, expected, got })
     }
 }
 
@@ -112,7 +121,7 @@ pub(crate) fn check_link(parent: &Head, block: &ChainBlock) -> Result<(), Failur
     equal(Check::Number, parent.header.number.saturating_add(1), header.number)
 }
 
-/// Everything that needs no execution.
+/// Everything that needs no execution; but for ommers, see `ommers`.
 pub(crate) fn check_block(
     config: &ChainConfig,
     fork: Fork,
@@ -126,18 +135,19 @@ pub(crate) fn check_block(
     check_body(fork, block)
 }
 
-fn check_fields(fork: Fork, header: &Header) -> Result<(), Failure> {
+pub(crate) fn check_fields(fork: Fork, header: &Header) -> Result<(), Failure> {
     present("base fee", fork >= Fork::London, &header.base_fee_per_gas)?;
     present("withdrawals root", fork >= Fork::Shanghai, &header.withdrawals_root)?;
     present("blob gas used", fork >= Fork::Cancun, &header.blob_gas_used)?;
     present("excess blob gas", fork >= Fork::Cancun, &header.excess_blob_gas)?;
     present("parent beacon block root", fork >= Fork::Cancun, &header.parent_beacon_block_root)?;
     present("requests hash", fork >= Fork::Prague, &header.requests_hash)?;
-    present("block access list hash", false, &header.block_access_list_hash)?;
-    present("slot number", false, &header.slot_number)
+    let is_amsterdam = fork >= Fork::Amsterdam;
+    present("block access list hash", is_amsterdam, &header.block_access_list_hash)?;
+    present("slot number", is_amsterdam, &header.slot_number)
 }
 
-fn check_header(
+pub(crate) fn check_header(
     config: &ChainConfig,
     fork: Fork,
     parent: &Header,
@@ -283,7 +293,6 @@ fn check_body(fork: Fork, block: &ChainBlock) -> Result<(), Failure> {
     let transactions_root = calculate_transaction_root(&body.transactions);
     equal(Check::TransactionsRoot, transactions_root, header.transactions_root)?;
     equal(Check::Ommers, calculate_ommers_root(&body.ommers), header.ommers_hash)?;
-    check_ommers(header, &body.ommers)?;
     match (&body.withdrawals, header.withdrawals_root) {
         (Some(withdrawals), Some(root)) => {
             let expected = if withdrawals.is_empty() {
@@ -295,10 +304,11 @@ fn check_body(fork: Fork, block: &ChainBlock) -> Result<(), Failure> {
         }
         (withdrawals, root) => present("withdrawals", root.is_some(), withdrawals)?,
     }
-    if fork >= Fork::Osaka && block.len > OSAKA_BLOCK_LEN_MAX {
+    if fork >= Fork::Osaka && block.network_len() > OSAKA_BLOCK_LEN_MAX {
         let expected = format!("at most {OSAKA_BLOCK_LEN_MAX} bytes");
-        return Err(Failure::new(Check::Field("length"), expected, block.len));
+        return Err(Failure::new(Check::Field("length"), expected, block.network_len()));
     }
+    check_given(fork >= Fork::Amsterdam, block)?;
     for (index, transaction) in body.transactions.iter().enumerate() {
         let since = match transaction.tx_type() {
             TxType::Legacy => Fork::Frontier,
@@ -310,23 +320,6 @@ fn check_body(fork: Fork, block: &ChainBlock) -> Result<(), Failure> {
         if fork < since {
             let got = format!("type {} at {fork:?}", transaction.tx_type());
             return Err(Failure::new(Check::Transaction(index), "a type of its fork", got));
-        }
-    }
-    Ok(())
-}
-
-/// Ommers are paid by their number, so it must be in range. That they are kin, and that none is
-/// named twice, follows from the seals and is not looked at.
-fn check_ommers(header: &Header, ommers: &[Header]) -> Result<(), Failure> {
-    if ommers.len() > OMMER_COUNT_MAX {
-        let expected = format!("at most {OMMER_COUNT_MAX}");
-        return Err(Failure::new(Check::Ommers, expected, ommers.len()));
-    }
-    for ommer in ommers {
-        let depth = header.number.checked_sub(ommer.number);
-        if !depth.is_some_and(|depth| (1..=OMMER_DEPTH_MAX).contains(&depth)) {
-            let expected = format!("one of the {OMMER_DEPTH_MAX} numbers before");
-            return Err(Failure::new(Check::Ommers, expected, ommer.number));
         }
     }
     Ok(())

@@ -6,7 +6,9 @@ use std::{
 };
 
 use alloy_consensus::{Block, EthereumTxEnvelope, Header, TxEip4844};
+use alloy_eip7928::BlockAccessList;
 use alloy_primitives::{B256, Sealed};
+use alloy_rlp::Decodable as _;
 
 use crate::error::SourceError;
 
@@ -21,6 +23,8 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame that asks for a window above 128 MiB is refused: memory stays bounded.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 const BUFFER_LEN: usize = 256 << 10;
+/// Header, transactions, ommers, withdrawals.
+const NETWORK_ITEMS: usize = 4;
 
 /// A block, and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +38,9 @@ pub struct ChainBlock {
     pub offset: u64,
     /// Bytes that it takes there.
     pub len: u64,
+    /// Its access list (EIP-7928), where that comes along: geth exports it as a fifth item of the
+    /// block.
+    pub access_list: Option<BlockAccessList>,
 }
 
 impl ChainBlock {
@@ -41,12 +48,31 @@ impl ChainBlock {
     pub fn new(block: Block<Transaction>) -> Self {
         let hash = block.header.hash_slow();
         let len = Block::rlp_length_for(&block.header, &block.body) as u64;
-        Self { block, hash, offset: 0, len }
+        Self { block, hash, offset: 0, len, access_list: None }
+    }
+
+    /// Bytes of the form in which nodes send it, which has no access list.
+    pub(crate) fn network_len(&self) -> u64 {
+        match self.access_list {
+            None => self.len,
+            Some(_) => Block::rlp_length_for(&self.block.header, &self.block.body) as u64,
+        }
     }
 
     /// Its RLP, as [`ChainReader`] reads it.
     pub fn to_rlp(&self) -> Vec<u8> {
-        alloy_rlp::encode(&self.block)
+        let block = alloy_rlp::encode(&self.block);
+        let Some(list) = &self.access_list else { return block };
+        let mut items = &block[..];
+        // Its own encoding, so that this cannot fail.
+        let header = alloy_rlp::Header::decode(&mut items).expect("a block is a list");
+        let list = alloy_rlp::encode(list);
+        let mut out = Vec::with_capacity(block.len() + list.len() + 8);
+        alloy_rlp::Header { list: true, payload_length: header.payload_length + list.len() }
+            .encode(&mut out);
+        out.extend_from_slice(items);
+        out.extend_from_slice(&list);
+        out
     }
 }
 
@@ -95,11 +121,13 @@ impl<'r> ChainReader<'r> {
     fn read_block(&mut self) -> Result<Option<ChainBlock>, SourceError> {
         let offset = self.offset;
         let Some(raw) = self.read_list()? else { return Ok(None) };
-        let mut rest = raw.as_slice();
-        let sealed: Sealed<Block<Transaction>> = Block::decode_sealed(&mut rest)
-            .map_err(|error| SourceError::Malformed { offset, block: name(&raw), error })?;
+        let (sealed, access_list) = decode(&raw).map_err(|error| SourceError::Malformed {
+            offset,
+            block: name(&raw),
+            error,
+        })?;
         let (block, hash) = sealed.into_parts();
-        let block = ChainBlock { block, hash, offset, len: raw.len() as u64 };
+        let block = ChainBlock { block, hash, offset, len: raw.len() as u64, access_list };
         if block.to_rlp() != raw {
             // The decoder passes over the length of the string around a typed transaction.
             let error = alloy_rlp::Error::Custom("it is not the one encoding of its content");
@@ -164,6 +192,40 @@ impl Iterator for ChainReader<'_> {
         self.failed = !matches!(item, Some(Ok(_)));
         item
     }
+}
+
+type Decoded = (Sealed<Block<Transaction>>, Option<BlockAccessList>);
+
+/// A block in the form of the network, or with its access list behind that.
+fn decode(raw: &[u8]) -> alloy_rlp::Result<Decoded> {
+    let items = alloy_rlp::Header::decode_bytes(&mut &*raw, true)?;
+    let mut rest = items;
+    for _ in 0..NETWORK_ITEMS {
+        skip(&mut rest)?;
+    }
+    if rest.is_empty() {
+        return Ok((Block::decode_sealed(&mut &*raw)?, None));
+    }
+    let (network_items, _) = items.split_at(items.len() - rest.len());
+    let list = BlockAccessList::decode(&mut rest)?;
+    if !rest.is_empty() {
+        return Err(alloy_rlp::Error::Custom("it goes on behind its access list"));
+    }
+    let mut network = Vec::with_capacity(raw.len());
+    alloy_rlp::Header { list: true, payload_length: network_items.len() }.encode(&mut network);
+    network.extend_from_slice(network_items);
+    Ok((Block::decode_sealed(&mut &network[..])?, Some(list)))
+}
+
+/// Goes past one item, if there is one.
+fn skip(rest: &mut &[u8]) -> alloy_rlp::Result<()> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let mut payload = *rest;
+    let header = alloy_rlp::Header::decode(&mut payload)?;
+    *rest = payload.get(header.payload_length..).ok_or(alloy_rlp::Error::InputTooShort)?;
+    Ok(())
 }
 
 /// Number and hash of a block of which perhaps only the header can be read.

@@ -154,6 +154,11 @@ impl WorldState for TextbookState {
         Ok(())
     }
 
+    fn has_storage(&self, address: Address) -> Result<bool, Infallible> {
+        let entry = self.accounts.get(&keccak256(address));
+        Ok(entry.is_some_and(|entry| !entry.storage.is_empty()))
+    }
+
     fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, Infallible> {
         let entry = self.accounts.get(&keccak256(address));
         Ok(Some(entry.map_or_else(Vec::new, |entry| {

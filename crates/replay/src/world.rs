@@ -40,6 +40,9 @@ pub trait WorldState: StateRead {
     /// checked. They may be merged into one.
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), Self::Error>;
 
+    /// Whether the account has any slot that is not zero: no contract is made over it (EIP-7610).
+    fn has_storage(&self, address: Address) -> Result<bool, Self::Error>;
+
     /// The slots of an account that are not zero, if the state can list them by themselves.
     fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, Self::Error> {
         let _ = address;

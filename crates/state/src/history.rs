@@ -254,6 +254,33 @@ impl<P: PageStore> State<P> {
         Ok(named.collect())
     }
 
+    /// Whether an account has any slot that is not zero.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        let snapshot = LazySnapshot::new(&self.store);
+        self.has_storage_in(&snapshot, self.top(), keccak256(address), |_| false)
+    }
+
+    /// The same in some state, but for slots that the caller knows to be cleared, by their hashes.
+    pub(crate) fn has_storage_in<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<MptState>>,
+        account: B256,
+        is_cleared: impl Fn(&B256) -> bool,
+    ) -> Result<bool, StateError> {
+        for entry in self.tree.prefix(snapshot, state, account.as_slice()) {
+            let entry = entry?;
+            let slot = entry.key.get(32..).filter(|slot| slot.len() == 32).map(B256::from_slice);
+            if slot.is_some_and(|slot| !is_cleared(&slot)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// All slots of an account in a state, by themselves where their preimages are known.
     pub(crate) fn storage_of<N: Snapshot>(
         &self,

@@ -59,6 +59,17 @@ pub(crate) enum Source {
     Diffs { start: Option<Start>, lines: Lines },
 }
 
+impl Source {
+    /// What of the blocks no replay looks at.
+    pub(super) const fn not_checked(&self) -> &'static [&'static str] {
+        match self {
+            Self::Chain { traces: None, .. } => &["seals"],
+            Self::Chain { traces: Some(_), .. } => &["seals", "signatures", "receipts", "requests"],
+            Self::Diffs { .. } => &[],
+        }
+    }
+}
+
 /// Traces of blocks.
 pub(crate) type Traces = TraceReader<Box<dyn BufRead + Send>>;
 

@@ -36,8 +36,9 @@ use self::watch::Watch;
 ///
 /// Blocks come from a chain.rlp with its genesis.json and are executed, or as state differences, which are
 /// applied; with traces of a chain's transactions they are not executed. Without any, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
-/// stops between two blocks, and the same command continues. Several trees get the same blocks, and go into
-/// the store in the same commits; headers give the roots of mpt.
+/// stops between two blocks, and the same command continues. All rules of blocks are checked but
+/// their seals: proof of work, and what the consensus layer signs. Several trees get the same blocks,
+/// and go into the store in the same commits; headers give the roots of mpt.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
@@ -155,8 +156,7 @@ impl Run<'_> {
         options.commit_every = self.args.commit_every.0;
         options.last = self.args.to;
         options.stop = Some(interrupt.flag());
-        options.recover_threads =
-            std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        options.recover_threads = std::thread::available_parallelism().map_or(1, usize::from);
         let clock = Clock::start();
         let before = self.store.io();
         check_trees(self.store, &self.trees)?;
@@ -164,6 +164,7 @@ impl Run<'_> {
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
         check_head(&state, self.args.to)?;
+        let not_checked = input.source.not_checked();
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks, traces } => {
                 let head = state.block();
@@ -186,7 +187,9 @@ impl Run<'_> {
             Kind::Memory => state.trees().iter().map(|tree| tree.written.bytes).sum(),
             _ => (self.store.io() - before).bytes_written,
         };
-        Ok(self.report(&summary, &state, written, clock, watch.commits()))
+        let mut report = self.report(&summary, &state, written, clock, watch.commits());
+        report.not_checked = not_checked;
+        Ok(report)
     }
 
     /// What is wrong with a line, where lines are traces.
@@ -222,6 +225,7 @@ impl Run<'_> {
             gas_used: summary.gas_used,
             roots_checked: summary.root_count,
             receipt_roots_checked: summary.receipt_root_count,
+            not_checked: &[],
             head: head.map(|head| head.number),
             head_hash: head.map(|head| head.hash.into()).filter(|hash| *hash != [0; 32]),
             root: state.root(),

@@ -24,6 +24,8 @@ pub(super) struct RunReport {
     pub(super) roots_checked: u64,
     /// After transactions, by way of receipts from before Byzantium.
     pub(super) receipt_roots_checked: u64,
+    /// What headers and bodies say, and nobody looked at.
+    pub(super) not_checked: &'static [&'static str],
     pub(super) head: Option<u64>,
     pub(super) head_hash: Option<B256>,
     pub(super) root: B256,
@@ -158,6 +160,9 @@ impl RunReport {
         row("roots checked", self.roots_checked.to_string());
         if self.receipt_roots_checked > 0 {
             row("roots in receipts", self.receipt_roots_checked.to_string());
+        }
+        if !self.not_checked.is_empty() {
+            row("not checked", self.not_checked.join(", "));
         }
         if let Some(head) = self.head {
             let hash = self.head_hash.map(|hash| format!(" {hash}")).unwrap_or_default();

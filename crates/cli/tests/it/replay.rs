@@ -201,6 +201,33 @@ fn what_makes_no_sense_is_refused_before_a_store_is_made() {
 }
 
 #[test]
+fn a_replay_says_what_it_does_not_check() {
+    let Some(chain) = all_forks() else { return };
+    let args = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--to", "5"];
+    let table = spinney(&[&args[..], &["--format", "table"]].concat()).exits(0);
+    assert!(table.out.contains("not checked"));
+    let data = spinney(&[&args[..], &["--format", "json"]].concat()).exits(0).data();
+    assert_eq!(data["runs"][0]["not_checked"], serde_json::json!(["seals"]));
+}
+
+/// A block that does not decode is a bad block.
+#[test]
+fn a_block_that_does_not_decode_is_bad() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let mut bytes = std::fs::read(&chain.blocks).expect("it can be read");
+    // The header's list within the first block's becomes a string.
+    assert_eq!((bytes[0], bytes[3]), (0xf9, 0xf9));
+    bytes[3] = 0xb9;
+    let bad = folder.write("bad", &bytes);
+    let args = ["replay", "--genesis", &chain.genesis, "--blocks", &bad];
+    spinney(&args).exits(1).refuses("block at byte 0");
+    let stray = folder.write("stray", [0x01]);
+    let args = ["replay", "--genesis", &chain.genesis, "--blocks", &stray];
+    spinney(&args).exits(1).refuses("expected a block");
+}
+
+#[test]
 fn a_chain_that_is_cut_off_is_kept_up_to_there() {
     let Some(chain) = all_forks() else { return };
     let folder = Folder::new();

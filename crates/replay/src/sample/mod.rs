@@ -31,6 +31,7 @@ use crate::{
     genesis::Genesis,
     replay::bad,
     rules::Head,
+    senders::Signer,
     source::ChainBlock,
     world::{SealedBlock, WorldState},
 };
@@ -153,9 +154,14 @@ impl<S: WorldState> SampleChain<S> {
         let mut block = ChainBlock::new(Block::new(header, body));
         let failed = |error| ReplayError::State { number, error };
         let chain = Chain { config, hashes: &self.hashes, steps: false };
-        let signed = Transactions::Signed(&senders);
+        let signers = block.block.body.transactions.iter().zip(senders);
+        let signers: Vec<_> =
+            signers.map(|(transaction, sender)| Signer::of(transaction, sender)).collect();
+        let signed = Transactions::Signed(&signers);
         let outcome = execute(&chain, Fork::Osaka, &block, signed, &mut self.state).map_err(
             |stop| match stop {
+                Stop::Ancestors => ReplayError::Ancestors { number },
+                Stop::Unsupported(rules) => ReplayError::Unsupported { number, rules },
                 Stop::Bad(failure) => bad(&block, failure),
                 Stop::Evm(message) => ReplayError::Evm { number, message },
                 Stop::State(error) => failed(error),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use alloy_consensus::Header;
+use alloy_consensus::{EMPTY_ROOT_HASH, Header};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Decodable as _;
 use spinney_state::{Account, Changes, EMPTY_CODE_HASH, StateRead};
@@ -149,6 +149,11 @@ impl WorldState for WitnessState {
 
     fn seal(&mut self, _: &SealedBlock<'_>) -> Result<(), WitnessStateError> {
         Ok(())
+    }
+
+    fn has_storage(&self, address: Address) -> Result<bool, WitnessStateError> {
+        let account = self.now.account(&self.nodes, keccak256(address))?;
+        Ok(account.is_some_and(|account| account.storage_root != EMPTY_ROOT_HASH))
     }
 
     fn commit(&mut self) -> Result<(), WitnessStateError> {

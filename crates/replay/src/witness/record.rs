@@ -75,6 +75,11 @@ impl<P: PageStore> WorldState for Recorder<P> {
         WorldState::seal(&mut self.state, block)
     }
 
+    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        // The account's leaf says it, and is in the record: it was looked up before.
+        self.state.has_storage(address)
+    }
+
     fn tree_root(&self, tree: &str) -> Option<B256> {
         WorldState::tree_root(&self.state, tree)
     }

@@ -38,7 +38,7 @@ fn chain_600_replays_to_its_head_state() {
     equals_head_state(&state, &format!("{CHAIN_600}/headstate.json"));
 }
 
-fn equals_head_state(state: &TextbookState, name: &str) {
+pub(crate) fn equals_head_state(state: &TextbookState, name: &str) {
     let Some(json) = shared::read(name) else { return };
     let dump: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(hex::encode(state.root()), dump["root"].as_str().unwrap());

@@ -97,8 +97,8 @@ fn forks_follow_numbers_then_difficulty_then_time() {
 #[test]
 fn what_is_not_supported_or_wrong_is_named() {
     let refused = [
-        (json!({"chainId": 1, "amsterdamTime": 5}), "amsterdamTime"),
-        (json!({"chainId": 1, "someNewBlock": 5}), "someNewBlock"),
+        (json!({"chainId": 1, "someNewBlock": 0}), "someNewBlock"),
+        (json!({"chainId": 1, "someNewTime": "soon"}), "someNewTime"),
         (json!({"chainId": 1, "clique": {"period": 15}}), "clique"),
         (json!({"chainId": 1, "eip155Block": 5, "eip158Block": 6}), "eip155Block"),
         (json!({}), "chainId"),

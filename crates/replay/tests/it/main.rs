@@ -2,14 +2,18 @@
 
 mod bad_blocks;
 mod chains;
+mod collisions;
 mod dao;
 mod differences;
 mod engine;
 mod genesis;
 mod layers;
+mod made;
+mod ommers;
 mod proofs;
 mod samples;
 mod shared;
+mod system_calls;
 mod traces;
 mod unwind;
 mod witnesses;

@@ -9,7 +9,7 @@
 
 mod overlay;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -107,9 +107,9 @@ type Watch = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + Send>;
 /// use spinney_state::{AccountChange, Change, Changes, ChunkOptions, Chunks, State, StateRead};
 /// use spinney_tree::{BlockId, MemoryStore};
 ///
-/// let spill = std::env::temp_dir().join(format!("spinney-chunks-{}", std::process::id()));
+/// let scratch = spinney_pipeline::Scratch::new()?;
 /// let state = State::open(MemoryStore::new(), 1 << 20)?;
-/// let mut chunks = Chunks::new(state, &spill, ChunkOptions::default())?;
+/// let mut chunks = Chunks::new(state, scratch.path(), ChunkOptions::default())?;
 /// for number in 1..4 {
 ///     let balance = Some(U256::from(number));
 ///     let change = Change::Written(AccountChange { balance, ..AccountChange::default() });
@@ -537,6 +537,36 @@ impl<P: PageStore> Chunks<P> {
         // The leaves of a rebuild that goes on later, or what others keep there.
         let _ = std::fs::remove_dir(&self.spill);
         Ok(())
+    }
+
+    /// Whether an account has any slot that is not zero, after all that was gathered.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged, or what was gathered cannot be read.
+    pub fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        let account = keccak256(address);
+        let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
+        let epoch = view.epoch(account)?;
+        let mut written = self.overlay.slots(account, epoch)?;
+        let mut hides = epoch > 0;
+        match self.open.as_ref().and_then(|open| open.changes.accounts.get(&address)) {
+            Some(Change::Deleted) => return Ok(false),
+            Some(Change::Written(change)) => {
+                if change.fresh {
+                    written.clear();
+                    hides = true;
+                }
+                written.extend(&change.storage);
+            }
+            None => {}
+        }
+        let is_set = written.values().any(|value| !value.is_zero());
+        if is_set || hides {
+            return Ok(is_set);
+        }
+        let cleared: HashSet<B256> = written.keys().map(keccak256).collect();
+        let state = &self.state;
+        state.has_storage_in(&view.snapshot, state.top(), account, |slot| cleared.contains(slot))
     }
 
     fn sealed_account(&self, key: B256) -> Result<Option<Account>, StateError> {

@@ -1,5 +1,7 @@
 //! The EVM over an overlay over a state.
 
+mod machine;
+
 use std::{
     collections::VecDeque,
     fmt,
@@ -7,10 +9,13 @@ use std::{
 };
 
 use alloy_consensus::{Header, Transaction as _};
-use alloy_eips::eip7840::BlobParams;
+use alloy_eips::{
+    eip7702::{RecoveredAuthority, RecoveredAuthorization},
+    eip7840::BlobParams,
+};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use revm::{
-    Context, Database, MainBuilder, MainnetEvm,
+    Context, Database, MainBuilder,
     bytecode::{Bytecode, opcode},
     context::{BlockEnv, CfgEnv, TxEnv, either::Either},
     context_interface::{
@@ -24,9 +29,11 @@ use revm::{
 };
 use spinney_state::StateRead;
 
+pub(crate) use self::machine::Machine;
 use crate::{
     config::{ChainConfig, Fork},
     overlay::Overlay,
+    senders::Signer,
     source::Transaction,
     world::WorldState,
 };
@@ -110,6 +117,13 @@ pub(crate) struct BlockDb<'a, S> {
     hashes: &'a BlockHashes,
 }
 
+impl<S: WorldState> BlockDb<'_, S> {
+    /// Whether an account has slots that are not zero.
+    fn has_storage(&mut self, address: Address) -> Result<bool, ReadError<S::Error>> {
+        self.overlay.has_storage(&*self.state, address).map_err(ReadError::State)
+    }
+}
+
 impl<S: StateRead> Database for BlockDb<'_, S> {
     type Error = ReadError<S::Error>;
 
@@ -140,8 +154,6 @@ impl<S: StateRead> Database for BlockDb<'_, S> {
     }
 }
 
-pub(crate) type BlockEvm<'a, S> = MainnetEvm<MainnetContext<BlockDb<'a, S>>>;
-
 /// The EVM for one block.
 pub(crate) fn block_evm<'a, S: WorldState>(
     config: &ChainConfig,
@@ -149,7 +161,7 @@ pub(crate) fn block_evm<'a, S: WorldState>(
     header: &Header,
     hashes: &'a BlockHashes,
     state: &'a mut S,
-) -> BlockEvm<'a, S> {
+) -> Machine<'a, S> {
     let blobs = config.blob_params(header.timestamp);
     let db = BlockDb { state, overlay: Overlay::default(), hashes };
     let context: MainnetContext<_> = Context::new(db, fork.spec());
@@ -159,7 +171,7 @@ pub(crate) fn block_evm<'a, S: WorldState>(
     if fork == Fork::Constantinople {
         evm.instruction.insert_instruction(opcode::SSTORE, Instruction::new(sstore_eip1283), 0);
     }
-    evm
+    Machine::new(evm)
 }
 
 fn cfg(config: &ChainConfig, fork: Fork, blobs: Option<&BlobParams>) -> CfgEnv {
@@ -176,6 +188,9 @@ fn cfg(config: &ChainConfig, fork: Fork, blobs: Option<&BlobParams>) -> CfgEnv {
     }
     let mut cfg = CfgEnv::new().with_spec_and_gas_params(spec, gas).with_chain_id(config.chain_id);
     cfg.tx_chain_id_check = true;
+    // Gas params of one's own turn none of these on.
+    cfg.enable_amsterdam_eip8037 = fork >= Fork::Amsterdam;
+    cfg.enable_amsterdam_eip2780 = fork >= Fork::Amsterdam;
     if let Some(blobs) = blobs {
         cfg.max_blobs_per_tx = Some(blobs.max_blobs_per_tx);
         cfg.blob_base_fee_update_fraction = u64::try_from(blobs.update_fraction).ok();
@@ -198,7 +213,7 @@ fn block_env(fork: Fork, header: &Header, blobs: Option<&BlobParams>) -> BlockEn
                 blob_gasprice: blobs.calc_blob_fee(excess),
             }
         }),
-        slot_num: 0,
+        slot_num: header.slot_number.unwrap_or(0),
     }
 }
 
@@ -221,11 +236,17 @@ fn sstore_eip1283<IT: InterpreterTypes, H: Host + ?Sized>(
 }
 
 /// A transaction as the EVM takes it.
-pub(crate) fn tx_env(transaction: &Transaction, sender: Address) -> TxEnv {
+pub(crate) fn tx_env(transaction: &Transaction, signer: &Signer) -> TxEnv {
     let signed = transaction.authorization_list().unwrap_or_default();
+    let recovered = signed.iter().zip(&signer.authorities).map(|(signed, authority)| {
+        let authority = authority.map_or(RecoveredAuthority::Invalid, RecoveredAuthority::Valid);
+        let authorization =
+            RecoveredAuthorization::new_unchecked(signed.inner().clone(), authority);
+        Either::Right(authorization)
+    });
     TxEnv {
         tx_type: transaction.tx_type() as u8,
-        caller: sender,
+        caller: signer.address,
         gas_limit: transaction.gas_limit(),
         gas_price: transaction.max_fee_per_gas(),
         kind: transaction.kind(),
@@ -237,7 +258,7 @@ pub(crate) fn tx_env(transaction: &Transaction, sender: Address) -> TxEnv {
         gas_priority_fee: transaction.max_priority_fee_per_gas(),
         blob_hashes: transaction.blob_versioned_hashes().unwrap_or_default().to_vec(),
         max_fee_per_blob_gas: transaction.max_fee_per_blob_gas().unwrap_or(0),
-        authorization_list: signed.iter().cloned().map(Either::Left).collect(),
+        authorization_list: recovered.collect(),
     }
 }
 

@@ -1,0 +1,183 @@
+//! Blocks made ready ahead of their execution: read, and their signers recovered, on threads of
+//! their own.
+//!
+//! One thread reads and hands blocks to those that recover; what they make is taken in the order of
+//! the blocks. At most [`depth`] blocks are on their way at once, so memory is bounded, and nobody
+//! waits for nothing: whoever ends drops its side of a queue, and the others end with it.
+
+use std::{
+    io::BufRead,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    config::ChainConfig,
+    diff::DiffError,
+    error::{ReplayError, SourceError},
+    replay::{RunOptions, misfit},
+    rules::Failure,
+    senders::{Signer, signers},
+    source::ChainBlock,
+    trace::{BlockTrace, TraceReader},
+};
+
+/// A block that is ready to be executed.
+pub(crate) struct Ready {
+    pub(crate) block: ChainBlock,
+    pub(crate) known: Known,
+    /// How long recovering its signers took.
+    pub(crate) time: Duration,
+}
+
+/// What is known of a block's transactions before they are executed.
+pub(crate) enum Known {
+    /// Who signed them, or why nobody can have; nobody, of a block that the state holds.
+    Signers(Result<Vec<Signer>, Failure>),
+    /// What they did.
+    Trace(BlockTrace),
+}
+
+/// Why a block is not ready.
+pub(crate) enum Unready {
+    Source(SourceError),
+    Trace(DiffError),
+    NoTrace(u64),
+}
+
+impl From<SourceError> for Unready {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<DiffError> for Unready {
+    fn from(error: DiffError) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl Unready {
+    pub(crate) fn into_error<E: std::error::Error>(self) -> ReplayError<E> {
+        match self {
+            Self::Source(error) => error.into(),
+            Self::Trace(error) => error.into(),
+            Self::NoTrace(number) => misfit(number, "the traces end", "one", "none"),
+        }
+    }
+}
+
+/// How signers are recovered.
+pub(crate) struct Recovery {
+    pub(crate) config: ChainConfig,
+    /// Blocks up to this one are in the state already.
+    pub(crate) followed: u64,
+}
+
+impl Recovery {
+    fn ready(&self, block: ChainBlock, threads: usize) -> Ready {
+        let started = Instant::now();
+        let is_followed = block.block.header.number <= self.followed;
+        let signers =
+            if is_followed { Ok(Vec::new()) } else { signers(&self.config, &block, threads) };
+        Ready { block, known: Known::Signers(signers), time: started.elapsed() }
+    }
+}
+
+type Item = Result<Ready, Unready>;
+/// A block, and where it is waited for once it is ready.
+type Job = (ChainBlock, SyncSender<Item>);
+
+/// How many blocks are read ahead: enough for each thread to have one at hand.
+fn depth(options: &RunOptions<'_>) -> usize {
+    options.read_ahead.max(2 * options.recover_threads)
+}
+
+/// Hands blocks with their signers to `consume`, in order.
+pub(crate) fn recovered<R>(
+    blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+    recovery: &Recovery,
+    options: &RunOptions<'_>,
+    consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> R,
+) -> R {
+    let threads = options.recover_threads.max(1);
+    if options.read_ahead == 0 {
+        return consume(&mut blocks.map(|block| Ok(recovery.ready(block?, threads))));
+    }
+    let (queue, in_order) = sync_channel(depth(options));
+    let (jobs, waiting) = sync_channel(depth(options));
+    let waiting = Mutex::new(waiting);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| recover_all(&waiting, recovery));
+        }
+        scope.spawn(move || hand_out(blocks, &queue, &jobs));
+        // Of a block whose thread panicked nothing comes: then so does this one, at the end of the
+        // scope.
+        consume(&mut in_order.into_iter().map_while(|ready: Receiver<Item>| ready.recv().ok()))
+    })
+}
+
+/// Reads until the source ends or fails, or nobody wants more.
+fn hand_out(
+    blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
+    queue: &SyncSender<Receiver<Item>>,
+    jobs: &SyncSender<Job>,
+) {
+    for block in blocks {
+        let (answer, ready) = sync_channel(1);
+        if queue.send(ready).is_err() {
+            return;
+        }
+        let taken = match block {
+            Ok(block) => jobs.send((block, answer)).is_ok(),
+            Err(error) => answer.send(Err(error.into())).is_ok(),
+        };
+        if !taken {
+            return;
+        }
+    }
+}
+
+fn recover_all(waiting: &Mutex<Receiver<Job>>, recovery: &Recovery) {
+    loop {
+        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((block, answer)) = job else { return };
+        // Nobody wants it if the run has ended.
+        let _ = answer.send(Ok(recovery.ready(block, 1)));
+    }
+}
+
+/// Hands blocks with their traces to `consume`, in order.
+pub(crate) fn traced<R: BufRead + Send, T>(
+    blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+    mut traces: TraceReader<R>,
+    options: &RunOptions<'_>,
+    consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> T,
+) -> T {
+    let mut ready = blocks.map(move |block| with_trace(block?, &mut traces));
+    if options.read_ahead == 0 {
+        return consume(&mut ready);
+    }
+    let (queue, in_order) = sync_channel(options.read_ahead);
+    thread::scope(|scope| {
+        // The other side ends early on a bad block: no reason to read on.
+        scope.spawn(move || ready.all(|block| queue.send(block).is_ok()));
+        consume(&mut in_order.into_iter())
+    })
+}
+
+/// A block with its trace. The genesis has none; another genesis is refused before that is looked
+/// at.
+fn with_trace<R: BufRead>(block: ChainBlock, traces: &mut TraceReader<R>) -> Item {
+    let number = block.block.header.number;
+    let known = match number {
+        0 => Known::Signers(Ok(Vec::new())),
+        _ => Known::Trace(traces.of_block(number)?.ok_or(Unready::NoTrace(number))?),
+    };
+    Ok(Ready { block, known, time: Duration::ZERO })
+}
