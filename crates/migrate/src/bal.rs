@@ -58,6 +58,11 @@ impl AccessList {
         if !rest.is_empty() {
             return Err(ListError::Rlp("it goes on behind its end".into()));
         }
+        Self::canonical(list)
+    }
+
+    /// Refuses what is not in the one form that a block's list has: in order, nothing twice.
+    fn canonical(list: Vec<AccountChanges>) -> Result<Self, ListError> {
         // How many transactions the block has is for whoever has the block.
         validate_block_access_list(&list, u32::MAX as usize - 1)
             .map_err(|error| ListError::Canonical(error.to_string()))?;
@@ -69,7 +74,8 @@ impl AccessList {
     /// account went.
     ///
     /// # Errors
-    /// If an account was destroyed and made again, and its slots are not known.
+    /// If an account was destroyed and made again, and its slots are not known; if code is known by its
+    /// hash alone; or if an index is larger than a list can say.
     pub fn of<'c>(
         steps: impl IntoIterator<Item = (u64, &'c Changes)>,
         all: &Changes,
@@ -82,6 +88,10 @@ impl AccessList {
         if let Some(address) = all.accounts.iter().find_map(unknown) {
             let what =
                 "it was destroyed and made again, with slots that are not known by themselves";
+            return Err(ListError::Unsaid { address, what });
+        }
+        if let Some(address) = all.accounts.iter().find_map(has_unknown_code) {
+            let what = "it has code that is known by its hash alone";
             return Err(ListError::Unsaid { address, what });
         }
         let mut merged = BTreeMap::<u64, Changes>::new();
@@ -100,7 +110,7 @@ impl AccessList {
             }
         }
         let list = accounts.into_iter().map(|(address, values)| values.listed(address));
-        Ok(Self(list.collect()))
+        Self::canonical(list.collect())
     }
 
     /// The bytes of the list, whose hash a header names.
@@ -159,6 +169,13 @@ fn went(change: &Change) -> bool {
     }
 }
 
+/// An account whose code is named and not given.
+fn has_unknown_code((address, change): (&Address, &Change)) -> Option<Address> {
+    let Change::Written(change) = change else { return None };
+    let named = change.code_hash.is_some_and(|hash| hash != KECCAK256_EMPTY);
+    (named && change.code.is_none()).then_some(*address)
+}
+
 /// The values of an account, by the part of the block.
 #[derive(Debug, Default)]
 struct Values {
@@ -181,25 +198,26 @@ impl Values {
         }
     }
 
+    /// Takes up what a part of the block did. There is one part an index.
     fn take(&mut self, index: BlockAccessIndex, change: &Change) {
-        let gone = AccountChange {
-            nonce: Some(0),
-            balance: Some(U256::ZERO),
-            code_hash: Some(KECCAK256_EMPTY),
-            code: Some(Bytes::new()),
-            ..AccountChange::default()
-        };
+        let nothing = AccountChange { fresh: true, ..AccountChange::default() };
         let change = match change {
             Change::Written(change) => change,
-            Change::Deleted => &gone,
+            Change::Deleted => &nothing,
         };
-        self.nonces.extend(change.nonce.map(|nonce| NonceChange::new(index, nonce)));
-        self.balances.extend(change.balance.map(|balance| BalanceChange::new(index, balance)));
-        // What is there again without code has the old one no more.
-        let code = change.code.clone().or_else(|| change.fresh.then(Bytes::new));
+        // Of an account that went, whether it is there again or not, what is not given is empty.
+        let nonce = change.nonce.or(change.fresh.then_some(0));
+        let balance = change.balance.or(change.fresh.then_some(U256::ZERO));
+        let is_bare = change.code_hash.map_or(change.fresh, |hash| hash == KECCAK256_EMPTY);
+        let code = change.code.clone().or_else(|| is_bare.then(Bytes::new));
+        self.nonces.extend(nonce.map(|nonce| NonceChange::new(index, nonce)));
+        self.balances.extend(balance.map(|balance| BalanceChange::new(index, balance)));
         self.codes.extend(code.map(|code| CodeChange::new(index, code)));
         for (slot, value) in &change.storage {
-            self.slots.entry(*slot).or_default().push(StorageChange::new(index, *value));
+            let changes = self.slots.entry(*slot).or_default();
+            // Cleared by the same part: the last value of an index is the one that is listed.
+            changes.pop_if(|last| last.block_access_index == index);
+            changes.push(StorageChange::new(index, *value));
         }
     }
 

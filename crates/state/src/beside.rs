@@ -49,7 +49,6 @@ trait Beside<P: PageStore>: fmt::Debug + Send {
     fn apply(&mut self, store: &P, changes: &Changes, undo: bool) -> Result<(), EmbedError>;
     fn undo_to(&mut self, layer_count: usize);
     fn undo_of(&self, layer: usize) -> Option<&LeafUndo>;
-    fn forget_undo(&mut self, layer: usize);
     /// Keeps what is staged until it is adopted, or something else is staged.
     fn stage(
         &mut self,
@@ -96,10 +95,6 @@ where
 
     fn undo_of(&self, layer: usize) -> Option<&LeafUndo> {
         self.tree.undo_of(layer)
-    }
-
-    fn forget_undo(&mut self, layer: usize) {
-        self.tree.forget_undo(layer);
     }
 
     fn stage(
@@ -224,10 +219,6 @@ impl<P: PageStore> Members<P> {
 
     pub(crate) fn undo_to(&mut self, layers: usize) {
         self.members.iter_mut().for_each(|member| member.tree.undo_to(layers));
-    }
-
-    pub(crate) fn forget_undo(&mut self, layer: usize) {
-        self.members.iter_mut().for_each(|member| member.tree.forget_undo(layer));
     }
 
     /// What takes a layer back in all trees, if it was noted.
@@ -373,7 +364,7 @@ impl<P: PageStore> State<P> {
         }
         let mut changes = Changes::default();
         for layer in &self.layers[first..] {
-            changes.then(layer.changes.as_ref().expect("kept until the block is sealed"));
+            changes.then(layer.changes.as_ref().expect("kept until it is committed"));
         }
         self.beside.apply(&self.store, &changes, undo, self.sealed.len())
     }

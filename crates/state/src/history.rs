@@ -4,7 +4,7 @@
 //! - the rows are of successive blocks, the newest of which is the block of the last commit: each names
 //!   the one before as its parent. Whatever would break that begins the history anew;
 //! - a block's row is written by the commit that writes its state, and is the same whichever blocks that
-//!   commit takes along;
+//!   commit takes along, and whichever were sealed and taken back before;
 //! - what is taken back has the root that was recorded, or nothing happens.
 
 use std::collections::BTreeMap;
@@ -307,18 +307,6 @@ impl<P: PageStore> State<P> {
             }
         }
         Ok(storage)
-    }
-
-    /// Forgets what takes back layers of blocks that are too old by now, however many a commit takes.
-    pub(crate) fn forget_undo(&mut self) {
-        let KeepHistory::Blocks(keep) = self.keep else { return };
-        let Some(first) = self.sealed.len().checked_sub(keep as usize) else { return };
-        let Some(too_old) = first.checked_sub(1) else { return };
-        let start = too_old.checked_sub(1).map_or(0, |before| self.sealed[before].0);
-        for layer in &mut self.layers[start..self.sealed[too_old].0] {
-            layer.undo = None;
-        }
-        self.beside.forget_undo(too_old);
     }
 
     /// Puts the rows of the sealed blocks into a write set, and drops those that are too old.

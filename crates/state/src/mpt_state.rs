@@ -190,7 +190,8 @@ pub(crate) struct Layer {
     pub(crate) preimages: usize,
     /// What takes it back, where a history is kept.
     pub(crate) undo: Option<Undo>,
-    /// What it did, where other trees have to be told.
+    /// What it did, where other trees have to be told: also once it is sealed, since a part of its block
+    /// may be taken back.
     pub(crate) changes: Option<Changes>,
 }
 
@@ -456,7 +457,8 @@ impl<P: PageStore> State<P> {
         self.layers.len()
     }
 
-    /// Takes back the newest layers until `layer_count` are left.
+    /// Takes back the newest layers until `layer_count` are left, and with them the blocks that end
+    /// above. What is left of the last of these belongs to the block that is sealed next.
     pub fn undo_to(&mut self, layer_count: usize) {
         let Some(first) = self.layers.get(layer_count) else { return };
         let (codes, preimages) = (first.codes, first.preimages);
@@ -478,16 +480,25 @@ impl<P: PageStore> State<P> {
     }
 
     /// Says that what was applied so far is the state of `block`: the next commit records it. The trees
-    /// that were added get what the block did.
+    /// that were added get what the block did. A block of no layers gets one without changes, so that
+    /// it can be taken back like any other. Whatever is sealed can be taken back until it is committed,
+    /// and other blocks sealed in its place.
     ///
     /// # Errors
     /// If another tree refuses it; then it is not sealed.
     pub fn seal(&mut self, block: BlockId) -> Result<(), StateError> {
         let first = self.sealed.last().map_or(0, |(layers, _)| *layers);
-        self.feed(first, self.keeps_history())?;
-        self.layers[first..].iter_mut().for_each(|layer| layer.changes = None);
+        let is_empty = first == self.layers.len();
+        if is_empty {
+            self.apply(&Changes::default())?;
+        }
+        if let Err(error) = self.feed(first, self.keeps_history()) {
+            if is_empty {
+                self.undo_to(first);
+            }
+            return Err(error);
+        }
         self.sealed.push((self.layers.len(), block));
-        self.forget_undo();
         Ok(())
     }
 

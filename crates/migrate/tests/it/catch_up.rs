@@ -320,3 +320,45 @@ fn what_went_with_an_account_has_to_be_known() {
     assert_eq!(fields, (Some(1), Some(U256::ZERO), Some(EMPTY_CODE_HASH)));
     assert!(AccessList::read(&list.to_rlp(), list.hash()).is_ok());
 }
+
+/// An account that is destroyed and made again by one part of a block: each slot is listed once an index, and what
+/// the new one was not given is listed as empty.
+#[test]
+fn an_account_made_again_by_one_part_has_a_canonical_list() {
+    let [kept, gone, new] = [1, 2, 3].map(B256::with_last_byte);
+    let reborn = AccountChange {
+        fresh: true,
+        nonce: Some(1),
+        storage: [(kept, U256::from(7)), (new, U256::from(8))].into(),
+        ..AccountChange::default()
+    };
+    let all = Changes { accounts: [(Address::ZERO, Change::Written(reborn))].into() };
+    let replaced = BTreeMap::from([(Address::ZERO, vec![kept, gone])]);
+    let list = AccessList::of([(1, &all)], &all, &replaced).unwrap();
+    assert_eq!(AccessList::read(&list.to_rlp(), list.hash()).unwrap(), list);
+    let there = Account { nonce: 5, balance: U256::ONE, code_hash: B256::repeat_byte(4) };
+    let changes = list.changes(|_| Ok::<_, ()>(Some(there))).unwrap();
+    let Change::Written(change) = &changes.accounts[&Address::ZERO] else { panic!("{changes:?}") };
+    let slots: Vec<_> = change.storage.iter().map(|(slot, value)| (*slot, *value)).collect();
+    assert_eq!(slots, [(kept, U256::from(7)), (gone, U256::ZERO), (new, U256::from(8))]);
+    let fields = (change.nonce, change.balance, change.code_hash);
+    assert_eq!(fields, (Some(1), Some(U256::ZERO), Some(EMPTY_CODE_HASH)));
+}
+
+/// What no list can say is refused where it is written, not where it is read.
+#[test]
+fn no_list_is_written_that_is_not_canonical_or_leaves_something_out() {
+    let one = |change| Changes {
+        accounts: [(Address::ZERO, Change::Written(AccountChange { nonce: Some(1), ..change }))]
+            .into(),
+    };
+    let of = |index, all: &Changes| AccessList::of([(index, all)], all, &BTreeMap::new());
+    let plain = one(AccountChange::default());
+    assert!(of(u64::from(u32::MAX), &plain).is_ok());
+    let refused = of(1 << 32, &plain);
+    assert!(matches!(refused, Err(ListError::Canonical(_))), "{refused:?}");
+    let by_hash =
+        one(AccountChange { code_hash: Some(B256::repeat_byte(4)), ..AccountChange::default() });
+    let refused = of(1, &by_hash);
+    assert!(matches!(refused, Err(ListError::Unsaid { .. })), "{refused:?}");
+}

@@ -11,7 +11,7 @@ mod overlay;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -133,6 +133,8 @@ pub struct Chunks<P: PageStore> {
     open: Option<Open>,
     /// So many of the oldest blocks have lost what takes them back.
     forgotten: usize,
+    /// Layers of the state that were gathered and have one pending state: they go together.
+    settled: Vec<Range<usize>>,
     /// Bytes noted to take blocks back, about.
     undo_bytes: usize,
     /// Changes applied one block at a time since the last commit.
@@ -204,6 +206,7 @@ impl<P: PageStore> Chunks<P> {
             blocks: Vec::new(),
             open: None,
             forgotten: 0,
+            settled: Vec::new(),
             undo_bytes: 0,
             applied: 0,
             report: ChunkReport::default(),
@@ -306,7 +309,13 @@ impl<P: PageStore> Chunks<P> {
         if layer_count > self.state.layer_count() {
             return Err(StateError::Gathered { blocks: self.blocks.len() });
         }
+        let is_within =
+            |range: &&Range<usize>| range.start < layer_count && layer_count < range.end;
+        if let Some(together) = self.settled.iter().find(is_within) {
+            return Err(StateError::Gathered { blocks: together.len() });
+        }
         self.discard()?;
+        self.settled.retain(|range| range.end <= layer_count);
         self.state.undo_to(layer_count);
         Ok(())
     }
@@ -316,6 +325,11 @@ impl<P: PageStore> Chunks<P> {
     /// # Errors
     /// If the store fails: then it is not sealed. If a file cannot be written: then all that was gathered is gone.
     pub fn seal(&mut self, block: BlockId) -> Result<(), StateError> {
+        if self.open.is_none() && !self.blocks.is_empty() {
+            // It did nothing, and comes behind those that wait.
+            let root = self.blocks.last().and_then(|last| last.root);
+            self.gather(&Changes::default(), root)?;
+        }
         let Some(Open { changes, root, notes }) = &self.open else {
             return self.state.seal(block);
         };
@@ -390,6 +404,7 @@ impl<P: PageStore> Chunks<P> {
         } else {
             self.settle()?;
             self.state.commit()?;
+            self.settled.clear();
         }
         let report = &mut self.report;
         report.chunks += 1;
@@ -456,6 +471,8 @@ impl<P: PageStore> Chunks<P> {
     fn hand_over(&mut self, pending: &Pending<MptState>, root: B256) {
         let state = &mut self.state;
         let newest = self.blocks.len().saturating_sub(1);
+        let first = state.layers.len();
+        self.settled.push(first..first + self.blocks.len());
         for (index, gathered) in self.blocks.drain(..).enumerate() {
             let given = if index == newest { Some(root) } else { gathered.root };
             let (pending, undo, (codes, preimages)) =
@@ -475,6 +492,7 @@ impl<P: PageStore> Chunks<P> {
         if self.state.layer_count() > 0 {
             // What was applied one by one is a commit of its own.
             self.state.commit()?;
+            self.settled.clear();
         }
         let last = self.blocks.last().expect("there is a block to build for");
         let (block, given) = (last.block, last.root);
@@ -507,6 +525,7 @@ impl<P: PageStore> Chunks<P> {
         let done = gather.rebuild(tree, store, Some(block), expected, watch);
         // It is in the store, or it is gone.
         self.state.discard();
+        self.settled.clear();
         self.state.genesis = None;
         self.clear()?;
         match done {

@@ -69,12 +69,6 @@ impl<S: Embedding> EmbeddedTree<S> {
         self.layers.get(layer)?.undo.as_ref()
     }
 
-    pub(crate) fn forget_undo(&mut self, layer: usize) {
-        if let Some(layer) = self.layers.get_mut(layer) {
-            layer.undo = None;
-        }
-    }
-
     /// What changes do to the leaves, in no particular order.
     pub(crate) fn plan<P: PageStore>(
         &self,

@@ -427,3 +427,59 @@ fn p12_files_of_a_rebuild_that_ended_are_removed_and_no_others() {
     Chunks::new(state, &spill, build).unwrap();
     assert!(!spill.exists());
 }
+
+/// Blocks that went to the tree as one batch go together, also once another block was applied above them.
+#[test]
+fn what_was_gathered_goes_as_a_whole_also_below_what_was_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let spill = dir.path().join("spill");
+    let state = open(KeepHistory::All, true);
+    let mut chunks = Chunks::new(state, &spill, options(1 << 20, ChunkBuild::Incremental)).unwrap();
+    chunks.apply(&one(1)).unwrap();
+    chunks.seal(block(1)).unwrap();
+    for number in 2..5 {
+        chunks.gather(&one(number), None).unwrap();
+        chunks.seal(block(number as usize)).unwrap();
+    }
+    let above = chunks.apply(&one(5)).unwrap();
+    assert_eq!((chunks.layer_count(), chunks.state().root()), (5, above));
+    for within in [2, 3] {
+        let refused = chunks.undo_to(within);
+        assert!(matches!(refused, Err(StateError::Gathered { blocks: 3 })), "{refused:?}");
+        assert_eq!((chunks.layer_count(), chunks.state().root()), (5, above));
+    }
+    chunks.undo_to(4).unwrap();
+    assert!(chunks.account(Address::with_last_byte(4)).unwrap().is_some());
+    chunks.undo_to(1).unwrap();
+    assert!(chunks.account(Address::with_last_byte(2)).unwrap().is_none());
+    chunks.commit().unwrap();
+    assert_eq!(chunks.state().block(), Some(block(1)));
+}
+
+/// A block that did nothing, and was not gathered, comes behind those that were.
+#[test]
+fn a_block_without_changes_comes_behind_what_was_gathered() {
+    let dir = tempfile::tempdir().unwrap();
+    let spill = dir.path().join("spill");
+    let state = open(KeepHistory::All, true);
+    let mut chunks = Chunks::new(state, &spill, options(1 << 20, ChunkBuild::Incremental)).unwrap();
+    chunks.apply(&one(1)).unwrap();
+    chunks.seal(block(1)).unwrap();
+    let roots: Vec<_> = {
+        let mut state = open(KeepHistory::All, true);
+        (1..4).map(|number| state.apply(&one(number)).unwrap()).collect()
+    };
+    for number in 2..4 {
+        chunks.gather(&one(number), Some(roots[number as usize - 1])).unwrap();
+        chunks.seal(block(number as usize)).unwrap();
+    }
+    chunks.seal(block(4)).unwrap();
+    chunks.commit().unwrap();
+    let mut state = chunks.into_state();
+    assert_eq!((state.block(), state.root()), (Some(block(4)), roots[2]));
+    assert!(state.check_history().unwrap().is_empty());
+    for number in (1..4).rev() {
+        assert_eq!(state.unwind_to(number).unwrap(), block(number as usize));
+        assert_eq!(state.root(), roots[number as usize - 1]);
+    }
+}

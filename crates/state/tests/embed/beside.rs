@@ -287,3 +287,32 @@ fn what_one_tree_refuses_no_tree_gets() {
     state.unwind_to(0).unwrap();
     assert_eq!(roots(&state), before);
 }
+
+/// A part of a sealed block is taken back: what is left belongs to the block that is sealed next, in all trees.
+#[test]
+fn a_part_of_a_sealed_block_can_be_taken_back() {
+    let one = |balance: u64| {
+        let change =
+            AccountChange { balance: Some(U256::from(balance)), ..AccountChange::default() };
+        let address = Address::with_last_byte(balance as u8);
+        Changes { accounts: [(address, Change::Written(change))].into() }
+    };
+    let layers: Vec<_> = (1..6).map(one).collect();
+    let blocks = |parts: &[&[usize]]| -> Vec<Vec<Changes>> {
+        parts.iter().map(|part| part.iter().map(|at| layers[*at].clone()).collect()).collect()
+    };
+    let (alone, all) = one_by_one(&blocks(&[&[0], &[1, 4]]));
+    let mut state = open(MemoryStore::new());
+    apply_all(&mut state, &layers[..1]);
+    state.seal(block(0)).unwrap();
+    apply_all(&mut state, &layers[1..4]);
+    state.seal(BlockId { number: 1, hash: [0xcc; 32] }).unwrap();
+    state.undo_to(2);
+    apply_all(&mut state, &layers[4..]);
+    state.seal(block(1)).unwrap();
+    state.commit().unwrap();
+    assert_eq!(left(&state), all[1]);
+    assert_eq!(rows(state.store(), Table::History), rows(alone.store(), Table::History));
+    state.unwind_to(0).unwrap();
+    assert_eq!(left(&state), all[0]);
+}

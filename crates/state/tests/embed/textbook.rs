@@ -94,6 +94,10 @@ impl Pbt {
     }
 
     pub(crate) fn root(&self, hash: HashFunction) -> B256 {
+        pbt::reference::root(hash, &self.leaves(hash)).into()
+    }
+
+    pub(crate) fn leaves(&self, hash: HashFunction) -> pbt::reference::Entries {
         let mut leaves = pbt::reference::Entries::new();
         for (address, held) in &self.0.0 {
             let address = address.into_word();
@@ -124,7 +128,7 @@ impl Pbt {
             }
         }
         leaves.retain(|_, leaf| *leaf != [0; 32]);
-        pbt::reference::root(hash, &leaves).into()
+        leaves
     }
 }
 
@@ -152,7 +156,7 @@ pub(crate) fn verkle_stem(crs: &Crs) -> impl Fn(&Word, U256) -> Word {
 }
 
 /// The leaves of a UBT or of a Verkle tree, which depend on what was there before.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ubt {
     accounts: Accounts,
     pub(crate) leaves: ubt::reference::Entries,

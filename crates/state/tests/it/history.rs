@@ -263,6 +263,45 @@ fn a_row_is_small() {
     assert!(history[1].1.len() <= 106 + 20 + 1 + 2, "{}", history[1].1.len());
 }
 
+/// Blocks that were sealed, taken back and replaced leave no trace: the history is that of the blocks that stayed,
+/// however many were sealed in between.
+#[test]
+fn blocks_that_were_sealed_and_taken_back_leave_no_trace_in_the_history() {
+    let chain = |state: &mut State<MemoryStore>, strays: u64| {
+        state.keep_history(KeepHistory::Blocks(3));
+        for number in 0..5 {
+            apply_balance(state, number);
+            state.seal(block(number as usize)).unwrap();
+            state.commit().unwrap();
+        }
+        for number in 5..7 {
+            apply_balance(state, number);
+            state.seal(block(number as usize)).unwrap();
+        }
+        let layers = state.layer_count();
+        for stray in 0..strays {
+            // Every other one does nothing, and is taken back all the same.
+            if stray % 2 == 0 {
+                apply_balance(state, 100 + stray);
+            }
+            state.seal(BlockId { number: 7 + stray, hash: [0xcc; 32] }).unwrap();
+        }
+        state.undo_to(layers);
+        apply_balance(state, 7);
+        state.seal(block(7)).unwrap();
+        state.commit().unwrap();
+        rows(state.store(), Table::History)
+    };
+    let expected = chain(&mut open(KeepHistory::All, true), 0);
+    assert_eq!(expected.len(), 3);
+    for strays in 1..6 {
+        let mut state = open(KeepHistory::All, true);
+        assert!(chain(&mut state, strays) == expected, "after {strays} strays");
+        assert_eq!(state.unwind_to(4).unwrap(), block(4));
+        assert_eq!(balance(&state), 4);
+    }
+}
+
 /// Another writer has moved on: its history is not taken for that of the state known here.
 #[test]
 fn another_writers_commit_is_told() {
