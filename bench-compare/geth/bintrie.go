@@ -19,19 +19,24 @@ type binaryTrie struct {
 	stems []leaf
 }
 
+// newBinaryTrie is an empty one, for these stems.
+func newBinaryTrie(stems []leaf) *binaryTrie {
+	t, err := bintrie.NewBinaryTrie(types.EmptyBinaryHash, nodes{}, groupDepth)
+	must(err)
+	return &binaryTrie{trie: t, stems: stems}
+}
+
 // binaryLoad puts in the first `size` leaves, then hashes.
 func (w *worker) binaryLoad(size int) cost {
-	b := &binaryTrie{stems: w.leaves[:size]}
+	var b *binaryTrie
 	w.binary = nil
 	var root common.Hash
 	c := w.meter.run(func() {
-		t, err := bintrie.NewBinaryTrie(types.EmptyBinaryHash, nodes{}, groupDepth)
-		must(err)
-		b.trie = t
+		b = newBinaryTrie(w.leaves[:size])
 		for _, l := range b.stems {
 			b.put(l)
 		}
-		root = t.Hash()
+		root = b.trie.Hash()
 	})
 	w.binary = b
 	c.Root = hex.EncodeToString(root[:])
@@ -59,4 +64,9 @@ func (b *binaryTrie) put(l leaf) {
 	values := make([][]byte, bintrie.StemNodeWidth)
 	values[0] = slices.Clone(l.value[:bintrie.HashSize])
 	must(b.trie.UpdateStem(l.key[:bintrie.StemSize], values))
+}
+
+func (b *binaryTrie) get(key []byte) {
+	_, err := b.trie.GetWithHashedKey(key)
+	must(err)
 }

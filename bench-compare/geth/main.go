@@ -26,6 +26,7 @@ type worker struct {
 	live           *trie.Trie
 	nodes          nodes
 	binary         *binaryTrie
+	chain          *chain
 }
 
 func main() {
@@ -85,6 +86,13 @@ func (w *worker) answer(name string, size int, round uint64) cost {
 		return w.binaryUpdate(size, size, round)
 	case "binary_single":
 		return w.binaryUpdate(size, 1, round)
+	case "blocks_mpt_load", "blocks_ubt_load":
+		return w.blocksLoad(name == "blocks_ubt_load")
+	case "blocks_mpt", "blocks_ubt":
+		// Sizes follow one another on one tree, and every round moves it on.
+		return w.chain.round(w.meter, size, round+1000*uint64(size))
+	case "blocks_mpt_reads", "blocks_ubt_reads":
+		return w.chain.reads
 	}
 	fail("no case %q", name)
 	return cost{}

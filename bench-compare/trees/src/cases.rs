@@ -172,5 +172,45 @@ pub fn groups(leaves: usize, few: usize) -> Vec<Group> {
         few,
         vec![by(Ours, "fresh"), one_thread],
     )];
-    [bulk, live, few_stems, many_stems, fresh].map(|cases| Group { cases }).into()
+    let mut all: Vec<Group> =
+        [bulk, live, few_stems, many_stems, fresh].map(|cases| Group { cases }).into();
+    all.extend(block_workloads(leaves, few));
+    all
+}
+
+/// Blocks upon blocks, 64 to a commit: see `blocks`.
+fn block_workloads(leaves: usize, few: usize) -> impl Iterator<Item = Group> {
+    use Program::{Geth, Ours};
+    let trees = [("mpt", "geth", true), ("ubt", "geth bintrie", true), ("pbt", "", false)];
+    trees.into_iter().map(move |(tree, label, geth)| {
+        let both = |ours, theirs| {
+            let mut both = vec![by(Ours, ours)];
+            both.extend(geth.then(|| Contender { label, ..by(Geth, theirs) }));
+            both
+        };
+        let [load, round, reads]: [&'static str; 3] = match tree {
+            "mpt" => ["blocks_mpt_load", "blocks_mpt", "blocks_mpt_reads"],
+            "ubt" => ["blocks_ubt_load", "blocks_ubt", "blocks_ubt_reads"],
+            _ => ["blocks_pbt_load", "blocks_pbt", "blocks_pbt_reads"],
+        };
+        let case = |name: String, per, size, rounds, contenders| Case {
+            name,
+            per,
+            size,
+            rounds,
+            contenders,
+        };
+        let blocks = crate::blocks::BLOCKS as usize;
+        let loaded = format!("{tree}::load/leaves={leaves}");
+        let mut cases = vec![case(loaded, 1, leaves, 1, both(load, load))];
+        for size in [50, 500, 10_000].into_iter().filter(|size| *size <= leaves / 40) {
+            let rounds = if size > 1_000 { few.min(2) } else { few };
+            let what = format!("{tree}::blocks/changes={size}");
+            cases.push(case(what, blocks * size, size, rounds, both(round, round)));
+            // What the reads of each of these rounds cost is told for the last one.
+            let what = format!("{tree}::blocks_reads/changes={size}");
+            cases.push(case(what, 2 * blocks * size, size, 1, both(reads, reads)));
+        }
+        Group { cases }
+    })
 }

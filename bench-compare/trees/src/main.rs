@@ -1,6 +1,7 @@
 //! Spinney's trees beside their peers: same inputs, one run, one table. See ../README.md.
 
 mod alloy;
+mod blocks;
 mod cases;
 mod driver;
 mod inputs;

@@ -28,6 +28,17 @@ pub struct Cost {
     pub peak_bytes: u64,
 }
 
+impl Cost {
+    /// Takes in what a further piece of the same work cost.
+    pub fn add(&mut self, other: &Self) {
+        self.cpu_ns += other.cpu_ns;
+        self.wall_ns += other.wall_ns;
+        self.allocs += other.allocs;
+        self.alloc_bytes += other.alloc_bytes;
+        self.peak_bytes = self.peak_bytes.max(other.peak_bytes);
+    }
+}
+
 /// Measures pieces of work in this process.
 pub struct Meter {
     inputs_bytes: u64,

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::{Mpt, proof::Proof};
+use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{
     Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, Staged, Tree,
@@ -23,6 +24,9 @@ pub fn bulk_root(sorted: &[Leaf]) -> [u8; 32] {
 
 /// EIP-7864 over SHA-256, as geth has it.
 pub const UBT: Ubt = Ubt { hash: HashFunction::Sha256 };
+
+/// EIP-8297 over BLAKE3.
+pub const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
 
 /// A live tree: committed to a store in memory, all pages resident.
 pub struct Live<S: Scheme> {
@@ -81,6 +85,37 @@ impl<S: Scheme<Root = [u8; 32]> + Clone> Live<S> {
             batch.put(key.as_ref(), value.as_ref());
         }
         self.tree.prepare(snapshot, None, &mut *batch)
+    }
+
+    /// Reads keys in the state after `parent`, or in the last commit; how many bytes were found.
+    pub fn read<K: AsRef<[u8]>>(
+        &self,
+        parent: Option<&Pending<S>>,
+        keys: &[K],
+    ) -> Result<usize, TreeError> {
+        let snapshot = self.snapshot()?;
+        let mut bytes = 0;
+        for key in keys {
+            let value = self.tree.get(&snapshot, parent, key.as_ref())?;
+            bytes += value.map_or(0, |value| value.len());
+        }
+        Ok(bytes)
+    }
+
+    /// Changes upon `parent`, or upon the last commit; `None` deletes.
+    pub fn block<K: AsRef<[u8]>>(
+        &self,
+        parent: Option<&Pending<S>>,
+        changes: &[(K, Option<Vec<u8>>)],
+    ) -> Result<Pending<S>, TreeError> {
+        let mut batch = self.batch.borrow_mut();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key.as_ref(), value),
+                None => batch.delete(key.as_ref()),
+            }
+        }
+        self.tree.prepare(&self.snapshot()?, parent, &mut *batch)
     }
 
     /// The rows that a commit would write, sorted, and not written.

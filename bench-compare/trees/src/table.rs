@@ -87,6 +87,17 @@ fn told(name: &str) -> String {
         ("mpt::commit", _) => format!("write set of {keys}, and written to memory"),
         ("mpt::prove", _) => "making a proof".into(),
         ("mpt::verify", _) => "checking a proof".into(),
+        ("mpt::blocks" | "ubt::blocks" | "pbt::blocks", _) => {
+            let tree = case.split("::").next().unwrap_or_default();
+            format!("{tree}: a change, in blocks of {} upon blocks, commits too", number("changes"))
+        }
+        ("mpt::blocks_reads" | "ubt::blocks_reads" | "pbt::blocks_reads", _) => {
+            let tree = case.split("::").next().unwrap_or_default();
+            format!("{tree}: a read between them")
+        }
+        ("pbt::load", _) | ("ubt::load", "") if stems.is_empty() => {
+            format!("live tree of {} leaves, loaded ({case})", number("leaves"))
+        }
         ("ubt::load", _) => format!("UBT of {stems} stems of one value, loaded"),
         ("ubt::commit", "1") => format!("one update among {stems} stems, root and write set"),
         ("ubt::commit", _) => format!("{keys} updates in {stems} stems, root and write set"),

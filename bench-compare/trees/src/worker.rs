@@ -6,8 +6,9 @@ use std::{
     io::{self, BufRead, Write},
 };
 
-use spinney_tree::{Snapshot, mpt::Mpt, ubt::Ubt};
+use spinney_tree::{Scheme, Snapshot, mpt::Mpt, pbt::Pbt, ubt::Ubt};
 
+use crate::blocks::{Chain, Kind};
 use crate::inputs::{KEY_BYTES, Leaf, changes, leaves};
 use crate::meter::{Cost, Meter};
 use crate::{Error, alloy, ours, path};
@@ -29,6 +30,7 @@ pub fn serve(side: Side, count: usize) -> Result<(), Error> {
         sorted,
         live: ours::Live::new(Mpt),
         binary: None,
+        chain: None,
         alloy: None,
         meter: Meter::new(),
     };
@@ -66,12 +68,34 @@ fn entry((key, value): &Leaf) -> Entry {
     (key, *value.first_chunk().expect("values are longer"))
 }
 
+/// A tree that blocks are put on.
+enum Blocks {
+    Mpt(Chain<Mpt>),
+    Ubt(Chain<Ubt>),
+    Pbt(Chain<Pbt>),
+}
+
+/// A tree with `entries`, warm, and what it cost to load it.
+fn loaded<S: Scheme<Root = [u8; 32]> + Clone, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    scheme: S,
+    kind: Kind,
+    leaves: &[Leaf],
+    entries: &[(K, V)],
+    wrap: impl Fn(Chain<S>) -> Blocks,
+) -> Result<(Blocks, Cost), Error> {
+    let mut live = ours::Live::new(scheme);
+    let (root, cost) = Meter::new().run(|| live.load(entries, 65_000));
+    let root = root?;
+    Ok((wrap(Chain::new(kind, leaves, live)), rooted((root, cost))))
+}
+
 struct Worker {
     leaves: Vec<Leaf>,
     sorted: Vec<Leaf>,
     live: ours::Live<Mpt>,
     /// The tree of stems of one value, its entries, and those sorted.
     binary: Option<Stems>,
+    chain: Option<Blocks>,
     /// The root and the proofs of the last `verify`.
     alloy: Option<(usize, [u8; 32], Vec<Vec<alloy_primitives::Bytes>>)>,
     meter: Meter,
@@ -141,9 +165,40 @@ impl Worker {
             "binary_load" => self.binary_load(size),
             "fresh" => self.fresh(size, 2),
             "fresh_one_thread" => self.fresh(size, 1),
+            name if name.starts_with("blocks_") => self.blocks(name, size, round),
             name if name.starts_with("binary_") => self.binary(name, size, round),
             _ => Err(format!("no case {name:?}").into()),
         }
+    }
+
+    /// The block workload. Each tree takes the place of the one before.
+    fn blocks(&mut self, name: &str, size: usize, round: u64) -> Result<Cost, Error> {
+        let name = name.trim_start_matches("blocks_");
+        if let Some(tree) = name.strip_suffix("_load") {
+            self.chain = None;
+            let entries: Vec<Entry> = self.leaves.iter().map(entry).collect();
+            let values = entries.iter().map(|(_, value)| *value);
+            let bits: Vec<Entry> = self.leaves.iter().map(|leaf| leaf.0).zip(values).collect();
+            let (chain, cost) = match tree {
+                "mpt" => loaded(Mpt, Kind::Keys, &self.leaves, &self.leaves, Blocks::Mpt)?,
+                "ubt" => loaded(ours::UBT, Kind::Stems, &self.leaves, &entries, Blocks::Ubt)?,
+                _ => loaded(ours::PBT, Kind::Bits, &self.leaves, &bits, Blocks::Pbt)?,
+            };
+            self.chain = Some(chain);
+            return Ok(cost);
+        }
+        let (meter, chain) = (&self.meter, self.chain.as_mut().ok_or("nothing is loaded")?);
+        let reads = name.ends_with("_reads");
+        let cost = match chain {
+            Blocks::Mpt(chain) if reads => chain.reads(),
+            Blocks::Ubt(chain) if reads => chain.reads(),
+            Blocks::Pbt(chain) if reads => chain.reads(),
+            // Sizes follow one another on one tree, and every round moves it on.
+            Blocks::Mpt(chain) => chain.round(meter, size, round + 1_000 * size as u64)?,
+            Blocks::Ubt(chain) => chain.round(meter, size, round + 1_000 * size as u64)?,
+            Blocks::Pbt(chain) => chain.round(meter, size, round + 1_000 * size as u64)?,
+        };
+        Ok(cost)
     }
 
     fn binary_load(&mut self, size: usize) -> Result<Cost, Error> {
