@@ -4,7 +4,7 @@ use alloy_primitives::{b256, hex};
 use serde_json::Value;
 use spinney_replay::{Event, Replay, RunOptions, TextbookState};
 
-use crate::shared::{self, ALL_FORKS, CHAIN_600};
+use crate::shared::{self, ALL_FORKS, AMSTERDAM, CHAIN_600};
 
 fn replay(name: &str, block_count: u64) -> Option<TextbookState> {
     let chain = shared::chain(name)?;
@@ -36,6 +36,17 @@ fn all_forks_replays_to_its_head_state() {
 fn chain_600_replays_to_its_head_state() {
     let Some(state) = replay(CHAIN_600, 600) else { return };
     equals_head_state(&state, &format!("{CHAIN_600}/headstate.json"));
+}
+
+/// 39 blocks of Osaka, then 161 of Amsterdam: roots, receipts, requests, both dimensions of gas, and
+/// the hash of each block's access list, all of which the headers have.
+#[test]
+fn amsterdam_replays_to_its_head_state() {
+    let Some(chain) = shared::chain(AMSTERDAM) else { return };
+    let expected = b256!("96dceeb08b8ee0b93c66f05f9fba297f2ec6066fbf1419f62c4a562a4977f6df");
+    assert_eq!(chain.genesis.hash, expected);
+    let Some(state) = replay(AMSTERDAM, 200) else { return };
+    equals_head_state(&state, &format!("{AMSTERDAM}/headstate.json"));
 }
 
 pub(crate) fn equals_head_state(state: &TextbookState, name: &str) {

@@ -24,6 +24,7 @@ fn folder() -> PathBuf {
 }
 
 pub(crate) const ALL_FORKS: &str = "chains/all-forks";
+pub(crate) const AMSTERDAM: &str = "chains/amsterdam";
 pub(crate) const CHAIN_600: &str = "chain-600";
 
 /// A chain of the shared data.
