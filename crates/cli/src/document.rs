@@ -1,8 +1,10 @@
 //! Proof documents, as somebody sent them: what `spinney verify` reads.
 
+mod strict;
+
 use std::fmt;
 
-use alloy_primitives::{Address, B256, Bytes, U64, U256};
+use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -10,6 +12,8 @@ use serde_json::Value;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
 use spinney_tree::verkle::proof::{Malformed, Proof as VerkleProof, StateDiff};
+
+pub use self::strict::{Strict, VALUES_MAX};
 
 /// The name of the tree whose blocks carry witnesses.
 const VERKLE: &str = "verkle";
@@ -63,6 +67,8 @@ struct Raw {
     key: Option<Bytes>,
     keys: Option<Vec<Bytes>>,
     values: Option<Vec<Option<Bytes>>>,
+    preimage: Option<Bytes>,
+    preimages: Option<Vec<Bytes>>,
     proof: Option<Shown>,
     slots: Option<Vec<B256>>,
     chunks: Option<Vec<u32>>,
@@ -93,6 +99,9 @@ pub enum Claim {
     Keys {
         /// The keys, in the document's order.
         entries: Vec<(Bytes, Option<Bytes>)>,
+        /// What each key is the digest of, in the same order, where the document says it. It was
+        /// compared with the keys.
+        preimages: Option<Vec<Bytes>>,
         /// The nodes.
         proof: Proof,
     },
@@ -170,6 +179,31 @@ pub enum DocumentError {
     /// A key comes twice.
     #[error("key {0} is given twice")]
     Twice(Bytes),
+    /// It claims nothing, so that it would hold under any root.
+    #[error("it claims nothing of any key")]
+    Nothing,
+    /// It has two fields of which one says what the other one does.
+    #[error("it has both {0} and {1}")]
+    Both(&'static str, &'static str),
+    /// There is not one preimage a key.
+    #[error("it has {keys} keys and {preimages} preimages")]
+    Preimages {
+        /// How many keys.
+        keys: usize,
+        /// How many preimages.
+        preimages: usize,
+    },
+    /// A key is not the digest of what is said to be its preimage.
+    #[error("key {key} is not the Keccak-256 digest of its preimage, {preimage}")]
+    Preimage {
+        /// The key.
+        key: Bytes,
+        /// What is said to be its preimage.
+        preimage: Bytes,
+    },
+    /// It has preimages where keys are no digests.
+    #[error("it has preimages, and what it claims is of no keys that are digests")]
+    NoPreimages,
     /// A value of a tree of words has not 32 bytes.
     #[error("a value of {0} bytes, where the tree has 32")]
     Value(usize),
@@ -187,21 +221,24 @@ pub enum DocumentError {
 }
 
 impl Document {
-    /// Reads a document. Nothing of it is checked yet.
+    /// Reads a document. Only preimages are checked, against their keys; nothing else is yet.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is none, names a member of an object twice, has more than [`VALUES_MAX`] values, claims nothing,
+    /// or names a preimage that is not its key's.
     pub fn parse(json: &[u8]) -> Result<Self, DocumentError> {
         if json.trim_ascii_start().first() != Some(&b'{') {
             return Err(DocumentError::NoObject);
         }
-        let mut raw: Raw = serde_json::from_slice(json)?;
+        let Strict(value) = serde_json::from_slice(json)?;
+        let mut raw: Raw = serde_json::from_value(value)?;
         if let Some(result) = raw.result.take() {
             raw = *result;
         }
         if let Some(witness) = raw.execution_witness.take() {
             raw = *witness;
         }
+        raw.check_fields()?;
         let (tree, root) = (raw.tree.take(), raw.root.take());
         if raw.state_diff.is_some() || raw.verkle_proof.is_some() {
             let tree = tree.unwrap_or_else(|| VERKLE.into());
@@ -232,6 +269,25 @@ fn has_words(tree: &str) -> bool {
 }
 
 impl Raw {
+    /// Refuses what says one thing twice, and preimages of what is no digest.
+    fn check_fields(&self) -> Result<(), DocumentError> {
+        for (one, other, both) in [
+            ("key", "keys", self.key.is_some() && self.keys.is_some()),
+            ("key", "address", self.key.is_some() && self.address.is_some()),
+            ("preimage", "preimages", self.preimage.is_some() && self.preimages.is_some()),
+        ] {
+            if both {
+                return Err(DocumentError::Both(one, other));
+            }
+        }
+        let of_nodes = !matches!(self.proof, Some(Shown::Bytes(_))) && self.address.is_none();
+        let has_preimages = self.preimage.is_some() || self.preimages.is_some();
+        if has_preimages && (!of_nodes || self.state_diff.is_some()) {
+            return Err(DocumentError::NoPreimages);
+        }
+        Ok(())
+    }
+
     fn witness(self, tree: &str) -> Result<Claim, DocumentError> {
         if tree != VERKLE {
             return Err(DocumentError::OtherTree("that of a Verkle tree", tree.to_owned()));
@@ -240,6 +296,9 @@ impl Raw {
         let proof = self.verkle_proof.ok_or(DocumentError::Lacks("verkleProof"))?;
         let of = |field| move |source| DocumentError::Verkle { field, source };
         let diff = StateDiff::from_json(&diff).map_err(of("stateDiff"))?;
+        if diff.0.is_empty() {
+            return Err(DocumentError::Nothing);
+        }
         let proof = VerkleProof::from_json(&proof).map_err(of("verkleProof"))?;
         Ok(Claim::Witness(Box::new(WitnessClaim { diff, proof })))
     }
@@ -249,6 +308,9 @@ impl Raw {
         let values = self.values.ok_or(DocumentError::Lacks("values"))?;
         if keys.len() != values.len() {
             return Err(DocumentError::Counts { keys: keys.len(), values: values.len() });
+        }
+        if keys.is_empty() {
+            return Err(DocumentError::Nothing);
         }
         let Some(Shown::Bytes(proof)) = self.proof else {
             return Err(DocumentError::Lacks("proof"));
@@ -274,15 +336,21 @@ impl Raw {
         if keys.len() != values.len() {
             return Err(DocumentError::Counts { keys: keys.len(), values: values.len() });
         }
+        if keys.is_empty() {
+            return Err(DocumentError::Nothing);
+        }
         let mut sorted: Vec<_> = keys.iter().collect();
         sorted.sort_unstable();
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(DocumentError::Twice(pair[0].clone()));
+        if let Some((key, _)) = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a == b) {
+            return Err(DocumentError::Twice((*key).clone()));
         }
+        let preimages = self.preimages.or_else(|| self.preimage.map(|preimage| vec![preimage]));
+        check_preimages(&keys, preimages.as_deref())?;
         let Some(Shown::Nodes(nodes)) = self.proof else {
             return Err(DocumentError::Lacks("proof"));
         };
-        Ok(Claim::Keys { entries: keys.into_iter().zip(values).collect(), proof: proof(nodes) })
+        let entries = keys.into_iter().zip(values).collect();
+        Ok(Claim::Keys { entries, preimages, proof: proof(nodes) })
     }
 
     fn account(self) -> Result<Claim, DocumentError> {
@@ -307,6 +375,21 @@ impl Raw {
     }
 }
 
+fn check_preimages(keys: &[Bytes], preimages: Option<&[Bytes]>) -> Result<(), DocumentError> {
+    let Some(preimages) = preimages else { return Ok(()) };
+    if keys.len() != preimages.len() {
+        let (keys, preimages) = (keys.len(), preimages.len());
+        return Err(DocumentError::Preimages { keys, preimages });
+    }
+    let other = |(key, preimage): &(&Bytes, &Bytes)| keccak256(preimage) != key[..];
+    match keys.iter().zip(preimages).find(other) {
+        Some((key, preimage)) => {
+            Err(DocumentError::Preimage { key: key.clone(), preimage: preimage.clone() })
+        }
+        None => Ok(()),
+    }
+}
+
 fn proof(nodes: Vec<Bytes>) -> Proof {
     Proof::new(nodes.into_iter().map(Vec::from).collect())
 }
@@ -320,7 +403,59 @@ fn word(value: Option<Bytes>) -> Result<Option<[u8; 32]>, DocumentError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, Document};
+    use super::{Claim, Document, DocumentError};
+
+    fn refused(json: &str) -> DocumentError {
+        Document::parse(json.as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn what_claims_nothing_is_refused() {
+        for json in [
+            r#"{"keys": [], "values": [], "proof": []}"#,
+            r#"{"tree": "mpt", "keys": [], "values": [], "proof": [], "preimages": []}"#,
+            r#"{"tree": "verkle", "keys": [], "values": [], "proof": "0x"}"#,
+            r#"{"tree": "ubt:sha256", "keys": [], "values": [], "proof": "0x"}"#,
+        ] {
+            assert!(matches!(refused(json), DocumentError::Nothing), "{json}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_twice() {
+        for json in [
+            r#"{"key": "0x01", "key": "0x01", "value": null, "proof": []}"#,
+            r#"{"key": "0x01", "value": null, "proof": [], "extra": 1, "extra": 2}"#,
+            r#"{"stateDiff": [{"stem": "0x01", "stem": "0x02"}], "verkleProof": {}}"#,
+            r#"{"stateDiff": [], "verkleProof": {"d": "0x", "d": "0x"}}"#,
+            r#"{"executionWitness": {"stateDiff": [{"suffixDiffs": [{"suffix": 1, "suffix": 2}]}]}}"#,
+        ] {
+            assert!(refused(json).to_string().contains("is given twice"), "{json}");
+        }
+        for json in [
+            r#"{"key": "0x01", "keys": ["0x02"], "value": null, "proof": []}"#,
+            r#"{"key": "0x01", "value": null, "preimage": "0x", "preimages": [], "proof": []}"#,
+        ] {
+            assert!(matches!(refused(json), DocumentError::Both(..)), "{json}");
+        }
+    }
+
+    #[test]
+    fn preimages_are_those_of_their_keys() {
+        // Of the empty string.
+        let key = "0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470";
+        let of = |keys: &str| {
+            Document::parse(format!(r#"{{{keys}, "value": null, "proof": []}}"#).as_bytes())
+        };
+        let one = |preimage: &str| of(&format!(r#""key": "{key}", "preimage": "{preimage}""#));
+        let Claim::Keys { preimages, .. } = one("0x").unwrap().claim else { panic!("of keys") };
+        assert_eq!(preimages.map(|preimages| preimages.len()), Some(1));
+        assert!(matches!(one("0x00").unwrap_err(), DocumentError::Preimage { .. }));
+        let two = of(&format!(r#""key": "{key}", "preimages": ["0x", "0x"]"#)).unwrap_err();
+        assert_eq!(two.to_string(), "it has 1 keys and 2 preimages");
+        let words = r#"{"tree": "verkle", "keys": ["0x01"], "values": [null], "preimages": ["0x"], "proof": "0x"}"#;
+        assert!(matches!(refused(words), DocumentError::NoPreimages));
+    }
 
     #[test]
     fn a_proof_is_nodes_or_bytes() {

@@ -283,11 +283,17 @@ pub(crate) fn open_file(path: &Path) -> Result<Box<dyn io::Read + Send>, Failure
 
 /// Reads a whole file, up to a bound; `-` is standard input.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    read_file_of(path, FILE_BYTES_MAX, "give a shorter one")
+}
+
+/// Reads a whole file of so many bytes at most; `-` is standard input. The hint is for a longer one.
+pub(crate) fn read_file_of(path: &Path, bytes_max: u64, hint: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = open_file(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let read = open_file(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
     match read {
-        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            Err(Failure::new(format!("{} is longer than {FILE_BYTES_MAX} bytes", path.display())))
+        Ok(_) if bytes.len() as u64 > bytes_max => {
+            let what = format!("{} is longer than {bytes_max} bytes", path.display());
+            Err(Failure::new(what).hint(hint))
         }
         Ok(_) => Ok(bytes),
         Err(error) => Err(Failure::new(format!("cannot read {}", path.display())).because(error)),

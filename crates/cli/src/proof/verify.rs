@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
-use spinney_cli::document::{Claim, Document};
+use spinney_cli::document::{Claim, Document, DocumentError};
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
 use super::words;
+use crate::args::Size;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::trees::Name;
@@ -15,13 +16,15 @@ use crate::{stores, sums};
 
 /// Check a proof document against a root, without a store.
 ///
-/// Reads what `spinney prove` prints, what eth_getProof answers, and the execution witnesses of Verkle
-/// blocks (stateDiff and verkleProof), of which it says the root after the block, too. Exit code 0 if the proof holds, 1 if
-/// it does not, 2 if the document is none.
+/// Reads what `spinney prove` prints, what eth_getProof answers, and the execution witnesses of
+/// Verkle blocks (stateDiff and verkleProof), of which it says the root after the block, too. A root
+/// says nothing of the tree that it is of, and one hash can be that of a UBT and of a PBT that hold
+/// different keys: --tree says which tree the root is trusted to be of. Exit code 0 if the proof
+/// holds, 1 if it does not or is of another tree, 2 if the document is none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    spinney verify --root 0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
-    spinney prove --db raw.db 0x646f65 | spinney verify -")]
+    spinney verify --tree mpt --root 0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
+    spinney prove --db raw.db 0x646f65 | spinney verify --tree mpt -")]
 pub(crate) struct VerifyArgs {
     /// The document; - is standard input.
     #[arg(value_name = "FILE")]
@@ -32,31 +35,40 @@ pub(crate) struct VerifyArgs {
     /// The sum of all leaves that is trusted, of a sum tree.
     #[arg(long, value_name = "SUM")]
     root_sum: Option<u64>,
+    /// The tree that the root is of, by the names that `prove` takes. Without it the document's word
+    /// is taken.
+    #[arg(long, value_name = "TREE")]
+    tree: Option<String>,
+    /// The most that is read of a document.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    max_input: Size,
 }
 
 pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
-    let bytes = stores::read_file(&args.file)?;
+    let trusted = args.tree.as_deref().map(Name::parse).transpose()?;
+    let longer = "is it the document you mean? --max-input says how long it may be";
+    let bytes = stores::read_file_of(&args.file, args.max_input.0 as u64, longer)?;
     if sums::is_sum(&bytes) {
-        return sums::verify(&bytes, &args.file, (args.root, args.root_sum), output);
+        let root = (args.root, args.root_sum);
+        return sums::verify(&bytes, &args.file, root, trusted, output);
     }
-    let Document { tree, root: own, claim } = Document::parse(&bytes).map_err(|error| {
-        Failure::new(format!("{error} ({})", args.file.display())).hint(
-            "the document is one JSON object: what spinney prove prints, the EIP-1186 object that \
-                 eth_getProof answers, alone or as the result of a response, or the execution \
-                 witness of a Verkle block",
-        )
-    })?;
+    let parsed = Document::parse(&bytes).map_err(|error| refused(args, &error))?;
+    let Document { tree, root: own, claim } = parsed;
     if args.root_sum.is_some() {
         return Err(Failure::new("the document is of a tree without sums (--root-sum)")
             .hint("is it the document you mean?")
             .into());
     }
-    let name = Name::parse(tree.as_deref().unwrap_or("mpt"))?;
+    let name = match tree.as_deref() {
+        Some(tree) => Name::parse_of(tree, "the document's")?,
+        None => Name::Mpt,
+    };
     // A document names its tree, and what it claims is of that tree; else it is no document.
     if matches!(claim, Claim::Keys { .. } | Claim::Account(_)) && name != Name::Mpt {
         let what = format!("the document says tree {name}, and its proof is of an mpt");
         return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
     }
+    check_tree(trusted, name, output)?;
     let root = match (args.root, own) {
         (Some(root), own) => {
             if let Some(own) = own.filter(|own| *own != root) {
@@ -76,7 +88,9 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
         }
     };
     let shown = match claim {
-        Claim::Keys { entries, proof } => show_keys(&root, &entries, &proof).map_err(Into::into),
+        Claim::Keys { entries, preimages, proof } => {
+            show_keys(&root, &entries, preimages.as_deref(), &proof).map_err(Into::into)
+        }
         Claim::Account(proof) => show_account(&root, &proof).map_err(Into::into),
         Claim::Words(claim) => words::verify(&root, name, &claim).map_err(anyhow::Error::from),
         Claim::Witness(claim) => words::verify_witness(&root, &claim).map_err(Into::into),
@@ -86,14 +100,53 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
         let hint = "proof, claims and root do not belong together: was it made for this root?";
         Failure::new(what).because(error).hint(hint).exit(Exit::No)
     })?;
-    output.line(&format!("holds under {root}"))?;
+    output.line(&format!("holds under {root}, tree {name}"))?;
     shown.iter().try_for_each(|line| output.line(line))?;
     Ok(Exit::Ok)
+}
+
+/// A document that was not read. What it says of preimages is a claim like others, and can be false.
+fn refused(args: &VerifyArgs, error: &DocumentError) -> Failure {
+    let failure = Failure::new(format!("{error} ({})", args.file.display()));
+    match error {
+        DocumentError::Preimage { .. } => failure
+            .hint("the key was put under another preimage than the document says")
+            .exit(Exit::No),
+        _ => failure.hint(
+            "the document is one JSON object: what spinney prove prints, the EIP-1186 object that \
+             eth_getProof answers, alone or as the result of a response, or the execution witness \
+             of a Verkle block",
+        ),
+    }
+}
+
+/// Refuses a document of another tree than the trusted one; without one, says whose word is taken.
+pub(crate) fn check_tree(
+    trusted: Option<Name>,
+    name: Name,
+    output: &Output,
+) -> Result<(), Failure> {
+    match trusted {
+        Some(trusted) if trusted != name => {
+            let what = format!("the document is of a tree {name}, not of {trusted} (--tree)");
+            Err(Failure::new(what)
+                .hint("spinney prove --tree makes one of the tree that you trust")
+                .exit(Exit::No))
+        }
+        Some(_) => Ok(()),
+        None => {
+            output.warn(format!(
+                "that the root is one of {name} is the document's own word; --tree {name} says so"
+            ));
+            Ok(())
+        }
+    }
 }
 
 fn show_keys(
     root: &B256,
     entries: &[(Bytes, Option<Bytes>)],
+    preimages: Option<&[Bytes]>,
     proof: &Proof,
 ) -> Result<Vec<String>, ProofError> {
     let keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
@@ -102,16 +155,19 @@ fn show_keys(
         Some(value) => Bytes::copy_from_slice(value).to_string(),
         None => nothing.to_owned(),
     };
-    let line = |(key, claimed): &(Bytes, Option<Bytes>)| {
+    let preimages = preimages.unwrap_or_default().iter().map(Some);
+    let preimages = preimages.chain(std::iter::repeat(None));
+    let line = |((key, claimed), preimage): (&(Bytes, Option<Bytes>), Option<&Bytes>)| {
         let proven = verified.get(key).expect("it was verified for all of the keys");
         let claimed = claimed.as_ref().map(|value| &value[..]);
         if proven != claimed {
             let [proven, claimed] = [proven, claimed].map(|value| describe(value, "nothing"));
             return Err(ProofError::Differs { key: key.to_vec(), proven, claimed });
         }
-        Ok(format!("{key}: {}", describe(proven, "absent")))
+        let of = preimage.map_or_else(String::new, |preimage| format!(" (of {preimage})"));
+        Ok(format!("{key}{of}: {}", describe(proven, "absent")))
     };
-    entries.iter().map(line).collect()
+    entries.iter().zip(preimages).map(line).collect()
 }
 
 fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<String>, ProofError> {

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use alloy_primitives::{B256, Bytes};
-use serde_json::Value;
+use spinney_cli::document::Strict;
 use spinney_tree::sum::{Claim, ClaimError, Leaf, Profile, Proof, SumNode, verify_many};
 
-use super::profile;
 use super::prove::SumDocument;
+use super::{name, profile};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
+use crate::proof::check_tree;
+use crate::trees::Name;
 
 /// How many documents are verified together.
 const TOGETHER: usize = 1_024;
@@ -24,16 +26,20 @@ struct Read {
 
 /// Whether a file holds documents of a sum tree: by the tree that the first one names.
 pub(crate) fn is_sum(bytes: &[u8]) -> bool {
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Strict>();
     let first = values.next().and_then(Result::ok);
-    first.is_some_and(|first| first["tree"].as_str().is_some_and(|tree| profile(tree).is_some()))
+    first.is_some_and(|Strict(first)| {
+        first["tree"].as_str().is_some_and(|tree| profile(tree).is_some())
+    })
 }
 
-/// Verifies all documents of a file under one root: that which is given, or the first one's own.
+/// Verifies all documents of a file under one root of one tree: those which are given, or the first
+/// one's own.
 pub(crate) fn verify(
     bytes: &[u8],
     file: &Path,
     (root, root_sum): (Option<B256>, Option<u64>),
+    tree: Option<Name>,
     output: &Output,
 ) -> anyhow::Result<Exit> {
     let mut trusted: Option<(Profile, SumNode)> = None;
@@ -50,6 +56,7 @@ pub(crate) fn verify(
         let (profile, root) = match trusted {
             Some(trusted) => trusted,
             None => {
+                check_tree(tree, Name::Sum(own.0), output)?;
                 let hash = root.map_or(own.1.hash, |root| root.0);
                 let sum = match (root, root_sum) {
                     (_, Some(sum)) => sum,
@@ -61,7 +68,15 @@ pub(crate) fn verify(
                 *trusted.insert((own.0, SumNode { hash, sum }))
             }
         };
-        if own != (profile, root) {
+        if own.0 != profile {
+            let (own, first) = (name(own.0), name(profile));
+            let what = format!("line {number}: the document is of a tree {own}, not of {first}");
+            return Err(Failure::new(what)
+                .hint("all documents of a file are of the first one's tree, or of --tree")
+                .exit(Exit::No)
+                .into());
+        }
+        if own.1 != root {
             output.warn(format!("line {number}: the document was made for another root"));
         }
         waiting.push(read);
@@ -99,7 +114,7 @@ fn flush(
         .iter()
         .map(|read| Claim { key: &read.key, leaf: read.leaf.as_ref(), proof: &read.proof })
         .collect();
-    let shown = format!("{} of sum {}", B256::from(root.hash), root.sum);
+    let shown = format!("{} of sum {}, tree {}", B256::from(root.hash), root.sum, name(profile));
     verify_many(profile, root, &claims).map_err(|ClaimError { index, source }| {
         let line = waiting[index].line;
         let what = format!("line {line}: the proof does not hold under {shown}");

@@ -11,6 +11,7 @@ mod history;
 mod import;
 mod interrupts;
 mod kills;
+mod pairs;
 mod places;
 mod proofs;
 mod replay;

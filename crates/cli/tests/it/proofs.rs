@@ -25,9 +25,15 @@ fn raw_keys_are_proven_and_verified_through_a_pipe() {
     let document = json(&proof);
     assert_eq!((&document["tree"], &document["root"]), (&"mpt".into(), &ROOT.into()));
     assert_eq!(document["value"], "0x7265696e64656572");
-    let held = spinney_fed(&["verify", "--root", ROOT, "-"], &proof).exits(0);
-    assert_eq!(held.out, format!("holds under {ROOT}\n0x646f65: 0x7265696e64656572\n"));
+    let held = spinney_fed(&["verify", "--tree", "mpt", "--root", ROOT, "-"], &proof).exits(0);
+    assert_eq!(held.out, format!("holds under {ROOT}, tree mpt\n0x646f65: 0x7265696e64656572\n"));
     assert_eq!(held.err, "");
+    // Without a tree of ours it says whose word it took.
+    let held = spinney_fed(&["verify", "--root", ROOT, "-"], &proof).exits(0);
+    held.says("warning: that the root is one of mpt is the document's own word");
+    let other = spinney_fed(&["verify", "--tree", "verkle", "--root", ROOT, "-"], &proof).exits(1);
+    assert!(other.refuses("of a tree mpt, not of verkle (--tree)").out.is_empty());
+    spinney_fed(&["verify", "--tree", "oak", "-"], &proof).exits(2).refuses("no tree oak");
     // Without a root of ours it says whose it took.
     spinney_fed(&["verify", "-"], &proof).exits(0).says("document's own root");
     let absent = spinney(&["prove", "--db", &db, "0x646f"]).exits(0).out;
@@ -77,6 +83,9 @@ fn what_does_not_hold_exits_1_and_what_is_no_proof_exits_2() {
         r#"{"keys": ["0x01", "0x01"], "values": [null, null], "proof": []}"#,
         r#"{"address": "0x0000000000000000000000000000000000000000"}"#,
         r#"{"tree": "pbt:blake3", "key": "0x01", "value": null, "proof": []}"#,
+        r#"{"keys": [], "values": [], "proof": []}"#,
+        r#"{"tree": "ubt:sha256", "keys": [], "values": [], "proof": "0x"}"#,
+        r#"{"key": "0x01", "value": null, "proof": [], "note": 1, "note": 2}"#,
     ] {
         let ran = spinney_fed(&["verify", "--root", ROOT, "-"], text).exits(2);
         // Nobody has to know what the program calls its own parts.
@@ -100,7 +109,29 @@ fn hashed_keys_are_proven_under_their_digests() {
     assert_eq!(document["preimage"], "0x646f65");
     assert_eq!(document["value"], "0x7265696e64656572");
     assert_eq!(document["key"].as_str().map(str::len), Some(66));
-    let _ = spinney_fed(&["verify", "-"], &proof).exits(0);
+    let held = spinney_fed(&["verify", "-"], &proof).exits(0);
+    assert!(held.out.contains(" (of 0x646f65): 0x7265"), "{held:?}");
+    // The preimage is what a person reads.
+    let other = proof.replace("\"0x646f65\"", "\"0x646f66\"");
+    assert_ne!(other, proof);
+    spinney_fed(&["verify", "-"], &other).exits(1).refuses("digest of its preimage, 0x646f66");
+}
+
+/// What is long, or of many parts, is refused before it takes memory in proportion.
+#[test]
+fn documents_have_bounds() {
+    let folder = Folder::new();
+    let document = r#"{"key": "0x01", "value": null, "proof": []}"#;
+    let short = ["verify", "--max-input", "20", "-"];
+    spinney_fed(&short, document).exits(2).refuses("longer than 20 bytes").says("--max-input");
+    let sparse = folder.path("sparse");
+    std::fs::File::create(&sparse).unwrap().set_len((64 << 20) + 1).unwrap();
+    spinney(&["verify", &sparse]).exits(2).refuses("longer than 67108864 bytes");
+    let nodes = "\"0x\",".repeat((1 << 21) + 1);
+    let many = document.replace("[]", &format!("[{nodes}\"0x\"]"));
+    spinney_fed(&["verify", "-"], &many).exits(2).refuses("more than 2097152 values");
+    let sums = format!("[{nodes}\"0x\"]");
+    spinney_fed(&["verify", "--tree", "sum", "-"], &sums).exits(2).refuses("expected an object");
 }
 
 #[test]
