@@ -334,6 +334,10 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
             "the store was filled with --no-preimages, or by another tool: addresses and slots behind \
              hashes are not in it"
         }
+        StateError::NoCode { .. } => {
+            "the store is damaged, or was filled from differences that give hashes of code alone: \
+             spinney db check names all that it lacks, db dump --allow-missing-code leaves them out"
+        }
         StateError::Beside { source, .. } => return embed_hint(source),
         StateError::LeftBehind { .. } | StateError::OtherBlock { .. } => {
             "name the trees that spinney db info shows with --tree, or begin anew in a new --db"

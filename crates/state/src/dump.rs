@@ -10,7 +10,7 @@ use crate::mpt_state::{State, StateError, decode_account, decode_slot};
 impl<P: PageStore> State<P> {
     /// The accounts of the last commit with their storage, in order of their hashed addresses.
     pub fn dump(&self) -> Result<Dump<'_, P>, StateError> {
-        Ok(Dump { state: self, snapshot: self.store.snapshot()? })
+        Ok(Dump { state: self, snapshot: self.store.snapshot()?, missing_code: false })
     }
 }
 
@@ -19,6 +19,7 @@ impl<P: PageStore> State<P> {
 pub struct Dump<'a, P: PageStore> {
     state: &'a State<P>,
     snapshot: P::Snapshot<'a>,
+    missing_code: bool,
 }
 
 /// An account of a dump.
@@ -33,14 +34,22 @@ pub struct DumpedAccount {
     pub account: Account,
     /// The root of its storage.
     pub storage_root: B256,
-    /// Its code; `None` where only the hash was ever given.
+    /// Its code, empty where it has none; `None` where the store lacks it
+    /// ([`Dump::allow_missing_code`]).
     pub code: Option<Bytes>,
     /// Its slots that are not zero, in order of their hashes.
     pub storage: Vec<(B256, U256)>,
 }
 
 impl<P: PageStore> Dump<'_, P> {
-    /// The accounts, in order of their hashed addresses. An account's storage is held in memory.
+    /// Whether accounts are given whose code the store lacks: where only its hash was ever given, by
+    /// state differences. Unless told so, they are errors.
+    pub const fn allow_missing_code(&mut self, allow: bool) {
+        self.missing_code = allow;
+    }
+
+    /// The accounts, in order of their hashed addresses. An account's storage is held in memory. An account
+    /// whose code the store lacks is an error, [`StateError::NoCode`], and ends them.
     pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
         let entries = self.state.tree.entries(&self.snapshot, None, b"");
         Accounts { dump: self, entries, next: None, failed: false }
@@ -54,17 +63,23 @@ impl<P: PageStore> Dump<'_, P> {
 
     fn begin(&self, entry: &spinney_tree::Entry<NodeRef>) -> Result<DumpedAccount, StateError> {
         let account = decode_account(&entry.value)?;
+        let (key, address) =
+            (B256::from_slice(&entry.key), self.preimage::<20>(&entry.key)?.into());
         let code = match account.code_hash {
             KECCAK256_EMPTY => Some(Bytes::new()),
             hash => {
                 let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
+                if row.is_none() && !self.missing_code {
+                    let address = Some(address);
+                    return Err(StateError::NoCode { account: key, address, hash });
+                }
                 row.map(|row| Bytes::copy_from_slice(&row))
             }
         };
         let empty = spinney_tree::mpt::EMPTY_ROOT;
         Ok(DumpedAccount {
-            key: B256::from_slice(&entry.key),
-            address: self.preimage::<20>(&entry.key)?.into(),
+            key,
+            address,
             account,
             storage_root: entry.owned.map_or(empty, |top| top.digest()).into(),
             code,

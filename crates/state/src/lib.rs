@@ -21,6 +21,7 @@ mod leaf_undo;
 mod leaves;
 mod mpt_state;
 mod prove;
+mod references;
 pub mod sum;
 mod undo;
 

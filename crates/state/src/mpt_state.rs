@@ -112,6 +112,16 @@ pub enum StateError {
         /// The hashed key.
         hash: B256,
     },
+    /// The store lacks the code of an account.
+    #[error("the code of account {} is not stored: its hash is {hash}", named(.account, .address.as_ref()))]
+    NoCode {
+        /// The Keccak-256 digest of the account's address.
+        account: B256,
+        /// The address, where the store knows it.
+        address: Option<Address>,
+        /// The code's Keccak-256 digest.
+        hash: B256,
+    },
     /// The state of a block is not kept: see [`State::kept`].
     #[error("the store keeps no state of block {block}: {}", range(*.kept))]
     NotKept {
@@ -769,6 +779,11 @@ pub(crate) fn account_after(change: &AccountChange, old: Option<Account>) -> (Ac
 pub(crate) fn put_account(batch: &mut Batch, key: B256, account: &Account) {
     let Account { nonce, balance, code_hash } = account;
     batch.put(key.as_slice(), &account_value(*nonce, &balance.to_be_bytes(), &code_hash.0));
+}
+
+/// An account by its address, else by the digest of it.
+fn named(account: &B256, address: Option<&Address>) -> String {
+    address.map_or_else(|| format!("with hashed address {account}"), ToString::to_string)
 }
 
 pub(crate) fn decode_account(value: &[u8]) -> Result<Account, StateError> {

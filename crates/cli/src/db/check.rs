@@ -86,7 +86,7 @@ impl Check<'_> {
         }
         let looked = self.names(&snapshot);
         self.damage_or(looked)?;
-        let looked = self.history(&store);
+        let looked = self.state(&store);
         self.damage_or(looked)
     }
 
@@ -134,15 +134,25 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The blocks that the state can be taken back to, where the store holds a state.
-    fn history(&mut self, store: &impl PageStore) -> anyhow::Result<()> {
+    /// The blocks that the state can be taken back to, and what the state refers to outside of its
+    /// tree, where the store holds a state.
+    fn state(&mut self, store: &impl PageStore) -> anyhow::Result<()> {
         let records = super::records(&store.snapshot()?)?;
         let mut states =
             records.iter().filter_map(|(id, record)| Some((id, record.as_ref().ok()?)));
         if !states.any(|(id, record)| *id == MPT && record.scheme == MptState.id()) {
             return Ok(());
         }
-        for fault in State::open(store, 1 << 20)?.check_history()? {
+        let state = State::open(store, 1 << 20)?;
+        for fault in state.check_history()? {
+            self.found(fault.to_string());
+        }
+        let mut progress = Progress::new(self.output.quiet(), "check", Unit::Keys, None);
+        let faults = state.check_references(|read| {
+            progress.update(read, || "codes and preimages".to_owned());
+        })?;
+        progress.finish();
+        for fault in faults {
             self.found(fault.to_string());
         }
         Ok(())

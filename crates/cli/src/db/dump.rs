@@ -45,7 +45,7 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     let cache = place.tree_cache();
     match name {
         Name::Mpt if record.scheme == Mpt.id() => entries(Mpt, id, &store, cache, &mut out)?,
-        Name::Mpt => state(&store, cache, &mut out)?,
+        Name::Mpt => state(&store, cache, args.allow_missing_code, &mut out)?,
         Name::Ubt(hash) => entries(Ubt { hash }, id, &store, cache, &mut out)?,
         Name::Pbt(hash) => entries(Pbt { hash }, id, &store, cache, &mut out)?,
         Name::Verkle => entries(Verkle::shared(), id, &store, cache, &mut out)?,
@@ -73,9 +73,15 @@ fn entries<S: Scheme>(
     Ok(())
 }
 
-fn state(store: &impl PageStore, cache: usize, out: &mut impl Write) -> anyhow::Result<()> {
+fn state(
+    store: &impl PageStore,
+    cache: usize,
+    allow_missing_code: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let state = State::open(store, cache)?;
-    let dump = state.dump()?;
+    let mut dump = state.dump()?;
+    dump.allow_missing_code(allow_missing_code);
     writeln!(out, "{{\n\"root\": \"{}\",", hex::encode(state.root()))?;
     if let Some(block) = state.block() {
         // State differences name no hash; zeros stand for it.

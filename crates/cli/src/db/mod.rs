@@ -91,6 +91,10 @@ pub(crate) struct DumpArgs {
     tree: String,
     #[command(flatten)]
     namespace: NamespaceArgs,
+    /// Leave out code that the store lacks, of which only the hash was ever given. Without this, such
+    /// an account is an error.
+    #[arg(long)]
+    allow_missing_code: bool,
 }
 
 impl DbVerb {

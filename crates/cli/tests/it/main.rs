@@ -14,6 +14,7 @@ mod kills;
 mod pairs;
 mod places;
 mod proofs;
+mod references;
 mod replay;
 mod root;
 #[cfg(unix)]
