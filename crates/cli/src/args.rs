@@ -1,7 +1,6 @@
 //! What the command line takes.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::FalseyValueParser;
@@ -10,6 +9,7 @@ use spinney_state::KeepHistory;
 
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::place_name::PlaceName;
 use crate::stores::Place;
 
 /// Authenticated state: one engine for every Ethereum state tree.
@@ -137,13 +137,14 @@ pub(crate) struct StoreArgs {
     /// root also sum and sum:bound. For replay several with commas between them, mpt among them.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     pub(crate) tree: String,
-    /// The store: memory, redb, sqlite or postgres. Without it, what --db names: a postgres:// URL, a
-    /// SQLite file, else a directory for redb; memory without --db.
+    /// The store: memory, redb, sqlite or postgres. Without it, what --db names: a server's
+    /// address, a SQLite file, else a directory for redb; memory without --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     pub(crate) store: Option<String>,
-    /// Where the store is: a directory for redb, a file for sqlite, a URL for postgres.
+    /// Where the store is: a directory for redb, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
+    /// Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
-    pub(crate) db: Option<PathBuf>,
+    pub(crate) db: Option<PlaceName>,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
     pub(crate) cache: Size,
@@ -152,9 +153,10 @@ pub(crate) struct StoreArgs {
 /// A store that is there already.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtArgs {
-    /// Where the store is: a directory for redb, a file for sqlite, a URL for postgres.
+    /// Where the store is: a directory for redb, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
+    /// Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
-    pub(crate) db: PathBuf,
+    pub(crate) db: PlaceName,
     /// The store: redb, sqlite or postgres. Without it, what --db names.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     store: Option<String>,

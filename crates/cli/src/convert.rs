@@ -1,16 +1,14 @@
 //! `convert`: a state from one tree into another, in a store of its own.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use alloy_primitives::{B256, hex, keccak256};
-use anyhow::Context as _;
+use alloy_primitives::B256;
 use clap::Args;
 use serde::Serialize;
 use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
-use spinney_pipeline::Options;
+use spinney_pipeline::{Options, Scratch};
 use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
@@ -22,7 +20,9 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
 use crate::output::{Format, Grid, Output, human_bytes};
+use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
+use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::Name;
 
@@ -50,10 +50,10 @@ const SAMPLE: u64 = 200_000;
 pub(crate) struct ConvertArgs {
     /// The store that is read.
     #[arg(value_name = "SOURCE")]
-    source: PathBuf,
-    /// The store that is made: a directory for redb, a file for sqlite, the URL of a schema for postgres.
+    source: PlaceName,
+    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for postgres.
     #[arg(value_name = "TARGET")]
-    target: PathBuf,
+    target: PlaceName,
     /// The tree of the source: mpt, or pbt with a hash.
     #[arg(long, value_name = "TREE", default_value = "mpt")]
     from: String,
@@ -66,7 +66,7 @@ pub(crate) struct ConvertArgs {
     /// The kind of the source; without it, what SOURCE names.
     #[arg(long, value_name = "STORE")]
     from_store: Option<String>,
-    /// The kind of the target: redb, sqlite or postgres; without it, postgres for a URL, else redb.
+    /// The kind of the target: redb, sqlite or postgres; without it, postgres for an address, else redb.
     #[arg(long, value_name = "STORE")]
     to_store: Option<String>,
     #[command(flatten)]
@@ -87,9 +87,8 @@ pub(crate) struct MemoryArgs {
     /// Threads that build ranges; as many as there are cores.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Where leaves are sorted; a folder beside the target.
-    #[arg(long, value_name = "DIR")]
-    spill: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scratch: ScratchArgs,
 }
 
 impl MemoryArgs {
@@ -104,18 +103,9 @@ impl MemoryArgs {
         options
     }
 
-    /// The folder that was asked for.
-    pub(crate) fn spill_asked(&self) -> Option<&Path> {
-        self.spill.as_deref()
-    }
-
     /// Memory for a store's pages and its tree's.
     pub(crate) fn cache(&self) -> usize {
         self.memory.0 / 8
-    }
-
-    pub(crate) fn spill(&self, target: &Path) -> PathBuf {
-        self.spill.clone().unwrap_or_else(|| with_suffix(target, ".leaves"))
     }
 }
 
@@ -131,9 +121,9 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let mut run = Run { from, to, names, source: &frozen, interrupt: &interrupt, output };
     if args.dry_run {
-        let folder = tempfile::tempdir().context("making a folder for a sample")?;
+        let scratch = Scratch::new()?;
         let target = AnyStore::from(MemoryStore::new());
-        let work = (args.work.options(), folder.path().join("leaves"), cache / 2);
+        let work = (args.work.options(), scratch.path(), cache / 2);
         let made = match run.convert(&target, work, Some(SAMPLE)) {
             Err(error) if is_stopped(&error) => {
                 output.tell("interrupted: a dry run keeps nothing, the same command begins anew");
@@ -146,7 +136,8 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let site = Site::of(&args.target, args.to_store.as_deref(), cache)?;
     let target = site.begin(&format!("{} of {} from {}", to, run.root()?, from))?;
-    let work = (args.work.options(), args.work.spill(&site.spill), cache / 2);
+    let scratch = args.work.scratch.at(site.place.location.as_ref())?;
+    let work = (args.work.options(), scratch.path(), cache / 2);
     let made = match run.convert(&target, work, None) {
         Ok(made) => made,
         Err(error) if is_stopped(&error) => {
@@ -217,13 +208,13 @@ impl<P: PageStore> Run<'_, P> {
     fn convert(
         &mut self,
         target: &AnyStore,
-        (options, spill, cache): (Options, PathBuf, usize),
+        (options, spill, cache): (Options, &Path, usize),
         limit: Option<u64>,
     ) -> anyhow::Result<Converted> {
         self.root()?;
         let mut telling = Telling::new(self.output, self.interrupt);
         let mut watch = |at: &At| telling.watch(at);
-        let mut work = Work { options, spill: &spill, cache, limit, watch: &mut watch };
+        let mut work = Work { options, spill, cache, limit, watch: &mut watch };
         let (names, source) = (self.names, self.source);
         let made = match (self.from, self.to) {
             (Name::Mpt, Name::Ubt(hash)) => {
@@ -285,67 +276,55 @@ fn name_of(stage: Stage) -> &'static str {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
 /// Where a store is made that is seen by nobody before it is good.
 pub(crate) struct Site {
-    target: PathBuf,
     /// Where it lies until then; on a server it is the target, and not finished.
-    part: PathBuf,
-    /// What a folder for leaves is named after.
-    pub(crate) spill: PathBuf,
-    kind: Kind,
-    place: Place,
+    pub(crate) place: Place,
+    target: Place,
 }
 
 impl Site {
-    pub(crate) fn of(target: &Path, kind: Option<&str>, cache: usize) -> Result<Self, Failure> {
+    pub(crate) fn of(
+        target: &PlaceName,
+        kind: Option<&str>,
+        cache: usize,
+    ) -> Result<Self, Failure> {
         let kind = match kind {
             Some(kind) => Kind::named(kind)?,
-            None if Kind::of(target) == Kind::Postgres => Kind::Postgres,
+            None if target.path().is_none() => Kind::Postgres,
             None => Kind::Redb,
         };
-        match kind {
-            Kind::Postgres => return Self::on_server(target, cache),
-            Kind::Memory => {
-                let what = "the target is a directory, a file or a URL (--to-store)";
-                return Err(Failure::new(what).hint("--to-store redb, sqlite or postgres"));
+        let name = kind.name();
+        let whole = Place::existing(target, Some(name), cache)?;
+        match (kind, target) {
+            (Kind::Memory, _) => {
+                let what = "the target is a directory, a file or a server's address (--to-store)";
+                Err(Failure::new(what).hint("--to-store redb, sqlite or postgres"))
             }
-            Kind::Redb | Kind::Sqlite => {}
+            (Kind::Redb | Kind::Sqlite, PlaceName::Path(path)) => {
+                let part = PlaceName::Path(with_suffix(path, ".part"));
+                let place = Place::existing(&part, Some(name), cache)?;
+                if path.exists() {
+                    let what = format!("there is something already at {}", path.display());
+                    return Err(Failure::new(what).hint("a state is converted into a new TARGET"));
+                }
+                Ok(Self { place, target: whole })
+            }
+            _ => Self::on_server(whole),
         }
-        let part = with_suffix(target, ".part");
-        let place = Place::existing(&part, Some(kind.name()), cache)?;
-        if target.exists() {
-            let what = format!("there is something already at {}", target.display());
-            return Err(Failure::new(what).hint("a state is converted into a new TARGET"));
-        }
-        Ok(Self { target: target.to_owned(), spill: part.clone(), part, kind, place })
     }
 
-    fn on_server(target: &Path, cache: usize) -> Result<Self, Failure> {
-        let place = Place::existing(target, Some(Kind::Postgres.name()), cache)?;
+    fn on_server(place: Place) -> Result<Self, Failure> {
         match place.exists() {
-            Ok(false) => {}
+            Ok(false) => Ok(Self { target: place.clone(), place }),
             Ok(true) => {
                 let what = format!("there is a store already at {}", place.name());
                 let hint = "a state is converted into a new TARGET: another schema, as in \
                             postgres://user@host/database?options=-csearch_path%3Dmy_schema";
-                return Err(Failure::new(what).hint(hint));
+                Err(Failure::new(what).hint(hint))
             }
-            Err(error) => {
-                let hint = "TARGET is postgres://user@host/database, with --to-store postgres";
-                return Err(Failure::new("the target cannot be reached").because(error).hint(hint));
-            }
+            Err(error) => Err(Failure::new("the target cannot be reached").because(error)),
         }
-        // A URL is no path: leaves are sorted in the folder for such files, one for each target.
-        let name = keccak256(target.as_os_str().as_encoded_bytes());
-        let spill = std::env::temp_dir().join(format!("spinney-{}", hex::encode(&name[..8])));
-        let (target, kind) = (target.to_owned(), Kind::Postgres);
-        Ok(Self { part: target.clone(), target, spill, kind, place })
     }
 
     /// Opens the store, which may be an earlier process's; `origin` says what it is made of.
@@ -375,23 +354,16 @@ impl Site {
 
     /// Gives the store its name, and answers how large it is.
     pub(crate) fn finish(&self, store: AnyStore) -> anyhow::Result<u64> {
-        if self.kind == Kind::Postgres {
+        let (Some(part), Some(target)) = (&self.place.location, &self.target.location) else {
+            return Ok(self.place.close(store)?);
+        };
+        if self.place.kind == Kind::Postgres {
             store.finish()?;
             return Ok(self.place.close(store)?);
         }
-        store.close()?;
-        let named = || format!("renaming {}", self.part.display());
-        fs::rename(&self.part, &self.target).with_context(named)?;
-        if self.kind == Kind::Sqlite {
-            // The lock has the name of what is gone; it may be absent.
-            let _ = fs::remove_file(with_suffix(&self.part, ".lock"));
-        }
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = fs::File::open(folder.unwrap_or(Path::new("."))).with_context(named)?;
-        if cfg!(unix) {
-            folder.sync_all().with_context(named)?;
-        }
-        bytes_of(&self.target)
+        let bytes = self.place.close(store)?;
+        part.publish(target)?;
+        Ok(bytes)
     }
 }
 
@@ -483,18 +455,6 @@ impl ConvertReport {
         }
         Ok(())
     }
-}
-
-fn bytes_of(target: &Path) -> anyhow::Result<u64> {
-    let found = target.metadata()?;
-    if !found.is_dir() {
-        return Ok(found.len());
-    }
-    let mut bytes = 0;
-    for file in fs::read_dir(target)? {
-        bytes += file?.metadata()?.len();
-    }
-    Ok(bytes)
 }
 
 /// What a conversion would take.

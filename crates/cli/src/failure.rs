@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use spinney_migrate::{CatchUpError, FileError, MigrateError};
+use spinney_postgres::{ServerError, Why};
 use spinney_replay::{DiffReplayError, ReplayError, SourceError, WitnessError};
 use spinney_state::StateError;
 use spinney_state::embed::EmbedError;
@@ -298,7 +299,34 @@ fn store_hint(error: &StoreError) -> &'static str {
         }
         StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
+        StoreError::Backend { source, .. } => match source.downcast_ref() {
+            Some(error) => server_hint(error),
+            None => "look at the disk: space, permissions, cables",
+        },
         _ => "look at the disk: space, permissions, cables",
+    }
+}
+
+/// What to do where a server is the reason.
+pub(crate) fn server_hint(error: &ServerError) -> &'static str {
+    match error.why() {
+        Why::Address => {
+            "an address is postgres://user@host/database?options=-csearch_path%3Dschema, or \
+             host=.. user=.. dbname=..; in URLs some characters are escaped, as @ by %40"
+        }
+        Why::Password => {
+            "give the user's password in PGPASSWORD, in a passfile (~/.pgpass, mode 0600), or in the address"
+        }
+        Why::Login => "the server's pg_hba.conf says who may log in from where; is the user right?",
+        Why::Database => "createdb makes a database; is its name right?",
+        Why::Tls => {
+            "sslmode=disable|prefer|require|verify-ca|verify-full and sslrootcert=FILE in the address say \
+             which connections are good enough"
+        }
+        Why::Connection => "is the server running, and are its host and port right?",
+        Why::Permission => "the user has to be allowed to make and to use tables in the schema",
+        Why::Overload => "wait until the server has room, and run the same command again",
+        _ => "look at the server: its log, its disk, what the user may do",
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use spinney_postgres::masked;
 
 /// What shells report of a process that Ctrl-C ended.
 const KILLED_BY_INTERRUPT: i32 = 130;
@@ -44,12 +45,10 @@ impl Interrupt {
     }
 }
 
-/// This very command, as a shell takes it.
+/// This very command, as a shell takes it, but with `***` in place of passwords.
 pub(crate) fn this_command() -> String {
-    let words = std::env::args()
-        .enumerate()
-        .map(|(index, word)| if index == 0 { "spinney".to_owned() } else { quoted(&word) });
-    words.collect::<Vec<_>>().join(" ")
+    let words = std::env::args_os().skip(1).map(|word| quoted(&masked(&word.to_string_lossy())));
+    ["spinney".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &str) -> String {

@@ -14,10 +14,12 @@ mod log;
 mod memory;
 mod out_file;
 mod output;
+mod place_name;
 mod progress;
 mod proof;
 mod replay;
 mod root;
+mod scratch;
 mod self_test;
 mod snapshot;
 mod stage;
@@ -27,9 +29,11 @@ mod sums;
 mod trees;
 mod witness;
 
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use spinney_postgres::masked;
 
 use crate::args::{Cli, Verb};
 use crate::failure::{Exit, Failure};
@@ -39,12 +43,35 @@ fn main() -> ExitCode {
     failure::quieten_panics();
     // Before anything is hashed, and before `--version` names the choice.
     let chosen = choose_kernels();
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| exit(&error));
     let output = Output::new(cli.format(), cli.quiet, cli.color);
     let verb = cli.verb.name();
-    let listens = || cli.log.as_deref().map_or(Ok(()), log::listen);
+    let listens = || log::listen(cli.log.as_deref(), output.warnings());
     let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
     failure::finish(outcome, verb, &output).into()
+}
+
+/// Ends as clap does, but says no password that stands in an argument.
+fn exit(error: &clap::Error) -> ! {
+    let coloured = if io::stderr().is_terminal() && error.use_stderr() {
+        error.render().ansi().to_string()
+    } else {
+        error.render().to_string()
+    };
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let secret = words.filter(|word| masked(word) != *word);
+    let text = secret.fold(coloured, |text, word| {
+        let value = word.split_once('=').map_or("", |(_, value)| value);
+        let parts = [word.as_str(), value].into_iter().filter(|part| masked(part) != **part);
+        parts.fold(text, |text, part| text.replace(part, &masked(part)))
+    });
+    // Where nobody listens there is nobody to tell.
+    let _ = match error.use_stderr() {
+        true => io::stderr().write_all(text.as_bytes()),
+        false => io::stdout().write_all(text.as_bytes()),
+    };
+    std::process::exit(error.exit_code())
 }
 
 /// The command, whose long version names the hash kernels in use.

@@ -1,8 +1,8 @@
 //! What goes to standard output: tables, CSV, the JSON envelope, bare lines.
 
-use std::cell::RefCell;
 use std::env;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -31,7 +31,7 @@ pub(crate) struct Output {
     asked: Option<Format>,
     quiet: bool,
     colored: bool,
-    warnings: RefCell<Vec<String>>,
+    warnings: Warnings,
 }
 
 impl Output {
@@ -44,7 +44,7 @@ impl Output {
                 !refused && io::stderr().is_terminal()
             }
         };
-        Self { asked, quiet, colored, warnings: RefCell::default() }
+        Self { asked, quiet, colored, warnings: Warnings::default() }
     }
 
     /// The format that was asked for.
@@ -80,9 +80,12 @@ impl Output {
 
     /// Tells people something that is no error; the envelope repeats it.
     pub(crate) fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        self.tell(&format!("warning: {text}"));
-        self.warnings.borrow_mut().push(text);
+        self.warnings.add(text.into());
+    }
+
+    /// What people are told that is no error, for those who tell it from elsewhere.
+    pub(crate) fn warnings(&self) -> Warnings {
+        self.warnings.clone()
     }
 
     /// Tells people something, unless they asked for quiet.
@@ -94,14 +97,13 @@ impl Output {
 
     /// Tells people something that they need.
     pub(crate) fn tell(&self, text: &str) {
-        // Where nobody listens there is nobody to tell.
-        let _ = writeln!(io::stderr(), "{text}");
+        tell(text);
     }
 
     /// Writes the envelope around a verb's data.
     pub(crate) fn envelope(&self, data: &impl Serialize, errors: &[Value]) -> io::Result<()> {
         let warnings: Vec<_> =
-            self.warnings.borrow().iter().map(|text| json!({ "message": text })).collect();
+            self.warnings.all().iter().map(|text| json!({ "message": text })).collect();
         let envelope = json!({
             "schema_version": SCHEMA_VERSION,
             "success": errors.is_empty(),
@@ -118,6 +120,30 @@ impl Output {
             Format::Csv => self.bytes(grid.csv().as_bytes()),
             Format::Table | Format::Json => self.line(&grid.table()),
         }
+    }
+}
+
+fn tell(text: &str) {
+    // Where nobody listens there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// What people were told that is no error.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Tells it, if it was not told before.
+    pub(crate) fn add(&self, text: String) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.contains(&text) {
+            tell(&format!("warning: {text}"));
+            told.push(text);
+        }
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -12,6 +12,7 @@ use spinney_cli::vectors::{self, EMBEDDED, Options, Outcome, Over};
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
+use crate::place_name::{PlaceName, without_password};
 
 /// Above it a case is large.
 const QUICK_KEYS_MAX: u64 = 200_000;
@@ -37,7 +38,7 @@ pub(crate) struct VectorsArgs {
     store: String,
     /// The URL of an empty schema for --store postgres; it is empty again at the end.
     #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
-    db: Option<String>,
+    db: Option<PlaceName>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -50,14 +51,21 @@ fn over(args: &VectorsArgs) -> Result<Over, Failure> {
         ("memory", None) => Over::Memory,
         ("redb", None) => Over::Redb,
         ("sqlite", None) => Over::Sqlite,
-        ("postgres", Some(url)) => Over::Postgres(url.clone()),
+        ("postgres", Some(PlaceName::Server(address))) => Over::Postgres(address.clone()),
+        ("postgres", Some(_)) => {
+            return Err(Failure::new("this is no server's address (--db)")
+                .hint("--db postgres://user@host/database"));
+        }
         ("memory" | "redb" | "sqlite", Some(_)) => {
             let what = format!("vectors over {} have a place of their own (--db)", args.store);
             return Err(Failure::new(what).hint("leave out --db"));
         }
         _ => {
-            return Err(Failure::new(format!("there is no store {} (--store)", args.store))
-                .hint("memory, redb, sqlite, or postgres with --db"));
+            return Err(Failure::new(format!(
+                "there is no store {} (--store)",
+                without_password(&args.store)
+            ))
+            .hint("memory, redb, sqlite, or postgres with --db"));
         }
     };
     Ok(over)

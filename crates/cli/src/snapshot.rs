@@ -24,6 +24,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::output::{Format, Grid, Output};
+use crate::place_name::PlaceName;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, of_states};
 
@@ -112,10 +113,10 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     check: CheckArgs,
-    /// The store that is made: a directory for redb, a file for sqlite, the URL of a schema for postgres.
+    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for postgres.
     #[arg(value_name = "TARGET")]
-    target: PathBuf,
-    /// The kind of the target: redb, sqlite or postgres; without it, postgres for a URL, else redb.
+    target: PlaceName,
+    /// The kind of the target: redb, sqlite or postgres; without it, postgres for an address, else redb.
     #[arg(long, value_name = "STORE")]
     to_store: Option<String>,
     /// The block whose state it is.
@@ -199,7 +200,8 @@ fn pbt_named(name: &str) -> Result<Pbt, Failure> {
 }
 
 fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
-    let store = args.at.place()?.open(Mode::Look)?;
+    let place = args.at.place()?;
+    let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
     let records = of_states(&store.snapshot()?)?;
     let pbt = records.iter().find(|(id, _)| *id == PBT).map(|(_, record)| record.scheme);
@@ -213,7 +215,8 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
             .into());
     }
     let has_trie = records.iter().any(|(id, _)| *id == MPT);
-    let spill = args.work.spill(&args.at.db);
+    let scratch = args.work.scratch.at(place.location.as_ref())?;
+    let spill = scratch.path();
     let with = (interrupt, output);
     let mut written = serde_json::Map::new();
     if let Some(path) = &args.out {
@@ -223,7 +226,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         })?;
         let out = OutFile::begin(Some(path))?;
         let (file, out) =
-            watched(&args.work, &spill, with, |work| export_snapshot(&store, scheme, out, work))?;
+            watched(&args.work, spill, with, |work| export_snapshot(&store, scheme, out, work))?;
         out.finish()?;
         written.insert("snapshot".into(), json!(Written::from(file)));
     }
@@ -234,7 +237,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         })?;
         let out = OutFile::begin(Some(path))?;
         let (file, out) =
-            watched(&args.work, &spill, with, |work| export_preimages(&store, scheme, out, work))?;
+            watched(&args.work, spill, with, |work| export_preimages(&store, scheme, out, work))?;
         out.finish()?;
         written.insert("preimages".into(), json!(Written::from(file)));
     }
@@ -262,12 +265,12 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         let data = json!({ "snapshot": file, "root": found.root, "leaves": found.leaves });
         return print(&data, output);
     };
-    let folder = match check.work.spill_asked() {
-        Some(spill) => tempfile::tempdir_in(spill),
+    let folder = match check.work.scratch.asked() {
+        Some(scratch) => tempfile::tempdir_in(scratch),
         None => tempfile::tempdir(),
     };
-    let folder = folder.context("making a folder for the check (--spill)")?;
-    let site = Site::of(&folder.path().join("store"), None, check.work.cache())?;
+    let folder = folder.context("making a folder for the check (--scratch)")?;
+    let site = Site::of(&PlaceName::Path(folder.path().join("store")), None, check.work.cache())?;
     let store = site.begin("a check")?;
     let spill = folder.path().join("leaves");
     let data = read(check, &store, (scheme, None, preimages), &spill, (interrupt, output))?;
@@ -284,13 +287,14 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     let store = site.begin(&format!("the snapshot {}", check.file.display()))?;
     let hash = args.hash.unwrap_or_default().0;
     let block = args.number.map(|number| BlockId { number, hash });
-    let spill = check.work.spill(&site.spill);
+    let scratch = check.work.scratch.at(site.place.location.as_ref())?;
+    let spill = scratch.path();
     let with = (interrupt, output);
     let data = match &check.preimages {
-        Some(preimages) => read(check, &store, (scheme, block, preimages), &spill, with)?,
+        Some(preimages) => read(check, &store, (scheme, block, preimages), spill, with)?,
         None => {
             output.note("without --preimages: the store cannot be converted back, nor caught up");
-            let made = watched(&check.work, &spill, with, |work| {
+            let made = watched(&check.work, spill, with, |work| {
                 import_snapshot(&check.file, &store, scheme, block, work)
             });
             let made = made.map_err(|error| in_file(error, &check.file))?;

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use spinney_store::{AnyStore, Location, OpenFor};
@@ -11,6 +11,7 @@ use spinney_tree::StoreError;
 
 use crate::args::StoreArgs;
 use crate::failure::Failure;
+use crate::place_name::{PlaceName, without_password};
 
 /// The most that is read of a file that has to be in memory as a whole: many times mainnet's genesis.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -43,19 +44,16 @@ impl Kind {
         let known = KINDS.into_iter().find(|kind| kind.name() == name);
         known.ok_or_else(|| {
             let names = KINDS.map(Self::name).join(", ");
-            Failure::new(format!("there is no store {name} (--store)"))
+            Failure::new(format!("there is no store {} (--store)", without_password(name)))
                 .hint(format!("this version has: {names}"))
         })
     }
 
     /// The kind of what --db names, where nobody says which: a URL, a SQLite file, else a directory.
-    pub(crate) fn of(db: &Path) -> Self {
-        let text = db.to_str().unwrap_or_default();
-        if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Self::Postgres;
-        }
+    pub(crate) fn of(name: &PlaceName) -> Self {
+        let PlaceName::Path(path) = name else { return Self::Postgres };
         let mut start = Vec::new();
-        let read = File::open(db).and_then(|file| file.take(16).read_to_end(&mut start));
+        let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
         if read.is_ok() && start == SQLITE { Self::Sqlite } else { Self::Redb }
     }
 
@@ -69,19 +67,23 @@ impl Kind {
         }
     }
 
-    fn at(self, db: PathBuf) -> Result<Option<Location>, Failure> {
-        Ok(match self {
-            Self::Memory => None,
-            Self::Redb => Some(Location::Redb(db)),
-            Self::Sqlite => Some(Location::Sqlite(db)),
-            Self::Postgres => match db.into_os_string().into_string() {
-                Ok(url) => Some(Location::Postgres(url)),
-                Err(_) => {
-                    return Err(Failure::new("the URL of a store is not text (--db)")
-                        .hint("--db postgres://user@host/database"));
-                }
-            },
-        })
+    pub(crate) fn at(self, name: &PlaceName) -> Result<Option<Location>, Failure> {
+        Ok(Some(match (self, name.clone()) {
+            (Self::Memory, _) => return Ok(None),
+            (Self::Redb, PlaceName::Path(path)) => Location::Redb(path),
+            (Self::Sqlite, PlaceName::Path(path)) => Location::Sqlite(path),
+            (Self::Postgres, PlaceName::Server(address)) => Location::Postgres(address),
+            (Self::Postgres, PlaceName::Path(path)) => {
+                // What is wrong with it is said when it is used.
+                Location::Postgres(path.to_string_lossy().into_owned().into())
+            }
+            (kind, PlaceName::Server(_)) => {
+                let (name, needs) = (kind.name(), kind.needs());
+                let what = format!("a {name} store needs {needs}, and this is a server's address");
+                return Err(Failure::new(what)
+                    .hint("say --store postgres; a file of such a name is written ./NAME"));
+            }
+        }))
     }
 }
 
@@ -116,7 +118,7 @@ impl Place {
         };
         // What the environment says is for those who say nothing else.
         let from_environment =
-            |db: &&PathBuf| env::var_os("SPINNEY_DB").is_some_and(|v| v == db.as_os_str());
+            |db: &&PlaceName| env::var_os("SPINNEY_DB").is_some_and(|v| **db == v.into());
         let db = args.db.as_ref().filter(|db| kind != Kind::Memory || !from_environment(db));
         let location = match (kind, db) {
             (Kind::Memory, Some(_)) => {
@@ -133,19 +135,23 @@ impl Place {
                 };
                 return Err(Failure::new(format!("a {name} store needs {needs} (--db)")).hint(hint));
             }
-            (kind, Some(db)) => kind.at(db.clone())?,
+            (kind, Some(db)) => kind.at(db)?,
         };
         Ok(Self { kind, location, cache: args.cache.0 })
     }
 
     /// A store that is there already, or is to be made from a file.
-    pub(crate) fn existing(db: &Path, store: Option<&str>, cache: usize) -> Result<Self, Failure> {
+    pub(crate) fn existing(
+        db: &PlaceName,
+        store: Option<&str>,
+        cache: usize,
+    ) -> Result<Self, Failure> {
         let kind = match store.map(Kind::named).transpose()? {
             // What the environment says of other commands is nothing that could be looked into.
             None | Some(Kind::Memory) => Kind::of(db),
             Some(kind) => kind,
         };
-        Ok(Self { kind, location: kind.at(db.to_owned())?, cache })
+        Ok(Self { kind, location: kind.at(db)?, cache })
     }
 
     /// Half of the memory is for pages of trees, half for the store's own.

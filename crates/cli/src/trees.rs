@@ -13,6 +13,7 @@ use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme as _, SchemeId, S
 
 use crate::db;
 use crate::failure::Failure;
+use crate::place_name::without_password;
 use crate::sums;
 
 /// A tree of this version.
@@ -84,7 +85,8 @@ impl Name {
             true => format!("this version has: {}", all.join(", ")),
             false => format!("its hash is part of its name: {}", of_hash.join(", ")),
         };
-        Err(Failure::new(format!("there is no tree {name} ({option})")).hint(hint))
+        Err(Failure::new(format!("there is no tree {} ({option})", without_password(name)))
+            .hint(hint))
     }
 
     /// The root by its other name, where the tree has two: the field element of a Verkle tree's.

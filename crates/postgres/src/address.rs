@@ -74,6 +74,9 @@ impl Address {
         let text = &self.0;
         let pairs = match after_scheme(text) {
             Some(rest) => of_url(rest)?,
+            None if text.contains("://") && !Self::is(text) => {
+                return Err(malformed("it begins with neither postgres:// nor postgresql://"));
+            }
             None => of_words(text)?,
         };
         for (name, _) in &pairs {
@@ -363,6 +366,7 @@ mod tests {
             ("host=h password='SECRET", "a quote is not closed"),
             ("host=h SECRET", "a keyword has no ="),
             ("password=SECRET", "it names no host"),
+            ("postgre://me:SECRET@h/d", "neither postgres:// nor"),
             ("host=a,b hostaddr=::1 password=SECRET", "other numbers"),
             ("postgres://[::1/?password=SECRET", "is not closed"),
             ("postgres://u:SECRET@h,,i/", "no name"),

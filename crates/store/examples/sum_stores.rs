@@ -140,7 +140,7 @@ fn main() -> Outcome<()> {
     refusal("redb", &redb.open(OpenFor::Filling, CACHE_BYTES)?)?;
     measure("SQLite", &Location::Sqlite(folder.path().join("sums.sqlite")))?;
     if let Some(url) = std::env::args().nth(1) {
-        return measure("PostgreSQL", &Location::Postgres(url));
+        return measure("PostgreSQL", &Location::Postgres(url.into()));
     }
     println!("PostgreSQL: give the URL of an empty schema");
     Ok(())

@@ -4,13 +4,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use spinney_postgres::Address;
 use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
 
 use crate::creation;
 use crate::files::Files;
 use crate::folder::Folder;
 use crate::guard::backend;
-use crate::postgres::{self, PostgresSnapshot, PostgresStore};
+use crate::postgres::{PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
 use crate::sql::SqlRow;
@@ -50,8 +51,8 @@ pub enum Location {
     Redb(PathBuf),
     /// The file of a SQLite store.
     Sqlite(PathBuf),
-    /// The URL of a PostgreSQL store.
-    Postgres(String),
+    /// The schema of a PostgreSQL store.
+    Postgres(Address),
 }
 
 /// What a store is opened for.
@@ -66,12 +67,12 @@ pub enum OpenFor {
     Reading,
 }
 
-/// As messages name the place: a URL without its password.
+/// As messages name the place: an address without its password.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Redb(path) | Self::Sqlite(path) => path.display().fmt(f),
-            Self::Postgres(url) => postgres::shown(url).fmt(f),
+            Self::Postgres(address) => address.fmt(f),
         }
     }
 }

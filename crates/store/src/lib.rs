@@ -57,6 +57,7 @@ pub use guard::quiet_panics;
 pub use postgres::{PostgresSnapshot, PostgresStore};
 pub use redb_store::RedbStore;
 pub use snapshot::{RedbRow, RedbSnapshot};
+pub use spinney_postgres::Address;
 pub use sql::SqlRow;
 pub use sqlite::{SqliteSnapshot, SqliteStore};
 pub use stats::{IoCounts, StoreStats, TableStats};

@@ -42,6 +42,7 @@ mod walk;
 
 use std::path::Path;
 
+use spinney_postgres::{Address, ServerError};
 use spinney_tree::sum::SumNode;
 
 use source::Source;
@@ -60,7 +61,7 @@ pub enum TapdError {
     /// It is something else.
     #[error("{place} is no database of tapd: {what}")]
     Foreign {
-        /// The file, or the URL without its password.
+        /// The file, or the address without its password.
         place: String,
         /// What is not as it should be.
         what: String,
@@ -68,7 +69,7 @@ pub enum TapdError {
     /// It has no tree of that name.
     #[error("{place} has no tree \"{namespace}\"; it has {has}")]
     NoTree {
-        /// The file, or the URL without its password.
+        /// The file, or the address without its password.
         place: String,
         /// The name that was asked for.
         namespace: String,
@@ -78,10 +79,18 @@ pub enum TapdError {
     /// The database failed.
     #[error("{place}: {what}")]
     Failed {
-        /// The file, or the URL without its password.
+        /// The file, or the address without its password.
         place: String,
         /// What it says.
         what: String,
+    },
+    /// The server failed, or cannot be reached.
+    #[error("{place}: {source}")]
+    Server {
+        /// The address without its password.
+        place: String,
+        /// Why.
+        source: ServerError,
     },
     /// A few rows stand for a tree of more leaves than there can be.
     #[error(
@@ -125,12 +134,12 @@ impl Database {
         Ok(Self { source: Box::new(sqlite_source::Sqlite::open(file.as_ref())?) })
     }
 
-    /// Opens a PostgreSQL database by its URL. tapd may be running.
+    /// Opens a PostgreSQL database by its address. tapd may be running.
     ///
     /// # Errors
     /// If it cannot be reached, or has no tables of tapd.
-    pub fn postgres(url: &str) -> Result<Self, TapdError> {
-        Ok(Self { source: Box::new(postgres_source::Postgres::open(url)?) })
+    pub fn postgres(address: &Address) -> Result<Self, TapdError> {
+        Ok(Self { source: Box::new(postgres_source::Postgres::open(address)?) })
     }
 
     /// The trees, by name.

@@ -1,18 +1,14 @@
 //! tapd's database in PostgreSQL.
 
 use std::collections::HashMap;
-use std::error::Error as StdError;
-use std::time::Duration;
 
-use postgres::config::Host;
-use postgres::{Client, Config, NoTls};
+use postgres::Client;
+use spinney_postgres::{Address, ServerError};
 use spinney_tree::sum::SumNode;
 
 use crate::source::{Content, Row, Source, sum_of};
 use crate::{Namespace, TapdError, VALUE_BYTES_MAX};
 
-/// How long a server may take to answer a connection, unless the URL says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of values that one query brings, or one value.
 const QUERY_BYTES: i64 = 16 << 20;
 
@@ -28,37 +24,16 @@ impl std::fmt::Debug for Postgres {
     }
 }
 
-/// The place as messages name it, without its password.
-fn name(config: &Config) -> String {
-    let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        #[cfg(unix)]
-        Host::Unix(path) => path.display().to_string(),
-    });
-    let hosts = hosts.collect::<Vec<_>>().join(",");
-    format!("postgres://{hosts}/{}", config.get_dbname().unwrap_or_default())
-}
-
-fn said(error: &postgres::Error) -> String {
-    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
-}
-
 impl Postgres {
-    pub(crate) fn open(url: &str) -> Result<Self, TapdError> {
-        let mut config: Config = url.parse().map_err(|error: postgres::Error| {
-            // Not the URL itself: it may hold a password.
-            TapdError::Failed {
-                place: "the URL of a PostgreSQL database".into(),
-                what: said(&error),
-            }
-        })?;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        let place = name(&config);
-        let connect = || {
-            let mut client = config.connect(NoTls)?;
+    pub(crate) fn open(address: &Address) -> Result<Self, TapdError> {
+        let access = address
+            .access("spinney")
+            .map_err(|error| TapdError::Server { place: address.to_string(), source: error })?;
+        let place = access.place().to_owned();
+        let mut client = access
+            .connect()
+            .map_err(|source| TapdError::Server { place: place.clone(), source })?;
+        let mut begin = || {
             // Without statistics, as in a database just filled, the planner reads whole tables.
             client.batch_execute(
                 "SET enable_seqscan = off; SET enable_bitmapscan = off; \
@@ -66,12 +41,11 @@ impl Postgres {
             )?;
             let sql = "SELECT to_regclass('mssmt_nodes') IS NOT NULL \
                        AND to_regclass('mssmt_roots') IS NOT NULL";
-            let there: bool = client.query_one(sql, &[])?.try_get(0)?;
-            Ok((client, there))
+            client.query_one(sql, &[])?.try_get(0)
         };
-        match connect() {
-            Ok((client, true)) => Ok(Self { client, place }),
-            Ok((_, false)) => {
+        match begin() {
+            Ok(true) => Ok(Self { client, place }),
+            Ok(false) => {
                 let what = "it has no tables mssmt_nodes and mssmt_roots".into();
                 Err(TapdError::Foreign { place, what })
             }
@@ -81,7 +55,7 @@ impl Postgres {
 }
 
 fn failed(place: &str, error: &postgres::Error) -> TapdError {
-    TapdError::Failed { place: place.to_owned(), what: said(error) }
+    TapdError::Server { place: place.to_owned(), source: ServerError::from(error) }
 }
 
 impl Source for Postgres {

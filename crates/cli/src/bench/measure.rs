@@ -104,14 +104,14 @@ pub(super) struct Cell {
 pub(super) struct Site<'a> {
     /// For files.
     pub(super) folder: &'a Path,
-    /// The URL of a schema without a store.
-    pub(super) postgres: Option<&'a str>,
+    /// A schema without a store.
+    pub(super) server: Option<&'a Location>,
 }
 
 impl Site<'_> {
     fn location(&self, kind: Kind) -> Option<Location> {
         match kind {
-            Kind::Postgres => self.postgres.map(|url| Location::Postgres(url.to_owned())),
+            Kind::Postgres => self.server.cloned(),
             _ => self.file(kind, "store"),
         }
     }

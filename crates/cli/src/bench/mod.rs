@@ -29,6 +29,7 @@ use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::output::Output;
+use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 use crate::replay::open_traces;
 use crate::stores::{self, Kind};
@@ -103,7 +104,7 @@ pub(crate) struct BenchArgs {
     dir: Option<PathBuf>,
     /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
     #[arg(long, value_name = "URL")]
-    postgres: Option<String>,
+    postgres: Option<PlaceName>,
     /// Write a page of HTML, whole or not at all.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -113,9 +114,8 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let cells = cells(args)?;
-    if cells.iter().any(|(_, kind)| *kind == Kind::Postgres) {
-        check_server(args.postgres.as_deref())?;
-    }
+    let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
+    let server = on_server.then(|| server(args.postgres.as_ref())).transpose()?;
     let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
     let input = input(args)?;
     let interrupt = Interrupt::listen()?;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         let what = format!("{name} in {}", kind.name());
         let total = Some(input.blocks.len() as u64);
         let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
-        let site = Site { folder: folder.path(), postgres: args.postgres.as_deref() };
+        let site = Site { folder: folder.path(), server: server.as_ref() };
         let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
             progress.update(block, || format!("{what}, block {block}"));
         });
@@ -153,17 +153,17 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The server can be reached, and has no store where ours are to be.
-fn check_server(url: Option<&str>) -> Result<(), Failure> {
+/// A server that can be reached, and has no store where ours are to be.
+fn server(name: Option<&PlaceName>) -> Result<Location, Failure> {
     let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours are removed";
-    let Some(url) = url else {
+    let location = name.map(|name| Kind::Postgres.at(name)).transpose()?.flatten();
+    let Some(location) = location else {
         return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));
     };
-    match Location::Postgres(url.to_owned()).open(OpenFor::Reading, 0) {
-        Err(StoreError::Missing { .. }) => Ok(()),
+    match location.open(OpenFor::Reading, 0) {
+        Err(StoreError::Missing { .. }) => Ok(location),
         Err(error) => {
-            let what = "the server cannot be measured (--postgres)";
-            Err(Failure::new(what).because(error).hint(hint))
+            Err(Failure::new("the server cannot be measured (--postgres)").because(error))
         }
         Ok(_) => Err(Failure::new("there is a store already (--postgres)").hint(hint)),
     }

@@ -34,7 +34,7 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     let store = Frozen::of(&store)?;
     let records = super::records(&store.snapshot()?)?;
     let missing = || {
-        let what = format!("the store holds no {} ({})", args.tree, args.at.db.display());
+        let what = format!("the store holds no {} ({})", args.tree, args.at.db);
         Failure::new(what).hint("spinney db info shows what it holds")
     };
     let record = records.into_iter().find(|(found, _)| *found == id).ok_or_else(missing)?.1?;

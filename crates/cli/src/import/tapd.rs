@@ -1,7 +1,5 @@
 //! `import tapd`: the sum trees of a Taproot Assets database, each hash and sum of it verified.
 
-use std::path::PathBuf;
-
 use alloy_primitives::{B256, hex};
 use clap::Args;
 use serde_json::json;
@@ -12,8 +10,9 @@ use spinney_tree::sum::{Profile, SumNode};
 
 use super::fill::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, server_hint};
 use crate::output::{Format, Grid, Output, printable};
+use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 
 /// What a leaf counts for, beside its value.
@@ -30,7 +29,7 @@ pub(crate) struct TapdArgs {
     namespace: Vec<String>,
     /// tapd's SQLite file, or postgres://user@host/database. It is only read; tapd may be running.
     #[arg(value_name = "DATABASE")]
-    database: PathBuf,
+    database: PlaceName,
     #[command(flatten)]
     pub(super) format: FormatArgs,
 }
@@ -69,12 +68,10 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn open(database: &PathBuf) -> Result<Database, TapdError> {
-    match database.to_str() {
-        Some(url) if ["postgres://", "postgresql://"].iter().any(|s| url.starts_with(s)) => {
-            Database::postgres(url)
-        }
-        _ => Database::sqlite(database),
+fn open(database: &PlaceName) -> Result<Database, TapdError> {
+    match database {
+        PlaceName::Server(address) => Database::postgres(address),
+        PlaceName::Path(path) => Database::sqlite(path),
     }
 }
 
@@ -150,6 +147,7 @@ fn damaged(name: &str, report: &Report) -> Failure {
 
 fn explain(error: TapdError) -> Failure {
     let hint = match &error {
+        TapdError::Server { source, .. } => server_hint(source),
         TapdError::NoTree { .. } => "--namespace takes one of those; without it all are imported",
         TapdError::Shared { .. } => "nothing was made; such a database is made by hand",
         TapdError::Missing(_) => "the database of tapd is tapd.db in its data folder",

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     // An empty store holds the empty tree of either kind.
     let keys = scheme.map(trees::keys_of);
     let kind = |what: &str, hint: &str| {
-        let what = format!("the store holds {what} ({})", args.at.db.display());
+        let what = format!("the store holds {what} ({})", args.at.db);
         Failure::new(what).hint(hint)
     };
     match args.address {

@@ -48,7 +48,7 @@ pub(super) fn prove(
     let has = |(_, record): &(_, spinney_tree::RootRecord)| Name::of(record.scheme) == Some(name);
     // An empty store holds the empty tree of any kind.
     if !held.is_empty() && !held.iter().any(has) {
-        let what = format!("the store holds no {name} ({})", args.at.db.display());
+        let what = format!("the store holds no {name} ({})", args.at.db);
         return Err(Failure::new(what).hint("spinney db info shows what it holds").into());
     }
     match name {

@@ -150,7 +150,8 @@ fn stage(
     state.keep_preimages(!chunk.no_preimages);
     state.keep_history(chunk.keep_undo.0);
     check_head(&state, chunk.to)?;
-    let mut chunks = Chunks::new(state, &args.work.spill(place), chunk.options(&args.work))?;
+    let scratch = args.work.scratch.at(place.location.as_ref())?;
+    let mut chunks = Chunks::new(state, scratch.path(), chunk.options(&args.work))?;
     let mut rebuilding = RebuildWatch::new(output.quiet(), interrupt.clone());
     chunks.watch_rebuilds(move |at| rebuilding.see(at));
     let mut options = RunOptions::default();

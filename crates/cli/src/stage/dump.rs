@@ -1,6 +1,7 @@
 //! `stage dump`: the state before a range of blocks, in a store of its own.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use alloy_primitives::B256;
 use spinney_pipeline::Latest;
@@ -49,18 +50,19 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     let state = State::open(&store, place.tree_cache())?;
     let kept = state.at(before)?;
     let interrupt = Interrupt::listen()?;
+    let scratch = args.work.scratch.at(into.location.as_ref())?;
     // What can be refused is refused before a store is made.
     let lines = match &args.diffs_out {
         None => None,
-        Some(file) => Some((lines(args, &state, &into)?, OutFile::begin(Some(file))?)),
+        Some(file) => Some((lines(args, &state, scratch.path())?, OutFile::begin(Some(file))?)),
     };
     let mut built = None;
     let made = into.create(|fresh| {
         let mut tree = Tree::open(MptState, MPT, &fresh.snapshot()?, into.tree_cache())?;
-        let (spill, options) = (args.work.spill(&into), args.work.options());
+        let options = args.work.options();
         let work = Work { store: fresh, interrupt: &interrupt, output };
         let source = [b"dump", kept.root().as_slice()].concat();
-        let mut gather = work.gather(spill, &tree, &source, options)?;
+        let mut gather = work.gather(scratch.path(), &tree, &source, options)?;
         let mut progress = Progress::new(output.quiet(), "gather", Unit::Keys, None);
         let entries = kept.tree().entries(kept.snapshot(), kept.pending(), b"");
         for (count, entry) in (1..).zip(entries) {
@@ -101,7 +103,11 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
 }
 
 /// What the blocks of the range did, by their numbers: lines of state differences, on disk where they are many.
-fn lines<P: PageStore>(args: &DumpArgs, state: &State<P>, into: &Place) -> anyhow::Result<Latest> {
+fn lines<P: PageStore>(
+    args: &DumpArgs,
+    state: &State<P>,
+    scratch: &Path,
+) -> anyhow::Result<Latest> {
     let head = state.block().map_or(0, |block| block.number);
     let to = args.to.unwrap_or(head);
     if to < args.from {
@@ -109,7 +115,7 @@ fn lines<P: PageStore>(args: &DumpArgs, state: &State<P>, into: &Place) -> anyho
         return Err(Failure::new(what).hint("--to N is the last block of the range").into());
     }
     let memory = args.work.options().memory / 2;
-    let mut lines = Latest::new(&args.work.spill(into).with_extension("lines"), memory);
+    let mut lines = Latest::new(&scratch.with_extension("lines"), memory);
     let mut next = to + 1;
     state.differences::<anyhow::Error>(args.from - 1, to, |block, root, changes| {
         if block.number + 1 != next {

@@ -14,7 +14,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use crate::args::{AtArgs, FormatArgs, Size};
 use crate::failure::Exit;
 use crate::output::{Format, Output};
+use crate::place_name::PlaceName;
 use crate::replay::input::{Input, InputArgs};
+use crate::scratch::ScratchArgs;
 
 /// Build a state anew, see how far a store is, take blocks back, or out into a store of their own.
 #[derive(Debug, Args)]
@@ -109,9 +111,8 @@ pub(crate) struct WorkArgs {
     /// Leaves of a range at most; 1/256 of all, or 1,024.
     #[arg(long, value_name = "N")]
     range_leaves: Option<u64>,
-    /// Where leaves are sorted; a folder beside the store.
-    #[arg(long, value_name = "DIR")]
-    spill: Option<PathBuf>,
+    #[command(flatten)]
+    scratch: ScratchArgs,
 }
 
 #[derive(Debug, Args)]
@@ -127,9 +128,9 @@ pub(crate) struct DumpArgs {
     /// Write what the blocks of the range did, a state difference a line, with the root of each.
     #[arg(long, value_name = "FILE")]
     diffs_out: Option<PathBuf>,
-    /// The new store: a directory for redb, a file for sqlite, a URL for postgres.
+    /// The new store: a directory for redb, a file for sqlite, an address for postgres.
     #[arg(long, value_name = "DIR")]
-    into: PathBuf,
+    into: PlaceName,
     /// The kind of the new store; without it, what --into names.
     #[arg(long, value_name = "STORE")]
     into_store: Option<String>,

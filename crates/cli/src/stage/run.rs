@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
 use spinney_replay::{StateFileError, StateTaker, read_state_slots};
 use spinney_state::{AccountChange, MPT, leaf_of_slot, leaves_of};
-use spinney_store::{AnyStore, Location};
+use spinney_store::AnyStore;
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
     BlockId, PageStore as _, RootRecord, Scheme as _, Snapshot, Table, Tree, TreeError, TreeId,
@@ -24,7 +24,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
-use crate::stores::{Mode, Place};
+use crate::stores::Mode;
 
 /// Code and preimages are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
@@ -42,8 +42,9 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut tree = Tree::open(MptState, MPT, &store.snapshot()?, place.tree_cache())?;
     let options = args.work.options();
     let work = Work { store: &store, interrupt: &interrupt, output };
+    let scratch = args.work.scratch.at(place.location.as_ref())?;
     let mut build = || {
-        let mut gather = work.gather(args.work.spill(&place), &tree, &source, options)?;
+        let mut gather = work.gather(scratch.path(), &tree, &source, options)?;
         let (block, root) = match &args.state {
             None => {
                 work.own_leaves(&mut gather, &tree)?;
@@ -66,7 +67,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         Err(error) if is_refused(&error) => {
             drop(tree);
             store.close()?;
-            Gather::forget(&args.work.spill(&place))?;
+            Gather::forget(scratch.path())?;
             if let Some(location) = place.location.as_ref().filter(|_| is_new) {
                 location.remove()?;
             }
@@ -156,20 +157,6 @@ impl WorkArgs {
         options.in_flight = self.in_flight.unwrap_or(options.in_flight).max(1);
         options.range_leaves = self.range_leaves;
         options
-    }
-
-    /// Where leaves are sorted.
-    pub(super) fn spill(&self, place: &Place) -> PathBuf {
-        let beside = |path: &Path| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".leaves");
-            PathBuf::from(name)
-        };
-        match (&self.spill, &place.location) {
-            (Some(spill), _) => spill.clone(),
-            (None, Some(Location::Redb(path) | Location::Sqlite(path))) => beside(path),
-            (None, _) => PathBuf::from("spinney.leaves"),
-        }
     }
 }
 
@@ -289,7 +276,7 @@ impl Work<'_> {
     /// Begins to gather, and says what could not be used.
     pub(super) fn gather(
         &self,
-        spill: PathBuf,
+        spill: &Path,
         tree: &Tree<MptState>,
         source: &[u8],
         options: Options,
@@ -297,7 +284,7 @@ impl Work<'_> {
         // What the store itself holds is told by its root.
         let own = [b"own", tree.root().as_ref()].concat();
         let source = if source.is_empty() { &own[..] } else { source };
-        Ok(Gather::open(&spill, RunName::of(tree, source, &options), options)?)
+        Ok(Gather::open(spill, RunName::of(tree, source, &options), options)?)
     }
 
     /// Ends where somebody asked for it.

@@ -27,6 +27,7 @@ mod workload;
 
 use spinney_state::StateError;
 use spinney_state::sum::SumError;
+use spinney_store::Address;
 use spinney_tree::{StoreError, TreeError};
 
 /// Vectors that every build carries along.
@@ -68,8 +69,8 @@ pub enum Over {
     Redb,
     /// A SQLite file in a temporary folder.
     Sqlite,
-    /// A PostgreSQL schema by its URL, in which there is no row; there are none afterwards either.
-    Postgres(String),
+    /// A PostgreSQL schema, in which there is no row; there are none afterwards either.
+    Postgres(Address),
 }
 
 /// What became of a file.

@@ -34,7 +34,7 @@ impl Place {
             Over::Memory => Ok(Self { location: None, _folder: None }),
             Over::Redb => in_folder(Location::Redb),
             Over::Sqlite => in_folder(Location::Sqlite),
-            Over::Postgres(url) => Self::at(Location::Postgres(url.clone())),
+            Over::Postgres(address) => Self::at(Location::Postgres(address.clone())),
         }
     }
 

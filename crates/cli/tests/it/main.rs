@@ -18,6 +18,8 @@ mod references;
 mod replay;
 mod root;
 #[cfg(unix)]
+mod secrets;
+#[cfg(unix)]
 #[path = "../../../store/tests/it/server.rs"]
 mod server;
 mod several;

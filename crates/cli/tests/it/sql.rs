@@ -33,7 +33,7 @@ fn places(folder: &Folder, name: &str) -> Vec<Place> {
     ];
     if let Some(server) = server::shared() {
         let (url, _) = server.schema();
-        places.push(("postgres", url.clone(), Location::Postgres(url)));
+        places.push(("postgres", url.clone(), Location::Postgres(url.into())));
     }
     places
 }

@@ -2,22 +2,17 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::time::Duration;
 
-use postgres::config::Host;
 use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};
-use postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
+use postgres::{Client, Row, SimpleQueryMessage};
+use spinney_postgres::{Access, ServerError};
 use spinney_tree::StoreError;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::guard::{backend, corrupt};
 use crate::metered::Meter;
 
-/// How long a server may take to answer a connection, unless the URL says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server may be silent before it counts as gone, unless the URL says otherwise.
-const TCP_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the number of the lock is seeded with: "Spin", so that it is none of another program's.
 const LOCK_SEED: u64 = 0x5370_696E;
 
@@ -31,12 +26,20 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) enum Failed {
     Postgres(postgres::Error),
+    /// There is no connection.
+    Server(ServerError),
     Store(StoreError),
 }
 
 impl From<postgres::Error> for Failed {
     fn from(error: postgres::Error) -> Self {
         Self::Postgres(error)
+    }
+}
+
+impl From<ServerError> for Failed {
+    fn from(error: ServerError) -> Self {
+        Self::Server(error)
     }
 }
 
@@ -47,8 +50,8 @@ impl From<StoreError> for Failed {
 }
 
 impl Connection {
-    pub(super) fn open(config: &Config, meter: &Meter) -> Result<Self, Failed> {
-        let mut client = config.connect(NoTls)?;
+    pub(super) fn open(access: &Access, meter: &Meter) -> Result<Self, Failed> {
+        let mut client = access.connect()?;
         meter.round_trip();
         // Transactions are as the module says. Tables are read by their index, whatever a planner without statistics may think.
         client.batch_execute(
@@ -65,7 +68,7 @@ impl Connection {
             Some(schema) => Ok(Self { client: Box::new(client), schema }),
             None => {
                 let what = "none of the schemas in its search_path is there; create one";
-                Err(backend(name(config), what).into())
+                Err(backend(access.place(), what).into())
             }
         }
     }
@@ -101,43 +104,6 @@ impl Connection {
     }
 }
 
-/// Reads a URL.
-pub(super) fn configure(url: &str) -> Result<Config, StoreError> {
-    let mut config: Config = url.parse().map_err(|error: postgres::Error| {
-        // Not the URL itself: it may hold a password.
-        backend("the URL of a PostgreSQL store", with_causes(&error))
-    })?;
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT_TIMEOUT);
-    }
-    if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(TCP_TIMEOUT);
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("spinney");
-    }
-    Ok(config)
-}
-
-/// The place of a store as messages name it: the URL without its password.
-pub(super) fn name(config: &Config) -> String {
-    let mut hosts = Vec::new();
-    for (at, host) in config.get_hosts().iter().enumerate() {
-        let ports = config.get_ports();
-        let port = ports.get(at).or(ports.first());
-        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-        hosts.push(match host {
-            Host::Tcp(name) => format!("{name}{port}"),
-            #[cfg(unix)]
-            Host::Unix(path) => format!("{}{port}", path.display()),
-        });
-    }
-    let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
-    let database = config.get_dbname().unwrap_or_default();
-    let options = config.get_options().map(|o| format!(" ({o})")).unwrap_or_default();
-    format!("postgres://{user}{}/{database}{options}", hosts.join(","))
-}
-
 /// Whether a connection is of no use any more.
 pub(super) fn is_lost(error: &postgres::Error) -> bool {
     match error.code() {
@@ -167,17 +133,12 @@ impl Failed {
     pub(super) fn into_store_error(self, place: &str) -> StoreError {
         let error = match self {
             Self::Store(error) => return error,
+            Self::Server(error) => return backend(place, error),
             Self::Postgres(error) => error,
         };
-        let Some(said) = error.as_db_error() else {
-            let what = match is_lost(&error) {
-                true => format!("the connection to the server is lost ({})", with_causes(&error)),
-                false => with_causes(&error),
-            };
-            return backend(place, what);
-        };
+        let what = ServerError::from(&error);
+        let Some(said) = error.as_db_error() else { return backend(place, what) };
         let code = said.code();
-        let what = format!("PostgreSQL says: {}", said.message());
         if *code == SqlState::DISK_FULL {
             backend(place, io::Error::new(io::ErrorKind::StorageFull, what))
         } else if *code == SqlState::LOCK_NOT_AVAILABLE {
@@ -190,23 +151,9 @@ impl Failed {
         ]
         .contains(code)
         {
-            corrupt(place, what)
+            corrupt(place, what.to_string())
         } else {
             backend(place, what)
         }
     }
-}
-
-/// An error and what it is due to, on one line.
-fn with_causes(error: &postgres::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }

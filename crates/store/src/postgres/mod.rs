@@ -30,14 +30,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use postgres::Config;
+use spinney_postgres::{Access, Address};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 use crate::guard::{backend, corrupt, foreign};
 use crate::metered::Meter;
 use crate::stats::{IoCounts, StoreStats};
 use changes::Changes;
-use connection::{Connection, Failed, configure, name};
+use connection::{Connection, Failed};
 pub use snapshot::PostgresSnapshot;
 
 /// The newest format described above.
@@ -51,9 +51,10 @@ const IDLE_READERS_MAX: usize = 4;
 
 /// A store in a schema of a PostgreSQL database: the first one of the `search_path`.
 ///
-/// The URL is PostgreSQL's own, as `postgres://user@host:5432/database`; to keep several stores in one
-/// database, give each a schema: `?options=-csearch_path%3Dmy_schema`. The schema has to be there.
-/// Connections are not encrypted: use loopback, a Unix socket or a network that you trust.
+/// The [`Address`] is a URL, as `postgres://user@host:5432/database`, or libpq's pairs; to keep several
+/// stores in one database, give each a schema: `?options=-csearch_path%3Dmy_schema`. The schema has to be
+/// there. Passwords and TLS are as `spinney_postgres` says: by default connections to other hosts are
+/// encrypted where the server can, with a warning where it cannot.
 ///
 /// Each commit is durable when it returns, as far as the server's settings make it so
 /// (`synchronous_commit=off` is overruled). Any number of threads may read and commit; commits take
@@ -81,14 +82,14 @@ const IDLE_READERS_MAX: usize = 4;
 /// use spinney_store::PostgresStore;
 /// use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
 ///
-/// let store = PostgresStore::open_or_create("postgres://me@localhost/state")?;
+/// let store = PostgresStore::open_or_create(&"postgres://me@localhost/state".into())?;
 /// let mut set = WriteSet::new();
 /// set.put(Table::Meta, b"head", *b"12");
 /// store.commit(&set)?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct PostgresStore {
-    config: Box<Config>,
+    access: Box<Access>,
     place: String,
     writer: Option<Mutex<Writer>>,
     /// Readers that nobody uses.
@@ -123,8 +124,8 @@ impl PostgresStore {
     ///
     /// # Errors
     /// If there is one already, or the server cannot be reached or allows no tables.
-    pub fn create(url: &str) -> Result<Self, StoreError> {
-        Self::create_filled(url, |_| Ok(()))
+    pub fn create(address: &Address) -> Result<Self, StoreError> {
+        Self::create_filled(address, |_| Ok(()))
     }
 
     /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
@@ -134,18 +135,18 @@ impl PostgresStore {
     /// # Errors
     /// As [`PostgresStore::create`], or if `fill` fails.
     pub fn create_filled<E: From<StoreError>>(
-        url: &str,
+        address: &Address,
         fill: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let store = Self::begin(url)?;
+        let store = Self::begin(address)?;
         fill(&store)?;
         store.finish()?;
         Ok(store)
     }
 
     /// Makes a store that nobody sees until it is [finished](Self::finish).
-    pub(crate) fn begin(url: &str) -> Result<Self, StoreError> {
-        let mut store = Self::at(url)?;
+    pub(crate) fn begin(address: &Address) -> Result<Self, StoreError> {
+        let mut store = Self::at(address)?;
         let connection = store.lock(store.connect()?)?;
         store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits: 0 }));
         store.make()?;
@@ -157,8 +158,8 @@ impl PostgresStore {
     ///
     /// # Errors
     /// If there is a finished store, somebody else has it open for writing, or as [`PostgresStore::create`].
-    pub(crate) fn go_on(url: &str) -> Result<Self, StoreError> {
-        let mut store = Self::at(url)?;
+    pub(crate) fn go_on(address: &Address) -> Result<Self, StoreError> {
+        let mut store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
         let begun = store.begun(&mut connection)?.filter(|header| !header.finished);
         let commits = begun.map_or(0, |header| header.commits);
@@ -172,8 +173,8 @@ impl PostgresStore {
     }
 
     /// Removes a store that nobody has open for writing.
-    pub(crate) fn remove(url: &str) -> Result<(), StoreError> {
-        let store = Self::at(url)?;
+    pub(crate) fn remove(address: &Address) -> Result<(), StoreError> {
+        let store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
         store.header(&mut connection)?;
         let sql = "DROP TABLE spinney_rows, spinney_store";
@@ -186,10 +187,10 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
     /// has it open for writing, [`StoreError::Foreign`] if it is of a newer format,
-    /// [`StoreError::Corrupt`] if it is damaged, [`StoreError::Backend`] if the URL is none or the server
-    /// cannot be reached.
-    pub fn open(url: &str) -> Result<Self, StoreError> {
-        let mut store = Self::at(url)?;
+    /// [`StoreError::Corrupt`] if it is damaged, [`StoreError::Backend`] if the address cannot be read or the
+    /// server cannot be reached: then its source is a `spinney_postgres::ServerError`.
+    pub fn open(address: &Address) -> Result<Self, StoreError> {
+        let mut store = Self::at(address)?;
         let mut connection = store.connect()?;
         // One that is not there is missing, not busy.
         store.header(&mut connection)?;
@@ -204,9 +205,9 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As [`PostgresStore::open`] and [`PostgresStore::create`].
-    pub fn open_or_create(url: &str) -> Result<Self, StoreError> {
-        match Self::open(url) {
-            Err(StoreError::Missing { .. }) => Self::create(url),
+    pub fn open_or_create(address: &Address) -> Result<Self, StoreError> {
+        match Self::open(address) {
+            Err(StoreError::Missing { .. }) => Self::create(address),
             opened => opened,
         }
     }
@@ -215,8 +216,8 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As [`PostgresStore::open`].
-    pub fn open_read_only(url: &str) -> Result<Self, StoreError> {
-        let store = Self::at(url)?;
+    pub fn open_read_only(address: &Address) -> Result<Self, StoreError> {
+        let store = Self::at(address)?;
         let mut connection = store.connect()?;
         store.header(&mut connection)?;
         store.give_back(connection);
@@ -224,15 +225,15 @@ impl PostgresStore {
         Ok(store)
     }
 
-    fn at(url: &str) -> Result<Self, StoreError> {
-        let config = Box::new(configure(url)?);
-        let place = name(&config);
+    fn at(address: &Address) -> Result<Self, StoreError> {
+        let access = address.access("spinney").map_err(|error| backend(address, error))?;
+        let place = access.place().to_owned();
         let (idle, meter) = (Mutex::default(), Meter::default());
-        Ok(Self { config, place, writer: None, idle, meter })
+        Ok(Self { access: Box::new(access), place, writer: None, idle, meter })
     }
 
     fn connect(&self) -> Result<Connection, StoreError> {
-        self.run(|| Connection::open(&self.config, &self.meter))
+        self.run(|| Connection::open(&self.access, &self.meter))
     }
 
     /// Takes the lock of the one that may write.
@@ -445,11 +446,6 @@ impl PostgresStore {
         meter.synced(1);
         Ok(())
     }
-}
-
-/// A URL without its password.
-pub(crate) fn shown(url: &str) -> String {
-    configure(url).map_or_else(|error| error.to_string(), |config| name(&config))
 }
 
 impl Writer {

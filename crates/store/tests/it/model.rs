@@ -136,7 +136,7 @@ proptest! {
             Location::Sqlite(folder.path().join("sqlite")),
         ];
         #[cfg(unix)]
-        places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0)));
+        places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0.into())));
         let memory = AnyStore::memory();
         let open = |place: &Location| place.open(OpenFor::Filling, CACHE_BYTES).unwrap();
         let mut stores: Vec<_> = places.iter().map(open).collect();

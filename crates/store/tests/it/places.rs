@@ -289,7 +289,8 @@ fn a_store_is_removed_whole_or_stays() {
     let sqlite = Location::Sqlite(folder.path().join("sqlite"));
     let mut places = vec![redb, sqlite];
     #[cfg(unix)]
-    places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0)));
+    places
+        .extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0.into())));
     for place in &places {
         assert!(matches!(place.remove(), Err(StoreError::Missing { .. })), "{place}");
         let store = place.open(OpenFor::Filling, 1 << 20).unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use postgres::Client;
-use spinney_store::{Location, PostgresStore};
+use spinney_store::{Address, Location, PostgresStore};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, PageStore, Snapshot, StoreError, Table, Tree, TreeId, WriteSet};
 
@@ -14,10 +14,10 @@ use crate::tools::{contents, puts, read};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server of all tests, and a schema for this one.
-fn place() -> Option<(&'static Server, String, String)> {
+fn place() -> Option<(&'static Server, Address, String)> {
     let server = shared()?;
     let (url, schema) = server.schema();
-    Some((server, url, schema))
+    Some((server, url.into(), schema))
 }
 
 /// Waits until the server says so.
@@ -57,16 +57,16 @@ fn a_place_without_a_store_is_missing_and_a_wrong_one_is_named() {
     for open in [PostgresStore::open, PostgresStore::open_read_only] {
         let error = open(&url).unwrap_err();
         assert!(matches!(error, StoreError::Missing { .. }), "{error}");
-        let error = open(&server.url("nowhere", "public")).unwrap_err();
+        let error = open(&server.url("nowhere", "public").into()).unwrap_err();
         assert!(error.to_string().contains("database \"nowhere\" does not exist"), "{error}");
-        let error = open(&server.url("postgres", "nowhere")).unwrap_err();
+        let error = open(&server.url("postgres", "nowhere").into()).unwrap_err();
         assert!(error.to_string().contains("none of the schemas"), "{error}");
-        let error = open("postgres://me:secret@127.0.0.1:1/db").unwrap_err();
+        let error = open(&"postgres://me:secret@127.0.0.1:1/db".into()).unwrap_err();
         let said = error.to_string();
         assert!(matches!(error, StoreError::Backend { .. }), "{said}");
         assert!(said.starts_with("postgres://me@127.0.0.1:1/db: "), "{said}");
         assert!(said.contains("refused") && !said.contains("secret"), "{said}");
-        let error = open("postgres://me:secret@host:port/").unwrap_err();
+        let error = open(&"postgres://me:secret@host:port/".into()).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
@@ -120,11 +120,12 @@ fn a_damaged_row_is_named() {
 
 #[test]
 fn one_process_writes_and_others_read() {
-    let Some((_, url, _)) = place() else { return };
+    let Some((text, _)) = shared().map(Server::schema) else { return };
+    let url = text.as_str().into();
     let store = PostgresStore::create(&url).unwrap();
     let busy = PostgresStore::open(&url).unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
-    let mut other = Other::start("open postgres", url.as_ref());
+    let mut other = Other::start("open postgres", text.as_ref());
     assert_eq!(other.hear().unwrap(), "busy");
     other.end();
     let write = |round: u8| {
@@ -132,7 +133,7 @@ fn one_process_writes_and_others_read() {
         store.commit(&puts(Table::Pages, rows)).unwrap();
     };
     write(1);
-    let mut reader = Other::start("read postgres", url.as_ref());
+    let mut reader = Other::start("read postgres", text.as_ref());
     assert_eq!(reader.hear().unwrap(), "ready");
     for round in 2..20 {
         write(round);
@@ -359,7 +360,7 @@ fn batch(round: u32) -> WriteSet {
 #[test]
 fn a_server_killed_in_a_batch_has_all_of_it_or_nothing() {
     let Some(mut server) = Server::start() else { return };
-    let (url, _) = server.schema();
+    let url = server.schema().0.into();
     let store = PostgresStore::create(&url).unwrap();
     store.commit(&batch(0)).unwrap();
     let begun = Instant::now();

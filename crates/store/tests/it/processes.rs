@@ -32,8 +32,8 @@ fn other_process() {
         "read sqlite" => read_on_demand(&SqliteStore::open_read_only(folder, CACHE_BYTES).unwrap()),
         "write sqlite" => write_for_ever(&SqliteStore::open(folder, CACHE_BYTES).unwrap()),
         "fill sqlite" => crate::sum_kills::fill(&SqliteStore::open(folder, CACHE_BYTES).unwrap()),
-        "open postgres" => say(outcome(PostgresStore::open(url).map(drop))),
-        "read postgres" => read_on_demand(&PostgresStore::open_read_only(url).unwrap()),
+        "open postgres" => say(outcome(PostgresStore::open(&url.into()).map(drop))),
+        "read postgres" => read_on_demand(&PostgresStore::open_read_only(&url.into()).unwrap()),
         role => panic!("no role {role}"),
     }
 }

@@ -208,7 +208,7 @@ fn a_server_killed_in_a_sum_batch_has_all_of_it_or_nothing() {
     let Some(mut server) = Server::start() else { return };
     let (url, _) = server.schema();
     let states = states(u64::from(kills()) + 2, LEAVES);
-    let store = PostgresStore::create(&url).unwrap();
+    let store = PostgresStore::create(&url.as_str().into()).unwrap();
     commit_next(&store, LEAVES).unwrap();
     let begun = Instant::now();
     commit_next(&store, LEAVES).unwrap();
@@ -217,7 +217,7 @@ fn a_server_killed_in_a_sum_batch_has_all_of_it_or_nothing() {
     let (mut done, mut undone, mut reported) = (0, 0, 0);
     let mut last = 2;
     for kill in 0..kills() {
-        let store = PostgresStore::open(&url).unwrap();
+        let store = PostgresStore::open(&url.as_str().into()).unwrap();
         let after = whole * (2 * kill + 1) / kills();
         let committed = std::thread::scope(|scope| {
             let ours = scope.spawn(|| commit_next(&store, LEAVES));
@@ -235,7 +235,7 @@ fn a_server_killed_in_a_sum_batch_has_all_of_it_or_nothing() {
         }
         drop(store);
         server.run();
-        let store = PostgresStore::open(&url).unwrap();
+        let store = PostgresStore::open(&url.as_str().into()).unwrap();
         let found = check(&store, &states, &format!("kill {kill}"));
         assert!(found == last || found == last + 1, "{found} after {last}");
         assert!(committed.is_err() || found == last + 1, "a commit that returned is durable");

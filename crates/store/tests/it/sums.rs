@@ -60,7 +60,7 @@ pub(crate) fn places() -> Vec<Place> {
         Place::in_folder(Location::Sqlite),
     ];
     if let Some(server) = shared() {
-        places.push(Place::new(Some(Location::Postgres(server.schema().0)), None));
+        places.push(Place::new(Some(Location::Postgres(server.schema().0.into())), None));
     }
     places
 }
@@ -361,7 +361,7 @@ fn numbered(numbers: std::ops::Range<u64>) -> Leaves {
 #[test]
 fn batches_and_proofs_take_a_handful_of_round_trips() {
     let Some(server) = shared() else { return };
-    let place = Place::new(Some(Location::Postgres(server.schema().0)), None);
+    let place = Place::new(Some(Location::Postgres(server.schema().0.into())), None);
     let mut model = numbered(0..10_000);
     let store = place.store();
     tree(store, "one", Compatible).apply(&mut batch(&model)).unwrap();

@@ -47,7 +47,7 @@ pub(crate) fn sqlite<S: From<SqliteStore>>() -> Held<S> {
 #[cfg(unix)]
 pub(crate) fn postgres<S: From<PostgresStore>>() -> Option<Held<S>> {
     let (url, _) = crate::server::shared()?.schema();
-    Some(Held::new(PostgresStore::create(&url).unwrap(), None))
+    Some(Held::new(PostgresStore::create(&url.into()).unwrap(), None))
 }
 
 /// All rows of a store.

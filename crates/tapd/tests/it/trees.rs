@@ -30,7 +30,7 @@ fn everywhere(contents: &Contents, check: impl Fn(&mut Database)) {
     check(&mut sqlite.open());
     #[cfg(unix)]
     if let Some(server) = crate::server::shared() {
-        check(&mut Database::postgres(&contents.postgres(server)).unwrap());
+        check(&mut Database::postgres(&contents.postgres(server).into()).unwrap());
     }
 }
 
@@ -159,11 +159,11 @@ fn what_is_no_database_of_tapd_is_refused() {
     assert!(matches!(error(), TapdError::Foreign { .. }), "{}", error());
     assert!(matches!(Database::sqlite(folder.path()).unwrap_err(), TapdError::Missing(_)));
     let nobody = "postgres://a:secret@127.0.0.1:1/none?connect_timeout=2";
-    let error = Database::postgres(nobody).unwrap_err().to_string();
+    let error = Database::postgres(&nobody.into()).unwrap_err().to_string();
     assert!(error.contains("127.0.0.1") && !error.contains("secret"), "{error}");
     #[cfg(unix)]
     if let Some(server) = crate::server::shared() {
-        let error = Database::postgres(&server.schema().0).unwrap_err();
+        let error = Database::postgres(&server.schema().0.into()).unwrap_err();
         assert!(matches!(error, TapdError::Foreign { .. }), "{error}");
     }
 }
