@@ -164,7 +164,7 @@ fn what_cannot_be_converted_is_refused() {
         .refuses("the target cannot be reached");
     convert("mpt", "pbt:blake3", &db, &target, &["--to-store", "memory"])
         .exits(2)
-        .refuses("a directory, a file or a URL");
+        .refuses("a directory, a file or a server's address");
     assert!(!std::path::Path::new(&target).exists());
     convert("mpt", "verkle", &db, &target, &[]).exits(2).refuses("is being made of");
     std::fs::remove_dir_all(folder.path("target.part")).expect("it was begun");
