@@ -77,10 +77,15 @@ impl Move {
         }
     }
 
+    /// The name that it makes or takes.
+    fn path(&self) -> &Path {
+        let (Self::Create(path, _) | Self::Remove(path) | Self::Rename(_, path)) = self;
+        path
+    }
+
     /// Whether it is certain once this folder is synced.
     fn is_in(&self, folder: &Path) -> bool {
-        let (Self::Create(path, _) | Self::Remove(path) | Self::Rename(_, path)) = self;
-        parent(path) == folder
+        parent(self.path()) == folder
     }
 }
 
@@ -242,9 +247,18 @@ impl Disk {
         match fate {
             Fate::Short => Err(broken()),
             Fate::Done => {
-                let (certain, rest): (Vec<_>, _) =
-                    self.moves.drain(..).partition(|change| change.is_in(folder));
-                certain.iter().for_each(|change| change.apply(&mut self.durable));
+                let mut rest: Vec<Move> = Vec::new();
+                for change in self.moves.drain(..) {
+                    if !change.is_in(folder) {
+                        rest.push(change);
+                        continue;
+                    }
+                    if let Move::Rename(_, to) = &change {
+                        // What was done before in a folder that had the name is over: it is not done to this one.
+                        rest.retain(|earlier| !earlier.path().starts_with(to));
+                    }
+                    change.apply(&mut self.durable);
+                }
                 self.moves = rest;
                 Ok(())
             }

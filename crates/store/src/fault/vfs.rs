@@ -207,7 +207,7 @@ impl Vfs for Disks {
             })
         };
         // SQLite's own VFS makes the name of a log certain with the first sync of what is in it.
-        let names_it = path.extension().is_some_and(|_| is_log(&path));
+        let names_it = is_log(&path);
         let file = FaultFile { disk, path, node };
         Ok(Handle { file, shared, who: self::number(), held: LockKind::None, names_it })
     }

@@ -244,6 +244,7 @@ impl SqliteStore {
         cache_bytes: usize,
         lock: Lock,
     ) -> Result<Self, StoreError> {
+        sync_log(files, file)?;
         let store = Self::connect(files, file, file, cache_bytes, Some(lock))?;
         store.inspect()?;
         Ok(store)
@@ -624,6 +625,20 @@ fn carry_over(connection: &Connection) -> Result<bool, Failed> {
     })?;
     let (busy, frames, carried) = row;
     Ok(!busy && frames == carried)
+}
+
+/// Makes the log durable that a process has left: it may have commits whose sync failed, or was never reached.
+/// SQLite shows them, so they have to stay.
+fn sync_log(files: &Files, file: &Path) -> Result<(), StoreError> {
+    let log = log_of(file);
+    let named = |error| backend(log.display(), error);
+    match files.find(&log).map_err(named)? {
+        Some(Found::File(1..)) => {}
+        _ => return Ok(()),
+    }
+    files.sync(&log).map_err(named)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    files.sync_folder(folder.unwrap_or(Path::new("."))).map_err(named)
 }
 
 /// Makes sure that a store which was closed is whole in its one file, before the file gets another name: a log

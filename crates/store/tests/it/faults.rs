@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use spinney_store::RedbStore;
-use spinney_store::fault::{FaultDisk, Stop, Survivors};
+use spinney_store::fault::{Fault, FaultDisk, Stop, Survivors};
+use spinney_store::{OpenFor, RedbStore};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::each_operation::SQLITE_AND_REDB;
 use crate::tools::{Contents, contents, puts};
 
 const COMMITS: u8 = 4;
@@ -195,4 +196,38 @@ fn a_full_disk_says_so() {
     drop(store);
     disk.resume();
     disk.open_store().unwrap().commit(&commit(1)).unwrap();
+}
+
+/// A commit that failed may be there all the same. What the next process finds stays: also where the power goes before
+/// that process has written anything.
+#[test]
+fn what_is_found_after_a_kill_is_durable() {
+    for at in SQLITE_AND_REDB.map(|at| at()) {
+        let blank = FaultDisk::new();
+        blank.open(&at, OpenFor::Filling, 1 << 20).unwrap().close().unwrap();
+        let mut found_done = 0;
+        for fault in [Fault::Broken, Fault::Full, Fault::Short] {
+            for operation in 0.. {
+                let disk = blank.copy();
+                disk.fault_at(operation, fault);
+                let Ok(store) = disk.open(&at, OpenFor::Writing, 1 << 20) else { continue };
+                let is_done = store.commit(&commit(1)).is_ok();
+                let passed = disk.operations();
+                // The process is killed: what it does when it ends is done to another disk.
+                let disk = disk.after_kill();
+                drop(store);
+                let store = disk.open(&at, OpenFor::Writing, 1 << 20).unwrap();
+                let found = contents(&store);
+                found_done += usize::from(!found.is_empty() && !is_done);
+                let disk = disk.after_power_cut(Survivors::Nothing);
+                drop(store);
+                let store = disk.open(&at, OpenFor::Writing, 1 << 20).unwrap();
+                assert!(contents(&store) == found, "{at}, {fault:?} at {operation}");
+                if passed <= operation {
+                    break;
+                }
+            }
+        }
+        println!("{at}: {found_done} commits failed, and were there");
+    }
 }
