@@ -338,7 +338,7 @@ fn tree_hint(error: &TreeError) -> Option<&'static str> {
              spinney db info shows what a store holds"
         }
         TreeError::Version { .. } => "use the spinney that wrote it, or a newer one",
-        TreeError::Corrupt { .. } => {
+        TreeError::Corrupt { .. } | TreeError::OtherRoot { .. } => {
             "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
              directory"
         }

@@ -97,6 +97,20 @@ pub enum TreeError {
         /// What is wrong with it.
         what: String,
     },
+    /// The entries of a tree have another root than its record says: a row is old, forged or lost.
+    #[error(
+        "{tree} is damaged: its entries have root 0x{}, and its record says 0x{}",
+        hex(.computed),
+        hex(.stored)
+    )]
+    OtherRoot {
+        /// The tree.
+        tree: TreeId,
+        /// What its record says.
+        stored: Vec<u8>,
+        /// What its entries make.
+        computed: Vec<u8>,
+    },
     /// A snapshot is not of the tree's last commit: it is older, or another writer has moved on.
     #[error("the snapshot shows commit {found} of {tree}, which is at commit {head}")]
     OtherSnapshot {

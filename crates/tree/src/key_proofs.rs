@@ -41,7 +41,8 @@ pub trait KeyProofs: Scheme<Root = [u8; 32]> + Sized {
         keys: &[K],
     ) -> Result<KeysProof, TreeError>;
 
-    /// Checks, without a store, that a tree with this root holds what is claimed of every key.
+    /// Checks, without a store, that a tree with this root holds what is claimed of every key. In a Verkle
+    /// tree the absence of [`Proof::unsure_stems`] is not shown by it.
     ///
     /// # Errors
     /// If the tree has no such key, one is claimed twice, the proof is malformed, or it shows anything else.

@@ -62,6 +62,7 @@ pub mod sum;
 mod tail;
 mod tree;
 pub mod ubt;
+mod verified;
 pub mod verkle;
 mod weigh;
 mod write;

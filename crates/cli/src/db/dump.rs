@@ -2,16 +2,16 @@
 
 use std::io::{self, BufWriter, Write};
 
-use alloy_primitives::{Address, B256, U256, hex};
+use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
-use spinney_state::{DumpedAccount, State};
+use spinney_state::{DumpedAccount, MPT, State};
 use spinney_store::Frozen;
-use spinney_tree::mpt::Mpt;
+use spinney_tree::mpt::{Mpt, MptState, slot_value};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{PageStore, Scheme, Tree, TreeId};
+use spinney_tree::{PageStore, Scheme, Tree, TreeId, bulk};
 
 use super::DumpArgs;
 use crate::failure::{Exit, Failure};
@@ -25,7 +25,7 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     let place = args.at.place()?;
     let id = match (name, name.id()) {
         (Name::Sum(profile), _) => {
-            return sums::dump(&place, &args.namespace.namespace, profile);
+            return sums::dump(&place, &args.namespace.namespace, profile, args.verify);
         }
         (_, id) => id.expect("all others have one"),
     };
@@ -43,12 +43,13 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let cache = place.tree_cache();
+    let with = (cache, args.verify);
     match name {
-        Name::Mpt if record.scheme == Mpt.id() => entries(Mpt, id, &store, cache, &mut out)?,
-        Name::Mpt => state(&store, cache, args.allow_missing_code, &mut out)?,
-        Name::Ubt(hash) => entries(Ubt { hash }, id, &store, cache, &mut out)?,
-        Name::Pbt(hash) => entries(Pbt { hash }, id, &store, cache, &mut out)?,
-        Name::Verkle => entries(Verkle::shared(), id, &store, cache, &mut out)?,
+        Name::Mpt if record.scheme == Mpt.id() => entries(Mpt, id, &store, with, &mut out)?,
+        Name::Mpt => state(args, &store, cache, &mut out)?,
+        Name::Ubt(hash) => entries(Ubt { hash }, id, &store, with, &mut out)?,
+        Name::Pbt(hash) => entries(Pbt { hash }, id, &store, with, &mut out)?,
+        Name::Verkle => entries(Verkle::shared(), id, &store, with, &mut out)?,
         Name::Sum(_) => unreachable!("it was dumped above"),
     }
     out.flush()?;
@@ -56,15 +57,18 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
 }
 
 /// Keys and values as the tree has them.
-fn entries<S: Scheme>(
+fn entries<S: Scheme + Clone>(
     scheme: S,
     id: TreeId,
     store: &impl PageStore,
-    cache: usize,
+    (cache, verify): (usize, bool),
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let snapshot = store.snapshot()?;
     let tree = Tree::open(scheme, id, &snapshot, cache)?;
+    if verify {
+        tree.verify_entries(&snapshot, |_| ())?;
+    }
     for entry in tree.entries(&snapshot, None, b"") {
         let entry = entry?;
         let (key, value) = (hex::encode_prefixed(&entry.key), hex::encode_prefixed(&*entry.value));
@@ -74,14 +78,19 @@ fn entries<S: Scheme>(
 }
 
 fn state(
+    args: &DumpArgs,
     store: &impl PageStore,
     cache: usize,
-    allow_missing_code: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
+    if args.verify {
+        let snapshot = store.snapshot()?;
+        let tree = Tree::open(MptState, MPT, &snapshot, cache)?;
+        tree.verify_entries(&snapshot, |_| ())?;
+    }
     let state = State::open(store, cache)?;
     let mut dump = state.dump()?;
-    dump.allow_missing_code(allow_missing_code);
+    dump.allow_missing_code(args.allow_missing_code);
     writeln!(out, "{{\n\"root\": \"{}\",", hex::encode(state.root()))?;
     if let Some(block) = state.block() {
         // State differences name no hash; zeros stand for it.
@@ -91,12 +100,37 @@ fn state(
     write!(out, "\"accounts\": {{")?;
     for (index, account) in dump.accounts().enumerate() {
         let account = account?;
+        if args.verify {
+            check(&account)?;
+        }
         let name = account.address.to_checksum(None);
         let comma = if index == 0 { "" } else { "," };
         write!(out, "{comma}\n\"{name}\": ")?;
         serde_json::to_writer(&mut *out, &Dumped(&account))?;
     }
     writeln!(out, "\n}}\n}}")?;
+    Ok(())
+}
+
+/// What an account says beside its entry: its storage root is that of its slots, its code has its hash,
+/// and its address and slots have theirs, under which the slots come in order.
+fn check(account: &DumpedAccount) -> anyhow::Result<()> {
+    let damaged = |what: &str| {
+        let what = format!("{what} of account {} is damaged or forged", account.address);
+        Failure::new(what).hint("spinney db check looks at all of the store")
+    };
+    if keccak256(account.address) != account.key {
+        return Err(damaged("the address").into());
+    }
+    if account.code.as_ref().is_some_and(|code| keccak256(code) != account.account.code_hash) {
+        return Err(damaged("the code").into());
+    }
+    let leaf = |(slot, word): &(B256, U256)| (keccak256(slot), slot_value(&word.to_be_bytes()));
+    let leaves: Vec<_> = account.storage.iter().map(leaf).collect();
+    let root = bulk::root_of_sorted(&Mpt, &leaves).map_err(|_| damaged("a slot's preimage"))?;
+    if root != account.storage_root.0 {
+        return Err(damaged("the storage root, or a slot's preimage,").into());
+    }
     Ok(())
 }
 

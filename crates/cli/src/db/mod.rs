@@ -95,6 +95,10 @@ pub(crate) struct DumpArgs {
     /// an account is an error.
     #[arg(long)]
     allow_missing_code: bool,
+    /// First compute the root from the entries alone and compare it with the tree's, so that an old or
+    /// forged row changes nothing unseen; of mpt, also each account's storage root, code and preimages.
+    #[arg(long)]
+    verify: bool,
 }
 
 impl DbVerb {
@@ -171,7 +175,11 @@ fn is_damage(error: &anyhow::Error) -> bool {
         matches!(cause.downcast_ref(), Some(StoreError::Corrupt { .. }))
             || matches!(
                 cause.downcast_ref(),
-                Some(TreeError::Corrupt { .. } | TreeError::Store(StoreError::Corrupt { .. }))
+                Some(
+                    TreeError::Corrupt { .. }
+                        | TreeError::OtherRoot { .. }
+                        | TreeError::Store(StoreError::Corrupt { .. })
+                )
             )
     })
 }

@@ -12,7 +12,7 @@ use spinney_tree::sum::Profile;
 use spinney_tree::{BlockId, PageStore, Tree};
 
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
-use super::words;
+use super::{verify, words};
 use crate::args::AtArgs;
 use crate::db;
 use crate::failure::{Exit, Failure};
@@ -54,6 +54,10 @@ pub(crate) struct ProveArgs {
     /// The block whose state is proven: any that the store keeps. Without it, the last one.
     #[arg(long, value_name = "N")]
     pub(super) block: Option<u64>,
+    /// Verify each document, without the store, under the root that the store names, before it is
+    /// printed: what old or forged rows made does not hold.
+    #[arg(long, conflicts_with = "all")]
+    verify: bool,
     /// Prove every leaf of a sum tree, a document a line.
     #[arg(long, conflicts_with = "address")]
     all: bool,
@@ -89,7 +93,7 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
     if name != Name::Mpt {
-        return print(&words::prove(args, name, &store, &place)?, output);
+        return print(args, &words::prove(args, name, &store, &place)?, output);
     }
     if !args.chunks.is_empty() {
         return Err(Failure::new("--chunk is for the trees that hold code")
@@ -111,11 +115,11 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
         None if keys == Some("state") => {
             Err(kind("Ethereum's state, and no raw keys", "give --address, and --slot").into())
         }
-        Some(address) => print(&prove_account(args, address, &store, &place)?, output),
+        Some(address) => print(args, &prove_account(args, address, &store, &place)?, output),
         None if args.keys.len() == 1 => {
-            print(&prove_keys(args, &store, &place)?.into_one(), output)
+            print(args, &prove_keys(args, &store, &place)?.into_one(), output)
         }
-        None => print(&prove_keys(args, &store, &place)?, output),
+        None => print(args, &prove_keys(args, &store, &place)?, output),
     }
 }
 
@@ -133,12 +137,16 @@ fn leaves(
     let namespace = &args.namespace.namespace;
     match args.all {
         true => sums::prove_all(place, namespace, profile, args.out.as_deref(), output),
-        false => sums::prove(place, namespace, profile, &args.keys, output),
+        false => sums::prove(place, namespace, profile, (&args.keys, args.verify), output),
     }
 }
 
-fn print(document: &impl Serialize, output: &Output) -> anyhow::Result<Exit> {
-    output.line(&serde_json::to_string(document)?)?;
+fn print(args: &ProveArgs, document: &impl Serialize, output: &Output) -> anyhow::Result<Exit> {
+    let text = serde_json::to_string(document)?;
+    if args.verify {
+        verify::holds(text.as_bytes())?;
+    }
+    output.line(&text)?;
     Ok(Exit::Ok)
 }
 

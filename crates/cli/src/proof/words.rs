@@ -2,13 +2,13 @@
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::Serialize;
-use spinney_cli::document::{Asked, WitnessClaim, WordsClaim};
+use spinney_cli::document::{Asked, Claim, WitnessClaim, WordsClaim};
 use spinney_state::embed::{BinaryState, Embedding, KeptTree, Word};
 use spinney_tree::binary::proof::VerifiedKeys;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::verkle::proof::ProofFault;
+use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{KeyProofs, KeysFault, PageStore};
 
 use super::prove::ProveArgs;
@@ -117,6 +117,21 @@ fn account_keys<S: Embedding, P: PageStore>(
     let code_hash = account.map(|(account, _)| account.code_hash).unwrap_or_default();
     keys.extend(keys_below(asked, scheme, &code_hash));
     Ok(keys)
+}
+
+/// The stems of a Verkle tree whose absence no proof can show.
+pub(super) fn unsure(name: Name, claim: &Claim) -> Vec<Bytes> {
+    let stems = match claim {
+        Claim::Witness(claim) => claim.proof.unsure_stems(&claim.diff),
+        Claim::Words(claim) if name == Name::Verkle => {
+            let key = |(key, value): &(Vec<u8>, Option<Word>)| Some((*key.first_chunk()?, *value));
+            let diff = StateDiff::of(claim.proof.entries.iter().filter_map(key));
+            Proof::from_bytes(&claim.proof.proof)
+                .map_or_else(|_| Vec::new(), |proof| proof.unsure_stems(&diff))
+        }
+        _ => Vec::new(),
+    };
+    stems.into_iter().map(|stem| Bytes::copy_from_slice(&stem)).collect()
 }
 
 /// Why a claim does not hold.

@@ -11,10 +11,19 @@ use super::{open, plain};
 use crate::failure::Exit;
 use crate::stores::{Mode, Place};
 
-pub(crate) fn dump(place: &Place, namespace: &str, profile: Profile) -> anyhow::Result<Exit> {
+/// With `verify` the root is first computed from the leaves alone.
+pub(crate) fn dump(
+    place: &Place,
+    namespace: &str,
+    profile: Profile,
+    verify: bool,
+) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
     let tree = open(&store, namespace, profile, place.tree_cache())?;
+    if verify {
+        tree.verify_entries().map_err(plain)?;
+    }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let written = tree.visit(|key, leaf| {
         let (key, value) = (hex::encode_prefixed(key), hex::encode_prefixed(&leaf.value));

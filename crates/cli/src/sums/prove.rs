@@ -5,7 +5,7 @@ use std::path::Path;
 use alloy_primitives::{B256, Bytes};
 use serde::{Deserialize, Serialize};
 use spinney_store::Frozen;
-use spinney_tree::sum::{Profile, Proven, SumNode};
+use spinney_tree::sum::{Claim, ClaimError, Profile, Proven, SumNode, verify_many};
 
 use super::{name, open, plain};
 use crate::failure::{Exit, Failure};
@@ -41,12 +41,12 @@ impl SumDocument {
     }
 }
 
-/// Prints a document a key.
+/// Prints a document a key, each verified before if that is asked for.
 pub(crate) fn prove(
     place: &Place,
     namespace: &str,
     profile: Profile,
-    keys: &[Bytes],
+    (keys, verify): (&[Bytes], bool),
     output: &Output,
 ) -> anyhow::Result<Exit> {
     let key = |key: &Bytes| {
@@ -60,6 +60,18 @@ pub(crate) fn prove(
     let store = Frozen::of(&store)?;
     let tree = open(&store, namespace, profile, place.tree_cache())?;
     let proven = tree.prove(&keys).map_err(plain)?;
+    if verify {
+        let claim = |(key, proven)| {
+            let Proven { leaf, proof, .. }: &Proven = proven;
+            Claim { key, leaf: leaf.as_ref(), proof }
+        };
+        let claims: Vec<_> = keys.iter().zip(&proven).map(claim).collect();
+        verify_many(profile, tree.root(), &claims).map_err(|ClaimError { source, .. }| {
+            Failure::new("what was made of the store does not hold under its root")
+                .because(source)
+                .hint("rows of the store are old or forged: spinney db check looks at all of it")
+        })?;
+    }
     for (key, proven) in keys.iter().zip(&proven) {
         let document = SumDocument::new(profile, tree.root(), key, proven);
         output.line(&serde_json::to_string(&document)?)?;

@@ -270,7 +270,9 @@ fn keys_and_accounts_are_proven_in_every_tree_of_words() {
             (&root.as_str().into(), &"0xd5".into())
         );
         let held = verify(root, &proof).exits(0);
-        assert_eq!(held.err, "");
+        // The absence of a slot in a stem of its own is what a Verkle proof cannot show.
+        let warned = held.err.lines().all(|line| *tree == "verkle" && line.contains("cannot show"));
+        assert!(warned, "{held:?}");
         let nonce =
             format!("nonce {}, balance {}", account["nonce"], account["balance"].as_str().unwrap());
         assert!(held.out.contains(&nonce) && held.out.contains("chunk 3: 0x"), "{held:?}");

@@ -238,6 +238,15 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         Ok(self.tree.prove_leaves(&self.snapshot(), None, keys)?)
     }
 
+    /// Computes the root from the leaves alone, and compares it with the tree's:
+    /// [`Tree::verify_entries`](spinney_tree::Tree::verify_entries).
+    ///
+    /// # Errors
+    /// As [`SumTree::get`]; [`TreeError::OtherRoot`](spinney_tree::TreeError::OtherRoot) if it is another.
+    pub fn verify_entries(&self) -> Result<(), SumError> {
+        Ok(self.tree.verify_entries(&self.snapshot(), |_| ())?)
+    }
+
     /// Hands each leaf to `visit`, in the order of the tree, until it answers `false`.
     ///
     /// # Errors

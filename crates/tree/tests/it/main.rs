@@ -22,6 +22,7 @@ mod state;
 mod structured;
 mod sum;
 mod sum_tree;
+mod verified;
 mod verkle;
 mod verkle_proofs;
 mod verkle_vectors;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use spinney_ipa::Crs;
+use spinney_ipa::{Crs, Fr, Multiproof, ProverOpening, Transcript};
 use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{Pending, TreeError};
 
@@ -285,4 +285,82 @@ proptest! {
             prop_assert!(refused(&bytes, &changed));
         }
     }
+}
+
+/// A leaf commits to `[1, stem, C1, C2, 0 ..]`. Read as an internal node it has nothing at most digits,
+/// and a proof has no bit that says which of the two a commitment is. This is the limit of the format
+/// that SECURITY.md tells of: the proof holds, and the proof itself says which stems it is about.
+#[test]
+fn a_leaf_read_as_an_internal_node_shows_its_own_stem_absent() {
+    let mut key = [9; 32];
+    key[31] = 0;
+    let other = [0xaa; 32];
+    let mut bench = Bench::new(verkle(), 1 << 30);
+    let puts = [key, other].map(|key| Op::Put(key.to_vec(), vec![7; 32]));
+    let pending = bench.prepare(None, &puts);
+    bench.tree.commit(&bench.store, &pending, None).unwrap();
+    let root = bench.tree.root();
+
+    // What the adversary knows: the vectors of the root and of both leaves.
+    let crs = Crs::new();
+    let scalar = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(Fr::ZERO, |sum, byte| sum * Fr::from(256) + Fr::from(u64::from(*byte)))
+    };
+    let leaf = |key: &[u8; 32]| {
+        let (mut vector, mut half) = ([Fr::ZERO; 256], [Fr::ZERO; 256]);
+        let at = usize::from(key[31] % 128) * 2;
+        half[at] = scalar(&[7; 16]) + Fr::from_limbs([0, 0, 1, 0]);
+        half[at + 1] = scalar(&[7; 16]);
+        vector[0] = Fr::ONE;
+        vector[1] = scalar(&key[..31]);
+        vector[2 + usize::from(key[31] / 128)] = crs.commit(&half).map_to_field();
+        vector
+    };
+    let (known, beside) = (leaf(&key), leaf(&other));
+    let commitment = crs.commit(&known);
+    let mut top = [Fr::ZERO; 256];
+    top[usize::from(key[0])] = commitment.map_to_field();
+    top[usize::from(other[0])] = crs.commit(&beside).map_to_field();
+    assert_eq!(crs.commit(&top).to_compressed(), root);
+
+    let openings = [
+        ProverOpening { commitment: crs.commit(&top), values: &top, index: key[0] },
+        ProverOpening { commitment, values: &known, index: key[1] },
+    ];
+    let multiproof = Multiproof::prove(&crs, &mut Transcript::new(b"vt"), &openings).unwrap();
+    let mut bytes = Vec::new();
+    // No other stems; nothing at the end of a path of two bytes; one commitment.
+    bytes.extend(0_u32.to_le_bytes());
+    bytes.extend([&1_u32.to_le_bytes()[..], &[2 << 3]].concat());
+    bytes.extend([&1_u32.to_le_bytes()[..], &commitment.to_compressed()].concat());
+    bytes.extend(multiproof.to_bytes());
+    let forged = Proof::from_bytes(&bytes).unwrap();
+    let diff = StateDiff::of([(key, None)]);
+    assert!(
+        forged.verify(&crs, &root, &diff).is_ok(),
+        "the format can tell: say so in SECURITY.md"
+    );
+    assert_eq!(forged.unsure_stems(&diff), [[9; 31]]);
+
+    // Where the format can tell, nothing is unsure: a present key, another stem, nothing below the root.
+    for asked in [
+        key,
+        {
+            let mut near = key;
+            near[30] = 1;
+            near
+        },
+        [0x33; 32],
+    ] {
+        let (proof, diff) = bench.tree.prove(&bench.snapshot(), None, &[asked]).unwrap();
+        assert!(proof.verify(&crs, &root, &diff).is_ok());
+        assert!(proof.unsure_stems(&diff).is_empty(), "{asked:02x?}");
+    }
+    // What says that it is no leaf is the other way round: its mark is no child's commitment.
+    let mut marked = bytes.clone();
+    marked[8] = 1 << 3;
+    assert!(Proof::from_bytes(&marked).unwrap().verify(&crs, &root, &diff).is_err());
 }

@@ -2,6 +2,8 @@
 
 use spinney_ipa::{MULTIPROOF_BYTES, Multiproof, ProofError};
 
+use super::{StateDiff, Status};
+
 /// A proof of the values in a [`StateDiff`](super::StateDiff). It answers nothing until it is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
@@ -44,6 +46,23 @@ impl Proof {
     /// The stems that stand where keys would, in order.
     pub fn other_stems(&self) -> &[[u8; 31]] {
         &self.other_stems
+    }
+
+    /// The stems of a difference that the proof says end in nothing, deeper than below the root: their
+    /// absence is **not shown**, even where the proof verifies.
+    ///
+    /// A leaf commits to `[1, stem, C1, C2, 0, ..]`. Put where an internal node is said to be, it opens
+    /// to nothing at every digit from 4 on, and the format of go-verkle has nothing that says which of
+    /// the two a commitment is: its openings are fixed by the keys. So whoever holds a leaf can show
+    /// its own stem absent one digit deeper. The root is no leaf, and where another stem stands in
+    /// the place, its mark is opened: those absences are sound, as is every presence.
+    pub fn unsure_stems(&self, diff: &StateDiff) -> Vec<[u8; 31]> {
+        let unsure = |byte: u8| match Status::read(byte) {
+            Some((Status::Empty, depth)) => depth > 1,
+            _ => false,
+        };
+        let stems = diff.0.iter().zip(&self.statuses);
+        stems.filter(|(_, byte)| unsure(**byte)).map(|(entry, _)| entry.stem).collect()
     }
 
     /// The bytes of rust-verkle: each list after its length (u32, LE), then the multiproof.

@@ -10,6 +10,10 @@
 //!
 //! The bytes of the [`Proof`] have one form, and a verifier takes no other: scalars and points are
 //! canonical, statuses have no unknown bits, and there are as many stems and commitments as are used.
+//!
+//! **A limit of the format**: nothing in it says whether a commitment is that of a leaf or of an internal
+//! node, so a present stem can be shown absent one digit below its leaf. [`Proof::unsure_stems`] names
+//! the stems of a proof for which that is possible.
 
 #![deny(
     clippy::arithmetic_side_effects,

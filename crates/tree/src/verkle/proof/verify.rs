@@ -18,7 +18,7 @@ pub struct Verified<'a> {
 
 impl Proof {
     /// Checks that a tree with this root, compressed, has the current values in `diff`. What becomes of
-    /// them is for [`Verified::post_root`].
+    /// them is for [`Verified::post_root`]. The absence of [`Proof::unsure_stems`] is not shown by it.
     ///
     /// # Errors
     /// If the proof does not show exactly that, or could be shorter.

@@ -1,0 +1,113 @@
+//! Old and forged rows with good seals: what is read after `verify_entries` is what the root says.
+
+use spinney_hash::keccak256;
+use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
+use spinney_tree::{MemoryStore, PageStore as _, Scheme, Table, Tree, TreeError, WriteSet};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::binary::{PBT, UBT};
+use crate::model::{Bench, Entries, ID, Op, pages};
+use crate::verkle::verkle;
+
+fn put(store: &MemoryStore, key: &[u8], row: &[u8]) {
+    let mut set = WriteSet::new();
+    set.put(Table::Pages, key, row.to_vec());
+    store.commit(&set).unwrap();
+}
+
+/// Whether the entries were verified; then they are the true ones, else not what was looked for.
+fn verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Entries) -> bool {
+    let snapshot = store.snapshot().unwrap();
+    let Ok(tree) = Tree::open(scheme.clone(), ID, &snapshot, 1) else { return false };
+    match tree.verify_entries(&snapshot, |_| ()) {
+        Ok(()) => {
+            let read = tree.entries(&snapshot, None, b"").map(|entry| {
+                let entry = entry.unwrap();
+                (entry.key.to_vec(), entry.value.to_vec())
+            });
+            assert_eq!(&read.collect::<Entries>(), truth);
+            true
+        }
+        Err(TreeError::OtherRoot { .. } | TreeError::Corrupt { .. }) => false,
+        // Keys that came out of order, or that the tree takes none of.
+        Err(TreeError::Unsorted { .. } | TreeError::Refused { .. }) => false,
+        Err(TreeError::Ownerless { .. } | TreeError::PrefixKey { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
+    let mut bench = Bench::new(scheme.clone(), 1 << 20);
+    for entries in [old, new] {
+        let gone = old.keys().filter(|key| !new.contains_key(*key));
+        let mut ops: Vec<Op> =
+            entries.iter().map(|(key, value)| Op::Put(key.clone(), value.clone())).collect();
+        if entries == new {
+            ops.extend(gone.map(|key| Op::Delete(key.clone())));
+        }
+        let before = pages(&bench.tree, &bench.snapshot());
+        let pending = bench.prepare(None, &ops);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        if before.is_empty() {
+            continue;
+        }
+        let rows = pages(&bench.tree, &bench.snapshot());
+        assert!(verified(scheme, &bench.store, new));
+        let (mut stale, mut forged, mut refused) = (0, 0, 0);
+        for (key, row) in &rows {
+            if let Some(then) = before.get(key).filter(|then| *then != row) {
+                put(&bench.store, key, then);
+                assert!(!verified(scheme, &bench.store, new), "an old row at {key:02x?}");
+                stale += 1;
+            }
+            for at in (8..row.len()).step_by(41) {
+                let mut bytes = row.clone();
+                bytes[at] ^= 1 << (at % 8);
+                let sum = xxh3_64(&[&key[..], &bytes[8..]].concat());
+                bytes[..8].copy_from_slice(&sum.to_le_bytes());
+                put(&bench.store, key, &bytes);
+                forged += 1;
+                refused += u32::from(!verified(scheme, &bench.store, new));
+            }
+            put(&bench.store, key, row);
+        }
+        println!("{stale} old rows refused, {refused} of {forged} forged ones");
+        assert!(stale > 0 && refused > 0, "{stale} {refused}");
+    }
+}
+
+/// Each key's value changes, at the same length.
+fn entries(count: u32, value: u8, key: impl Fn(u32) -> Vec<u8>) -> Entries {
+    (0..count).map(|n| (key(n), vec![value ^ n as u8; 32])).collect()
+}
+
+fn hashed(n: u32) -> Vec<u8> {
+    keccak256(&n.to_be_bytes()).to_vec()
+}
+
+#[test]
+fn old_and_forged_rows_are_refused_in_every_tree() {
+    let [old, new] = [0x40, 0x80].map(|value| entries(300, value, hashed));
+    check(&Mpt, &old, &new);
+    check(&PBT, &old, &new);
+    check(&UBT, &old, &new);
+    let [old, new] = [0x40, 0x80].map(|value| entries(40, value, hashed));
+    check(&verkle(), &old, &new);
+}
+
+#[test]
+fn old_and_forged_rows_are_refused_in_a_state() {
+    let state = |value: u8| -> Entries {
+        let accounts = (0..40_u32).flat_map(|n| {
+            let account = account_value(n.into(), &[value; 32], &[n as u8; 32]);
+            let slots = (0..n % 9).map(move |slot| {
+                let mut word = [0; 32];
+                word[31] = value + slot as u8;
+                ([hashed(n), hashed(slot)].concat(), slot_value(&word))
+            });
+            std::iter::once((hashed(n), account)).chain(slots)
+        });
+        accounts.collect()
+    };
+    check(&MptState, &state(0x40), &state(0x80));
+}
