@@ -627,16 +627,15 @@ fn carry_over(connection: &Connection) -> Result<bool, Failed> {
     Ok(!busy && frames == carried)
 }
 
-/// Makes the log durable that a process has left: it may have commits whose sync failed, or was never reached.
-/// SQLite shows them, so they have to stay.
+/// Makes durable what a process has left of its log. The log may have commits whose sync failed, or was never
+/// reached: SQLite shows them, so they have to stay. Where the log was removed, it may have had a commit that was
+/// reported as failed and is not in the file: so it must not come back.
 fn sync_log(files: &Files, file: &Path) -> Result<(), StoreError> {
     let log = log_of(file);
     let named = |error| backend(log.display(), error);
-    match files.find(&log).map_err(named)? {
-        Some(Found::File(1..)) => {}
-        _ => return Ok(()),
+    if let Some(Found::File(1..)) = files.find(&log).map_err(named)? {
+        files.sync(&log).map_err(named)?;
     }
-    files.sync(&log).map_err(named)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     files.sync_folder(folder.unwrap_or(Path::new("."))).map_err(named)
 }

@@ -198,36 +198,38 @@ fn a_full_disk_says_so() {
     disk.open_store().unwrap().commit(&commit(1)).unwrap();
 }
 
-/// A commit that failed may be there all the same. What the next process finds stays: also where the power goes before
-/// that process has written anything.
+/// A commit that failed may be there all the same, or not. What the next process finds stays: also where the power goes
+/// before that process has written anything, and whether the one before was killed or ended.
 #[test]
-fn what_is_found_after_a_kill_is_durable() {
+fn what_the_next_process_finds_is_durable() {
     for at in SQLITE_AND_REDB.map(|at| at()) {
         let blank = FaultDisk::new();
         blank.open(&at, OpenFor::Filling, 1 << 20).unwrap().close().unwrap();
-        let mut found_done = 0;
-        for fault in [Fault::Broken, Fault::Full, Fault::Short] {
+        let faults = [Fault::Broken, Fault::Full, Fault::Short];
+        for (fault, is_killed) in faults.into_iter().flat_map(|f| [(f, true), (f, false)]) {
             for operation in 0.. {
                 let disk = blank.copy();
                 disk.fault_at(operation, fault);
                 let Ok(store) = disk.open(&at, OpenFor::Writing, 1 << 20) else { continue };
-                let is_done = store.commit(&commit(1)).is_ok();
+                let _ = store.commit(&commit(1)).and_then(|()| store.commit(&commit(2)));
                 let passed = disk.operations();
-                // The process is killed: what it does when it ends is done to another disk.
-                let disk = disk.after_kill();
+                // What a process that is killed would do when it ends is done to another disk.
+                let killed = is_killed.then(|| disk.after_kill());
                 drop(store);
+                let disk = killed.unwrap_or_else(|| disk.after_kill());
                 let store = disk.open(&at, OpenFor::Writing, 1 << 20).unwrap();
                 let found = contents(&store);
-                found_done += usize::from(!found.is_empty() && !is_done);
-                let disk = disk.after_power_cut(Survivors::Nothing);
-                drop(store);
-                let store = disk.open(&at, OpenFor::Writing, 1 << 20).unwrap();
-                assert!(contents(&store) == found, "{at}, {fault:?} at {operation}");
+                for cut in [Survivors::Nothing, Survivors::All, Survivors::Some(operation)] {
+                    let disk = disk.after_power_cut(cut);
+                    let store = disk.open(&at, OpenFor::Writing, 1 << 20).unwrap();
+                    let what =
+                        format!("{at}, {fault:?} at {operation}, killed: {is_killed}, {cut:?}");
+                    assert!(contents(&store) == found, "{what}");
+                }
                 if passed <= operation {
                     break;
                 }
             }
         }
-        println!("{at}: {found_done} commits failed, and were there");
     }
 }
