@@ -1,6 +1,6 @@
 //! All crates together: random verbs and faults, drawn from one seed, against a model in memory.
 //!
-//! A [run](run) takes steps: blocks into several trees at once, candidates that are dropped, commits, unwinding,
+//! A [`run`] takes steps: blocks into several trees at once, candidates that are dropped, commits, unwinding,
 //! chunks, rebuilds, sum batches, conversions, files, catching up, reads and proofs at old blocks; and between
 //! them disks fail and fill up, processes are killed, and the power is cut. After each step roots are compared
 //! with those of the textbooks, and at the start of each process everything: rows with a rebuild's, history,
