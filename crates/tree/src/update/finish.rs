@@ -15,8 +15,8 @@ use crate::node::{
 use crate::page_key::PageKey;
 use crate::scheme::{Scheme, implicit_owners};
 
-/// A child of a branch: its digit, and where it is.
-type Child = (u8, Link);
+/// A child of a branch: its digit, where it is, and the digit at which it hung before the batch, if it moves.
+type Child = (u8, Link, Option<u32>);
 
 impl<S: Scheme> Update<'_, S> {
     /// Finishes the nodes from a number on. Answers whether that is done, or pages are missing.
@@ -470,15 +470,18 @@ impl<S: Scheme> Update<'_, S> {
         let mut arena = self.here;
         let mut open = true;
         loop {
-            let Some((digit, link)) = self.first_child(&node, arena, open)? else {
+            let Some((digit, link, moves)) = self.first_child(&node, arena, open)? else {
                 return Ok(None);
             };
             open = false;
             if let Link::Made(made) = link {
                 (node, arena) = (*self.chain().node(made), made.arena);
             } else {
-                let (path, hung) = (self.compose_digit(node.key, node.fork, digit), node.fork + 1);
-                let place = (hung, digit, node.owned);
+                let (path, hung) = match moves {
+                    Some(hung) => (node.key, hung),
+                    None => (self.compose_digit(node.key, node.fork, digit), node.fork + 1),
+                };
+                let place = (node.fork + 1, digit, node.owned);
                 let Some(moved) = self.move_to(link, (path, hung), place)? else {
                     return Ok(None);
                 };
@@ -506,13 +509,13 @@ impl<S: Scheme> Update<'_, S> {
         let mut gone = Vec::new();
         for (number, kid) in node.kids().zip(&kids) {
             let mut link = kid.made.is_something().then_some(Link::Made(kid.made));
-            let mut is_there = link.is_some();
+            let (mut is_there, mut moves) = (link.is_some(), None);
             if open {
                 let visited = self.work.visited[number];
                 is_there = self.is_there(number);
                 match (visited.outcome, visited.moves) {
                     (Some(Outcome::Made(made)), _) => link = Some(Link::Made(made)),
-                    (_, Some((moved, _))) => link = Some(moved),
+                    (_, Some((moved, hung))) => (link, moves) = (Some(moved), Some(hung)),
                     _ => {}
                 }
             }
@@ -520,7 +523,7 @@ impl<S: Scheme> Update<'_, S> {
                 gone.push(kid.digit);
             }
             if let Some(link) = link.filter(|_| is_there && listed.is_none()) {
-                listed = Some((kid.digit, link));
+                listed = Some((kid.digit, link, moves));
             }
         }
         let stored = if node.base == PageRef::NOWHERE {
@@ -535,7 +538,7 @@ impl<S: Scheme> Update<'_, S> {
             (Some(listed), Some((digit, _))) if listed.0 <= digit => Ok(Some(listed)),
             (_, Some((_, entry))) => {
                 let found = self.out_of_groups(node, (node.base, entry))?;
-                Ok(found.map(|(digit, page, entry)| (digit, Link::Stored { page, entry })))
+                Ok(found.map(|(digit, page, entry)| (digit, Link::Stored { page, entry }, None)))
             }
             (None, None) => Err(TreeError::Corrupt {
                 page: "a pending state".into(),
