@@ -8,6 +8,14 @@
 //! Range = name (32), leaves (u64), bytes (u64), last key, 0 | 1 next key, summary
 //! ```
 //! A key stands behind its length (u16). A summary's bytes are those of [`spinney_tree::ranges::Summary`].
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use spinney_tree::ranges::Summary;
 use spinney_tree::{PageStore, Scheme, Snapshot, Table, TreeId, WriteSet};
@@ -53,12 +61,12 @@ impl Checkpoint {
         let Some(row) = snapshot.read(Table::Meta, &run_key(tree))? else { return Ok(None) };
         let Ok((body, [])) = take(Kind::Run, &row) else { return Ok(None) };
         let Some(mut found) = Self::decode(body) else { return Ok(None) };
-        let (mut built, mut ranges) = (0, 0);
+        let (mut built, mut ranges) = (0_u64, 0_u32);
         let name = found.name;
         snapshot.scan(Table::Meta, &range_key(tree, 0), Some(&behind(tree)), &mut |_, row| {
             if let Some(range) = Range::read(row, name) {
-                built = u64::saturating_add(built, range.leaves);
-                ranges += 1;
+                built = built.saturating_add(range.leaves);
+                ranges = ranges.saturating_add(1);
             }
             true
         })?;
@@ -131,7 +139,7 @@ impl Range {
             }
         }
         summary.encode(scheme, &mut body);
-        let mut row = Vec::with_capacity(body.len() + 16);
+        let mut row = Vec::with_capacity(body.len().saturating_add(16));
         put(Kind::Range, &body, &mut row);
         set.put(Table::Meta, &range_key(tree, index), row);
     }
@@ -194,7 +202,8 @@ pub(crate) fn ranges<P: PageStore>(
     let snapshot = store.snapshot()?;
     let prefix = run_key(tree).len();
     snapshot.scan(Table::Meta, &range_key(tree, 0), Some(&behind(tree)), &mut |key, row| {
-        let index = key[prefix..].first_chunk().map(|index| u32::from_be_bytes(*index));
+        let index = key.get(prefix..).and_then(<[u8]>::first_chunk);
+        let index = index.map(|index| u32::from_be_bytes(*index));
         match (index, Range::read(row, name.0)) {
             (Some(index), Some(range)) => found.push((index, range)),
             _ => wrong = true,

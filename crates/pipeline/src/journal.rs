@@ -2,6 +2,14 @@
 //!
 //! One record a range: its number (u32) and its leaves (u64). It is not synced: a killed process loses
 //! nothing of it, and after a power cut it only counts too little.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -42,7 +50,7 @@ impl Journal {
             }
             if !rest.is_empty() {
                 // The last record was cut off; it would hide those behind it.
-                let whole = (bytes.len() - rest.len()) as u64;
+                let whole = bytes.len().saturating_sub(rest.len()) as u64;
                 let file = scratch::append(&path).map_err(at(&path))?;
                 file.set_len(whole).map_err(at(&path))?;
             }
@@ -59,7 +67,7 @@ impl Journal {
             &mut record,
         );
         self.file.write_all(&record).map_err(at(&self.path))?;
-        self.leaves += leaves;
+        self.leaves = self.leaves.saturating_add(leaves);
         Ok(())
     }
 

@@ -4,6 +4,14 @@
 //! record = version (u16), kind (u8), length (u32), so many bytes, xxh3-64 of all that (u64)
 //! ```
 //! Integers are big-endian. A record says where it ends, so one may follow another.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -53,6 +61,11 @@ impl Unreadable {
 }
 
 /// Appends a record.
+#[expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "it writes what this program made, and reads nothing"
+)]
 pub(crate) fn put(kind: Kind, body: &[u8], out: &mut Vec<u8>) {
     let from = out.len();
     out.extend_from_slice(&FORMAT.to_be_bytes());
@@ -67,25 +80,26 @@ pub(crate) fn put(kind: Kind, body: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn take(kind: Kind, bytes: &[u8]) -> Result<(&[u8], &[u8]), Unreadable> {
     let len = whole_len(kind, bytes)?;
     let (record, rest) = bytes.split_at_checked(len).ok_or(Unreadable::Short)?;
-    let (sealed, sum) = record.split_at(len - SUM_BYTES);
-    if sum != xxh3_64(sealed).to_be_bytes() {
+    let (sealed, sum) = record.split_last_chunk::<SUM_BYTES>().ok_or(Unreadable::Short)?;
+    if *sum != xxh3_64(sealed).to_be_bytes() {
         return Err(Unreadable::Checksum);
     }
-    Ok((&sealed[HEAD_BYTES..], rest))
+    Ok((sealed.get(HEAD_BYTES..).ok_or(Unreadable::Short)?, rest))
 }
 
 /// The length of the whole record whose first bytes these are.
 pub(crate) fn whole_len(kind: Kind, bytes: &[u8]) -> Result<usize, Unreadable> {
-    let head = bytes.first_chunk::<HEAD_BYTES>().ok_or(Unreadable::Short)?;
-    let version = u16::from_be_bytes([head[0], head[1]]);
+    let [v0, v1, of_kind, len @ ..] =
+        *bytes.first_chunk::<HEAD_BYTES>().ok_or(Unreadable::Short)?;
+    let version = u16::from_be_bytes([v0, v1]);
     if version != FORMAT {
         return Err(Unreadable::Version(version));
     }
-    if head[2] != kind as u8 {
+    if of_kind != kind as u8 {
         return Err(Unreadable::Kind);
     }
-    let body = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
-    Ok(HEAD_BYTES + body + SUM_BYTES)
+    let body = u32::from_be_bytes(len) as usize;
+    Ok(body.saturating_add(HEAD_BYTES).saturating_add(SUM_BYTES))
 }
 
 /// The bytes that [`whole_len`] has to see.
@@ -124,6 +138,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Appends a key behind its length.
+#[expect(clippy::expect_used, reason = "it writes a key that a tree took, and reads nothing")]
 pub(crate) fn put_key(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&u16::try_from(key.len()).expect("keys are bounded").to_be_bytes());
     out.extend_from_slice(key);

@@ -7,6 +7,14 @@
 //! notes  count, (length, key, 0: absent, or length of the row + 1, row)*
 //! ```
 //! Numbers are LEB128, keys in order.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 
@@ -42,6 +50,11 @@ impl LeafUndo {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        reason = "it writes what this program made, and reads nothing"
+    )]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.root.as_slice());
         let mut groups: Vec<(&[u8], Vec<Last>)> = Vec::new();
@@ -82,7 +95,7 @@ impl LeafUndo {
         for _ in 0..bytes.leb128()? {
             let start = bytes.counted()?;
             if start.len() > KEY_START_MAX {
-                return Err(format!("a key of {} bytes", start.len() + 1));
+                return Err(format!("a key of {} bytes", start.len().saturating_add(1)));
             }
             for _ in 0..bytes.leb128()? {
                 let key = [start, &[bytes.byte()?]].concat();
@@ -99,7 +112,7 @@ impl LeafUndo {
             let key = bytes.counted()?.to_vec();
             let row = match bytes.leb128()? {
                 0 => None,
-                more => Some(bytes.take_len(more - 1)?.to_vec()),
+                more => Some(bytes.take_len(more.saturating_sub(1))?.to_vec()),
             };
             if undo.notes.insert(key, row).is_some() {
                 return Err("a note is there twice".into());

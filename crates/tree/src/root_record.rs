@@ -6,6 +6,14 @@
 //! | xxh3-64 of the row's key and all before (u64)
 //! ```
 //! Integers are big-endian, the checksum little-endian like that of pages.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use crate::error::TreeError;
 use crate::image::{SUM_BYTES, checksum};
@@ -45,6 +53,7 @@ impl RootRecord {
         tree.0.to_be_bytes()
     }
 
+    #[expect(clippy::expect_used, reason = "it writes a root of a scheme, and reads nothing")]
     pub(crate) fn encode(&self, tree: TreeId) -> Vec<u8> {
         let mut row = Vec::with_capacity(96);
         row.extend_from_slice(&self.version.to_be_bytes());
@@ -80,35 +89,34 @@ impl RootRecord {
         if checksum(&Self::key(tree), rest).to_le_bytes() != sum {
             return Err(corrupt("its checksum does not match"));
         }
-        let mut take = |len: usize| {
-            let (part, tail) =
-                rest.split_at_checked(len).ok_or_else(|| corrupt("it is too short"))?;
-            rest = tail;
-            Ok::<_, TreeError>(part)
-        };
-        let version = u16::from_be_bytes(array(take(2)?));
+        let short = || corrupt("it is too short");
+        let version = u16::from_be_bytes(array(&mut rest).ok_or_else(short)?);
         if version == 0 || version > VERSION {
             return Err(TreeError::Version { tree, found: version, newest: VERSION });
         }
         let scheme = SchemeId {
-            tree: u16::from_be_bytes(array(take(2)?)),
-            hash: u16::from_be_bytes(array(take(2)?)),
+            tree: u16::from_be_bytes(array(&mut rest).ok_or_else(short)?),
+            hash: u16::from_be_bytes(array(&mut rest).ok_or_else(short)?),
         };
-        let generation = u32::from_be_bytes(array(take(4)?));
-        let commit = u64::from_be_bytes(array(take(8)?));
-        let has_block = take(1)?[0] == 1;
-        let number = u64::from_be_bytes(array(take(8)?));
-        let hash = array(take(32)?);
-        let block = has_block.then_some(BlockId { number, hash });
-        let len = usize::from(take(1)?[0]);
-        let root = take(len)?.to_vec();
-        if !rest.is_empty() {
+        let generation = u32::from_be_bytes(array(&mut rest).ok_or_else(short)?);
+        let commit = u64::from_be_bytes(array(&mut rest).ok_or_else(short)?);
+        let [has_block] = array(&mut rest).ok_or_else(short)?;
+        let number = u64::from_be_bytes(array(&mut rest).ok_or_else(short)?);
+        let hash = array(&mut rest).ok_or_else(short)?;
+        let block = (has_block == 1).then_some(BlockId { number, hash });
+        let [len] = array(&mut rest).ok_or_else(short)?;
+        let (root, behind) = rest.split_at_checked(len.into()).ok_or_else(short)?;
+        if !behind.is_empty() {
             return Err(corrupt("it is too long"));
         }
+        let root = root.to_vec();
         Ok(Self { version, scheme, generation, commit, block, root })
     }
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("as many bytes were taken")
+/// Takes the first bytes off.
+fn array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*first)
 }

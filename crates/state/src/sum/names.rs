@@ -6,6 +6,14 @@
 //! ```
 //! Ids are given from 65,536 up, each above all before it, also above those of trees that were removed: so
 //! a handle on a tree that is gone never stands on another one.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::hex;
 use spinney_tree::sum::{Profile, Sum};
