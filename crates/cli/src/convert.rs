@@ -24,7 +24,7 @@ use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::Name;
+use crate::trees::{Name, record_of};
 
 /// Where a store notes what it is being made of.
 const ORIGIN: &[u8] = b"converted";
@@ -119,7 +119,8 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     let frozen = Frozen::of(&store)?;
     let names = args.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
     let started = Instant::now();
-    let mut run = Run { from, to, names, source: &frozen, interrupt: &interrupt, output };
+    let (place, interrupt) = (&args.source, &interrupt);
+    let mut run = Run { from, to, names, source: &frozen, place, interrupt, output };
     if args.dry_run {
         let scratch = Scratch::new()?;
         let target = AnyStore::from(MemoryStore::new());
@@ -187,6 +188,8 @@ struct Run<'a, P> {
     to: Name,
     names: NameSource<'a>,
     source: &'a P,
+    /// Where that lies, for messages.
+    place: &'a PlaceName,
     interrupt: &'a Interrupt,
     output: &'a Output,
 }
@@ -194,15 +197,8 @@ struct Run<'a, P> {
 impl<P: PageStore> Run<'_, P> {
     /// The root of the source.
     fn root(&self) -> anyhow::Result<B256> {
-        let id = self.from.id();
-        let record = crate::trees::of_states(&self.source.snapshot()?)?.into_iter().find(
-            |(found, record)| Some(*found) == id && Name::of(record.scheme) == Some(self.from),
-        );
-        let record = record.ok_or_else(|| {
-            Failure::new(format!("the source holds no {}", self.from))
-                .hint("spinney db info shows what it holds")
-        })?;
-        Ok(B256::try_from(&record.1.root[..])?)
+        let record = record_of(&self.source.snapshot()?, self.from, self.place)?;
+        Ok(B256::try_from(&record.root[..])?)
     }
 
     fn convert(

@@ -209,6 +209,38 @@ pub(crate) fn of_states(snapshot: &impl Snapshot) -> anyhow::Result<Vec<(TreeId,
     Ok(found)
 }
 
+/// The root record of a tree of a state, which the store at `place` has to hold: of a tree that was never
+/// there nothing can be said, not even that it is empty.
+pub(crate) fn record_of(
+    snapshot: &impl Snapshot,
+    name: Name,
+    place: &impl fmt::Display,
+) -> anyhow::Result<RootRecord> {
+    let is_it = |id: TreeId, record: &RootRecord| {
+        // Raw keys and accounts are two schemes of one name.
+        Some(id) == name.id() && Name::of(record.scheme) == Some(name)
+    };
+    let mut held: Vec<_> = Vec::new();
+    for (id, record) in db::records(snapshot)? {
+        match record {
+            Ok(record) if is_it(id, &record) => return Ok(record),
+            Ok(record) => held.push(name_of(record.scheme)),
+            Err(error) if Some(id) == name.id() => return Err(error.into()),
+            Err(_) => held.push(format!("tree {}, which is damaged", id.0)),
+        }
+    }
+    held.dedup();
+    let (others, hint) = match held.is_empty() {
+        true => (", nor any other".into(), "fill it first; or does --db name another store?"),
+        false => {
+            let others = format!(": it holds {}", held.join(", "));
+            (others, "name one of these instead; spinney db info shows what the store holds")
+        }
+    };
+    let what = format!("the store holds no {name} tree{others} ({place})");
+    Err(Failure::new(what).hint(hint).into())
+}
+
 /// Refuses to change one tree of a store that keeps several together.
 pub(crate) fn check_alone(snapshot: &impl Snapshot, id: TreeId) -> anyhow::Result<()> {
     let others = of_states(snapshot)?.into_iter().filter(|(other, _)| *other != id);

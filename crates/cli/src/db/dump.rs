@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::Mode;
 use crate::sums;
-use crate::trees::Name;
+use crate::trees::{self, Name};
 
 pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     let name = Name::parse(&args.tree)?;
@@ -32,15 +32,7 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
     // All of the document is of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
-    let records = super::records(&store.snapshot()?)?;
-    let missing = || {
-        let what = format!("the store holds no {} ({})", args.tree, args.at.db);
-        Failure::new(what).hint("spinney db info shows what it holds")
-    };
-    let record = records.into_iter().find(|(found, _)| *found == id).ok_or_else(missing)?.1?;
-    if Name::of(record.scheme) != Some(name) {
-        return Err(missing().into());
-    }
+    let record = trees::record_of(&store.snapshot()?, name, &args.at.db)?;
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let cache = place.tree_cache();
     let with = (cache, args.verify);

@@ -14,7 +14,6 @@ use spinney_tree::{BlockId, PageStore, Tree};
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
 use super::{verify, words};
 use crate::args::AtArgs;
-use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
@@ -100,19 +99,16 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("say --tree ubt:sha256, or whatever tree the store holds")
             .into());
     }
-    let record = db::records(&store.snapshot()?)?.into_iter().find(|(id, _)| *id == MPT);
-    let scheme = record.map(|(_, record)| record).transpose()?.map(|record| record.scheme);
-    // An empty store holds the empty tree of either kind.
-    let keys = scheme.map(trees::keys_of);
+    let keys = trees::keys_of(trees::record_of(&store.snapshot()?, name, &args.at.db)?.scheme);
     let kind = |what: &str, hint: &str| {
         let what = format!("the store holds {what} ({})", args.at.db);
         Failure::new(what).hint(hint)
     };
     match args.address {
-        Some(_) if keys == Some("raw") => {
+        Some(_) if keys == "raw" => {
             Err(kind("raw keys, and no accounts", "give keys instead of --address").into())
         }
-        None if keys == Some("state") => {
+        None if keys == "state" => {
             Err(kind("Ethereum's state, and no raw keys", "give --address, and --slot").into())
         }
         Some(address) => print(args, &prove_account(args, address, &store, &place)?, output),

@@ -44,13 +44,7 @@ pub(super) fn prove(
     store: &impl PageStore,
     place: &Place,
 ) -> anyhow::Result<WordsDocument> {
-    let held = trees::of_states(&store.snapshot()?)?;
-    let has = |(_, record): &(_, spinney_tree::RootRecord)| Name::of(record.scheme) == Some(name);
-    // An empty store holds the empty tree of any kind.
-    if !held.is_empty() && !held.iter().any(has) {
-        let what = format!("the store holds no {name} ({})", args.at.db);
-        return Err(Failure::new(what).hint("spinney db info shows what it holds").into());
-    }
+    trees::record_of(&store.snapshot()?, name, &args.at.db)?;
     match name {
         Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, store, place),
         Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, store, place),

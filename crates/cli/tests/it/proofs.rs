@@ -193,6 +193,26 @@ fn what_a_store_does_not_hold_is_not_proven() {
     let _ = prove(&["01x"]);
     let _ = prove(&[]);
     let _ = prove(&["--slot", "0x1"]);
+    // Of trees that are not there nothing is proven, not even that they are empty.
+    for tree in ["ubt:sha256", "pbt:blake3", "verkle"] {
+        let refused = prove(&["0x01", "--tree", tree]);
+        refused.refuses(&format!("the store holds no {tree} tree: it holds mpt (")).says("db info");
+    }
+    let empty = folder.path("empty");
+    spinney_fed(&["root", "--db", &empty, "-"], "").exits(0);
+    for tree in ["mpt", "ubt:sha256", "verkle"] {
+        for what in [&["0x01"][..], &["--address", nobody]] {
+            let prove = ["prove", "--db", &empty, "--tree", tree];
+            let ran = spinney(&[&prove, what].concat()).exits(2);
+            let ran = ran.refuses(&format!("the store holds no {tree} tree, nor any other ("));
+            assert_eq!(ran.out, "");
+        }
+    }
+    let sums = folder.path("sums");
+    let leaf = format!(r#"{{"put": {{"0x{}": {{"value": "0x", "sum": "5"}}}}}}"#, "01".repeat(32));
+    spinney_fed(&["root", "--tree", "sum", "--db", &sums, "-"], &leaf).exits(0);
+    let refused = spinney(&["prove", "--db", &sums, "--address", nobody]).exits(2);
+    assert!(refused.refuses("the store holds no mpt tree: it holds sum (").out.is_empty());
     let missing = folder.path("missing");
     spinney(&["prove", "--db", &missing, "0x01"]).exits(2).refuses("no store");
     let state = folder.path("state");
