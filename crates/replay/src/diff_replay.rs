@@ -107,7 +107,7 @@ pub enum DiffEvent<'a> {
 /// # Errors
 ///
 /// A difference is malformed, missing, does not fit or has the wrong root, or the state fails. All blocks
-/// before it are committed.
+/// before it are committed, but not a first state that no good difference follows.
 pub fn replay_diffs<S: WorldState>(
     state: &mut S,
     head: Option<u64>,
@@ -117,8 +117,10 @@ pub fn replay_diffs<S: WorldState>(
 ) -> Result<Summary, DiffReplayError<S::Error>> {
     let mut run = DiffRun { state, options, summary: Summary::default(), last: head };
     let outcome = run.all(head, diffs, &mut on_event);
-    // Also after a failure: what was good stays.
-    run.commit(&mut on_event)?;
+    // Also after a failure: what was good stays. What the first difference does not fit is not known to be.
+    if outcome.is_ok() || run.summary.block_count > 0 {
+        run.commit(&mut on_event)?;
+    }
     outcome.map(|()| run.summary)
 }
 

@@ -353,7 +353,8 @@ impl<S: WorldState> Replay<S> {
     ///
     /// # Errors
     ///
-    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed.
+    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed, but not a
+    /// genesis that no good block follows.
     pub fn run(
         &mut self,
         blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
@@ -567,14 +568,17 @@ impl<'a> Run<'a> {
         Self { options, summary: Summary::default(), uncommitted: 0 }
     }
 
-    /// Commits also after a failure: what was good stays.
+    /// Commits also after a failure: what was good stays. A genesis is not known to be that of the chain
+    /// before a block follows it.
     fn finish<S: WorldState>(
         mut self,
         replay: &mut Replay<S>,
         outcome: Result<(), ReplayError<S::Error>>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
-        self.commit(replay, on_event)?;
+        if outcome.is_ok() || replay.head.header.number > 0 {
+            self.commit(replay, on_event)?;
+        }
         outcome.map(|()| self.summary)
     }
 
@@ -587,6 +591,10 @@ impl<'a> Run<'a> {
         for ready in blocks {
             let Ready { block, known, time } = ready.map_err(Unready::into_error)?;
             let number = block.block.header.number;
+            if replay.head.header.number == 0 && !replay.holds(&block) {
+                // Also where it is not executed: with the genesis of another chain there is nothing to commit.
+                check_link(&replay.head, &block).map_err(|failure| bad(&block, failure))?;
+            }
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 self.summary.stopped = true;
                 return Ok(());

@@ -11,7 +11,7 @@ use alloy_rlp::Decodable;
 use proptest::prelude::*;
 use spinney_replay::{
     BLOCK_LEN_MAX, BadBlock, ChainBlock, ChainReader, Check, Event, Replay, ReplayError,
-    RunOptions, SourceError, TextbookState, Transaction, WorldState,
+    RunOptions, SampleChain, SampleOptions, SourceError, TextbookState, Transaction, WorldState,
 };
 
 use crate::shared::{self, ALL_FORKS, Chain};
@@ -373,4 +373,41 @@ proptest! {
 
 fn chain_root(genesis: &spinney_replay::Genesis) -> B256 {
     TextbookState::new().apply(&genesis.alloc).unwrap()
+}
+
+/// Who gave the genesis of another chain can begin again with the right one.
+#[test]
+fn a_genesis_that_no_block_follows_is_not_committed() {
+    let sample = |seed| {
+        let mut options = SampleOptions::default();
+        (options.seed, options.block_count) = (seed, 3);
+        let mut chain = SampleChain::new(options, TextbookState::new()).unwrap();
+        let genesis = chain.genesis().clone();
+        (genesis, chain.by_ref().map(Result::unwrap).collect::<Vec<_>>())
+    };
+    let ((genesis, blocks), (other, _)) = (sample(1), sample(2));
+    let stop = AtomicBool::new(true);
+    let mut spoilt = blocks.clone();
+    spoilt[0].block.header.gas_used += 1;
+    // What is above `last`, or comes after somebody asked to stop, is not executed.
+    for (last, stop) in [(None, None), (Some(0), None), (None, Some(&stop))] {
+        let mut options = RunOptions::default();
+        (options.last, options.stop) = (last, stop);
+        let run = |genesis, blocks: &[ChainBlock]| {
+            let mut replay = Replay::start(genesis, TextbookState::new()).unwrap();
+            let blocks = blocks.iter().cloned().map(Ok);
+            let outcome = replay.run(blocks.collect::<Vec<_>>().into_iter(), &options, |event| {
+                assert!(matches!(event, Event::Block(_) | Event::Committed { .. }), "{event:?}");
+            });
+            (outcome, replay.state().layer_count())
+        };
+        let (outcome, layers) = run(&other, &blocks);
+        let Err(ReplayError::BadBlock(bad)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((bad.number, bad.what, layers), (1, Check::ParentHash, 1));
+        let (outcome, layers) = run(&genesis, &blocks);
+        assert!(outcome.is_ok() && layers == 0, "{outcome:?}");
+        let executes = last.is_none() && stop.is_none();
+        let (outcome, layers) = run(&genesis, &spoilt);
+        assert_eq!((outcome.is_ok(), layers), (!executes, usize::from(executes)));
+    }
 }
