@@ -120,11 +120,12 @@ impl Location {
             Self::Redb(at) => {
                 // Refused while there is a writer, and whatever is no store.
                 RedbStore::open_on(files, at, 0)?.close()?;
-                Folder::new(files, at).remove()
+                let folder = Folder::new(files, at);
+                folder.remove(&folder.own())
             }
             Self::Sqlite(at) => {
                 SqliteStore::open_on(files, at, 0)?.close()?;
-                SqliteStore::remove(files, at)
+                SqliteStore::remove(files, at, &[sqlite::lock_of(at)].into())
             }
             Self::Postgres(at) => PostgresStore::remove(at),
         }
@@ -243,11 +244,12 @@ impl Location {
             })?
             .into(),
             Self::Postgres(at) => {
-                let store = PostgresStore::begin(at)?;
-                let store = AnyStore::from(store);
-                fill(&store)?;
-                if let AnyStore::Postgres(store) = &store {
-                    store.finish()?;
+                let store = AnyStore::from(PostgresStore::begin(at)?);
+                let filled = fill(&store).and_then(|()| Ok(store.finish()?));
+                if let (Err(error), AnyStore::Postgres(store)) = (filled, &store) {
+                    // What is left the next creation removes; the first error says more.
+                    let _ = store.discard();
+                    return Err(error);
                 }
                 store
             }

@@ -10,6 +10,7 @@
 //! - a store is made under the other name, synced with its folder, and renamed;
 //! - what fails before or after the renaming leaves no file under the final name: only a store that its
 //!   maker has opened under it keeps it;
+//! - what fails leaves neither the lock nor folders that were not there before;
 //! - what a cut leaves under the other name is of no use to anyone, and the next creation removes it.
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
+use crate::before::Missing;
 use crate::files::{Files, Lock, Opened};
 use crate::guard::backend;
 
@@ -52,13 +54,19 @@ impl Site<'_> {
         fill: impl FnOnce(&Path) -> Result<(), E>,
         open: impl FnOnce(Lock) -> Result<T, StoreError>,
     ) -> Result<T, E> {
-        let lock = self.prepare()?;
+        let missing = Missing::of(self.files, &self.lock);
+        let lock = self.lock().inspect_err(|_| missing.remove_folders(self.files))?;
         let unfinished = beside(&self.file, ".new");
         let named = |error| backend(self.place.display(), error);
+        if let Err(error) = self.check_absent() {
+            missing.remove(self.files);
+            return Err(error.into());
+        }
         let made = fill(&unfinished)
             .and_then(|()| Ok(publish(self.files, &unfinished, &self.file).map_err(named)?));
         if let Err(error) = made {
             self.discard(&unfinished);
+            missing.remove(self.files);
             return Err(error);
         }
         match open(lock) {
@@ -66,7 +74,10 @@ impl Site<'_> {
             // Somebody has it already: it is theirs now.
             Err(busy @ StoreError::Busy { .. }) => Err(busy.into()),
             Err(error) => {
-                self.discard(&self.file);
+                if let Ok(_lock) = self.files.lock(&self.lock, self.place) {
+                    self.discard(&self.file);
+                    missing.remove(self.files);
+                }
                 Err(error.into())
             }
         }
@@ -81,13 +92,17 @@ impl Site<'_> {
         let _ = self.files.sync_folder(folder_of(file));
     }
 
-    /// Makes sure that a store can be made here, and keeps others from making one meanwhile.
-    fn prepare(&self) -> Result<Lock, StoreError> {
+    /// Keeps others from making a store here.
+    fn lock(&self) -> Result<Lock, StoreError> {
         let folder = folder_of(&self.file);
         self.files.create_folder(folder).map_err(|error| backend(folder.display(), error))?;
-        let lock = self.files.lock(&self.lock, self.place)?;
+        self.files.lock(&self.lock, self.place)
+    }
+
+    /// Refuses to make a store where there is one.
+    fn check_absent(&self) -> Result<(), StoreError> {
         match self.files.find(&self.file) {
-            Ok(None) => Ok(lock),
+            Ok(None) => Ok(()),
             Ok(Some(_)) => {
                 let there = io::Error::new(ErrorKind::AlreadyExists, "there is a store already");
                 Err(backend(self.place.display(), there))

@@ -239,26 +239,27 @@ impl Files {
     /// Takes a lock file, which is made if need be, or says that the store at `place` is in use.
     pub(crate) fn lock(&self, path: &Path, place: &Path) -> Result<Lock, StoreError> {
         let busy = || StoreError::Busy { place: place.display().to_string() };
-        let lock = match self {
-            Self::System => {
-                let mut options = File::options();
-                with_mode(options.write(true).create(true).truncate(false)).open(path)
+        #[cfg(feature = "faults")]
+        if let Self::Fault(disk) = self {
+            let locked = disk.try_lock(path);
+            return locked.then(|| Lock::Fault(disk.clone(), path.into())).ok_or_else(busy);
+        }
+        let unlocked = |error| backend(path.display(), error);
+        loop {
+            let mut options = File::options();
+            let options = with_mode(options.write(true).create(true).truncate(false));
+            let lock = options.open(path).map_err(unlocked)?;
+            match lock.try_lock() {
+                // Who had it may have removed the file: then others lock the next one of its name.
+                Ok(()) if !has_name(&lock, path) => {}
+                Ok(()) => return Ok(Lock::System(lock)),
+                Err(TryLockError::WouldBlock) => return Err(busy()),
+                // Without locks, as on some network file systems, it is for the user to keep others away.
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                    return Ok(Lock::System(lock));
+                }
+                Err(TryLockError::Error(error)) => return Err(unlocked(error)),
             }
-            #[cfg(feature = "faults")]
-            Self::Fault(disk) => {
-                let locked = disk.try_lock(path);
-                return locked.then(|| Lock::Fault(disk.clone(), path.into())).ok_or_else(busy);
-            }
-        };
-        let lock = lock.map_err(|error| backend(path.display(), error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Lock::System(lock)),
-            Err(TryLockError::WouldBlock) => Err(busy()),
-            // Without locks, as on some network file systems, it is for the user to keep others away.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                Ok(Lock::System(lock))
-            }
-            Err(TryLockError::Error(error)) => Err(backend(path.display(), error)),
         }
     }
 
@@ -304,6 +305,23 @@ impl Files {
             #[cfg(feature = "faults")]
             Self::Fault(disk) => disk.in_turn(work),
         }
+    }
+}
+
+/// Whether a file that is open still has a name, where the system tells.
+fn has_name(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let id =
+            |found: io::Result<fs::Metadata>| Some((found.as_ref().ok()?.dev(), found.ok()?.ino()));
+        let own = id(file.metadata());
+        own.is_none() || own == id(fs::metadata(path))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, path);
+        true
     }
 }
 

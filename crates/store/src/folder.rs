@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
+use crate::before::Missing;
 use crate::creation::{self, Site, blank};
 use crate::files::{Files, Found, Opened};
 use crate::guard::{backend, corrupt, foreign};
@@ -85,14 +86,22 @@ impl Folder {
         foreign(self.path.display(), "it is a file, where the directory of a store was expected")
     }
 
-    /// Removes the store, and the directory if nothing else lies in it.
-    pub(crate) fn remove(&self) -> Result<(), StoreError> {
-        let lock = self.path.join(LOCK);
-        let _creation = self.files.lock(&lock, &self.path)?;
+    /// Its lock file.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.path.join(LOCK)
+    }
+
+    /// Removes the store, and of the folders those that were missing before.
+    pub(crate) fn remove(&self, missing: &Missing) -> Result<(), StoreError> {
+        let _creation = self.files.lock(&self.lock(), &self.path)?;
         creation::remove(&self.files, &self.file())?;
-        creation::remove(&self.files, &lock)?;
-        let _ = self.files.remove_folder(&self.path);
+        missing.remove(&self.files);
         Ok(())
+    }
+
+    /// What is to go with the store: its lock, and the directory if nothing else lies in it.
+    pub(crate) fn own(&self) -> Missing {
+        Missing::from([self.lock(), self.path.clone()])
     }
 
     /// Creates a store: `fill` makes one in the file it is given, and closes it; `open` opens it.
@@ -106,7 +115,7 @@ impl Folder {
         if self.files.find(&self.path).is_ok_and(|found| matches!(found, Some(Found::File(_)))) {
             return Err(self.not_a_directory().into());
         }
-        let lock = self.path.join(LOCK);
+        let lock = self.lock();
         let (files, place, file) = (&self.files, &*self.path, self.file());
         let site = Site { files, place, file, lock, suffixes: &[] };
         site.create(|unfinished| fill(&|| blank(files, unfinished)), |_| open())

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod before;
 mod creation;
 #[cfg(feature = "faults")]
 pub mod fault;
@@ -51,6 +52,7 @@ mod sqlite;
 mod stats;
 
 pub use any::{AnyRow, AnySnapshot, AnyStore, Location, OpenFor};
+pub use before::Before;
 pub use files::set_file_mode;
 pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;

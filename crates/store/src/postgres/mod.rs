@@ -119,6 +119,9 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
+/// Removes the tables of a store.
+const DROP: &str = "DROP TABLE spinney_rows, spinney_store";
+
 impl PostgresStore {
     /// Creates a store.
     ///
@@ -139,9 +142,20 @@ impl PostgresStore {
         fill: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<Self, E> {
         let store = Self::begin(address)?;
-        fill(&store)?;
-        store.finish()?;
+        if let Err(error) = fill(&store).and_then(|()| Ok(store.finish()?)) {
+            // What is left the next creation removes; the first error says more.
+            let _ = store.discard();
+            return Err(error);
+        }
         Ok(store)
+    }
+
+    /// Removes the tables of a store that is open for writing, finished or not.
+    pub(crate) fn discard(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer()?;
+        let connection = writer.alive(&self.place)?;
+        self.run(|| connection.simple(&self.meter, DROP))?;
+        Ok(())
     }
 
     /// Makes a store that nobody sees until it is [finished](Self::finish).
@@ -177,8 +191,7 @@ impl PostgresStore {
         let store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
         store.header(&mut connection)?;
-        let sql = "DROP TABLE spinney_rows, spinney_store";
-        store.run(|| connection.simple(&store.meter, sql))?;
+        store.run(|| connection.simple(&store.meter, DROP))?;
         Ok(())
     }
 

@@ -33,6 +33,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
+use crate::before::Missing;
 use crate::creation::{self, Site, beside};
 use crate::files::{Files, Found, Lock};
 use crate::guard::{backend, corrupt, foreign};
@@ -301,12 +302,14 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// Removes the files of a store that nobody has open for writing.
-    pub(crate) fn remove(files: &Files, file: &Path) -> Result<(), StoreError> {
+    /// Removes the files of a store that nobody has open for writing, and of its lock and the folders those
+    /// that were missing before.
+    pub(crate) fn remove(files: &Files, file: &Path, missing: &Missing) -> Result<(), StoreError> {
         let _lock = files.lock(&lock_of(file), file)?;
-        for part in [file, &log_of(file), &shared_of(file), &lock_of(file)] {
+        for part in [file, &log_of(file), &shared_of(file)] {
             creation::remove(files, part)?;
         }
+        missing.remove(files);
         Ok(())
     }
 

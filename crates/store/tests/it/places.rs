@@ -315,3 +315,37 @@ fn a_store_is_removed_whole_or_stays() {
         assert_eq!(fs::read(&other).unwrap(), [1; 600]);
     }
 }
+
+#[test]
+fn a_store_that_is_refused_leaves_neither_folders_nor_a_lock() {
+    let folder = tempdir().unwrap();
+    let (there, not) = (folder.path().join("there"), folder.path().join("not/there"));
+    fs::create_dir(&there).unwrap();
+    let refuse = |_: &_| Err(StoreError::Missing { place: "refused".into() });
+    for above in [&there, &not] {
+        for location in [Location::Redb(above.clone()), Location::Sqlite(above.join("file"))] {
+            let refused = location.create_filled(CACHE_BYTES, refuse).unwrap_err();
+            assert!(matches!(refused, StoreError::Missing { .. }), "{location}: {refused}");
+            assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "{location}");
+            assert!(!folder.path().join("not").exists(), "{location}");
+            // One that was made, and is found to be of no use.
+            let before = location.before();
+            assert!(!before.had_store());
+            let store = location.open(OpenFor::Filling, CACHE_BYTES).unwrap();
+            assert!(before.restore(store).unwrap());
+            assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "{location}");
+            assert!(!folder.path().join("not").exists(), "{location}");
+        }
+    }
+    // A tree is of use, and so is what was there before.
+    let location = Location::Redb(there.clone());
+    let before = location.before();
+    let store = location.open(OpenFor::Filling, CACHE_BYTES).unwrap();
+    store.commit(&puts(Table::Roots, [([0, 0, 0, 1], vec![1])])).unwrap();
+    assert!(!before.restore(store).unwrap());
+    let before = location.before();
+    assert!(before.had_store());
+    let store = location.open(OpenFor::Filling, CACHE_BYTES).unwrap();
+    assert!(!before.restore(store).unwrap());
+    assert!(open(&there).is_ok());
+}

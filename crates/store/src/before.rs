@@ -1,0 +1,143 @@
+//! What was at the place of a store before it was made, so that what is refused leaves it as it was.
+
+use std::path::{Path, PathBuf};
+
+use spinney_tree::{PageStore as _, Snapshot as _, StoreError, Table};
+
+use crate::any::{AnyStore, Location, OpenFor};
+use crate::files::Files;
+use crate::folder::Folder;
+use crate::sqlite::{SqliteStore, lock_of};
+
+/// Memory for a store that is only looked at.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// What was not there when a store was to be made: its lock file and folders, the innermost first.
+#[derive(Debug, Default)]
+pub(crate) struct Missing(Vec<PathBuf>);
+
+impl<const N: usize> From<[PathBuf; N]> for Missing {
+    fn from(paths: [PathBuf; N]) -> Self {
+        Self(paths.into())
+    }
+}
+
+impl Missing {
+    /// Looks for a lock file, and for the folders above it.
+    pub(crate) fn of(files: &Files, lock: &Path) -> Self {
+        let named = lock.ancestors().take_while(|path| *path != Path::new(""));
+        let missing = named.take_while(|path| matches!(files.find(path), Ok(None)));
+        Self(missing.map(Path::to_owned).collect())
+    }
+
+    /// Removes what was made of them since, as far as nothing else lies there. The lock has to be held, or to
+    /// be nobody's.
+    pub(crate) fn remove(&self, files: &Files) {
+        let Some(lock) = self.0.first() else { return };
+        // What cannot be removed stays: the error to report is the one that is there already.
+        let _ = files.remove(lock);
+        self.remove_folders(files);
+    }
+
+    /// Removes the folders that were made since, as far as nothing lies there.
+    pub(crate) fn remove_folders(&self, files: &Files) {
+        for folder in self.0.iter().skip(1) {
+            if files.remove_folder(folder).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What was at a place before a store was made there: see [`Location::before`].
+#[derive(Debug)]
+pub struct Before {
+    location: Location,
+    had_store: bool,
+    missing: Missing,
+}
+
+impl Location {
+    /// Notes what is there. Where what comes next is refused, [`Before::restore`] leaves it so again.
+    ///
+    /// ```
+    /// use spinney_store::{Location, OpenFor};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let location = Location::Redb(folder.path().join("new/state"));
+    /// let before = location.before();
+    /// let store = location.open(OpenFor::Filling, 1 << 20)?;
+    /// // Nothing was committed: the store goes, and the folders that were made for it.
+    /// assert!(before.restore(store)?);
+    /// assert!(!folder.path().join("new").exists());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn before(&self) -> Before {
+        let files = Files::System;
+        let missing = match self {
+            Self::Redb(at) => Missing::of(&files, &Folder::new(&files, at).lock()),
+            Self::Sqlite(at) => Missing::of(&files, &lock_of(at)),
+            Self::Postgres(_) => Missing::default(),
+        };
+        // Whatever cannot be opened is somebody's.
+        let opened = self.open(OpenFor::Reading, CACHE_BYTES);
+        let had_store = !matches!(opened, Err(StoreError::Missing { .. }));
+        Before { location: self.clone(), had_store, missing }
+    }
+}
+
+impl Before {
+    /// Whether there was a store, sound or not.
+    pub const fn had_store(&self) -> bool {
+        self.had_store
+    }
+
+    /// Closes a store. If it was made since and no tree was committed to it, it is removed, with the folders
+    /// that were made for it. Answers whether nothing is left of it.
+    ///
+    /// # Errors
+    /// If it cannot be closed, looked into, or removed.
+    pub fn restore(self, store: AnyStore) -> Result<bool, StoreError> {
+        let closed = store.close();
+        if self.had_store {
+            return closed.map(|()| false);
+        }
+        // After a failure only a store that is opened anew can be read.
+        let store = self.location.open(OpenFor::Writing, CACHE_BYTES)?;
+        let mut trees = 0_u64;
+        store.snapshot()?.scan(Table::Roots, &[], None, &mut |_, _| {
+            trees += 1;
+            false
+        })?;
+        if trees > 0 {
+            return store.close().map(|()| false);
+        }
+        self.remove(store).map(|()| true)
+    }
+
+    /// Closes a store that was made since and removes it, whatever it holds, with the folders that were made
+    /// for it.
+    ///
+    /// # Errors
+    /// If it cannot be closed or removed.
+    pub fn remove(self, store: AnyStore) -> Result<(), StoreError> {
+        let files = Files::System;
+        match (&self.location, store) {
+            // On a server it may not be finished, so that nobody else finds it.
+            (Location::Postgres(_), AnyStore::Postgres(store)) => {
+                store.discard()?;
+                store.close()
+            }
+            (Location::Redb(at), store) => {
+                // What is removed may be broken.
+                drop(store);
+                Folder::new(&files, at).remove(&self.missing)
+            }
+            (Location::Sqlite(at), store) => {
+                drop(store);
+                SqliteStore::remove(&files, at, &self.missing)
+            }
+            (Location::Postgres(_), store) => store.close(),
+        }
+    }
+}
