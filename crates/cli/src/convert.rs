@@ -9,14 +9,14 @@ use clap::Args;
 use serde::Serialize;
 use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
 use spinney_pipeline::{Options, Scratch};
-use spinney_store::{AnyStore, Frozen};
+use spinney_store::{AnyStore, Frozen, Location};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, Snapshot as _, Table, WriteSet};
 
 use crate::args::{FormatArgs, Size};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, is_final};
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
 use crate::output::{Format, Grid, Output, human_bytes};
@@ -136,13 +136,13 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
     }
     let site = Site::of(&args.target, args.to_store.as_deref(), cache)?;
-    let target = site.begin(&format!("{} of {} from {}", to, run.root()?, from))?;
-    let scratch = args.work.scratch.at(site.place.location.as_ref())?;
-    let work = (args.work.options(), scratch.path(), cache / 2);
-    let made = match run.convert(&target, work, None) {
-        Ok(made) => made,
+    let origin = format!("{} of {} from {}", to, run.root()?, from);
+    let filled = site.fill(&origin, (&args.work.scratch, output), |target, spill| {
+        run.convert(target, (args.work.options(), spill, cache / 2), None)
+    });
+    let (target, made) = match filled {
+        Ok(filled) => filled,
         Err(error) if is_stopped(&error) => {
-            target.close()?;
             output.tell(&format!("continue with: {}", this_command()));
             return Ok(Exit::Interrupted);
         }
@@ -323,9 +323,8 @@ impl Site {
         }
     }
 
-    /// Opens the store, which may be an earlier process's; `origin` says what it is made of.
-    pub(crate) fn begin(&self, origin: &str) -> anyhow::Result<AnyStore> {
-        let store = self.place.go_on()?;
+    /// Notes what the store is made of. It may be an earlier process's, of the same.
+    fn note(&self, store: &AnyStore, origin: &str) -> anyhow::Result<()> {
         let found = {
             let snapshot = store.snapshot()?;
             let row = snapshot.read(Table::Meta, ORIGIN)?;
@@ -338,12 +337,51 @@ impl Site {
                     .hint("remove it to begin anew, or give another TARGET")
                     .into())
             }
-            Some(_) => Ok(store),
+            Some(_) => Ok(()),
             None => {
                 let mut set = WriteSet::new();
                 set.put(Table::Meta, ORIGIN, origin.as_bytes());
-                store.commit(&set)?;
-                Ok(store)
+                Ok(store.commit(&set)?)
+            }
+        }
+    }
+
+    /// Lets `work` fill the store, which may be an earlier process's, with leaves that it sorts in a folder;
+    /// `origin` says what it is made of. What is refused would be so again: then nothing of it stays. What
+    /// fails for another reason stays, and the same command goes on with it.
+    pub(crate) fn fill<T>(
+        &self,
+        origin: &str,
+        (scratch, output): (&ScratchArgs, &Output),
+        work: impl FnOnce(&AnyStore, &Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(AnyStore, T)> {
+        let location = self.place.location.as_ref();
+        let before = location.map(Location::before);
+        let scratch = scratch.at(location)?;
+        let store = self.place.go_on()?;
+        if let Err(error) = self.note(&store, origin) {
+            // The first error says more.
+            let _ = before.map(|before| before.restore(store));
+            return Err(error);
+        }
+        match (work(&store, scratch.path()), before) {
+            (Ok(done), _) => Ok((store, done)),
+            (Err(error), Some(before)) if is_final(&error) => {
+                // The first error says more.
+                let _ = scratch.forget();
+                let _ = before.remove(store);
+                Err(error)
+            }
+            (Err(error), _) => {
+                // The first error says more.
+                let _ = store.close();
+                if !is_stopped(&error) {
+                    let place = self.place.name();
+                    output.tell(&format!(
+                        "what was made stays at {place}: the same command goes on with it"
+                    ));
+                }
+                Err(error)
             }
         }
     }

@@ -201,6 +201,16 @@ fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
     }
 }
 
+/// Whether a migration was refused, as it would be again: there is nothing to go on with.
+pub(crate) fn is_final(error: &anyhow::Error) -> bool {
+    match error.chain().find_map(|cause| cause.downcast_ref::<MigrateError>()) {
+        Some(MigrateError::Embed(error)) => !matches!(error, EmbedError::Tree(_)),
+        Some(MigrateError::NoTree { .. } | MigrateError::Malformed { .. }) => true,
+        Some(error) => is_refusal(error),
+        None => error.chain().any(<dyn StdError>::is::<Failure>),
+    }
+}
+
 /// Whether a migration found that something is not as it should be, rather than failed.
 fn is_refusal(error: &MigrateError) -> bool {
     matches!(

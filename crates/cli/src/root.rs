@@ -23,7 +23,7 @@ use crate::args::StoreArgs;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::stores::{self, Mode, Place};
+use crate::stores::{self, Place};
 use crate::sums::{NamespaceArgs, SumSink};
 use crate::trees::{self, Name};
 use spinney_cli::trace::{Lines, TraceLine};
@@ -75,26 +75,8 @@ pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
     // Without a store there is nothing to end well.
     let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
-    let store = place.open(Mode::Fill)?;
-    if let Some(id) = tree.id() {
-        trees::check_alone(&store.snapshot()?, id)?;
-    }
-    let cache = place.tree_cache();
     let feed = Feed { lines: read_ahead(Lines::new(input)), interrupt, args, output, tree };
-    let exit = match tree {
-        Name::Mpt if args.state => {
-            let state = State::open(&store, cache)?;
-            feed.run(&mut StateSink { state })?
-        }
-        Name::Mpt => feed.raw(Mpt, MPT, &store, cache)?,
-        Name::Ubt(hash) => feed.binary(Ubt { hash }, &store, cache)?,
-        Name::Pbt(hash) => feed.binary(Pbt { hash }, &store, cache)?,
-        Name::Verkle => feed.binary(Verkle::shared(), &store, cache)?,
-        Name::Sum(profile) => {
-            feed.leaves_only()?;
-            feed.run(&mut SumSink::new(&store, &args.namespace.namespace, profile, cache)?)?
-        }
-    };
+    let (store, exit) = place.fill(|store| feed.fill_store(store, place.tree_cache()))?;
     store.close()?;
     Ok(exit)
 }
@@ -130,6 +112,30 @@ struct Feed<'a> {
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Feed<'_> {
+    fn fill_store(&self, store: &AnyStore, cache: usize) -> anyhow::Result<Exit> {
+        if let Some(id) = self.tree.id() {
+            trees::check_alone(&store.snapshot()?, id)?;
+        }
+        match self.tree {
+            Name::Mpt if self.args.state => {
+                let state = State::open(store, cache)?;
+                self.run(&mut StateSink { state })
+            }
+            Name::Mpt => self.raw(Mpt, MPT, store, cache),
+            Name::Ubt(hash) => self.binary(Ubt { hash }, store, cache),
+            Name::Pbt(hash) => self.binary(Pbt { hash }, store, cache),
+            Name::Verkle => self.binary(Verkle::shared(), store, cache),
+            Name::Sum(profile) => {
+                self.leaves_only()?;
+                let namespace = &self.args.namespace.namespace;
+                let mut sink = SumSink::new(store, namespace, profile, cache)?;
+                let exit = self.run(&mut sink)?;
+                sink.finish()?;
+                Ok(exit)
+            }
+        }
+    }
+
     /// Into a tree of raw keys.
     fn raw<S: Scheme<Root = [u8; 32]>>(
         &self,

@@ -271,7 +271,7 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     };
     let folder = folder.context("making a folder for the check (--scratch)")?;
     let site = Site::of(&PlaceName::Path(folder.path().join("store")), None, check.work.cache())?;
-    let store = site.begin("a check")?;
+    let store = site.place.go_on()?;
     let spill = folder.path().join("leaves");
     let data = read(check, &store, (scheme, None, preimages), &spill, (interrupt, output))?;
     store.close()?;
@@ -284,24 +284,24 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     let site = Site::of(&args.target, args.to_store.as_deref(), check.work.cache())?;
     // Before a store is made.
     drop(open_file(&check.file)?);
-    let store = site.begin(&format!("the snapshot {}", check.file.display()))?;
+    let origin = format!("the snapshot {}", check.file.display());
     let hash = args.hash.unwrap_or_default().0;
     let block = args.number.map(|number| BlockId { number, hash });
-    let scratch = check.work.scratch.at(site.place.location.as_ref())?;
-    let spill = scratch.path();
     let with = (interrupt, output);
-    let data = match &check.preimages {
-        Some(preimages) => read(check, &store, (scheme, block, preimages), spill, with)?,
-        None => {
+    let (store, data) = site.fill(&origin, (&check.work.scratch, output), |store, spill| {
+        let Some(preimages) = &check.preimages else {
             output.note("without --preimages: the store cannot be converted back, nor caught up");
             let made = watched(&check.work, spill, with, |work| {
-                import_snapshot(&check.file, &store, scheme, block, work)
+                import_snapshot(&check.file, store, scheme, block, work)
             });
             let made = made.map_err(|error| in_file(error, &check.file))?;
             let file = Written::from(made.file);
-            json!({ "snapshot": file, "root": made.root, "leaves": made.leaves, "codes": made.codes })
-        }
-    };
+            return Ok(json!({
+                "snapshot": file, "root": made.root, "leaves": made.leaves, "codes": made.codes
+            }));
+        };
+        read(check, store, (scheme, block, preimages), spill, with)
+    })?;
     site.finish(store)?;
     print(&data, output)
 }

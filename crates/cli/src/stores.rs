@@ -177,6 +177,25 @@ impl Place {
         }
     }
 
+    /// Opens a store, which is made if there is none, and lets `work` fill it. If that is refused before
+    /// anything was committed, what was made for it goes again.
+    pub(crate) fn fill<T>(
+        &self,
+        work: impl FnOnce(&AnyStore) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(AnyStore, T)> {
+        let before = self.location.as_ref().map(Location::before);
+        let store = self.open(Mode::Fill)?;
+        match (work(&store), before) {
+            (Ok(done), _) => Ok((store, done)),
+            (Err(error), None) => Err(error),
+            (Err(error), Some(before)) => {
+                // The first error says more.
+                let _ = before.restore(store);
+                Err(error)
+            }
+        }
+    }
+
     /// Opens a store to fill it that is not to be seen before it is finished, or goes on with one.
     pub(crate) fn go_on(&self) -> Result<AnyStore, StoreError> {
         match &self.location {

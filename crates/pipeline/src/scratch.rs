@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::error::{PipelineError, at};
+use crate::gather::Gather;
 
 /// A folder for a run's files.
 ///
@@ -46,6 +47,17 @@ impl Scratch {
     /// A folder of this name, which is made when something is put there, and stays for a run to go on with.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), _passing: None }
+    }
+
+    /// Removes the leaves of a run that cannot go on, since it was refused; and those that it sorted for a check,
+    /// in the folder of the same name with `.check` added.
+    ///
+    /// # Errors
+    /// If a file cannot be removed.
+    pub fn forget(&self) -> Result<(), PipelineError> {
+        let mut check = self.path.as_os_str().to_owned();
+        check.push(".check");
+        [self.path(), Path::new(&check)].into_iter().try_for_each(Gather::forget)
     }
 
     /// Where it is.

@@ -1,6 +1,7 @@
 //! State differences, applied.
 
 use std::cell::Cell;
+use std::io;
 
 use alloy_primitives::B256;
 use spinney_replay::{
@@ -37,7 +38,7 @@ pub(crate) fn run<'s, S: Driven<'s>>(
     let beside = beside.map(|tree| (tree.scheme.to_string(), tree.root)).collect();
     let check = HeadCheck { head, root: state.kept().root(), beside, refusal: Cell::new(None) };
     let mut last = None;
-    let lines = lines.map_while(|line| check.pass(line, &mut last));
+    let lines = lines.map(|line| check.pass(line, &mut last));
     let outcome = replay_diffs(&mut state, Some(head), lines, options, |event| match event {
         DiffEvent::Block { diff, state_root, .. } => watch.block(diff.number, state_root, 0),
         DiffEvent::Committed { number, time } => watch.committed(number, None, time),
@@ -88,16 +89,13 @@ struct HeadCheck {
 }
 
 impl HeadCheck {
-    /// The line, with the one root to check; `None` ends the run, with the reason in `refusal`.
+    /// The line, with the one root to check; or an error, with the reason in `refusal`.
     fn pass(
         &self,
         line: Result<BlockDiff, DiffError>,
         last: &mut Option<u64>,
-    ) -> Option<Result<BlockDiff, DiffError>> {
-        let mut diff = match line {
-            Ok(diff) => diff,
-            Err(error) => return Some(Err(error)),
-        };
+    ) -> Result<BlockDiff, DiffError> {
+        let mut diff = line?;
         *last = Some(diff.number);
         match (diff.state_root, diff.roots.get("mpt")) {
             (None, Some(root)) => diff.state_root = Some(*root),
@@ -106,8 +104,7 @@ impl HeadCheck {
                     "block {}: stateRoot is {one}, and roots has {other} for mpt (--diffs)",
                     diff.number
                 );
-                self.refusal.set(Some(Failure::new(what).hint("they name the same tree")));
-                return None;
+                return self.refuse(Failure::new(what).hint("they name the same tree"));
             }
             _ => {}
         }
@@ -128,9 +125,15 @@ impl HeadCheck {
             );
             let hint = "these are differences of another chain: give those that the store was filled \
                         from, or a new --db";
-            self.refusal.set(Some(Failure::new(what).hint(hint).exit(Exit::Error)));
-            return None;
+            return self.refuse(Failure::new(what).hint(hint).exit(Exit::Error));
         }
-        Some(Ok(diff))
+        Ok(diff)
+    }
+
+    /// Fails the run.
+    fn refuse(&self, failure: Failure) -> Result<BlockDiff, DiffError> {
+        let error = io::Error::other(failure.to_string());
+        self.refusal.set(Some(failure));
+        Err(DiffError::Io { line: 0, error })
     }
 }

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
-use crate::stores::{Kind, Mode, Place};
+use crate::stores::{Kind, Place};
 use crate::trees::Together;
 
 pub(crate) use self::input::{Traces, open_traces};
@@ -109,12 +109,13 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
         }
     };
     let interrupt = Interrupt::listen()?;
-    let store = place.open(Mode::Fill)?;
     let mut watch = Watch::new(("replay", args.to, args.events), &input, &interrupt, output);
-    let run = Run { args, place: &place, store: &store, trees };
-    let report = run.replay(input, &interrupt, &mut watch);
+    let filled = place.fill(|store| {
+        let run = Run { args, place: &place, store, trees };
+        run.replay(input, &interrupt, &mut watch)
+    });
     watch.finish();
-    let mut report = report?;
+    let (store, mut report) = filled?;
     report.store_bytes = place.close(store)?;
     watch.broken()?;
     if report.stopped {

@@ -23,7 +23,7 @@ use crate::output::{Format, Grid, Output, human_bytes};
 use crate::replay::input::{Input, Source};
 use crate::replay::watch::Watch;
 use crate::replay::{chain, check_head, check_trees, diffs};
-use crate::stores::{Mode, Place};
+use crate::stores::Place;
 use crate::trees::Together;
 
 /// How blocks are cut into chunks, and what is kept of them.
@@ -105,16 +105,17 @@ struct Staged {
 pub(super) fn run(args: &RunArgs, input: Input, output: &Output) -> anyhow::Result<Exit> {
     let place = args.at.place()?;
     let interrupt = Interrupt::listen()?;
-    let store = place.open(Mode::Fill)?;
     let to = args.chunks.to;
     let mut watch = Watch::new(("stage run", to, false), &input, &interrupt, output);
-    let done = stage(args, (&place, &store), input, (&interrupt, output), &mut watch);
+    let filled = place.fill(|store| {
+        match stage(args, (&place, store), input, (&interrupt, output), &mut watch) {
+            Err(error) if is_stopped(&error) => Ok(None),
+            done => done.map(Some),
+        }
+    });
     watch.finish();
+    let (store, staged) = filled?;
     store.close()?;
-    let staged = match done {
-        Err(error) if is_stopped(&error) => None,
-        done => Some(done?),
-    };
     if let Some(staged) = &staged {
         print(staged, output)?;
     }

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
 use spinney_replay::{StateFileError, StateTaker, read_state_slots};
 use spinney_state::{AccountChange, MPT, leaf_of_slot, leaves_of};
-use spinney_store::AnyStore;
+use spinney_store::{AnyStore, Location};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
     BlockId, PageStore as _, RootRecord, Scheme as _, Snapshot, Table, Tree, TreeError, TreeId,
@@ -36,7 +36,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         None => Vec::new(),
     };
     let interrupt = Interrupt::listen()?;
-    let is_new = !place.exists()?;
+    let before = place.location.as_ref().map(Location::before);
     let store = place.open(if args.own { Mode::Change } else { Mode::Fill })?;
     check_held(&store.snapshot()?, args.own)?;
     let mut tree = Tree::open(MptState, MPT, &store.snapshot()?, place.tree_cache())?;
@@ -66,10 +66,10 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         Err(error) if is_refused(&error) => {
             drop(tree);
-            store.close()?;
-            Gather::forget(scratch.path())?;
-            if let Some(location) = place.location.as_ref().filter(|_| is_new) {
-                location.remove()?;
+            scratch.forget()?;
+            match before.filter(|before| !before.had_store()) {
+                Some(before) => before.remove(store)?,
+                None => store.close()?,
             }
             return Err(match &args.state {
                 Some(file) => named(error, file),

@@ -1,6 +1,6 @@
 //! `db load`: a dump of leaves into a namespace without any, in bounded memory.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use alloy_primitives::B256;
@@ -16,7 +16,7 @@ use super::plain;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output, printable};
 use crate::progress::{Progress, Unit};
-use crate::stores::{self, Mode, Place};
+use crate::stores::{self, Place};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +34,8 @@ struct Loaded {
 }
 
 /// Puts a dump into a namespace that has no leaves yet: all of it, or nothing, and then neither the
-/// namespace nor the store stays if they were not there before.
+/// namespace nor the store stays if they were not there before. A file is looked at to its end before
+/// anything is put into a store that is there.
 pub(crate) fn load(
     place: &Place,
     namespace: &str,
@@ -42,14 +43,15 @@ pub(crate) fn load(
     file: &Path,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    let mut input = BufReader::with_capacity(1 << 18, stores::open_file(file)?);
-    let mut dump = Dump { file, lines: Lines::new(&mut input), last: None };
+    let dump = Dump::open(file)?;
     let (cache, quiet) = (place.tree_cache(), output.quiet());
-    let mut fill = |store: &AnyStore| fill(store, namespace, profile, cache, &mut dump, quiet);
+    let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
     let (store, loaded) = if place.exists()? {
-        let store = place.open(Mode::Fill)?;
-        let loaded = fill(&store)?;
-        (store, loaded)
+        // What is refused leaves a store that is there as it was. What comes through a pipe comes once.
+        if file.is_file() {
+            Dump::open(file)?.check()?;
+        }
+        place.fill(fill)?
     } else {
         let mut loaded = None;
         let store = place.create(|store| {
@@ -68,9 +70,13 @@ fn fill<R: BufRead>(
     namespace: &str,
     profile: Profile,
     cache_bytes: usize,
-    dump: &mut Dump<'_, R>,
+    dump: Dump<'_, R>,
     quiet: bool,
 ) -> anyhow::Result<Loaded> {
+    let mut dump = dump.peekable();
+    if let Some(Err(refused)) = dump.next_if(Result::is_err) {
+        return Err(refused);
+    }
     let there = SumTree::open(store, namespace, cache_bytes).map_err(plain)?.is_some();
     let mut tree = SumTree::create(store, namespace, profile, cache_bytes).map_err(plain)?;
     if tree.root() != profile.empty_node(0) {
@@ -113,7 +119,25 @@ impl<R: BufRead> Iterator for Dump<'_, R> {
     }
 }
 
+impl<'f> Dump<'f, BufReader<Box<dyn Read + Send>>> {
+    fn open(file: &'f Path) -> Result<Self, Failure> {
+        let input = BufReader::with_capacity(1 << 18, stores::open_file(file)?);
+        Ok(Self { file, lines: Lines::new(input), last: None })
+    }
+}
+
 impl<R: BufRead> Dump<'_, R> {
+    /// Reads to the end, and refuses what no tree would take.
+    fn check(mut self) -> anyhow::Result<()> {
+        let mut sum = 0_u64;
+        while let Some((_, leaf)) = self.leaf()? {
+            sum = sum.checked_add(leaf.sum).ok_or_else(|| {
+                self.refuse("integer overflow: with its leaf the sums come to more than 2^64 - 1")
+            })?;
+        }
+        Ok(())
+    }
+
     fn leaf(&mut self) -> anyhow::Result<Option<([u8; 32], Leaf)>> {
         let line = self.lines.next_line()?.map(serde_json::from_slice::<Line>).transpose();
         let line = line.map_err(|error| self.refuse(error.to_string()))?;

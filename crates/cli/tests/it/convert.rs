@@ -1,7 +1,8 @@
 //! `convert`: a state from one tree into another, checked before it is there.
 
 use serde_json::Value;
-use spinney_tree::Table;
+use spinney_store::RedbStore;
+use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::several::alloc_of;
 use crate::support::{
@@ -166,8 +167,17 @@ fn what_cannot_be_converted_is_refused() {
         .exits(2)
         .refuses("a directory, a file or a server's address");
     assert!(!std::path::Path::new(&target).exists());
-    convert("mpt", "verkle", &db, &target, &[]).exits(2).refuses("is being made of");
-    std::fs::remove_dir_all(folder.path("target.part")).expect("it was begun");
+    let part = folder.path("target.part");
+    assert!(!std::path::Path::new(&part).exists(), "what was refused does not stay");
+    // What another run has begun stays.
+    let store = RedbStore::create(&part, 1 << 20).unwrap();
+    let mut set = WriteSet::new();
+    set.put(Table::Meta, b"converted", b"something else".to_vec());
+    store.commit(&set).unwrap();
+    store.close().unwrap();
+    let refused = convert("mpt", "verkle", &db, &target, &[]).exits(2);
+    refused.refuses("target.part is being made of something else");
+    std::fs::remove_dir_all(&part).expect("it is there");
     convert("mpt", "verkle", &db, &target, &[]).exits(0);
     convert("mpt", "verkle", &db, &target, &[]).exits(2).refuses("there is something already");
     // Beside a trie, a store does not say which slots an account of the other tree has.

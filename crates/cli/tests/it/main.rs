@@ -15,6 +15,7 @@ mod pairs;
 mod places;
 mod proofs;
 mod references;
+mod refusals;
 mod replay;
 mod root;
 #[cfg(unix)]
