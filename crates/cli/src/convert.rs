@@ -148,7 +148,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         Err(error) => return Err(error),
     };
-    let bytes = site.finish(target)?;
+    let bytes = site.finish(target, output)?;
     let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), bytes)?;
     for note in &made.report.notes {
         output.warn(note.clone());
@@ -376,18 +376,24 @@ impl Site {
                 // The first error says more.
                 let _ = store.close();
                 if !is_stopped(&error) {
-                    let place = self.place.name();
-                    output.tell(&format!(
-                        "what was made stays at {place}: the same command goes on with it"
-                    ));
+                    self.tell_what_stays(output);
                 }
                 Err(error)
             }
         }
     }
 
+    fn tell_what_stays(&self, output: &Output) {
+        let place = self.place.name();
+        output.tell(&format!("what was made stays at {place}: the same command goes on with it"));
+    }
+
     /// Gives the store its name, and answers how large it is.
-    pub(crate) fn finish(&self, store: AnyStore) -> anyhow::Result<u64> {
+    pub(crate) fn finish(&self, store: AnyStore, output: &Output) -> anyhow::Result<u64> {
+        self.publish(store).inspect_err(|_| self.tell_what_stays(output))
+    }
+
+    fn publish(&self, store: AnyStore) -> anyhow::Result<u64> {
         let (Some(part), Some(target)) = (&self.place.location, &self.target.location) else {
             return Ok(self.place.close(store)?);
         };

@@ -302,7 +302,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         };
         read(check, store, (scheme, block, preimages), spill, with)
     })?;
-    site.finish(store)?;
+    site.finish(store, output)?;
     print(&data, output)
 }
 

@@ -7,6 +7,7 @@ mod chains;
 mod chunks;
 mod convert;
 mod db;
+mod full_disk;
 mod history;
 mod import;
 mod interrupts;
