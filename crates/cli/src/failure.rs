@@ -15,6 +15,7 @@ use spinney_state::embed::EmbedError;
 use spinney_tree::{StoreError, TreeError};
 
 use crate::output::{Format, Output};
+use crate::terminal::{printable, shown};
 
 /// What a process tells its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ impl From<Exit> for ExitCode {
 #[derive(Debug)]
 pub(crate) struct Failure {
     what: String,
+    /// What is to be said line by line.
+    details: Vec<String>,
     hint: Option<String>,
     exit: Exit,
     source: Option<anyhow::Error>,
@@ -45,11 +48,17 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, exit: Exit::Error, source: None }
+        Self { what: what.into(), details: Vec::new(), hint: None, exit: Exit::Error, source: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// What there is to say besides, each on a line of its own.
+    pub(crate) fn details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
         self
     }
 
@@ -79,6 +88,7 @@ impl StdError for Failure {
 /// What the user sees of an error.
 struct Report {
     what: String,
+    details: Vec<String>,
     causes: Vec<String>,
     hint: String,
     exit: Exit,
@@ -88,7 +98,7 @@ impl Report {
     fn of(error: &anyhow::Error, verb: &str) -> Self {
         let mut lines: Vec<String> = Vec::new();
         for cause in error.chain() {
-            let line = cause.to_string();
+            let line = shown(&cause.to_string());
             // Many errors end with the text of their cause.
             if !lines.last().is_some_and(|above| above.contains(&line)) {
                 lines.push(line);
@@ -98,7 +108,10 @@ impl Report {
         let hint = error.chain().find_map(hint_of);
         let hint = hint.unwrap_or_else(|| format!("spinney {verb} --help shows what it takes"));
         let exit = error.chain().find_map(exit_of).unwrap_or(Exit::Error);
-        Self { what, causes: lines, hint, exit }
+        let failures = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>());
+        let details = failures.flat_map(|failure| &failure.details);
+        let details = details.map(|line| shown(line)).collect();
+        Self { what, details, causes: lines, hint: shown(&hint), exit }
     }
 }
 
@@ -113,6 +126,9 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
     let (red, cyan, plain) =
         if output.colored() { ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m") } else { ("", "", "") };
     let mut text = format!("{red}error:{plain} {}\n", report.what);
+    for line in &report.details {
+        text += &format!("  {line}\n");
+    }
     for cause in &report.causes {
         text += &format!("  because: {cause}\n");
     }
@@ -143,7 +159,8 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
     );
     let fitting = if reports { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {
-        let error = json!({ "message": report.what, "causes": report.causes, "hint": report.hint });
+        let Report { what, details, causes, hint, .. } = &report;
+        let error = json!({ "message": what, "details": details, "causes": causes, "hint": hint });
         let _ = output.envelope(&serde_json::Value::Null, &[error]);
     }
     report.exit
@@ -490,7 +507,7 @@ fn io_hint(error: &io::Error) -> Option<&'static str> {
 pub(crate) fn quieten_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let what = info.payload_as_str().unwrap_or("no message");
+        let what = printable(info.payload_as_str().unwrap_or("no message"));
         let bold = if io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         let text = format!(
             "{}error:{} a bug in spinney: {what} ({place})\nhint: please report it with the command \

@@ -39,7 +39,7 @@ impl<S: Subscriber> Layer<S> for Teller {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        self.0.add(message.0);
+        self.0.add(&message.0);
     }
 }
 

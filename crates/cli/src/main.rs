@@ -26,6 +26,7 @@ mod stage;
 mod state_root;
 mod stores;
 mod sums;
+mod terminal;
 mod trees;
 mod witness;
 
@@ -33,11 +34,11 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use spinney_postgres::masked;
 
 use crate::args::{Cli, Verb};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
+use crate::terminal::without_secrets;
 
 fn main() -> ExitCode {
     failure::quieten_panics();
@@ -59,13 +60,7 @@ fn exit(error: &clap::Error) -> ! {
     } else {
         error.render().to_string()
     };
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let secret = words.filter(|word| masked(word) != *word);
-    let text = secret.fold(coloured, |text, word| {
-        let value = word.split_once('=').map_or("", |(_, value)| value);
-        let parts = [word.as_str(), value].into_iter().filter(|part| masked(part) != **part);
-        parts.fold(text, |text, part| text.replace(part, &masked(part)))
-    });
+    let text = without_secrets(&coloured);
     // Where nobody listens there is nobody to tell.
     let _ = match error.use_stderr() {
         true => io::stderr().write_all(text.as_bytes()),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Color;
+use crate::terminal::{printable, printable_json, shown, tell};
 
 /// The version of the envelope and of what verbs put into it.
 const SCHEMA_VERSION: u32 = 1;
@@ -73,14 +74,20 @@ impl Output {
         stdout.flush()
     }
 
-    /// Writes a line, and does not keep it.
+    /// Writes a line for people.
     pub(crate) fn line(&self, line: &str) -> io::Result<()> {
-        self.bytes(format!("{line}\n").as_bytes())
+        self.bytes(format!("{}\n", printable(line)).as_bytes())
+    }
+
+    /// Writes a document of JSON as a line.
+    pub(crate) fn json(&self, document: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(document)?;
+        self.bytes(format!("{}\n", printable_json(&text)).as_bytes())
     }
 
     /// Tells people something that is no error; the envelope repeats it.
     pub(crate) fn warn(&self, text: impl Into<String>) {
-        self.warnings.add(text.into());
+        self.warnings.add(&text.into());
     }
 
     /// What people are told that is no error, for those who tell it from elsewhere.
@@ -111,21 +118,17 @@ impl Output {
             "errors": errors,
             "warnings": warnings,
         });
-        self.line(&envelope.to_string())
+        self.json(&envelope)
     }
 
     /// Writes a grid of cells as a table or as CSV.
     pub(crate) fn grid(&self, grid: &Grid) -> io::Result<()> {
         match self.format() {
-            Format::Csv => self.bytes(grid.csv().as_bytes()),
-            Format::Table | Format::Json => self.line(&grid.table()),
+            // A table for programs keeps what is there.
+            Format::Csv => self.bytes(grid.csv(io::stdout().is_terminal()).as_bytes()),
+            Format::Table | Format::Json => self.bytes(format!("{}\n", grid.table()).as_bytes()),
         }
     }
-}
-
-fn tell(text: &str) {
-    // Where nobody listens there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// What people were told that is no error.
@@ -134,7 +137,8 @@ pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     /// Tells it, if it was not told before.
-    pub(crate) fn add(&self, text: String) {
+    pub(crate) fn add(&self, text: &str) {
+        let text = shown(text);
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !told.contains(&text) {
             tell(&format!("warning: {text}"));
@@ -179,28 +183,19 @@ impl Grid {
         table.trim_fmt()
     }
 
-    fn csv(&self) -> String {
+    fn csv(&self, for_people: bool) -> String {
         let header = self.header.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",");
         let mut text = header + "\n";
+        let cell = |cell: &String| match for_people {
+            true => csv_cell(&printable(cell)),
+            false => csv_cell(cell),
+        };
         for row in &self.rows {
-            text += &row.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",");
+            text += &row.iter().map(cell).collect::<Vec<_>>().join(",");
             text.push('\n');
         }
         text
     }
-}
-
-/// Text of others, for people: control characters, which could move a terminal's cursor, are escaped.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 /// Quoted where RFC 4180 asks for it.
@@ -245,7 +240,8 @@ mod tests {
         let table = grid.table();
         assert!(table.contains("a\\u{1b}[2J\\n\\u{9b}b, \"c\" \u{e9}"), "{table}");
         // A table for programs keeps what is there.
-        assert!(grid.csv().contains('\u{1b}'));
+        assert!(grid.csv(false).contains('\u{1b}'));
+        assert_eq!(grid.csv(true).matches(char::is_control).count(), 2);
     }
 
     #[test]

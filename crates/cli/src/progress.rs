@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::human_bytes;
+use crate::terminal::printable;
 
 /// How often a line is written where there is no bar.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -56,12 +57,12 @@ impl Progress {
             How::Silent => {}
             How::Bar(bar) => {
                 bar.set_position(done);
-                bar.set_message(at());
+                bar.set_message(printable(&at()));
             }
             How::Lines if self.told.elapsed() < LINE_EVERY => {}
             How::Lines => {
                 self.told = Instant::now();
-                let line = self.line(done, &at());
+                let line = self.line(done, &printable(&at()));
                 // Where nobody listens there is nobody to tell.
                 let _ = writeln!(io::stderr(), "{line}");
             }

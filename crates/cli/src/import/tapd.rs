@@ -11,7 +11,7 @@ use spinney_tree::sum::{Profile, SumNode};
 use super::fill::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs};
 use crate::failure::{Exit, Failure, server_hint};
-use crate::output::{Format, Grid, Output, printable};
+use crate::output::{Format, Grid, Output};
 use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 
@@ -83,7 +83,7 @@ fn check_names(names: &[String]) -> Result<(), Failure> {
     let begins: String = name.chars().take(40).collect();
     Err(Failure::new(format!(
         "the namespace \"{}..\" of {} bytes, where 1 to {NAME_BYTES_MAX} are taken",
-        printable(&begins),
+        begins,
         name.len()
     ))
     .hint("nothing was made; --namespace, given as often as need be, imports the other trees"))
@@ -103,7 +103,7 @@ fn import(
         batch.put(&key, &leaf);
         bytes += LEAF_BYTES + leaf.value.len();
         leaves += 1;
-        progress.update(leaves, || format!("tree {}", printable(name)));
+        progress.update(leaves, || format!("tree {name}"));
         if bytes >= BATCH_BYTES {
             tree.apply(&mut std::mem::take(&mut batch))?;
             bytes = 0;
@@ -122,8 +122,7 @@ fn import(
     let (root, expected) = (tree.root(), report.root);
     // Each row's hash held; so this is our own failure, if it ever is one.
     if expected.is_some_and(|expected| expected != root) {
-        let what =
-            format!("the tree \"{}\" has another root than its database says", printable(name));
+        let what = format!("the tree \"{name}\" has another root than its database says");
         let hint = "this is a bug of spinney: its rows are sound; nothing was made";
         return Err(Failure::new(what).exit(Exit::No).hint(hint).into());
     }
@@ -131,16 +130,11 @@ fn import(
 }
 
 fn damaged(name: &str, report: &Report) -> Failure {
-    let shown = report.damage.iter().take(SHOWN).map(|damage| format!("\n  {damage}"));
+    let shown = report.damage.iter().take(SHOWN).map(ToString::to_string);
     let more = report.damage_count.saturating_sub(SHOWN as u64);
-    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-    let what = format!(
-        "the tree \"{}\" is damaged; {} leaves are sound{}{more}",
-        printable(name),
-        report.leaves,
-        shown.collect::<String>(),
-    );
-    Failure::new(what)
+    let more = (more > 0).then(|| format!("and {more} more"));
+    Failure::new(format!("the tree \"{name}\" is damaged; {} leaves are sound", report.leaves))
+        .details(shown.chain(more).collect())
         .exit(Exit::No)
         .hint("nothing was made; --namespace imports the other trees of the database")
 }
@@ -153,7 +147,7 @@ fn explain(error: TapdError) -> Failure {
         TapdError::Missing(_) => "the database of tapd is tapd.db in its data folder",
         _ => "DATABASE is tapd's SQLite file, or postgres://user@host/database",
     };
-    Failure::new(printable(&error.to_string())).hint(hint)
+    Failure::new(error.to_string()).hint(hint)
 }
 
 fn print(imported: &[Imported], output: &Output) -> std::io::Result<()> {

@@ -138,11 +138,10 @@ fn leaves(
 }
 
 fn print(args: &ProveArgs, document: &impl Serialize, output: &Output) -> anyhow::Result<Exit> {
-    let text = serde_json::to_string(document)?;
     if args.verify {
-        verify::holds(text.as_bytes())?;
+        verify::holds(&serde_json::to_vec(document)?)?;
     }
-    output.line(&text)?;
+    output.json(document)?;
     Ok(Exit::Ok)
 }
 

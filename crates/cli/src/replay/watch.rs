@@ -115,7 +115,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.told = Instant::now();
-        if let Err(error) = self.output.line(&event(self).to_string()) {
+        if let Err(error) = self.output.json(&event(self)) {
             self.broken = Some(error);
             self.interrupt.ask();
         }

@@ -14,7 +14,7 @@ use spinney_tree::sum::{Leaf, Profile, SumNode, path};
 
 use super::plain;
 use crate::failure::{Exit, Failure};
-use crate::output::{Format, Grid, Output, printable};
+use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::{self, Place};
 
@@ -80,7 +80,7 @@ fn fill<R: BufRead>(
     let there = SumTree::open(store, namespace, cache_bytes).map_err(plain)?.is_some();
     let mut tree = SumTree::create(store, namespace, profile, cache_bytes).map_err(plain)?;
     if tree.root() != profile.empty_node(0) {
-        let what = format!("namespace {} has leaves already (--namespace)", printable(namespace));
+        let what = format!("namespace {namespace} has leaves already (--namespace)");
         return Err(Failure::new(what).hint("a dump is loaded into a namespace of its own").into());
     }
     let mut progress = Progress::new(quiet, "load", Unit::Keys, None);
@@ -179,7 +179,6 @@ fn print(namespace: &str, loaded: &Loaded, output: &Output) -> std::io::Result<(
             output.grid(&grid)
         }
         Format::Table => {
-            let namespace = printable(namespace);
             output.line(&format!("{leaves} leaves, root {hash}, sum {sum} ({namespace})"))
         }
     }

@@ -13,7 +13,6 @@ use spinney_tree::PageStore;
 use spinney_tree::sum::Profile;
 
 use crate::failure::Failure;
-use crate::output::printable;
 
 pub(crate) use dump::dump;
 pub(crate) use load::load;
@@ -49,7 +48,6 @@ fn open<'s, P: PageStore>(
     cache: usize,
 ) -> anyhow::Result<SumTree<'s, P>> {
     let tree = SumTree::open(store, namespace, cache).map_err(plain)?.ok_or_else(|| {
-        let namespace = printable(namespace);
         Failure::new(format!("the store holds no sum tree of namespace {namespace} (--namespace)"))
             .hint("spinney db info shows the namespaces that it holds")
     })?;
@@ -60,7 +58,7 @@ fn open<'s, P: PageStore>(
 }
 
 fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {
-    let (namespace, is, asked) = (printable(namespace), name(is), name(asked));
+    let (is, asked) = (name(is), name(asked));
     let what = format!("namespace {namespace} holds a tree {is}, not {asked} (--tree)");
     Failure::new(what).hint(format!("say --tree {is}, or give another --namespace"))
 }

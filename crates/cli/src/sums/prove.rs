@@ -10,7 +10,7 @@ use spinney_tree::sum::{Claim, ClaimError, Profile, Proven, SumNode, verify_many
 use super::{name, open, plain};
 use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
-use crate::output::{Output, printable};
+use crate::output::Output;
 use crate::stores::{Mode, Place};
 
 /// A proof of one key, as `prove` prints it and `verify` reads it. An absent key has no value and the sum 0.
@@ -74,7 +74,7 @@ pub(crate) fn prove(
     }
     for (key, proven) in keys.iter().zip(&proven) {
         let document = SumDocument::new(profile, tree.root(), key, proven);
-        output.line(&serde_json::to_string(&document)?)?;
+        output.json(&document)?;
     }
     Ok(Exit::Ok)
 }
@@ -93,7 +93,7 @@ pub(crate) fn prove_all(
     let root = tree.root();
     if root == profile.empty_node(0) {
         // A file without documents would say nothing of any root.
-        let what = format!("namespace {} has no leaves to prove (--all)", printable(namespace));
+        let what = format!("namespace {namespace} has no leaves to prove (--all)");
         let hint = "spinney prove KEY proves that a key has no leaf";
         return Err(Failure::new(what).hint(hint).into());
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{open, plain};
 use crate::args::{AtArgs, FormatArgs};
 use crate::failure::{Exit, Failure};
-use crate::output::{Format, Grid, Output, printable};
+use crate::output::{Format, Grid, Output};
 use crate::stores::Mode;
 use crate::trees::Name;
 
@@ -49,7 +49,6 @@ pub(crate) fn remove(args: &RemoveArgs, output: &Output) -> anyhow::Result<Exit>
             output.grid(&grid)?;
         }
         Format::Table => {
-            let namespace = printable(namespace);
             output.line(&format!("removed {namespace}: root {root}, sum {sum}"))?;
         }
     }

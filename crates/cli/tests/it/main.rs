@@ -36,5 +36,6 @@ mod tapd;
 #[path = "../../../tapd/tests/it/databases.rs"]
 #[expect(dead_code, reason = "the tests of the reader use more of it")]
 mod tapd_databases;
+mod terminal;
 mod traces;
 mod verbs;

@@ -349,6 +349,20 @@ fn passwords_come_from_the_environment_or_a_passfile_and_wrong_ones_are_told() {
     let hint = "hint: give the user's password in PGPASSWORD, in a passfile";
     run(&[], &replay).exits(2).refuses("there is none").says(hint);
     run(&[("PGPASSWORD", "wrong")], &replay).exits(2).refuses("PostgreSQL says").says(hint);
+    let bench = ["bench", "--workload", "transfers", "--store", "postgres", "--postgres", &db];
+    let source = scene.folder.path("source");
+    run(&[], &["replay", "-q", "--blocks-count", "2", "--db", &source]).exits(0);
+    let convert = ["convert", "--to", "pbt:blake3", &source, &db];
+    let sums = scene.folder.path("sums");
+    for verb in [
+        &bench[..],
+        &convert,
+        &["db", "info", "--db", &db],
+        &["import", "tapd", "--db", &sums, &db],
+    ] {
+        let ran = run(&[("PGPASSWORD", "wrong")], verb).exits(2).says(hint);
+        assert!(!ran.err.contains("cables") && !ran.err.contains("wrong"), "{verb:?}: {ran:?}");
+    }
     run(&[("PGPASSWORD", MARK)], &replay).exits(0);
     let file = scene.folder.write("passfile", format!("*:*:*:marked:{MARK}\n"));
     let given = [("PGPASSFILE", file.as_str())];
