@@ -148,6 +148,42 @@ pub(crate) struct StoreArgs {
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
     pub(crate) cache: Size,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+}
+
+/// Who may use a store that is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ModeArgs {
+    /// Who may use the files of a store that is made: an octal number, as chmod takes it. Folders that are made get
+    /// the same, and may be entered by whoever may read them. It has no meaning on a server.
+    #[arg(long, value_name = "OCTAL", default_value = "600", env = "SPINNEY_MODE")]
+    mode: FileMode,
+}
+
+impl ModeArgs {
+    /// From now on stores are made so.
+    pub(crate) fn heed(self) {
+        spinney_store::set_file_mode(self.mode.0);
+    }
+}
+
+/// The mode of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileMode(u32);
+
+impl FromStr for FileMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = u32::from_str_radix(text.strip_prefix("0o").unwrap_or(text), 8);
+        match mode {
+            Ok(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(Self(mode)),
+            _ => Err("expected 600, or 640, 644, 660 and the like: the user reads and writes, and nobody \
+                      executes"
+                .to_owned()),
+        }
+    }
 }
 
 /// A store that is there already.
@@ -253,7 +289,7 @@ impl fmt::Display for KeepUndo {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{Cli, CommitEvery, Size};
+    use super::{Cli, CommitEvery, FileMode, Size};
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -273,6 +309,16 @@ mod tests {
         }
         for text in ["", "MiB", "1.5G", "-1", "12XB", "99999999999G"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn modes_are_octal_and_leave_the_user_in() {
+        for (text, mode) in [("600", 0o600), ("0640", 0o640), ("0o664", 0o664)] {
+            assert_eq!(text.parse(), Ok(FileMode(mode)), "{text}");
+        }
+        for text in ["", "rw-r-----", "400", "040", "755", "1644", "-1", "888", "99999999999"] {
+            assert!(text.parse::<FileMode>().is_err(), "{text}");
         }
     }
 

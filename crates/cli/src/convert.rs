@@ -15,7 +15,7 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, Snapshot as _, Table, WriteSet};
 
-use crate::args::{FormatArgs, Size};
+use crate::args::{FormatArgs, ModeArgs, Size};
 use crate::failure::{Exit, Failure, is_final};
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
@@ -75,6 +75,8 @@ pub(crate) struct ConvertArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
@@ -112,6 +114,7 @@ impl MemoryArgs {
 pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     let (from, to) = (named(&args.from, "--from")?, named(&args.to, "--to")?);
     check_trees(from, to)?;
+    args.mode.heed();
     let cache = args.work.cache();
     let source = Place::existing(&args.source, args.from_store.as_deref(), cache)?;
     let interrupt = Interrupt::listen()?;

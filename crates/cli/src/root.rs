@@ -71,6 +71,7 @@ pub(crate) trait Sink {
 
 pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     let tree = Name::parse(&args.store.tree)?;
+    args.store.mode.heed();
     let place = Place::of(&args.store)?;
     let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
     // Without a store there is nothing to end well.

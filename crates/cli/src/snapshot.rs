@@ -18,7 +18,7 @@ use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, PageStore as _};
 
-use crate::args::{AtArgs, FormatArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::convert::{MemoryArgs, Site, Telling, is_stopped};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
@@ -125,6 +125,8 @@ pub(crate) struct ImportArgs {
     /// The block's hash.
     #[arg(long, value_name = "0x", requires = "number")]
     hash: Option<B256>,
+    #[command(flatten)]
+    mode: ModeArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -279,6 +281,7 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
 }
 
 fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
+    args.mode.heed();
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
     let site = Site::of(&args.target, args.to_store.as_deref(), check.work.cache())?;

@@ -143,12 +143,7 @@ impl Files {
     /// Makes a file that is not there yet.
     pub(crate) fn create(&self, path: &Path) -> io::Result<Opened> {
         match self {
-            Self::System => {
-                let mut options = File::options();
-                let file = with_mode(options.read(true).write(true).create_new(true)).open(path)?;
-                set_mode(&file)?;
-                Ok(Opened::System(file))
-            }
+            Self::System => make_file(path, FILE_MODE.load(Ordering::Relaxed)).map(Opened::System),
             #[cfg(feature = "faults")]
             Self::Fault(disk) => disk.create_file(path).map(Opened::Fault),
         }
@@ -157,15 +152,9 @@ impl Files {
     pub(crate) fn create_folder(&self, path: &Path) -> io::Result<()> {
         match self {
             Self::System => {
-                let mut builder = fs::DirBuilder::new();
-                #[cfg(unix)]
-                {
-                    let mode = FILE_MODE.load(Ordering::Relaxed);
-                    // Who may read a folder may enter it.
-                    let enter = (mode & 0o444) >> 2;
-                    std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode | enter);
-                }
-                builder.recursive(true).create(path)
+                let missing = |path: &&Path| *path != Path::new("") && !path.exists();
+                let missing: Vec<_> = path.ancestors().take_while(missing).collect();
+                missing.into_iter().rev().try_for_each(make_folder)
             }
             #[cfg(feature = "faults")]
             Self::Fault(_) => Ok(()),
@@ -246,9 +235,7 @@ impl Files {
         }
         let unlocked = |error| backend(path.display(), error);
         loop {
-            let mut options = File::options();
-            let options = with_mode(options.write(true).create(true).truncate(false));
-            let lock = options.open(path).map_err(unlocked)?;
+            let Some(lock) = open_lock(path, place).map_err(unlocked)? else { continue };
             match lock.try_lock() {
                 // Who had it may have removed the file: then others lock the next one of its name.
                 Ok(()) if !has_name(&lock, path) => {}
@@ -339,21 +326,59 @@ fn uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Lets a file be made with the mode that stores have, as far as the umask lets it be.
-fn with_mode(options: &mut OpenOptions) -> &mut OpenOptions {
+/// Makes a file that is not there yet, with a mode that the umask does not change.
+fn make_file(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, FILE_MODE.load(Ordering::Relaxed));
-    options
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    #[cfg(not(unix))]
+    let _ = mode;
+    Ok(file)
 }
 
-/// Gives a file that was made the mode that stores have.
-fn set_mode(file: &File) -> io::Result<()> {
+/// Makes a folder, unless somebody else just did.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
-    {
+    let mode = {
         let mode = FILE_MODE.load(Ordering::Relaxed);
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+        // Who may read a folder may enter it.
+        mode | (mode & 0o444) >> 2
+    };
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
+    match builder.create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        made => made?,
     }
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     Ok(())
+}
+
+/// Opens a lock file, which is made if need be: whoever may write the store may lock it. `None` if it went just
+/// now.
+fn open_lock(path: &Path, store: &Path) -> io::Result<Option<File>> {
+    let mode = FILE_MODE.load(Ordering::Relaxed);
+    #[cfg(unix)]
+    let mode = match fs::metadata(store) {
+        Ok(found) if found.is_file() => std::os::unix::fs::MetadataExt::mode(&found) & 0o666,
+        _ => mode,
+    };
+    #[cfg(not(unix))]
+    let _ = store;
+    match make_file(path, mode) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return made.map(Some),
+    }
+    match File::options().write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 #[cfg(feature = "faults")]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use spinney_tree::{RootRecord, Snapshot, StoreError, Table, TreeError, TreeId};
 
-use crate::args::{AtArgs, FormatArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::Exit;
 use crate::import;
 use crate::output::{Format, Output};
@@ -79,6 +79,8 @@ pub(crate) struct LoadArgs {
     tree: String,
     #[command(flatten)]
     namespace: NamespaceArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +135,7 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
         DbVerb::Check(args) => check::run(&args.at.place()?, output),
         DbVerb::Dump(args) => dump::run(args, output),
         DbVerb::Load(args) => {
+            args.mode.heed();
             let (name, place) = (Name::parse(&args.tree)?, args.at.place()?);
             trees::check_name(name, |name| matches!(name, Name::Mpt | Name::Sum(_)))?;
             match name {

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use spinney_tree::BlockId;
 
-use crate::args::{AtArgs, FormatArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
 use crate::stores::{self, Place};
@@ -69,6 +69,8 @@ pub(crate) struct StateArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
     format: FormatArgs,
 }
 
@@ -91,6 +93,7 @@ impl ImportVerb {
 pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
         ImportVerb::State(args) => {
+            args.mode.heed();
             let trees = Together::parse(&args.tree)?;
             let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
             make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)

@@ -9,7 +9,7 @@ use spinney_tapd::{Database, Report, TapdError};
 use spinney_tree::sum::{Profile, SumNode};
 
 use super::fill::BATCH_BYTES;
-use crate::args::{AtArgs, FormatArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::{Exit, Failure, server_hint};
 use crate::output::{Format, Grid, Output};
 use crate::place_name::PlaceName;
@@ -31,6 +31,8 @@ pub(crate) struct TapdArgs {
     #[arg(value_name = "DATABASE")]
     database: PlaceName,
     #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
     pub(super) format: FormatArgs,
 }
 
@@ -42,6 +44,7 @@ struct Imported {
 }
 
 pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
+    args.mode.heed();
     let place = args.at.place()?;
     super::absent(&place, "trees are imported into a new --db")?;
     let mut database = open(&args.database).map_err(explain)?;

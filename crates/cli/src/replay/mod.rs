@@ -99,6 +99,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
             .into());
     }
+    args.store.mode.heed();
     let place = Place::of(&args.store)?;
     // All that can be refused is refused before a store is made.
     let input = match Input::open(&args.input, args.traces.as_deref())? {

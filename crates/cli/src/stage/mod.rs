@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use alloy_primitives::B256;
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::args::{AtArgs, FormatArgs, Size};
+use crate::args::{AtArgs, FormatArgs, ModeArgs, Size};
 use crate::failure::Exit;
 use crate::output::{Format, Output};
 use crate::place_name::PlaceName;
@@ -113,6 +113,8 @@ pub(crate) struct WorkArgs {
     range_leaves: Option<u64>,
     #[command(flatten)]
     scratch: ScratchArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -185,11 +187,17 @@ impl StageVerb {
 
 pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
-        StageVerb::Run(args) => match Input::open(&args.input, None)? {
-            Some(input) => blocks::run(args, input, output),
-            None => run::run(args, output),
-        },
-        StageVerb::Dump(args) => dump::run(args, output),
+        StageVerb::Run(args) => {
+            args.work.mode.heed();
+            match Input::open(&args.input, None)? {
+                Some(input) => blocks::run(args, input, output),
+                None => run::run(args, output),
+            }
+        }
+        StageVerb::Dump(args) => {
+            args.work.mode.heed();
+            dump::run(args, output)
+        }
         StageVerb::Status(args) => status::run(&args.at.place()?, output),
         StageVerb::Unwind(args) => unwind::run(args, output),
     }

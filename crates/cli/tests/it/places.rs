@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use serde_json::json;
 use spinney_store::RedbStore;
 use spinney_tree::Table;
 
@@ -146,4 +147,70 @@ fn a_store_of_another_version_is_read_updated_or_refused() {
     spinney(&["stage", "unwind", "--db", &db, "--to", "2"]).exits(0);
     assert_eq!(status()["root"], before["root"]);
     assert_sound(&db);
+}
+
+/// All files and folders below one, with their modes.
+fn modes(folder: &str) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("it can be listed") {
+        let path = entry.expect("it can be listed").path();
+        let mode = fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777;
+        let name = path.to_str().expect("text").to_owned();
+        if path.is_dir() {
+            found.extend(modes(&name));
+        }
+        found.push((name, mode));
+    }
+    found
+}
+
+/// Whatever the umask is: who may use a store is what was said, or the user alone.
+#[test]
+fn stores_are_made_for_whom_was_said() {
+    let files = Folder::new();
+    let source = files.path("source");
+    spinney(&["replay", "-q", "--blocks-count", "3", "--db", &source]).exits(0);
+    let dump = files.write("dump", spinney(&["db", "dump", "--db", &source]).exits(0).out);
+    let pbt = files.path("pbt");
+    spinney(&["convert", "-q", "--to", "pbt:blake3", &source, &pbt]).exits(0);
+    let snapshot = files.path("snapshot");
+    spinney(&["snapshot", "export", "-q", "--db", &pbt, "--out", &snapshot]).exits(0);
+    let leaf = json!({ "key": format!("0x{}", "01".repeat(32)), "value": "0x", "sum": "5" });
+    let leaves = files.write("leaves", format!("{leaf}\n"));
+    let line = files.write("line", r#"{"put": {"0x01": "0x02"}}"#);
+    let verbs: [&[&str]; 9] = [
+        &["replay", "--blocks-count", "3", "--store", "KIND", "--db", "DB"],
+        &["root", "--store", "KIND", "--db", "DB", &line],
+        &["import", "state", "--number", "3", &dump, "--store", "KIND", "--db", "DB"],
+        &["db", "load", &dump, "--store", "KIND", "--db", "DB"],
+        &["db", "load", "--tree", "sum", &leaves, "--store", "KIND", "--db", "DB"],
+        &["stage", "run", "--state", &dump, "--store", "KIND", "--db", "DB"],
+        &["stage", "dump", "--db", &source, "--from", "2", "--into-store", "KIND", "--into", "DB"],
+        &["convert", "--to", "verkle", "--to-store", "KIND", &source, "DB"],
+        &["snapshot", "import", &snapshot, "--to-store", "KIND", "DB"],
+    ];
+    for (verb, kind) in verbs.into_iter().flat_map(|verb| [(verb, "redb"), (verb, "sqlite")]) {
+        for (umask, said, file, inside) in [
+            ("000", None, 0o600, 0o700),
+            ("077", Some("640"), 0o640, 0o750),
+            ("022", Some("0660"), 0o660, 0o770),
+        ] {
+            let folder = Folder::new();
+            let db = folder.path("made/db");
+            let word = |word: &&str| word.replace("KIND", kind).replace("DB", &db);
+            let mut shell = Command::new("sh");
+            let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+            shell.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_spinney"));
+            shell.args(verb.iter().map(word)).env_remove("SPINNEY_MODE");
+            shell.args(said.map(|mode| ["--mode", mode]).into_iter().flatten());
+            Ran::from(shell.output().expect("there is a shell")).exits(0);
+            let found = modes(&folder.path(""));
+            assert!(found.len() > 1, "{verb:?}: {found:?}");
+            for (name, mode) in found {
+                let expected = if fs::metadata(&name).unwrap().is_dir() { inside } else { file };
+                assert_eq!(mode, expected, "{name} of {verb:?}, umask {umask}, --mode {said:?}");
+            }
+        }
+    }
+    spinney(&["replay", "--mode", "755"]).exits(2).says("nobody executes");
 }
