@@ -84,6 +84,10 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         built = Some(Built::of(&report, B256::from(tree.root()), tree.block()));
         Ok(())
     });
+    if made.is_err() {
+        // The store went, and what was sorted for it is of no use; the first error says more.
+        let _ = scratch.forget();
+    }
     let made = match made {
         Err(error) if is_stopped(&error) => {
             output.tell("nothing was made; the same command begins anew");

@@ -19,6 +19,7 @@ mod references;
 mod refusals;
 mod replay;
 mod root;
+mod scratch;
 #[cfg(unix)]
 mod secrets;
 #[cfg(unix)]
