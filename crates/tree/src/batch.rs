@@ -2,7 +2,7 @@
 
 use crate::digits::Width;
 use crate::error::TreeError;
-use crate::node::{Segment, Span};
+use crate::node::{Arena, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
 
 /// What a batch's keys and values may take together.
@@ -46,11 +46,6 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// The operation with its bytes elsewhere.
-    pub(crate) const fn elsewhere(&self, key: Span, kind: OpKind) -> Self {
-        Self { first: self.first, key, kind }
-    }
-
     /// The operation itself; `bytes` are those of the batch.
     pub(crate) fn show<'a>(&self, bytes: &'a [u8]) -> Operation<'a> {
         let key = &bytes[self.key.range()];
@@ -153,9 +148,9 @@ impl Batch {
     }
 
     /// Hands over operations and bytes, for other memory to be used from now on.
-    pub(crate) const fn swap<C>(&mut self, segment: &mut Segment<C>) {
-        std::mem::swap(&mut self.bytes, &mut segment.bytes);
-        std::mem::swap(&mut self.ops, &mut segment.ops);
+    pub(crate) const fn swap<C>(&mut self, arena: &mut Arena<C>) {
+        std::mem::swap(&mut self.bytes, &mut arena.bytes);
+        std::mem::swap(&mut self.ops, &mut arena.ops);
     }
 }
 

@@ -10,11 +10,8 @@ pub struct TreeCosts {
     /// Rows of pages that the store was asked for: those that the cache did not have.
     pub pages_read: u64,
     /// Time in committing to nodes level by level, which is hashing, or arithmetic in a Verkle tree; summed
-    /// over the threads. Not that of edits of one operation: to read the clock takes longer than a node.
+    /// over the threads. Not that of batches of one operation: to read the clock takes longer than a node.
     pub hashing: Duration,
-    /// Batches that only put values in the places of others of their length, and so were applied as edits of
-    /// pages, without making nodes.
-    pub batches_edited: u64,
 }
 
 /// Counts while others read the tree, too.
@@ -22,7 +19,6 @@ pub struct TreeCosts {
 pub(crate) struct Meter {
     pages_read: AtomicU64,
     hashing_ns: AtomicU64,
-    batches_edited: AtomicU64,
 }
 
 impl Meter {
@@ -30,16 +26,11 @@ impl Meter {
         TreeCosts {
             pages_read: self.pages_read.load(Ordering::Relaxed),
             hashing: Duration::from_nanos(self.hashing_ns.load(Ordering::Relaxed)),
-            batches_edited: self.batches_edited.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn read(&self, pages: usize) {
         self.pages_read.fetch_add(pages as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn edited(&self) {
-        self.batches_edited.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn hashed_since(&self, start: Instant) {

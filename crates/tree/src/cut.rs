@@ -4,21 +4,34 @@
 //! item and cuts pages here: so the pages are the same.
 
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 
 use crate::digits::Run;
-use crate::image::{
-    Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal, seal_framed,
-};
+use crate::image::{Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal};
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
-use crate::row::Row;
 use crate::scheme::{Owner, Scheme};
+
+/// A row that was written, and how many bits its place has.
+#[derive(Debug)]
+pub(crate) struct Put {
+    pub(crate) key: PageKey,
+    pub(crate) row: Arc<[u8]>,
+    pub(crate) bits: u32,
+}
+
+impl Put {
+    /// Bytes of key and value.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.as_bytes().len() + self.row.len()
+    }
+}
 
 /// Rows that were written.
 #[derive(Debug)]
 pub(crate) struct Emitted {
     pub(crate) space: Space,
-    pub(crate) rows: Vec<(PageKey, Row)>,
+    pub(crate) rows: Vec<Put>,
     /// A row being sealed.
     row: Vec<u8>,
 }
@@ -28,15 +41,11 @@ impl Emitted {
         Self { space, rows: Vec::new(), row: Vec::new() }
     }
 
-    pub(crate) fn emit(&mut self, key: PageKey, kind: PageKind, bytes: &[u8]) {
+    /// Writes a row, at a place of so many bits.
+    pub(crate) fn emit(&mut self, (key, bits): (PageKey, usize), kind: PageKind, bytes: &[u8]) {
         seal(key.as_bytes(), kind, bytes, &mut self.row);
-        self.rows.push((key, shared(&self.row)));
-    }
-
-    /// Writes a page whose bytes have [`FRAME_BYTES`](crate::image::FRAME_BYTES) in front of them.
-    pub(crate) fn emit_framed(&mut self, key: PageKey, kind: PageKind, row: &mut [u8]) {
-        seal_framed(key.as_bytes(), kind, row);
-        self.rows.push((key, shared(row)));
+        assert!(self.row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", self.row.len());
+        self.rows.push(Put { key, row: Arc::from(&self.row[..]), bits: bits as u32 });
     }
 
     /// Writes overflowing bytes to rows of their own, at the place where the node's run starts.
@@ -53,15 +62,10 @@ impl Emitted {
         for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
             let index = u16::try_from(index).expect("values are bounded");
             let key = PageKey::overflow(self.space, path, bits, index);
-            self.emit(key, PageKind::Overflow, part);
+            self.emit((key, 0), PageKind::Overflow, part);
         }
         Some(over)
     }
-}
-
-fn shared(row: &[u8]) -> Row {
-    assert!(row.len() <= PAGE_BYTES_MAX, "a page of {} bytes", row.len());
-    Row::from(row)
 }
 
 /// An item of the branch being written.
@@ -117,9 +121,9 @@ impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, 
         let fork = self.fork as usize;
         let mut path = self.path.to_vec();
         Codec::<S>::WIDTH.append(&mut path, fork, prefix);
-        let bit = fork * Codec::<S>::WIDTH.bits();
-        let key = PageKey::page(self.emitted.space, &path, bit + bits as usize);
-        self.emitted.emit(key, PageKind::Group, &out[from..]);
+        let place = fork * Codec::<S>::WIDTH.bits() + bits as usize;
+        let key = PageKey::page(self.emitted.space, &path, place);
+        self.emitted.emit((key, place), PageKind::Group, &out[from..]);
         out.truncate(from);
         let rest = ((1u16 << (whole - bits)) - 1) as u8;
         let members = (self.members)(prefix..=prefix | rest);

@@ -30,7 +30,7 @@
 //!
 //! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.
 
-mod skim;
+use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -149,24 +149,6 @@ pub(crate) struct TerminalView<'a, C> {
     pub(crate) owned: Option<usize>,
 }
 
-/// Where the parts of a terminal are in its page.
-#[derive(Debug)]
-pub(crate) struct InlineTerminal<'a> {
-    pub(crate) suffix: Run<'a>,
-    pub(crate) payload: std::ops::Range<usize>,
-    pub(crate) commit: Option<usize>,
-    /// Where it ends, but for what it owns.
-    pub(crate) end: usize,
-    pub(crate) owns: bool,
-}
-
-impl InlineTerminal<'_> {
-    /// Where what it owns starts.
-    pub(crate) fn owned(&self) -> Option<usize> {
-        self.owns.then_some(self.end)
-    }
-}
-
 /// Suffix and payload, or what stands for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TerminalBody<'a> {
@@ -193,8 +175,7 @@ impl Overflowed {
 
 /// A branch as its page holds it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BranchView<'a, C> {
-    pub(crate) commit: C,
+pub(crate) struct BranchView<'a> {
     pub(crate) skip: SkipView<'a>,
     /// Where its body lies in the same page, unless it is a page of its own.
     pub(crate) body: Option<(usize, usize)>,
@@ -219,7 +200,7 @@ impl SkipView<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeView<'a, C> {
     Terminal(TerminalView<'a, C>),
-    Branch(BranchView<'a, C>),
+    Branch(BranchView<'a>),
 }
 
 /// One item of a body.
@@ -231,47 +212,12 @@ pub(crate) enum Item<'a, C> {
         digit: u8,
         node: NodeView<'a, C>,
     },
-    /// Children that lie in a page of their own: `bits` first bits of `digit` name it.
-    Group {
-        digit: u8,
-        bits: u8,
-        members: Members<'a>,
-    },
-}
-
-/// An item that was passed over: enough to know its children by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Skimmed {
-    /// The value of the key that ends at the fork.
-    Value,
-    /// `carries` a commitment that is elsewhere than [`MEMBER_COMMIT_AT`].
-    Terminal {
-        digit: u8,
-        carries: bool,
-    },
-    Branch {
-        digit: u8,
-    },
-    /// The entries of its members start at `from`.
+    /// Children that lie in a page of their own: `bits` first bits of their digits name it. The first member is at
+    /// `first`.
     Group {
         bits: u8,
-        from: usize,
-        count: usize,
+        first: usize,
     },
-}
-
-/// The children in a group, not yet parsed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Members<'a> {
-    bytes: &'a [u8],
-    count: usize,
-}
-
-impl Members<'_> {
-    /// Where the first of them lies, if the last one ends at `end`.
-    pub(crate) const fn start(&self, end: usize) -> usize {
-        end - self.bytes.len()
-    }
 }
 
 /// A child in a group.
@@ -319,8 +265,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let node = match tag & TAG_KIND {
             TAG_TERMINAL => NodeView::Terminal(self.terminal(&mut bytes, tag, start)?),
             TAG_GROUP => {
-                let (bits, members) = self.group(&mut bytes)?;
-                return Ok((Item::Group { digit, bits, members }, bytes.at));
+                let (bits, first) = self.group(&mut bytes)?;
+                return Ok((Item::Group { bits, first }, bytes.at));
             }
             kind => NodeView::Branch(self.branch(&mut bytes, tag, kind, start)?),
         };
@@ -337,19 +283,6 @@ impl<'s, S: Scheme> Codec<'s, S> {
         match self.item(page, at, start)? {
             (Item::Node { node, .. }, end) => Ok((node, end)),
             _ => Err("an item is not the node it should be"),
-        }
-    }
-
-    /// Parses a value at a fork.
-    pub(crate) fn value<'a>(
-        &self,
-        page: &'a [u8],
-        at: usize,
-        fork: usize,
-    ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
-        match self.item(page, at, fork)? {
-            (Item::Value(view), _) => Ok(view),
-            _ => Err("an item is not the value it should be"),
         }
     }
 
@@ -398,8 +331,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         tag: u8,
         kind: u8,
         start: usize,
-    ) -> Result<BranchView<'a, S::Commit>, Malformed> {
-        let commit = self.commit(bytes)?;
+    ) -> Result<BranchView<'a>, Malformed> {
+        self.commit(bytes)?;
         let skip = if tag & TAG_OVERFLOW != 0 {
             SkipView::Overflow(bytes.overflowed()?)
         } else {
@@ -413,10 +346,10 @@ impl<'s, S: Scheme> Codec<'s, S> {
         } else {
             None
         };
-        Ok(BranchView { commit, skip, body })
+        Ok(BranchView { skip, body })
     }
 
-    fn group<'a>(&self, bytes: &mut Bytes<'a>) -> Result<(u8, Members<'a>), Malformed> {
+    fn group(&self, bytes: &mut Bytes<'_>) -> Result<(u8, usize), Malformed> {
         let bits = bytes.byte()?;
         if bits == 0 || bits >= S::DIGIT_BITS {
             return Err("a group is cut at no bit of its digit");
@@ -427,7 +360,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
             bytes.take(MEMBER_COMMIT_AT)?;
             self.skip_member_commit(bytes)?;
         }
-        Ok((bits, Members { bytes: &bytes.page[from..bytes.at], count }))
+        Ok((bits, from))
     }
 
     /// Passes over the member of a group at `at`: its digit, whether it is a terminal, where it ends.
@@ -436,25 +369,6 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let (digit, terminal) = (bytes.byte()?, bytes.flag()?);
         self.skip_member_commit(&mut bytes)?;
         Ok((digit, terminal, bytes.at))
-    }
-
-    /// Whether the item at `at` is a branch with a page of its own.
-    pub(crate) fn has_page(page: &[u8], at: usize) -> bool {
-        page.get(at) == Some(&TAG_BRANCH_PAGE)
-    }
-
-    /// The commitment of an item that was parsed before, in a tree that follows differences: its own,
-    /// or that of its value.
-    pub(crate) fn kept_commit(&self, page: &[u8], at: usize) -> S::Commit {
-        let tag = page[at];
-        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
-        if tag & TAG_KIND != TAG_TERMINAL || tag & TAG_COMMIT != 0 {
-            return self.commit(&mut bytes).expect("it was skimmed");
-        }
-        match self.terminal(&mut bytes, tag, 0).expect("it was skimmed").body {
-            TerminalBody::Inline { payload, .. } => self.scheme.value_commit(payload),
-            TerminalBody::Overflow(_) => self.scheme.value_commit(&[]),
-        }
     }
 
     /// What a branch or a member of a group that was parsed before commits to.
@@ -479,6 +393,52 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let (commit, len) = self.scheme.decode_commit(rest).ok_or("a commitment is malformed")?;
         bytes.at += len;
         Ok(commit)
+    }
+
+    /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no branch whose
+    /// skip is inline.
+    pub(crate) fn plain_branch<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<(Run<'a>, Option<(usize, usize)>)> {
+        let tag = *page.get(at)?;
+        if tag != TAG_BRANCH && tag != TAG_BRANCH_PAGE {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        self.skip_commit(&mut bytes).ok()?;
+        let skip = bytes.run(start, Self::WIDTH).ok()?;
+        if tag == TAG_BRANCH_PAGE {
+            return Some((skip, None));
+        }
+        let len = bytes.length().ok()?;
+        let from = bytes.at;
+        bytes.take(len).ok()?;
+        Some((skip, Some((from, bytes.at))))
+    }
+
+    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if it overflowed.
+    pub(crate) fn inline_terminal<'a>(
+        &self,
+        page: &'a [u8],
+        at: usize,
+        start: usize,
+    ) -> Option<(Run<'a>, Range<usize>)> {
+        let tag = *page.get(at)?;
+        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+            return None;
+        }
+        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        if tag & TAG_COMMIT != 0 && S::DELTAS {
+            self.skip_commit(&mut bytes).ok()?;
+        }
+        let suffix = bytes.run(start, Self::WIDTH).ok()?;
+        let len = bytes.length().ok()?;
+        let from = bytes.at;
+        bytes.take(len).ok()?;
+        Some((suffix, from..bytes.at))
     }
 
     /// Appends a terminal. Overflowed bytes are the caller's to write.
@@ -513,13 +473,18 @@ impl<'s, S: Scheme> Codec<'s, S> {
 
     /// Appends a branch; `body` stands in the same page.
     pub(crate) fn put_branch(&self, out: &mut Vec<u8>, node: &PutBranch<'_, S::Commit>) {
-        self.put_branch_head(out, node);
+        self.put_branch_head(out, node, node.body.map(<[u8]>::len));
         out.extend_from_slice(node.body.unwrap_or_default());
     }
 
-    /// Appends what stands in front of a branch's body.
-    pub(crate) fn put_branch_head(&self, out: &mut Vec<u8>, node: &PutBranch<'_, S::Commit>) {
-        let mut tag = if node.body.is_some() { TAG_BRANCH } else { TAG_BRANCH_PAGE };
+    /// Appends what stands in front of a branch's body of some length, if that is in the same page.
+    pub(crate) fn put_branch_head(
+        &self,
+        out: &mut Vec<u8>,
+        node: &PutBranch<'_, S::Commit>,
+        body: Option<usize>,
+    ) {
+        let mut tag = if body.is_some() { TAG_BRANCH } else { TAG_BRANCH_PAGE };
         tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
         out.extend_from_slice(&[tag, node.digit]);
         self.scheme.encode_commit(&node.commit, out);
@@ -527,8 +492,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
             Some(over) => put_overflow(out, over),
             None => put_run(out, node.skip),
         }
-        if let Some(body) = node.body {
-            put_length(out, body.len());
+        if let Some(body) = body {
+            put_length(out, body);
         }
     }
 
@@ -581,11 +546,6 @@ pub(crate) fn is_bare_terminal(item: &[u8]) -> bool {
     item[0] == TAG_TERMINAL
 }
 
-/// Whether the bytes of an item with this tag overflowed.
-pub(crate) fn is_overflowed(tag: u8) -> bool {
-    tag & TAG_OVERFLOW != 0
-}
-
 /// Whether an item that is a node is a terminal.
 pub(crate) fn is_terminal(item: &[u8]) -> bool {
     item[0] & TAG_KIND == TAG_TERMINAL
@@ -600,6 +560,12 @@ fn put_overflow(out: &mut Vec<u8>, over: Overflowed) {
     put_length(out, over.digits);
     put_length(out, over.payload);
     out.extend_from_slice(&over.sum.to_le_bytes());
+}
+
+/// How many bytes a length takes.
+pub(crate) const fn length_bytes(len: usize) -> usize {
+    let bits = usize::BITS - len.leading_zeros();
+    if bits == 0 { 1 } else { bits.div_ceil(7) as usize }
 }
 
 fn put_length(out: &mut Vec<u8>, mut len: usize) {
@@ -672,18 +638,6 @@ impl<'a> Bytes<'a> {
         let len = self.length()?;
         let bytes = self.take(width.span(start, len))?;
         Ok(Run::cut(bytes, start, len, width))
-    }
-
-    #[inline(always)]
-    fn skip_run(&mut self, start: usize, width: Width) -> Result<(), Malformed> {
-        let len = self.length()?;
-        self.take(width.span(start, len)).map(drop)
-    }
-
-    #[inline(always)]
-    fn skip_payload(&mut self) -> Result<(), Malformed> {
-        let len = self.length()?;
-        self.take(len).map(drop)
     }
 
     fn overflowed(&mut self) -> Result<Overflowed, Malformed> {

@@ -1,32 +1,30 @@
 //! Committing to the nodes that a batch made, level by level, lowest first.
 //!
-//! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one call, so
-//! that hashing fills its lanes. Large levels are split over the cores; a handful of nodes wakes no
-//! thread. Beside the new nodes, level 0 holds the untouched sibling terminals
-//! whose commitment pages do not keep.
+//! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one call, so that hashing
+//! fills its lanes. Before the first level those untouched terminals beside them are committed to whose commitment
+//! pages do not keep; what came of that is kept beside their items.
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::digits::Run;
 use crate::error::TreeError;
-use crate::image::{Codec, SUM_BYTES};
-use crate::node::{Body, Branch, Chain, Child, Kids, Link, Segment};
-use crate::open::{corrupt, stored_terminal};
-use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob};
+use crate::image::Codec;
+use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef};
+use crate::page::{Entry, Page, corrupt};
+use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob, Touched};
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
 /// bytes stay in the cache.
 const CHUNK: usize = 1_024;
-/// A level of fewer nodes is committed to on the caller's thread.
-const PARALLEL_NODES_MIN: usize = 4 * CHUNK;
-
 /// How much of a stored node is fetched for what it commits to.
 const KEPT_BYTES: usize = 160;
+const LINE_BYTES: usize = 64;
 
 /// Buffers kept from one batch to the next.
 #[derive(Debug)]
 pub(crate) struct Levels<S: Scheme> {
+    nodes: Vec<u32>,
+    siblings: Vec<Sibling>,
     ranks: Ranks,
     out: Vec<S::Commit>,
     scratch: S::Scratch,
@@ -34,7 +32,13 @@ pub(crate) struct Levels<S: Scheme> {
 
 impl<S: Scheme> Default for Levels<S> {
     fn default() -> Self {
-        Self { ranks: Ranks::default(), out: Vec::new(), scratch: S::Scratch::default() }
+        Self {
+            nodes: Vec::new(),
+            siblings: Vec::new(),
+            ranks: Ranks::default(),
+            out: Vec::new(),
+            scratch: S::Scratch::default(),
+        }
     }
 }
 
@@ -82,93 +86,89 @@ impl Ranks {
 }
 
 /// Nodes of one rank commit in one call: terminals of a height, then its branches.
-const fn rank(height: u32, body: &Body) -> usize {
-    height as usize * 2 + matches!(body, Body::Branch(_)) as usize
+const fn rank(node: &Node) -> usize {
+    node.height as usize * 2 + node.is_branch() as usize
+}
+
+/// A stored terminal that is to be committed to, though nothing changed in it: its page and entry, and its parent.
+#[derive(Clone, Copy, Debug)]
+struct Sibling {
+    page: PageRef,
+    entry: u16,
+    parent: u32,
 }
 
 impl<S: Scheme> Levels<S> {
-    /// Commits to all nodes of `seg`, which is segment `here` of its chain.
+    /// Commits to the nodes from a number on of an arena, which is `here` in its chain. Each by itself, if they are
+    /// the way of one operation.
     pub(crate) fn run(
         &mut self,
         codec: Codec<'_, S>,
-        older: &[Arc<Segment<S::Commit>>],
-        here: u32,
-        seg: &mut Segment<S::Commit>,
+        older: &[Arc<Arena<S::Commit>>],
+        (here, arena): (u32, &mut Arena<S::Commit>),
+        (from, alone): (u32, bool),
     ) -> Result<(), TreeError> {
-        self.commit_siblings(codec, older, here, seg)?;
-        // The path of one operation: each node stands on the one before it.
-        if (0..).zip(&seg.nodes).all(|(index, node)| node.height == index) {
-            self.commit_path(codec, older, here, seg);
-            return Ok(());
+        self.nodes.clear();
+        for (number, node) in (from..).zip(&arena.nodes[from as usize..]) {
+            if node.fate == Fate::Made && arena.commits[number as usize].is_none() {
+                self.nodes.push(number);
+            }
         }
-        self.ranks.sort(seg.nodes.iter().map(|node| rank(node.height, &node.body)));
-        (0..self.ranks.count())
-            .try_for_each(|rank| self.commit_level(codec, older, here, seg, rank))
-    }
-
-    fn commit_path(
-        &mut self,
-        codec: Codec<'_, S>,
-        older: &[Arc<Segment<S::Commit>>],
-        here: u32,
-        seg: &mut Segment<S::Commit>,
-    ) {
-        for node in 0..seg.nodes.len() as u32 {
-            self.out.clear();
-            let chain = Chain { older, last: Some((here, seg)) };
-            let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
-            match seg.nodes[node as usize].body {
-                Body::Terminal(_) => {
+        self.siblings.clear();
+        if !S::DELTAS {
+            let chain = Chain { older, last: Some((here, arena)) };
+            for &number in &self.nodes {
+                note_siblings(chain, here, number, &mut self.siblings);
+            }
+        }
+        self.commit_siblings(codec, Chain { older, last: Some((here, arena)) })?;
+        if alone {
+            for index in (0..self.nodes.len()).rev() {
+                let node = self.nodes[index];
+                self.out.clear();
+                let chain = Chain { older, last: Some((here, arena)) };
+                let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
+                if arena.nodes[node as usize].is_branch() {
+                    scheme.commit_branch(branch_job(codec, chain, here, node), scratch, out);
+                } else {
                     scheme.commit_terminal(terminal_job(codec, chain, here, node), scratch, out);
                 }
-                Body::Branch(_) => {
-                    scheme.commit_branch(branch_job(codec, chain, here, node), scratch, out);
-                }
+                arena.commits[node as usize] = self.out.first().copied();
             }
-            seg.nodes[node as usize].commit = Some(out[0]);
+            return Ok(());
         }
+        let nodes = std::mem::take(&mut self.nodes);
+        self.ranks.sort(nodes.iter().map(|&node| rank(&arena.nodes[node as usize])));
+        for rank in 0..self.ranks.count() {
+            self.commit_level(codec, older, (here, arena), (&nodes, rank));
+        }
+        self.nodes = nodes;
+        Ok(())
     }
 
+    /// Commits to stored terminals, and notes beside their items what they commit to.
     fn commit_siblings(
         &mut self,
         codec: Codec<'_, S>,
-        older: &[Arc<Segment<S::Commit>>],
-        here: u32,
-        seg: &mut Segment<S::Commit>,
+        chain: Chain<'_, S::Commit>,
     ) -> Result<(), TreeError> {
-        if seg.siblings.is_empty() {
-            return Ok(());
-        }
-        let chain = Chain { older, last: Some((here, seg)) };
-        in_chunks::<S, _>(
-            &seg.siblings,
-            &mut self.scratch,
-            &mut self.out,
-            |part, scratch, out| {
-                let mut failed = None;
-                let jobs = part.iter().map_while(|&(child, parent)| {
-                    match sibling_job(codec, chain, here, child, parent) {
-                        Ok(job) => Some(job),
-                        Err(error) => {
-                            failed = Some(error);
-                            None
-                        }
-                    }
-                });
-                codec.scheme.commit_terminals(jobs, scratch, out);
-                failed.map_or(Ok(()), Err)
-            },
-        )?;
-        let Segment { siblings, children, slots, nodes, commits, .. } = seg;
-        for (&(child, parent), commit) in siblings.iter().zip(&self.out) {
-            let beside = match &nodes[parent as usize].body {
-                Body::Branch(Branch { children: Kids::Patched(_), .. }) => {
-                    &mut slots[child as usize].beside
+        for part in self.siblings.chunks(CHUNK) {
+            self.out.clear();
+            let mut failed = None;
+            let jobs = part.iter().map_while(|sibling| match sibling_job(codec, chain, sibling) {
+                Ok(job) => Some(job),
+                Err(error) => {
+                    failed = Some(error);
+                    None
                 }
-                _ => &mut children[child as usize].commit,
-            };
-            *beside = commits.len() as u32;
-            commits.push(*commit);
+            });
+            codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.out);
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
+            for (sibling, commit) in part.iter().zip(&self.out) {
+                chain.page(sibling.page).learn(sibling.entry, *commit);
+            }
         }
         Ok(())
     }
@@ -176,115 +176,67 @@ impl<S: Scheme> Levels<S> {
     fn commit_level(
         &mut self,
         codec: Codec<'_, S>,
-        older: &[Arc<Segment<S::Commit>>],
-        here: u32,
-        seg: &mut Segment<S::Commit>,
-        rank: usize,
-    ) -> Result<(), TreeError> {
-        let chain = Chain { older, last: Some((here, seg)) };
-        let nodes = self.ranks.of(rank);
-        if nodes.is_empty() {
-            return Ok(());
-        }
-        let is_terminal = matches!(seg.nodes[nodes[0] as usize].body, Body::Terminal(_));
-        in_chunks::<S, _>(nodes, &mut self.scratch, &mut self.out, |part, scratch, out| {
+        older: &[Arc<Arena<S::Commit>>],
+        (here, arena): (u32, &mut Arena<S::Commit>),
+        (nodes, rank): (&[u32], usize),
+    ) {
+        for part in self.ranks.of(rank).chunks(CHUNK) {
+            self.out.clear();
+            let chain = Chain { older, last: Some((here, arena)) };
             if S::DELTAS {
-                fetch_past(chain, here, part);
+                fetch_before(chain, here, part.iter().map(|&place| nodes[place as usize]));
             }
-            if S::KEEP_TERMINALS {
-                fetch_below(chain, here, part);
-            }
-            if is_terminal {
-                let jobs = part.iter().map(|&node| terminal_job(codec, chain, here, node));
-                codec.scheme.commit_terminals(jobs, scratch, out);
+            let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
+            let numbers = part.iter().map(|&place| nodes[place as usize]);
+            let Some(first) = numbers.clone().next() else { continue };
+            if arena.nodes[first as usize].is_branch() {
+                let jobs = numbers.clone().map(|node| branch_job(codec, chain, here, node));
+                scheme.commit_branches(jobs, scratch, out);
             } else {
-                let jobs = part.iter().map(|&node| branch_job(codec, chain, here, node));
-                codec.scheme.commit_branches(jobs, scratch, out);
+                let jobs = numbers.clone().map(|node| terminal_job(codec, chain, here, node));
+                scheme.commit_terminals(jobs, scratch, out);
             }
-            Ok(())
-        })?;
-        assert_eq!(self.out.len(), nodes.len(), "a scheme commits to every job");
-        for (&node, commit) in nodes.iter().zip(&self.out) {
-            seg.nodes[node as usize].commit = Some(*commit);
+            assert_eq!(out.len(), part.len(), "a scheme commits to every job");
+            for (node, commit) in numbers.zip(&*out) {
+                arena.commits[node as usize] = Some(*commit);
+            }
         }
-        Ok(())
     }
 }
 
-/// Commits to a level a chunk at a time, large levels on all cores. The answers are in order.
-fn in_chunks<S: Scheme, T: Sync>(
-    level: &[T],
-    scratch: &mut S::Scratch,
-    out: &mut Vec<S::Commit>,
-    commit: impl Fn(&[T], &mut S::Scratch, &mut Vec<S::Commit>) -> Result<(), TreeError> + Sync,
-) -> Result<(), TreeError> {
-    out.clear();
-    if level.len() < PARALLEL_NODES_MIN {
-        return level.chunks(CHUNK).try_for_each(|part| commit(part, scratch, out));
+/// Notes the stored children of a branch whose commitments are to be computed.
+#[inline]
+fn note_siblings<C: Copy>(chain: Chain<'_, C>, here: u32, parent: u32, out: &mut Vec<Sibling>) {
+    let node = chain.node(Made { arena: here, node: parent });
+    if !node.is_branch() || node.base == PageRef::NOWHERE {
+        return;
     }
-    let parts: Result<Vec<_>, TreeError> = level
-        .par_chunks(CHUNK)
-        .map_init(S::Scratch::default, |scratch, part| {
-            let mut out = Vec::with_capacity(part.len());
-            commit(part, scratch, &mut out)?;
-            Ok(out)
-        })
-        .collect();
-    parts?.iter().for_each(|part| out.extend_from_slice(part));
-    Ok(())
+    let page = chain.page(node.base);
+    let mut kids = chain.kids(here, node);
+    for (entry, stored) in (node.within.from..).zip(page.entries(node.within)) {
+        while let Some((kid, rest)) = kids.split_first()
+            && kid.digit < stored.digit
+        {
+            kids = rest;
+        }
+        let is_listed = kids.first().is_some_and(|kid| kid.digit == stored.digit);
+        if !is_listed && page.is_uncommitted(stored) {
+            out.push(Sibling { page: node.base, entry, parent });
+        }
+    }
 }
 
 /// Reads of each commitment that nodes follow by difference a byte of each cache line: so all of them come
 /// from memory side by side. The jobs are made one after another, and would wait for each.
-fn fetch_past<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: &[u32]) {
-    const LINE_BYTES: usize = 64;
-    let home = chain.segment(here);
-    let lines = |child: &Child| match child.link {
-        Link::Stored { segment, page, at } => {
-            let row = chain.row(segment, page);
-            let from = usize::from(at).min(row.len());
-            let bytes = &row[from..row.len().min(from + KEPT_BYTES)];
-            bytes.iter().step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
-        }
-        _ => 0,
-    };
+fn fetch_before<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: impl Iterator<Item = u32>) {
     let mut sum = 0;
-    for &node in nodes {
-        let (was, changes) = match &home.nodes[node as usize].body {
-            Body::Terminal(terminal) => (terminal.was, &[][..]),
-            Body::Branch(branch) => (branch.was, &home.changes[branch.changes.range()]),
-        };
-        if let Some(was) = home.was(was) {
-            sum ^= lines(&was.node) ^ was.owned.as_ref().map_or(0, lines);
-        }
-        for old in changes.iter().filter_map(|change| change.old.as_ref()) {
-            sum ^= lines(old);
-        }
-    }
-    std::hint::black_box(sum);
-}
-
-/// Reads a little of what each node's job reads first, one after another with nothing between: so the nodes'
-/// lines and those of what their children commit to come from memory side by side.
-fn fetch_below<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: &[u32]) {
-    let home = chain.segment(here);
-    let mut sum = 0;
-    for &node in nodes {
-        let Body::Branch(Branch { children: Kids::Listed(span), .. }) =
-            home.nodes[node as usize].body
-        else {
-            continue;
-        };
-        for child in home.children(span) {
-            sum ^= match child.link {
-                Link::Made { segment, node } if segment == here => {
-                    u32::from(home.nodes[node as usize].commit.is_some())
-                }
-                Link::Stored { segment, page, at } if !child.is_beside() => {
-                    u32::from(chain.row(segment, page)[usize::from(at)])
-                }
-                _ => 0,
-            };
+    for node in nodes {
+        let node = chain.node(Made { arena: here, node });
+        for kid in chain.kids(here, node).iter().filter(|kid| kid.fresh && kid.stands()) {
+            let page = chain.page(kid.page);
+            let from = usize::from(page.entry(kid.entry).at);
+            let bytes = &page.row[from..page.row.len().min(from + KEPT_BYTES)];
+            sum = bytes.iter().step_by(LINE_BYTES).fold(sum, |sum, byte| sum ^ byte);
         }
     }
     std::hint::black_box(sum);
@@ -295,81 +247,71 @@ fn terminal_job<'a, S: Scheme>(
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     here: u32,
-    node: u32,
+    number: u32,
 ) -> TerminalJob<'a, S::Commit> {
-    let Body::Terminal(terminal) = &chain.node(here, node).body else {
-        unreachable!("a level of terminals")
-    };
+    let node = chain.node(Made { arena: here, node: number });
+    let key = chain.key(node, Codec::<S>::WIDTH);
     TerminalJob {
-        key: JobKey::Whole(chain.bytes(terminal.key)),
-        suffix: chain.suffix(terminal, Codec::<S>::WIDTH),
-        payload: chain.bytes(terminal.payload),
-        owned: terminal.owned.map(|child| chain.owned(codec, here, &child)),
-        was: chain.was_terminal(codec, here, terminal.was),
+        key: JobKey::Whole(key),
+        suffix: Run::of(key, node.depth as usize, node.fork as usize, Codec::<S>::WIDTH),
+        payload: chain.bytes(node.payload),
+        owned: chain.owned(codec, here, node),
+        was: chain.was_terminal(codec, here, node.was),
     }
 }
 
 #[inline(always)]
-fn branch_job<'a, S: Scheme>(
+pub(crate) fn branch_job<'a, S: Scheme>(
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     here: u32,
-    node: u32,
+    number: u32,
 ) -> BranchJob<'a, S> {
-    let Body::Branch(branch) = &chain.node(here, node).body else {
-        unreachable!("a level of branches")
-    };
-    let home = chain.segment(here);
-    let children = match &branch.children {
-        Kids::Listed(span) => Children::of(codec.scheme, chain, here, home.children(*span)),
-        Kids::Patched(patch) => Children::patched(codec.scheme, chain, here, patch),
-    };
-    let changes = home.was(branch.was).map(|was| Changes {
-        was: chain.commit(codec, here, &was.node),
-        scheme: codec.scheme,
-        chain,
-        home: here,
-        list: &home.changes[branch.changes.range()],
+    let node = chain.node(Made { arena: here, node: number });
+    let (kids, start) = (chain.kids(here, node), node.fork as usize + 1);
+    let page = (node.base != PageRef::NOWHERE).then(|| &**chain.page(node.base));
+    let stored = page.map_or(&[][..], |page| page.entries(node.within));
+    let before = if S::DELTAS { chain.arena(here).pasts.get(node.was as usize) } else { None };
+    let changes = before.and_then(|before| {
+        let was = chain.commit_of(codec, before.link, before.depth as usize)?;
+        Some(Changes { was, codec, chain, before: before.link, kids, start })
     });
     BranchJob {
         changes,
-        skip: chain.skip(branch, Codec::<S>::WIDTH),
-        children,
-        value: branch.value.map(|value| chain.bytes(value)),
+        skip: chain.run(node, Codec::<S>::WIDTH),
+        children: Children::touched(Touched { codec, chain, page, stored, kids, start }),
+        value: (node.value != ForkValue::None).then(|| chain.bytes(node.payload)),
     }
 }
 
-/// A terminal in an opened page, to commit to: its bytes lie in the page, else it would carry its
-/// commitment.
 fn sibling_job<'a, S: Scheme>(
     codec: Codec<'_, S>,
     chain: Chain<'a, S::Commit>,
-    here: u32,
-    child: u32,
-    parent: u32,
+    sibling: &Sibling,
 ) -> Result<TerminalJob<'a, S::Commit>, TreeError> {
-    let Body::Branch(parent) = &chain.node(here, parent).body else {
-        unreachable!("only branches have siblings")
+    let here = chain.last.map_or(0, |last| last.0);
+    let parent = chain.node(Made { arena: here, node: sibling.parent });
+    let page: &'a Page<S::Commit> = chain.page(sibling.page);
+    let entry = page.entry(sibling.entry);
+    let (path, fork) = (chain.key(parent, Codec::<S>::WIDTH), parent.fork as usize);
+    let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
+    stored_terminal(codec, page, entry, fork + 1, key)
+}
+
+/// A terminal in a page, to commit to: its bytes lie there, else it would carry its commitment.
+pub(crate) fn stored_terminal<'a, S: Scheme>(
+    codec: Codec<'_, S>,
+    page: &'a Page<S::Commit>,
+    entry: &Entry,
+    start: usize,
+    key: JobKey<'a>,
+) -> Result<TerminalJob<'a, S::Commit>, TreeError> {
+    let Some((suffix, payload)) = page.inline_terminal(codec, entry, start) else {
+        return Err(corrupt(&page.key, "an overflowed terminal has no commitment"));
     };
-    let home = chain.segment(here);
-    let (digit, segment, page, at) = match &parent.children {
-        Kids::Listed(_) => {
-            let child = &home.children[child as usize];
-            let Link::Stored { segment, page, at } = child.link else {
-                unreachable!("only stored terminals lack a commitment")
-            };
-            (child.digit, segment, page, at)
-        }
-        Kids::Patched(patch) => {
-            let slot = &home.slots[child as usize];
-            (slot.digit, patch.segment, patch.page, slot.at)
-        }
+    let owned = match entry.owns() {
+        true => Some(page.owned(codec, entry.within().from)?),
+        false => None,
     };
-    let (fork, digit) = (parent.fork as usize, Some(digit));
-    let start = fork + 1;
-    let page = &chain.segment(segment).pages[page as usize];
-    debug_assert!(usize::from(at) > SUM_BYTES);
-    let key = JobKey::Below { path: chain.bytes(parent.path), fork, digit };
-    stored_terminal(codec, &page.row, usize::from(at), start, key)
-        .map_err(|what| corrupt(&page.key, what))
+    Ok(TerminalJob { key, suffix, payload: &page.row[payload], owned, was: None })
 }

@@ -23,7 +23,6 @@
 //! There is no I/O in this crate: stores implement [`PageStore`]. Its design is in docs/design.md.
 #![forbid(unsafe_code)]
 
-mod apply;
 mod batch;
 pub mod binary;
 pub mod bulk;
@@ -32,8 +31,6 @@ mod check;
 mod costs;
 mod cut;
 mod digits;
-mod drop;
-mod edit;
 mod error;
 mod grow;
 mod image;
@@ -42,26 +39,22 @@ mod levels;
 mod memory;
 pub mod mpt;
 mod node;
-mod open;
-mod outline;
+mod page;
 mod page_key;
 pub mod pbt;
 mod pool;
-mod prefix;
 mod prepare;
 mod prove;
 pub mod ranges;
 mod read;
 mod rebuild;
 mod root_record;
-mod row;
 mod scheme;
-mod split;
 mod store;
 pub mod sum;
-mod tail;
 mod tree;
 pub mod ubt;
+mod update;
 mod verified;
 pub mod verkle;
 mod weigh;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::row::Row;
 use crate::store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 type Rows = BTreeMap<Box<[u8]>, Arc<[u8]>>;
@@ -55,7 +54,7 @@ impl PageStore for MemoryStore {
         }
         for (table, key, row) in set.changes() {
             let rows = &mut tables[table as usize];
-            match row.map(Row::own) {
+            match row {
                 // Most rows take the place of an older one, whose key is there.
                 Some(row) => match rows.get_mut(key) {
                     Some(there) => *there = Arc::clone(row),

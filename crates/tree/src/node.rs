@@ -1,36 +1,30 @@
-//! Nodes in memory.
+//! Touched nodes.
 //!
-//! What a tree holds stays in the bytes of its pages; only nodes that a batch makes anew are decoded.
-//! They live in *segments*: a batch fills its own, and never changes those of its ancestors. The first
-//! segment of a batch holds the bytes of its operations, the last its topmost nodes; those between were
-//! filled by other threads, each from a range of keys.
+//! What a tree holds stays in its pages; what a batch changes is a tree of *touched nodes* in an *arena* that the
+//! batch fills, and nobody changes afterwards. A touched branch is the stored body that it stands on, if any, and a
+//! short list of the children that are not as they are there. A new branch stands on nothing and lists all. To
+//! replace, to insert and to delete differ only in that list; a batch upon a pending state copies the list of the
+//! branch that it touches again.
 //!
 //! Invariants:
-//! - a [`Link`] names a segment by its place in the chain of segments from the committed head down to
-//!   the pending state that holds the link; a child state's chain begins with its parent's;
-//! - within a chain a node's children come before it: in an earlier segment, or earlier in its own;
-//! - a branch in a segment has at least two children, counting its value, in order of digits;
-//! - `path` and `key` of a node are whole: the bits of the path from the top of the tree;
-//! - the commitment of a child that pages do not keep is in `commits` of the segment whose node has the
-//!   child, once its level is committed to; but for a value that is all its owner owns, where pages leave that out:
-//!   its owner is committed to with the value itself ([`Chain::owned`]).
+//! - a [`Made`] names a node by its arena, counted from the last commit's own down to the pending state that holds
+//!   the name; a child state's arenas begin with its parent's. A [`PageRef`] names a page in the same way;
+//! - a touched node has two children at least, counting its value, of which those that it lists come in order of
+//!   digits;
+//! - a listed child was made; one that stands in the place of a stored item says which. A stored item moves only
+//!   as a node made of it.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use smallvec::SmallVec;
-
 use crate::batch::Op;
 use crate::digits::{Run, Width};
-use crate::edit::Edits;
-use crate::image::{Codec, MEMBER_COMMIT_AT, Overflowed};
-use crate::open::stored_owned;
+use crate::image::{Codec, Overflowed};
+use crate::page::{Page, Within, owner_digits};
 use crate::page_key::PageKey;
-use crate::row::Row;
 use crate::scheme::{Owned, Scheme, WasTerminal};
 
-/// A stretch of a segment's bytes.
+/// A stretch of an arena's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) at: u32,
@@ -50,212 +44,217 @@ impl Span {
     }
 }
 
-/// Where a node is.
+/// No node, no page, no number.
+pub(crate) const NONE: u32 = u32::MAX;
+/// No entry.
+pub(crate) const NO_ENTRY: u16 = u16::MAX;
+
+/// An opened page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageRef {
+    pub(crate) arena: u32,
+    pub(crate) page: u32,
+}
+
+impl PageRef {
+    pub(crate) const NOWHERE: Self = Self { arena: NONE, page: NONE };
+}
+
+/// A touched node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) arena: u32,
+    pub(crate) node: u32,
+}
+
+impl Made {
+    pub(crate) const NOTHING: Self = Self { arena: NONE, node: NONE };
+
+    pub(crate) const fn is_something(self) -> bool {
+        self.arena != NONE
+    }
+}
+
+/// A node: made by a batch, or an item of an opened page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// A node made by a batch.
-    Made { segment: u32, node: u32 },
-    /// An item in an opened page.
-    Stored { segment: u32, page: u32, at: u16 },
-    /// An item in a group's page that was not opened: `bits` first bits of its digit name it, and `at`
-    /// is its entry in the group's item.
-    Group { segment: u32, page: u32, at: u16, bits: u8 },
-}
-
-/// A child of a branch or of an owner.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Child {
-    pub(crate) link: Link,
-    /// Where among the segment's its commitment is, or [`Child::NOWHERE`].
-    pub(crate) commit: u32,
-    pub(crate) digit: u8,
-    pub(crate) terminal: bool,
-}
-
-impl Child {
-    /// The commitment is where the link points to, or not known yet.
-    pub(crate) const NOWHERE: u32 = u32::MAX;
-    /// Whether its commitment is among those of the segment of its parent.
-    pub(crate) const fn is_beside(&self) -> bool {
-        self.commit != Self::NOWHERE
-    }
-
-    /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
-    pub(crate) const fn uncommitted(&self) -> bool {
-        self.terminal && self.commit == Self::NOWHERE && matches!(self.link, Link::Stored { .. })
-    }
-}
-
-/// What a node stands for that was made anew, where the scheme asks what it committed to: that is read
-/// where it lies, once the new node is committed to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Was {
-    /// The node, at the same key or fork.
-    pub(crate) node: Child,
-    /// What the terminal owned.
-    pub(crate) owned: Option<Child>,
-    /// The digit at which the node hung.
-    pub(crate) depth: u32,
-}
-
-/// Where among its segment's a node's [`Was`] is; nothing where it is not known, or nobody asks.
-pub(crate) type WasAt = Option<NonZeroU32>;
-
-/// A child that changed: its digit, the one that was there, and the one that is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) digit: u8,
-    pub(crate) old: Option<Child>,
-    pub(crate) new: Option<Child>,
+    Made(Made),
+    Stored { page: PageRef, entry: u16 },
 }
 
 /// The topmost node of a state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Top<C> {
-    pub(crate) child: Child,
+    pub(crate) link: Link,
     pub(crate) commit: C,
 }
 
-/// Where bytes lie: in an opened page of a segment, or in the segment's own bytes.
+/// Where bytes lie: in an opened page, among those of a batch, or among those that a descent composed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) segment: u32,
-    /// The page, or [`Place::NO_PAGE`] for the segment's own bytes.
+    pub(crate) arena: u32,
     pub(crate) page: u32,
     pub(crate) span: Span,
 }
 
 impl Place {
-    const NO_PAGE: u32 = u32::MAX;
+    const OF_BATCH: u32 = NONE;
+    const COMPOSED: u32 = NONE - 1;
+    pub(crate) const NOTHING: Self = Self { arena: 0, page: Self::OF_BATCH, span: Span::EMPTY };
 
-    pub(crate) const fn in_segment(segment: u32, span: Span) -> Self {
-        Self { segment, page: Self::NO_PAGE, span }
+    pub(crate) const fn of_batch(arena: u32, span: Span) -> Self {
+        Self { arena, page: Self::OF_BATCH, span }
     }
 
-    pub(crate) const fn in_page(segment: u32, page: u32, span: Span) -> Self {
-        Self { segment, page, span }
+    pub(crate) const fn composed(arena: u32, span: Span) -> Self {
+        Self { arena, page: Self::COMPOSED, span }
     }
 
-    /// The first `bytes` bytes of it.
-    pub(crate) fn first(self, bytes: usize) -> Self {
-        debug_assert!(bytes <= self.span.len as usize);
-        Self { span: Span { at: self.span.at, len: bytes as u32 }, ..self }
+    pub(crate) const fn in_page(page: PageRef, span: Span) -> Self {
+        Self { arena: page.arena, page: page.page, span }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminal {
-    pub(crate) key: Place,
-    /// The digit at which the node's suffix starts.
-    pub(crate) depth: u32,
-    pub(crate) payload: Place,
-    pub(crate) owned: Option<Child>,
-    pub(crate) was: WasAt,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Branch {
-    pub(crate) path: Place,
-    /// The digit at which the node's skip starts.
-    pub(crate) depth: u32,
-    /// The digit at which it forks: the first one beyond its skip.
-    pub(crate) fork: u32,
-    pub(crate) children: Kids,
-    pub(crate) value: Option<Place>,
-    pub(crate) was: WasAt,
-    /// What changed since; of no account where nothing was.
-    pub(crate) changes: Span,
-}
-
-/// The children of a branch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kids {
-    /// Listed in the segment.
-    Listed(Span),
-    /// Those of a branch in a page, but for some that changed.
-    Patched(Patch),
-}
-
-/// A branch as a page has it, some of whose children changed: none came, none went.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patch {
-    /// The opened page that holds its body as it was.
-    pub(crate) segment: u32,
-    pub(crate) page: u32,
-    /// Where in it the body lies.
-    pub(crate) from: u16,
-    pub(crate) to: u16,
-    /// Its children, among the slots of the node's segment.
-    pub(crate) slots: Span,
-    /// The groups that were opened, among the segment's.
-    pub(crate) groups: Span,
-}
-
-/// A child of a patched branch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    /// Where the item, or the member of a group, lies in the branch's body.
-    pub(crate) at: u16,
-    /// Where the item lies in the page of its group, if that is open.
-    pub(crate) item: u16,
-    pub(crate) digit: u8,
-    /// The bits of its group, the innermost one that is known; 0 if it is in none.
-    pub(crate) bits: u8,
-    /// The number of its group among those opened, from 1 on; 0 if it is not open.
-    pub(crate) group: u8,
-    pub(crate) terminal: bool,
-    pub(crate) state: SlotState,
-    /// The place among the segment's children of one that changed; else of its commitment among the
-    /// segment's, or [`Child::NOWHERE`].
-    pub(crate) beside: u32,
-}
-
-/// What became of a child of a patched branch.
+/// Where a key, or a path, begins: its end is its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotState {
+pub(crate) struct KeyAt {
+    pub(crate) arena: u32,
+    at: u32,
+}
+
+impl KeyAt {
+    const COMPOSED: u32 = 1 << 31;
+
+    pub(crate) const fn of_batch(arena: u32, span: Span) -> Self {
+        Self { arena, at: span.at }
+    }
+
+    pub(crate) fn composed(arena: u32, at: usize) -> Self {
+        assert!(at < Self::COMPOSED as usize, "a batch's bytes are bounded");
+        Self { arena, at: at as u32 | Self::COMPOSED }
+    }
+
+    /// Where its digits from one to another are.
+    pub(crate) const fn place(self, from: u32, end: u32, width: Width) -> Place {
+        let at = (self.at & !Self::COMPOSED) + from / width.per_byte() as u32;
+        let len = width.span(from as usize, (end - from) as usize) as u32;
+        let page = if self.at & Self::COMPOSED > 0 { Place::COMPOSED } else { Place::OF_BATCH };
+        Place { arena: self.arena, page, span: Span { at, len } }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    Terminal,
+    Branch,
+}
+
+/// What became of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nobody knows yet.
+    Open,
+    /// What is below it is yet to be looked at once more, when a page is at hand.
+    Waits,
+    /// Nothing changed.
     Same,
-    Changed,
-    /// Only until the branch is made anew without it.
     Gone,
+    /// It is a node of the state.
+    Made,
+    /// Its only child took its place.
+    Lifted,
 }
 
-impl Slot {
-    /// Whether its item lies in the page of a group that is not open.
-    pub(crate) const fn is_in_unopened_group(&self) -> bool {
-        self.bits > 0 && self.group == 0 && matches!(self.state, SlotState::Same)
-    }
-
-    /// Whether its commitment has to be computed: that of a stored terminal that does not carry it.
-    pub(crate) const fn uncommitted(&self) -> bool {
-        self.terminal
-            && self.bits == 0
-            && self.beside == Child::NOWHERE
-            && matches!(self.state, SlotState::Same)
-    }
+/// The value of the key that ends at a branch's fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForkValue {
+    None,
+    /// In front of the stored body.
+    Stored,
+    Put,
 }
 
+/// A touched node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Body {
-    Terminal(Terminal),
-    Branch(Branch),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Node<C> {
-    pub(crate) body: Body,
-    /// Nodes of one height commit together; below them all are lower. A terminal that owns nothing
-    /// made by the same batch has height 0.
+pub(crate) struct Node {
+    pub(crate) kind: NodeKind,
+    pub(crate) fate: Fate,
+    pub(crate) value: ForkValue,
+    /// Whether it lies below an owner.
+    pub(crate) owned: bool,
+    /// The digit at which it hangs in its parent.
+    pub(crate) digit: u8,
+    /// The entry of the item that it stands for, in `seat`, if it hangs where that does.
+    pub(crate) entry: u16,
+    pub(crate) seat: PageRef,
+    /// The page and the entries of its stored children, or of what it owns.
+    pub(crate) base: PageRef,
+    pub(crate) within: Within,
+    /// Where in that page the body is: the value, and the items of all children.
+    pub(crate) body: (u16, u16),
+    pub(crate) depth: u32,
+    /// Of a branch, the digit at which it forks; of a terminal, that at which it ends.
+    pub(crate) fork: u32,
+    /// How many nodes of its batch are in a row below it.
     pub(crate) height: u32,
-    pub(crate) commit: Option<C>,
+    pub(crate) key: KeyAt,
+    /// A terminal's value, or that at a branch's fork.
+    pub(crate) payload: Place,
+    /// The children that are not as they are stored.
+    pub(crate) kids: u32,
+    pub(crate) kid_count: u32,
+    /// The first of the pages of groups that were opened for it, or [`NONE`].
+    pub(crate) groups: u32,
+    /// Where among the arena's the node is that it stands for, if the scheme asks; else [`NONE`].
+    pub(crate) was: u32,
+    /// The node that took its place.
+    pub(crate) lifted: u32,
 }
 
-/// A page that a batch opened.
-#[derive(Clone, Debug)]
-pub(crate) struct OpenPage {
-    pub(crate) key: PageKey,
-    pub(crate) row: Arc<[u8]>,
-    /// Whether a node in it was made anew, so that the page has to be written anew or removed.
-    pub(crate) stale: bool,
+impl Node {
+    pub(crate) const fn is_branch(&self) -> bool {
+        matches!(self.kind, NodeKind::Branch)
+    }
+
+    pub(crate) const fn kids(&self) -> std::ops::Range<usize> {
+        self.kids as usize..(self.kids + self.kid_count) as usize
+    }
+}
+
+/// A child that is not as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TouchedChild {
+    pub(crate) digit: u8,
+    /// Whether it is the batch's doing, and not that of one before.
+    pub(crate) fresh: bool,
+    /// The item that it stands for, if there is one, in the page where that is or would be.
+    pub(crate) entry: u16,
+    pub(crate) page: PageRef,
+    /// What is there now, or nothing.
+    pub(crate) made: Made,
+}
+
+impl TouchedChild {
+    /// Whether it stands for a stored item.
+    pub(crate) const fn stands(&self) -> bool {
+        self.entry != NO_ENTRY
+    }
+}
+
+/// The page of a group that was opened for a branch, and the number of the next one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) page: PageRef,
+    pub(crate) next: u32,
+}
+
+/// What a node stands for that was made anew, where the scheme asks what it committed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Was {
+    /// The node, at the same key or fork.
+    pub(crate) link: Link,
+    /// The digit at which it hung.
+    pub(crate) depth: u32,
 }
 
 /// A place below which all stored rows go.
@@ -267,72 +266,64 @@ pub(crate) struct Dropped {
 
 /// What one batch made, or a part of it.
 #[derive(Debug)]
-pub(crate) struct Segment<C> {
+pub(crate) struct Arena<C> {
+    /// The keys and values of the batch's operations.
     pub(crate) bytes: Vec<u8>,
-    /// The operations of the batch, sorted; in its first segment.
+    /// The operations, sorted.
     pub(crate) ops: Vec<Op>,
-    pub(crate) nodes: Vec<Node<C>>,
-    pub(crate) children: Vec<Child>,
-    /// Commitments of children: see [`Child::commit`].
-    pub(crate) commits: Vec<C>,
-    /// Children that are to be committed to, though nothing changed in them: where they are in
-    /// `children`, or in `slots`, and the node whose children they are.
-    pub(crate) siblings: Vec<(u32, u32)>,
-    /// The children of patched branches.
-    pub(crate) slots: Vec<Slot>,
-    /// The groups' pages that were opened for patched branches, by segment and page.
-    pub(crate) groups: Vec<(u32, u32)>,
-    /// See [`Branch::changes`].
-    pub(crate) changes: Vec<Change>,
-    /// Named by [`WasAt`], from 1 on.
+    /// Paths and values that the descent composed.
+    pub(crate) text: Vec<u8>,
+    pub(crate) nodes: Vec<Node>,
+    /// What each node commits to.
+    pub(crate) commits: Vec<Option<C>>,
+    pub(crate) kids: Vec<TouchedChild>,
+    pub(crate) groups: Vec<Group>,
     pub(crate) pasts: Vec<Was>,
-    pub(crate) pages: Vec<OpenPage>,
-    /// What is to change in the pages of the last commit, if the batch is one that only edits them.
-    pub(crate) edits: Edits,
-    /// The pages with their edits, if a part of the batch stands on them.
-    pub(crate) rewritten: Vec<(PageKey, Row)>,
+    /// The pages that the batch opened.
+    pub(crate) pages: Vec<Arc<Page<C>>>,
+    /// Those that branches had to themselves which are no more.
+    pub(crate) left: Vec<PageRef>,
+    /// Overflow rows that are no more.
+    pub(crate) left_rows: Vec<PageKey>,
     pub(crate) dropped: Vec<Dropped>,
-    /// The batch's, in its last segment, or in that of its edits; of no batch in others.
-    pub(crate) layer: Arc<Layer>,
+    /// The batch's, in its first arena; of no batch in others.
+    pub(crate) batch: Arc<BatchId>,
 }
 
-/// Names a batch: its last segment, and that of every copy made anew on a later commit.
+/// Names a batch, and every copy of it that is made anew on a later commit.
 #[derive(Debug, Default)]
-pub(crate) struct Layer {
+pub(crate) struct BatchId {
     /// 0 is no batch's.
     pub(crate) id: u64,
-    /// Whether the batch is committed.
-    settled: AtomicBool,
+    committed: AtomicBool,
 }
 
-impl Layer {
-    pub(crate) fn is_settled(&self) -> bool {
-        self.settled.load(Ordering::Acquire)
+impl BatchId {
+    pub(crate) fn is_committed(&self) -> bool {
+        self.committed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn settle(&self) {
-        self.settled.store(true, Ordering::Release);
+    pub(crate) fn set_committed(&self) {
+        self.committed.store(true, Ordering::Release);
     }
 }
 
-impl<C: Copy> Segment<C> {
+impl<C: Copy> Arena<C> {
     pub(crate) fn new() -> Self {
         Self {
             bytes: Vec::new(),
             ops: Vec::new(),
+            text: Vec::new(),
             nodes: Vec::new(),
-            children: Vec::new(),
             commits: Vec::new(),
-            siblings: Vec::new(),
-            slots: Vec::new(),
+            kids: Vec::new(),
             groups: Vec::new(),
-            changes: Vec::new(),
             pasts: Vec::new(),
             pages: Vec::new(),
-            edits: Edits::default(),
-            rewritten: Vec::new(),
+            left: Vec::new(),
+            left_rows: Vec::new(),
             dropped: Vec::new(),
-            layer: Arc::default(),
+            batch: Arc::default(),
         }
     }
 
@@ -340,215 +331,206 @@ impl<C: Copy> Segment<C> {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
+        self.text.clear();
         self.nodes.clear();
-        self.children.clear();
         self.commits.clear();
-        self.siblings.clear();
-        self.slots.clear();
+        self.kids.clear();
         self.groups.clear();
-        self.changes.clear();
         self.pasts.clear();
         self.pages.clear();
-        self.edits.clear();
-        self.rewritten.clear();
+        self.left.clear();
+        self.left_rows.clear();
         self.dropped.clear();
-        match Arc::get_mut(&mut self.layer) {
-            Some(layer) => *layer = Layer::default(),
-            None => self.layer = Arc::default(),
+        match Arc::get_mut(&mut self.batch) {
+            Some(batch) => *batch = BatchId::default(),
+            None => self.batch = Arc::default(),
         }
     }
 
     /// Bytes of memory held, used or not; shared pages apart.
     pub(crate) fn capacity(&self) -> usize {
-        let keys = self.rewritten.iter().map(|(key, _)| key.as_bytes().len()).sum::<usize>();
-        // All of them are in one block.
-        keys + self.rewritten.first().map_or(0, |(_, row)| row.memory())
-            + self.bytes.capacity()
+        self.bytes.capacity()
             + self.ops.capacity() * size_of::<Op>()
-            + self.nodes.capacity() * size_of::<Node<C>>()
-            + self.children.capacity() * size_of::<Child>()
-            + self.commits.capacity() * size_of::<C>()
-            + self.siblings.capacity() * size_of::<(u32, u32)>()
-            + self.changes.capacity() * size_of::<Change>()
+            + self.text.capacity()
+            + self.nodes.capacity() * size_of::<Node>()
+            + self.commits.capacity() * size_of::<Option<C>>()
+            + self.kids.capacity() * size_of::<TouchedChild>()
+            + self.groups.capacity() * size_of::<Group>()
             + self.pasts.capacity() * size_of::<Was>()
-            + self.pages.capacity() * size_of::<OpenPage>()
-            + self.edits.capacity()
-            + self.slots.capacity() * size_of::<Slot>()
-            + self.groups.capacity() * size_of::<(u32, u32)>()
+            + self.pages.capacity() * size_of::<Arc<Page<C>>>()
+            + self.left.capacity() * size_of::<PageRef>()
             + self.dropped.capacity() * size_of::<Dropped>()
-    }
-
-    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) -> Span {
-        let span = Span::new(self.bytes.len(), bytes.len());
-        self.bytes.extend_from_slice(bytes);
-        span
-    }
-
-    pub(crate) fn push_commit(&mut self, commit: C) -> u32 {
-        self.commits.push(commit);
-        u32::try_from(self.commits.len() - 1).expect("a batch's bytes are bounded below 4 GiB")
-    }
-
-    pub(crate) fn push_was(&mut self, was: Was) -> WasAt {
-        self.pasts.push(was);
-        let count = u32::try_from(self.pasts.len()).expect("a batch makes fewer nodes");
-        NonZeroU32::new(count)
-    }
-
-    pub(crate) fn was(&self, at: WasAt) -> Option<&Was> {
-        Some(&self.pasts[at?.get() as usize - 1])
-    }
-
-    pub(crate) fn children(&self, span: Span) -> &[Child] {
-        &self.children[span.range()]
-    }
-
-    /// A child of a patched branch.
-    pub(crate) fn kid(&self, patch: &Patch, slot: &Slot) -> Child {
-        let Slot { at, digit, bits, terminal, .. } = *slot;
-        if slot.state == SlotState::Changed {
-            return self.children[slot.beside as usize];
-        }
-        let (segment, page) = (patch.segment, patch.page);
-        let link = match (bits, slot.group) {
-            (0, _) => Link::Stored { segment, page, at },
-            (_, 0) => Link::Group { segment, page, at, bits },
-            (_, group) => {
-                let group = patch.groups.at + u32::from(group) - 1;
-                let (segment, page) = self.groups[group as usize];
-                Link::Stored { segment, page, at: slot.item }
-            }
-        };
-        Child { link, commit: slot.beside, digit, terminal }
     }
 }
 
-/// The children of one branch.
-pub(crate) type KidList = SmallVec<[Child; 16]>;
-
-/// The segments from the committed head down to a pending state.
+/// The arenas from the last commit's own down to a pending state's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain<'a, C> {
-    pub(crate) older: &'a [Arc<Segment<C>>],
-    /// The segment being filled, if one is, and its index: `older.len()` or above.
-    pub(crate) last: Option<(u32, &'a Segment<C>)>,
+    pub(crate) older: &'a [Arc<Arena<C>>],
+    /// The arena being filled, if one is, and its number: `older.len()` or above.
+    pub(crate) last: Option<(u32, &'a Arena<C>)>,
 }
 
 impl<'a, C: Copy> Chain<'a, C> {
     /// Of a state that is complete.
-    pub(crate) const fn of(segments: &'a [Arc<Segment<C>>]) -> Self {
-        Self { older: segments, last: None }
+    pub(crate) const fn of(arenas: &'a [Arc<Arena<C>>]) -> Self {
+        Self { older: arenas, last: None }
     }
 
-    pub(crate) fn segment(&self, index: u32) -> &'a Segment<C> {
+    #[inline(always)]
+    pub(crate) fn arena(&self, number: u32) -> &'a Arena<C> {
         match self.last {
-            Some((here, last)) if here == index => last,
-            _ => &self.older[index as usize],
+            Some((here, last)) if here == number => last,
+            _ => &self.older[number as usize],
         }
     }
 
-    pub(crate) fn node(&self, segment: u32, node: u32) -> &'a Node<C> {
-        &self.segment(segment).nodes[node as usize]
+    #[inline(always)]
+    pub(crate) fn node(&self, made: Made) -> &'a Node {
+        &self.arena(made.arena).nodes[made.node as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn page(&self, page: PageRef) -> &'a Arc<Page<C>> {
+        &self.arena(page.arena).pages[page.page as usize]
+    }
+
+    /// The listed children of a node in an arena.
+    #[inline(always)]
+    pub(crate) fn kids(&self, arena: u32, node: &Node) -> &'a [TouchedChild] {
+        &self.arena(arena).kids[node.kids()]
     }
 
     #[inline]
     pub(crate) fn bytes(&self, place: Place) -> &'a [u8] {
-        let segment = self.segment(place.segment);
-        if place.page == Place::NO_PAGE {
-            &segment.bytes[place.span.range()]
-        } else {
-            &segment.pages[place.page as usize].row[place.span.range()]
+        let arena = self.arena(place.arena);
+        match place.page {
+            Place::OF_BATCH => &arena.bytes[place.span.range()],
+            Place::COMPOSED => &arena.text[place.span.range()],
+            page => &arena.pages[page as usize].row[place.span.range()],
         }
     }
 
-    /// The bytes of an opened page, checksum and kind included.
-    pub(crate) fn row(&self, segment: u32, page: u32) -> &'a [u8] {
-        &self.segment(segment).pages[page as usize].row
+    /// The bytes that hold the first `digits` digits of a key or a path.
+    #[inline]
+    pub(crate) fn path(&self, key: KeyAt, digits: u32, width: Width) -> &'a [u8] {
+        let arena = self.arena(key.arena);
+        let text = if key.at & KeyAt::COMPOSED > 0 { &arena.text } else { &arena.bytes };
+        let at = (key.at & !KeyAt::COMPOSED) as usize;
+        &text[at..at + (digits as usize).div_ceil(width.per_byte())]
     }
 
-    /// The commitment of a child of a node in segment `home`; all below the node are committed.
+    /// A node's key, or the path to its fork.
     #[inline]
-    pub(crate) fn commit<S: Scheme<Commit = C>>(
+    pub(crate) fn key(&self, node: &Node, width: Width) -> &'a [u8] {
+        self.path(node.key, node.fork, width)
+    }
+
+    /// The digits between a node's parent and its fork, or its end.
+    #[inline]
+    pub(crate) fn run(&self, node: &Node, width: Width) -> Run<'a> {
+        Run::of(self.key(node, width), node.depth as usize, node.fork as usize, width)
+    }
+
+    /// The pages of groups that were opened for a node in an arena.
+    pub(crate) fn groups(&self, arena: u32, node: &Node) -> impl Iterator<Item = PageRef> + 'a {
+        let groups = &self.arena(arena).groups;
+        let mut next = node.groups;
+        std::iter::from_fn(move || {
+            let group = groups.get(next as usize)?;
+            next = group.next;
+            Some(group.page)
+        })
+    }
+
+    /// What a made node commits to.
+    #[inline(always)]
+    pub(crate) fn commit(&self, made: Made) -> C {
+        let commit = self.arena(made.arena).commits[made.node as usize];
+        commit.expect("children commit before their parent")
+    }
+
+    /// What a node commits to whose run starts at digit `start`.
+    pub(crate) fn commit_of<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        home: u32,
-        child: &Child,
-    ) -> C {
-        if child.is_beside() {
-            return self.segment(home).commits[child.commit as usize];
-        }
-        match child.link {
-            Link::Made { segment, node } => {
-                self.node(segment, node).commit.expect("children commit before their parent")
-            }
-            Link::Stored { segment, page, at } | Link::Group { segment, page, at, .. } => {
-                debug_assert!(S::DELTAS || !child.uncommitted(), "no page has it");
-                let (row, at) = (self.row(segment, page), usize::from(at));
-                if S::DELTAS {
-                    return codec.kept_commit(row, at);
-                }
-                // Branches and the members of a group carry it at the same distance.
-                let bytes = &row[at + MEMBER_COMMIT_AT..];
-                let (commit, _) = codec.scheme.decode_commit(bytes).expect("it was skimmed");
-                commit
+        link: Link,
+        start: usize,
+    ) -> Option<C> {
+        match link {
+            Link::Made(made) => self.arena(made.arena).commits[made.node as usize],
+            Link::Stored { page, entry } => {
+                let page = self.page(page);
+                page.commit(codec, page.entry(entry), start)
             }
         }
     }
 
-    /// What a terminal of segment `home` owns; all of it is committed to, but for a value whose commitment pages do not
-    /// keep.
+    /// What a terminal in an arena owns.
     #[inline]
     pub(crate) fn owned<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        home: u32,
-        child: &Child,
-    ) -> Owned<'a, C> {
-        if let Link::Stored { segment, page, at } = child.link
-            && !S::KEEP_OWNED_VALUES
-            && child.uncommitted()
-        {
-            let owned = stored_owned(codec, self.row(segment, page), usize::from(at));
-            return owned.expect("it was parsed when its owner was looked into");
+        arena: u32,
+        node: &Node,
+    ) -> Option<Owned<'a, C>> {
+        if let Some(kid) = self.kids(arena, node).first() {
+            return kid.made.is_something().then(|| Owned::Commit(self.commit(kid.made)));
         }
-        Owned::Commit(self.commit(codec, home, child))
+        if node.within.len() == 0 {
+            return None;
+        }
+        // It was looked at when its owner was.
+        self.page(node.base).owned(codec, node.within.from).ok()
     }
 
-    /// What a terminal of segment `home` committed to before.
+    /// What a terminal committed to before.
     pub(crate) fn was_terminal<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        home: u32,
-        was: WasAt,
+        arena: u32,
+        was: u32,
     ) -> Option<WasTerminal<C>> {
-        let Was { node, owned, depth } = self.segment(home).was(was)?;
-        let commit = |child: &Child| self.commit(codec, home, child);
-        let owned = owned.as_ref().map(commit);
-        Some(WasTerminal { commit: commit(node), depth: *depth as usize, owned })
+        let Was { link, depth } = *self.arena(arena).pasts.get(was as usize)?;
+        let commit = self.commit_of(codec, link, depth as usize)?;
+        let owned = match link {
+            _ if !S::DELTAS => None,
+            Link::Made(made) => self.owned(codec, made.arena, self.node(made)),
+            Link::Stored { page, entry } => {
+                let (page, within) = (self.page(page), self.page(page).entry(entry).within());
+                (within.len() > 0).then(|| page.owned(codec, within.from).ok()).flatten()
+            }
+        };
+        let owned = match owned {
+            Some(Owned::Commit(commit)) => Some(commit),
+            _ => None,
+        };
+        Some(WasTerminal { commit, depth: depth as usize, owned })
     }
 
-    /// The children of a branch of segment `home`.
-    pub(crate) fn kids(&self, home: u32, kids: &Kids) -> KidList {
-        let home = self.segment(home);
-        match kids {
-            Kids::Listed(span) => KidList::from_slice(home.children(*span)),
-            Kids::Patched(patch) => {
-                home.slots[patch.slots.range()].iter().map(|slot| home.kid(patch, slot)).collect()
+    /// What a child of a branch committed to before the branch's batch.
+    pub(crate) fn commit_before<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        was: Link,
+        kid: &TouchedChild,
+        start: usize,
+    ) -> Option<C> {
+        if let Link::Made(made) = was {
+            let kids = self.kids(made.arena, self.node(made));
+            if let Ok(at) = kids.binary_search_by_key(&kid.digit, |kid| kid.digit) {
+                let made = kids[at].made;
+                return made.is_something().then(|| self.commit(made));
             }
         }
+        let stored = Link::Stored { page: kid.page, entry: kid.entry };
+        if kid.stands() { self.commit_of(codec, stored, start) } else { None }
     }
+}
 
-    /// The rest of a terminal's key.
-    pub(crate) fn suffix(&self, terminal: &Terminal, width: Width) -> Run<'a> {
-        let key = self.bytes(terminal.key);
-        Run::of(key, terminal.depth as usize, width.count(key), width)
-    }
-
-    /// The digits between a branch's parent and its fork.
-    pub(crate) fn skip(&self, branch: &Branch, width: Width) -> Run<'a> {
-        let path = self.bytes(branch.path);
-        Run::of(path, branch.depth as usize, branch.fork as usize, width)
-    }
+/// Whether a node hangs right below an owner.
+pub(crate) const fn hangs_below_owner<S: Scheme>(depth: u32) -> bool {
+    S::OWNER.is_some() && depth as usize == owner_digits::<S>()
 }
 
 /// How the bytes of a terminal or a skip overflow, if they do.

@@ -2,104 +2,88 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::apply::Stacks;
-use crate::edit::Desk;
-use crate::levels::Levels;
-use crate::node::Segment;
-use crate::page_key::PageKey;
+use crate::node::Arena;
 use crate::scheme::Scheme;
+use crate::update::Workspace;
 
-/// So many segments wait to be used again, however large; more, as the ranges of a large batch need them, as
+/// So many arenas wait to be used again, however large; more, as the ranges of a large batch need them, as
 /// long as all of them are not too large.
-const SEGMENTS_MIN: usize = 8;
-const SEGMENTS_MAX: usize = 64;
-const SEGMENTS_BYTES_MAX: usize = 64 << 20;
-/// A segment that grew beyond this is given back to the system.
-const SEGMENT_BYTES_MAX: usize = 32 << 20;
+const ARENAS_MIN: usize = 8;
+const ARENAS_MAX: usize = 64;
+const ARENAS_BYTES_MAX: usize = 64 << 20;
+/// A arena that grew beyond this is given back to the system.
+const ARENA_BYTES_MAX: usize = 32 << 20;
+/// So many workspaces wait to be used again.
+const WORKSPACES_MAX: usize = 16;
 
-/// Segments and stacks that nobody uses.
+/// Arenas and workspaces that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Pool<S: Scheme> {
-    segments: Mutex<Kept<S::Commit>>,
-    /// The tools of the thread that comes first, and those of others.
-    first: Mutex<Tools<S>>,
-    tools: Mutex<Vec<Tools<S>>>,
+    arenas: Mutex<Kept<S::Commit>>,
+    workspaces: Mutex<Vec<Box<Workspace<S>>>>,
 }
 
-/// Segments, each with the bytes that it holds, and all of these.
+/// Arenas, each with the bytes that it holds, and all of these.
 #[derive(Debug)]
 struct Kept<C> {
-    segments: Vec<(Arc<Segment<C>>, usize)>,
+    arenas: Vec<(Arc<Arena<C>>, usize)>,
     bytes: usize,
 }
 
 impl<C> Default for Kept<C> {
     fn default() -> Self {
-        Self { segments: Vec::new(), bytes: 0 }
+        Self { arenas: Vec::new(), bytes: 0 }
     }
 }
 
 impl<S: Scheme> Default for Pool<S> {
     fn default() -> Self {
-        Self { segments: Mutex::default(), first: Mutex::default(), tools: Mutex::default() }
-    }
-}
-
-/// What one thread needs to apply operations and to commit to what they make.
-#[derive(Debug)]
-pub(crate) struct Tools<S: Scheme> {
-    pub(crate) stacks: Stacks,
-    pub(crate) levels: Levels<S>,
-    pub(crate) desk: Desk<S>,
-    pub(crate) missing: Vec<PageKey>,
-}
-
-impl<S: Scheme> Default for Tools<S> {
-    fn default() -> Self {
-        let (stacks, levels) = (Stacks::default(), Levels::default());
-        Self { stacks, levels, desk: Desk::default(), missing: Vec::new() }
+        Self { arenas: Mutex::default(), workspaces: Mutex::default() }
     }
 }
 
 impl<S: Scheme> Pool<S> {
-    /// An empty segment that nobody else holds.
-    pub(crate) fn segment(&self) -> Arc<Segment<S::Commit>> {
-        let mut kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((segment, bytes)) = kept.segments.pop() else {
-            return Arc::new(Segment::new());
+    /// An empty arena that nobody else holds.
+    pub(crate) fn arena(&self) -> Arc<Arena<S::Commit>> {
+        let mut kept = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((arena, bytes)) = kept.arenas.pop() else {
+            return Arc::new(Arena::new());
         };
         kept.bytes -= bytes;
-        segment
+        arena
     }
 
-    /// Takes back segments that nobody else holds.
-    pub(crate) fn recycle(&self, segments: impl Iterator<Item = Arc<Segment<S::Commit>>>) {
-        for mut segment in segments {
-            let Some(alone) = Arc::get_mut(&mut segment) else { continue };
+    /// Takes back arenas that nobody else holds.
+    pub(crate) fn recycle(&self, arenas: impl Iterator<Item = Arc<Arena<S::Commit>>>) {
+        for mut arena in arenas {
+            let Some(alone) = Arc::get_mut(&mut arena) else { continue };
             alone.clear();
             let bytes = alone.capacity();
-            if bytes > SEGMENT_BYTES_MAX {
+            if bytes > ARENA_BYTES_MAX {
                 continue;
             }
-            let mut kept = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = kept.segments.len();
-            if count < SEGMENTS_MIN || count < SEGMENTS_MAX && kept.bytes < SEGMENTS_BYTES_MAX {
-                kept.segments.push((segment, bytes));
+            let mut kept = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = kept.arenas.len();
+            if count < ARENAS_MIN || count < ARENAS_MAX && kept.bytes < ARENAS_BYTES_MAX {
+                kept.arenas.push((arena, bytes));
                 kept.bytes += bytes;
             }
         }
     }
 
-    /// Lends a thread its tools.
-    pub(crate) fn with_tools<T>(&self, work: impl FnOnce(&mut Tools<S>) -> T) -> T {
-        // Mostly there is one thread.
-        if let Ok(mut tools) = self.first.try_lock() {
-            return work(&mut tools);
+    /// What a descent needs.
+    pub(crate) fn workspace(&self) -> Box<Workspace<S>> {
+        let kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut work = kept.unwrap_or_default();
+        work.clear();
+        work
+    }
+
+    /// Takes it back.
+    pub(crate) fn put_back(&self, work: Box<Workspace<S>>) {
+        let mut kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < WORKSPACES_MAX {
+            kept.push(work);
         }
-        let kept = self.tools.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut tools = kept.unwrap_or_default();
-        let answer = work(&mut tools);
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).push(tools);
-        answer
     }
 }

@@ -1,38 +1,38 @@
 //! Preparing states: a batch on top of a commit or of another prepared state.
 
 use std::borrow::BorrowMut;
-use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
 
-use crate::apply::{Apply, Ops, Outcome, Spot, Start};
 use crate::batch::Batch;
-use crate::edit::{self, Desk, Edited, Walk, may_edit};
 use crate::error::TreeError;
-use crate::node::{Chain, Child, Layer, Link, Segment, Top};
-use crate::open::{Opener, corrupt};
+use crate::node::{Arena, Link, NONE, Top};
+use crate::page::corrupt;
 use crate::page_key::PageKey;
-use crate::pool::Tools;
-use crate::row::Row;
 use crate::scheme::Scheme;
-use crate::split::{Tasks, sizes};
 use crate::store::Snapshot;
-use crate::tree::{Pending, Segments, Tree, next_layer};
+use crate::tree::{Arenas, Pending, Tree, next_batch};
+use crate::update::{
+    Batched, Loaded, Missing, OPS_TOGETHER, Ops, Outcome, Source, Update, Visit, Workspace,
+};
 
-/// Pages read for a batch: what the cache may have evicted again.
-type Loaded = foldhash::HashMap<PageKey, Row>;
+/// A batch of fewer operations is one thread's, unless told otherwise.
+pub(crate) const SPLIT_OPS_MIN: usize = 2_048;
+/// How many parts there are for each thread, if the keys are spread evenly: so that none waits long.
+pub(crate) const RANGES_PER_THREAD: usize = 8;
 
 /// Less than this of what is committed already is carried along without a thought.
 const REBASE_BYTES_MIN: usize = 8 << 20;
 
-/// A range of a batch that one thread applies.
-struct Part<C> {
-    start: Start,
-    segment: Arc<Segment<C>>,
-    outcome: Option<Outcome>,
-    missing: Vec<PageKey>,
+/// Visits that one thread goes down from, in an arena of its own.
+struct Part<S: Scheme> {
+    visits: Vec<Visit>,
+    arena: Arc<Arena<S::Commit>>,
+    work: Box<Workspace<S>>,
+    outcomes: Vec<Outcome>,
+    done: bool,
 }
 
 impl<S: Scheme> Tree<S> {
@@ -65,158 +65,115 @@ impl<S: Scheme> Tree<S> {
         batch.sort(&self.scheme)?;
         let mut pending = self.fork(snapshot, parent)?;
         if !batch.is_empty() {
-            let mut input = self.pool.segment();
-            batch.swap(alone(&mut input));
+            let mut input = self.pool.arena();
+            let arena = alone(&mut input);
+            batch.swap(arena);
+            if let Some(batch) = Arc::get_mut(&mut arena.batch) {
+                batch.id = next_batch();
+            }
             if let Err(refused) = self.weigh(snapshot, &pending, &input) {
                 self.pool.recycle(std::iter::once(input));
                 return Err(refused);
             }
-            let (rest, loaded) = self.edit(snapshot, &mut pending, input)?;
-            if let Some(rest) = rest {
-                self.add(snapshot, &mut pending, rest, None, loaded)?;
-            }
+            self.add(snapshot, &mut pending, input)?;
         }
         Ok(pending)
     }
 
-    /// Applies those operations of a batch's first segment to the last commit that are edits of its pages.
-    /// Answers the segment of the others, all of them if it is not a batch for that, and the edited pages.
-    #[expect(clippy::type_complexity, reason = "what is left, and the pages to apply it to")]
-    fn edit<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &mut Pending<S>,
-        mut input: Arc<Segment<S::Commit>>,
-    ) -> Result<(Option<Arc<Segment<S::Commit>>>, Loaded), TreeError> {
-        // States that stand on others, and those that others stand on, need nodes.
-        let on_head = pending.segments.len() == 1 && pending.position() == self.head.layer;
-        let one_thread = input.ops.len() < self.split_ops || rayon::current_num_threads() <= 2;
-        let top = pending.top.filter(|_| on_head && one_thread && may_edit::<S>(&input));
-        let Some(Top { child: Child { link: Link::Stored { page, at, .. }, .. }, .. }) = top else {
-            return Ok((Some(input), Loaded::default()));
-        };
-        if snapshot.is_far() || !self.trial.is_due() {
-            return Ok((Some(input), Loaded::default()));
-        }
-        let mut rest = None;
-        let edited = self.pool.with_tools(|tools| {
-            self.walk_apart(snapshot, alone(&mut input), &mut rest, &mut tools.desk)
-        })?;
-        self.trial.note(!matches!(edited, Edited::Not));
-        let commit = match edited {
-            Edited::Top(commit) => commit,
-            Edited::Same => {
-                self.pool.recycle(std::iter::once(input));
-                return Ok((rest, Loaded::default()));
-            }
-            Edited::Not => return Ok((Some(input), Loaded::default())),
-            Edited::Yet | Edited::Missing(_) => unreachable!("a walk goes on until it is done"),
-        };
-        self.meter.edited();
-        let segment = alone(&mut input);
-        let layer = Arc::get_mut(&mut segment.layer);
-        layer.expect("a segment from the pool has a layer of its own").id = next_layer();
-        let mut child = top.expect("it was just looked at").child;
-        let mut loaded = Loaded::default();
-        if rest.is_some() {
-            self.current(snapshot)?;
-            // Above damaged pages it may have said already what it commits to now.
-            let mut root = self.head.segment.pages[page as usize].clone();
-            let rewritten = segment.rewritten.iter().find(|(key, _)| *key == root.key);
-            if let Some((_, row)) = rewritten {
-                root.row = Arc::clone(row.own());
-            }
-            segment.pages.push(root);
-            child.link = Link::Stored { segment: 1, page: 0, at };
-            loaded.extend(segment.rewritten.iter().cloned());
-        }
-        pending.top = Some(Top { child, commit });
-        pending.root = self.scheme.root(Some(&commit));
-        pending.segments.push(input);
-        pending.edited = true;
-        Ok((rest, loaded))
-    }
-
-    /// Walks the operations of a segment over the pages of the last commit. Those that led astray are moved to `rest`,
-    /// and if there are any, the rows of the edited pages are made.
-    fn walk_apart<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        segment: &mut Segment<S::Commit>,
-        rest: &mut Option<Arc<Segment<S::Commit>>>,
-        desk: &mut Desk<S>,
-    ) -> Result<Edited<S::Commit>, TreeError> {
-        desk.clear();
-        let mut edited = self.walk_all(snapshot, segment, desk)?;
-        if matches!(edited, Edited::Top(_)) && desk.is_part() {
-            let mut block = Arc::default();
-            match edit::rewritten(self.codec(), self.space, &self.cache, segment, &mut block) {
-                Some((rows, _)) => segment.rewritten = rows,
-                None => edited = Edited::Not,
-            }
-        }
-        if matches!(edited, Edited::Not) {
-            segment.edits.clear();
-            segment.commits.clear();
-        } else if desk.is_part() {
-            edit::set_apart(desk, segment, alone(rest.insert(self.pool.segment())));
-        }
-        Ok(edited)
-    }
-
-    fn walk_all<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        segment: &mut Segment<S::Commit>,
-        desk: &mut Desk<S>,
-    ) -> Result<Edited<S::Commit>, TreeError> {
-        let (mut gone, mut unlooked) = (None, true);
-        loop {
-            let pages = self.cache.pages();
-            // Where pages go while it walks, memory is too small for it.
-            if *gone.get_or_insert(pages.gone()) != pages.gone() {
-                return Ok(Edited::Not);
-            }
-            let of = (self.codec(), self.space, &*self.head.segment);
-            match Walk::new(of, &pages, segment, desk, &self.meter).turn() {
-                Edited::Yet => {}
-                Edited::Missing(key) => {
-                    drop(pages);
-                    self.read_one(snapshot, std::mem::take(&mut unlooked), &key)?;
-                }
-                done => return Ok(done),
-            }
-        }
-    }
-
-    /// Applies the operations of a batch's first segment on top of a state. `layer` is the batch's, if it
-    /// has a name already, and `loaded` has pages that are not as the last commit left them.
+    /// Applies the operations of a batch's first arena on top of a state.
     fn add<N: Snapshot>(
         &self,
         snapshot: &N,
         pending: &mut Pending<S>,
-        input: Arc<Segment<S::Commit>>,
-        layer: Option<&Arc<Layer>>,
-        loaded: Loaded,
+        input: Arc<Arena<S::Commit>>,
     ) -> Result<(), TreeError> {
-        let known = pending.segments.len();
-        pending.segments.push(Arc::clone(&input));
-        let ops = Ops { list: &input.ops, bytes: &input.bytes, home: known as u32 };
-        let outcome = self.apply(snapshot, pending, ops, layer, loaded)?;
+        let known = pending.arenas.len();
+        pending.arenas.push(Arc::clone(&input));
+        let outcome = self.apply(snapshot, pending, &input);
         // What only the state holds can be recycled.
         drop(input);
-        match outcome {
+        match outcome? {
             // Nothing of it stays.
-            Outcome::Same => self.pool.recycle(pending.segments.drain(known..)),
+            Outcome::Same => self.pool.recycle(pending.arenas.drain(known..)),
             Outcome::Gone => (pending.top, pending.root) = (None, self.scheme.root(None)),
-            Outcome::Now(child) => {
-                let home = pending.segments.len() as u32 - 1;
-                let commit = Chain::of(&pending.segments).commit(self.codec(), home, &child);
-                pending.top = Some(Top { child, commit });
+            Outcome::Made(made) => {
+                let commit = crate::node::Chain::of(&pending.arenas).commit(made);
+                pending.top = Some(Top { link: Link::Made(made), commit });
                 pending.root = self.scheme.root(Some(&commit));
             }
         }
         Ok(())
+    }
+
+    /// Applies operations and commits to what they make, in arenas behind those of `pending`.
+    fn apply<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        pending: &mut Pending<S>,
+        input: &Arena<S::Commit>,
+    ) -> Result<Outcome, TreeError> {
+        let (count, mut work) = (input.ops.len(), self.pool.workspace());
+        let splits = count >= self.split_ops && rayon::current_num_threads() > 1;
+        let limit = match splits {
+            true => part_ops(count, self.split_ops, S::RANGES_PER_THREAD),
+            false if count > OPS_TOGETHER as usize => OPS_TOGETHER,
+            false => 0,
+        };
+        let mut descent = Descent {
+            tree: self,
+            snapshot,
+            loaded: Loaded::default(),
+            looked: false,
+            batch: Batched {
+                list: &input.ops,
+                bytes: &input.bytes,
+                home: pending.arenas.len() as u32 - 1,
+            },
+        };
+        let mut arena = self.pool.arena();
+        let here = pending.arenas.len();
+        let mut outcomes = [Outcome::Same];
+        let all = Ops { from: 0, end: count as u32 };
+        let link = pending.top.map(|top| top.link);
+        let (parent, kid) = (NONE, 0);
+        let first =
+            Visit { link, ops: all, depth: 0, hung: 0, parent, kid, digit: 0, owned: false };
+        let top = &mut (alone(&mut arena), &mut *work, &mut outcomes[..]);
+        descent.run(&pending.arenas, here, top, (&[first], limit), None)?;
+        let later = std::mem::take(&mut top.1.later);
+        if splits && later.len() > 1 {
+            pending.arenas.push(arena);
+            let parts = descent.parts(&pending.arenas, &later, limit)?;
+            // What is above the parts is finished in the arena in which it was begun.
+            let stand_in = Arc::clone(&pending.arenas[0]);
+            arena = std::mem::replace(&mut pending.arenas[here], stand_in);
+            for part in parts {
+                for (visit, outcome) in part.visits.iter().zip(&part.outcomes) {
+                    work.set_outcome(visit.kid, *outcome);
+                }
+                pending.arenas.push(part.arena);
+                self.pool.put_back(part.work);
+            }
+        } else {
+            let mut left = &later[..];
+            while !left.is_empty() {
+                let visits = together(&mut left, limit.max(1));
+                let top = &mut (alone(&mut arena), &mut *work, &mut outcomes[..]);
+                let from = top.0.nodes.len() as u32;
+                descent.run(&pending.arenas, here, top, (visits, 0), Some(from))?;
+            }
+        }
+        work.later = later;
+        work.later.clear();
+        let top = &mut (alone(&mut arena), &mut *work, &mut outcomes[..]);
+        descent.run(&pending.arenas, here, top, (&[], 0), Some(0))?;
+        let outcome = outcomes[0];
+        match pending.arenas.get_mut(here) {
+            Some(place) => *place = arena,
+            None => pending.arenas.push(arena),
+        }
+        self.pool.put_back(work);
+        Ok(outcome)
     }
 
     /// A pending state equal to its parent.
@@ -227,19 +184,12 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Pending<S>, TreeError> {
         let Some(parent) = parent else { return Ok(self.head_state()) };
         self.standing(parent)?;
-        // What is committed is read from its pages: its segments need not be carried along.
-        if parent.position() == self.head.layer {
+        // What is committed is read from its pages: its arenas need not be carried along.
+        if parent.position() == self.head.batch {
             return Ok(self.head_state());
         }
-        if parent.edited {
-            let (segments, top) = self.nodes(snapshot, Some(parent))?;
-            let mut pending = self.head_state();
-            (pending.segments, pending.top) = (segments.into(), top.copied());
-            pending.root = parent.root;
-            return Ok(pending);
-        }
-        let (settled, fresh) = parent.sizes();
-        if settled <= REBASE_BYTES_MIN.max(4 * fresh) {
+        let (committed, fresh) = parent.sizes();
+        if committed <= REBASE_BYTES_MIN.max(4 * fresh) {
             return Ok(parent.clone());
         }
         self.rebase(snapshot, parent)
@@ -247,16 +197,14 @@ impl<S: Scheme> Tree<S> {
 
     /// The last commit as a pending state.
     fn head_state(&self) -> Pending<S> {
-        let mut segments = Segments::<S>::new();
-        segments.push(Arc::clone(&self.head.segment));
+        let mut arenas = Arenas::<S>::new();
+        arenas.push(Arc::clone(&self.head.arena));
         Pending {
-            segments,
-            base: (self.head.layer, self.head.commit),
+            arenas,
+            base: (self.head.batch, self.head.commit),
             top: self.head.top,
             root: self.head.root,
             pool: Arc::clone(&self.pool),
-            edited: false,
-            twin: OnceLock::new(),
         }
     }
 
@@ -268,18 +216,8 @@ impl<S: Scheme> Tree<S> {
         state: &Pending<S>,
     ) -> Result<Pending<S>, TreeError> {
         let mut rebased = self.head_state();
-        let fresh = state.segments.iter().rposition(|segment| segment.layer.is_settled());
-        let mut input = None;
-        for segment in &state.segments[fresh.map_or(1, |last| last + 1)..] {
-            if !segment.ops.is_empty() {
-                input = Some(segment);
-            }
-            if segment.layer.id != 0
-                && let Some(input) = input.take()
-            {
-                let (input, layer) = (Arc::clone(input), Some(&segment.layer));
-                self.add(snapshot, &mut rebased, input, layer, Loaded::default())?;
-            }
+        for input in state.fresh().iter().filter(|arena| arena.batch.id != 0) {
+            self.add(snapshot, &mut rebased, Arc::clone(input))?;
         }
         if rebased.root == state.root {
             Ok(rebased)
@@ -291,279 +229,208 @@ impl<S: Scheme> Tree<S> {
 
     /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
     pub(crate) fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
-        let head = self.head.layer;
-        if pending.base.0 == head || pending.layers().rev().any(|layer| layer == head) {
+        let head = self.head.batch;
+        if pending.base.0 == head || pending.batches().rev().any(|batch| batch == head) {
             Ok(())
         } else {
             Err(TreeError::Stale { base: pending.base.1, head: self.head.commit })
         }
     }
+}
 
-    /// Applies operations and commits to what they make, in segments behind those of `pending`.
-    fn apply<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &mut Pending<S>,
-        ops: Ops<'_>,
-        layer: Option<&Arc<Layer>>,
-        mut loaded: Loaded,
-    ) -> Result<Outcome, TreeError> {
-        let spot = Spot { depth: 0, digit: 0, owned: false };
-        let old = pending.top.map(|top| top.child);
-        let start = Start { old, spot, ops: 0..ops.list.len() };
-        let mut tasks = Tasks::None;
-        if ops.list.len() >= self.split_ops {
-            if snapshot.is_far() {
-                self.read_all(snapshot, pending, (ops, &start), &mut loaded)?;
-            }
-            tasks = self.split(snapshot, pending, ops, &start, &mut loaded)?;
-        }
-        let mut last = self.pool.segment();
-        let segment = alone(&mut last);
-        let outcome =
-            self.descend(snapshot, pending, segment, (ops, &start), &mut loaded, &mut tasks)?;
-        self.pool.with_tools(|tools| {
-            self.commit_to(&pending.segments, pending.segments.len(), segment, tools)
-        })?;
-        match layer {
-            // A batch of edits has its name in its first segment.
-            Some(layer) if Arc::ptr_eq(layer, &pending.segments[ops.home as usize].layer) => {}
-            Some(layer) => segment.layer = Arc::clone(layer),
-            None => {
-                let layer = Arc::get_mut(&mut segment.layer);
-                layer.expect("a segment from the pool has a layer of its own").id = next_layer();
-            }
-        }
-        pending.segments.push(last);
-        Ok(outcome)
+/// How many operations a part has at most.
+fn part_ops(ops: usize, split_ops: usize, each: usize) -> u32 {
+    let parts = rayon::current_num_threads() * each.max(1);
+    (ops / parts).min(OPS_TOGETHER as usize).max(split_ops / 8).max(1) as u32
+}
+
+/// The first of some visits, as many as have so many operations together.
+fn together<'v>(left: &mut &'v [Visit], ops: u32) -> &'v [Visit] {
+    let (mut count, mut sum) = (0, 0);
+    while let Some(visit) = left.get(count)
+        && (count == 0 || sum + visit.ops.len() <= ops)
+    {
+        sum += visit.ops.len();
+        count += 1;
     }
+    let (first, rest) = left.split_at(count);
+    *left = rest;
+    first
+}
 
-    /// Reads all pages that the operations need, each level of them in one call: ranges that go down by
-    /// themselves would ask for the same level again and again.
-    fn read_all<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &Pending<S>,
-        start: (Ops<'_>, &Start),
-        loaded: &mut Loaded,
+/// What one thread works with: an arena, a workspace, and what came of the visits at first.
+type Hands<'h, S> = (&'h mut Arena<<S as Scheme>::Commit>, &'h mut Workspace<S>, &'h mut [Outcome]);
+
+/// The descent of a batch.
+struct Descent<'a, S: Scheme, N> {
+    tree: &'a Tree<S>,
+    snapshot: &'a N,
+    loaded: Loaded<S::Commit>,
+    /// Whether the snapshot is known to be of the last commit.
+    looked: bool,
+    batch: Batched<'a>,
+}
+
+impl<S: Scheme, N: Snapshot> Descent<'_, S, N> {
+    /// Goes down from some visits; then, if it is told from which number on nodes are to be finished, finishes them
+    /// and commits to them.
+    fn run(
+        &mut self,
+        older: &[Arc<Arena<S::Commit>>],
+        here: usize,
+        (arena, work, outcomes): &mut Hands<'_, S>,
+        (visits, limit): (&[Visit], u32),
+        finish: Option<u32>,
     ) -> Result<(), TreeError> {
-        let mut thrown = self.pool.segment();
-        self.descend(snapshot, pending, alone(&mut thrown), start, loaded, &mut Tasks::None)?;
-        self.pool.recycle(std::iter::once(thrown));
+        let mut begun = false;
+        loop {
+            let mut update = Update {
+                codec: self.tree.codec(),
+                space: self.tree.space,
+                older,
+                here: here as u32,
+                arena,
+                batch: self.batch,
+                source: Source { cache: &self.tree.cache, loaded: &self.loaded },
+                work,
+                outcomes,
+                limit,
+            };
+            if !std::mem::replace(&mut begun, true) {
+                visits.iter().rev().for_each(|visit| update.work.begin(*visit));
+            }
+            let done = match finish {
+                Some(from) => update.finish_from(from)?,
+                None => update.go_down()?,
+            };
+            if done {
+                break;
+            }
+            let mut missing = std::mem::take(&mut work.missing);
+            self.load(&mut missing)?;
+            work.missing = missing;
+        }
+        if let Some(from) = finish {
+            self.tree.commit_to(older, here, (arena, work), (from, self.batch.list.len() == 1))?;
+        }
         Ok(())
     }
 
-    /// Lets all threads apply and commit to a range of the operations each.
-    fn split<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &mut Pending<S>,
-        ops: Ops<'_>,
-        start: &Start,
-        loaded: &mut Loaded,
-    ) -> Result<Tasks, TreeError> {
-        let threads = (rayon::current_num_threads(), S::RANGES_PER_THREAD);
-        let sizes = sizes(ops.list.len(), self.split_ops, threads);
-        let mut tasks = Tasks::Find { sizes: sizes.clone(), found: Vec::new() };
-        let mut first = self.pool.segment();
-        let segment = alone(&mut first);
-        self.descend(snapshot, pending, segment, (ops, start), loaded, &mut tasks)?;
-        // What this descent believes to be stale is not: it changes nothing.
-        segment.dropped.clear();
-        segment.pages.iter_mut().for_each(|page| page.stale = false);
-        pending.segments.push(first);
-        let Tasks::Find { found, .. } = tasks else { unreachable!("it was to find tasks") };
-        let mut parts: Vec<Part<S::Commit>> = found
-            .into_iter()
-            .map(|start| {
-                let (segment, outcome) = (self.pool.segment(), None);
-                Part { start, segment, outcome, missing: Vec::new() }
-            })
-            .collect();
+    /// Lets all threads go down from some of the visits each, and commit to what they make.
+    fn parts(
+        &mut self,
+        older: &[Arc<Arena<S::Commit>>],
+        later: &[Visit],
+        limit: u32,
+    ) -> Result<Vec<Part<S>>, TreeError> {
+        let (mut parts, mut left) = (Vec::new(), later);
+        while !left.is_empty() {
+            let visits = together(&mut left, limit);
+            let mut work = self.tree.pool.workspace();
+            for (kid, visit) in (0..visits.len() as u32).zip(visits).rev() {
+                work.begin(Visit { parent: NONE, kid, ..*visit });
+            }
+            let (arena, outcomes) = (self.tree.pool.arena(), vec![Outcome::Same; visits.len()]);
+            parts.push(Part { visits: visits.to_vec(), arena, work, outcomes, done: false });
+        }
         loop {
-            parts.par_iter_mut().enumerate().try_for_each(|(index, part)| {
-                self.apply_part(&pending.segments, index, part, ops, loaded)
-            })?;
-            let mut missing: Vec<_> =
-                parts.iter_mut().flat_map(|part| part.missing.drain(..)).collect();
-            if missing.is_empty() {
-                break;
+            let (tree, batch) = (self.tree, self.batch);
+            let source = Source { cache: &tree.cache, loaded: &self.loaded };
+            let work = |(number, part): (usize, &mut Part<S>)| {
+                part.advance(tree, older, number, batch, source)
+            };
+            parts.par_iter_mut().enumerate().filter(|(_, part)| !part.done).try_for_each(work)?;
+            let mut missing: Vec<Missing> =
+                parts.iter_mut().flat_map(|part| part.work.missing.drain(..)).collect();
+            if parts.iter().all(|part| part.done) {
+                return Ok(parts);
             }
-            self.read_missing(snapshot, &mut missing, loaded)?;
+            self.load(&mut missing)?;
         }
-        let outcome = |part: &Part<_>| part.outcome.expect("nothing is missing");
-        let done = parts.iter().map(|part| (part.start.ops.start, outcome(part))).collect();
-        pending.segments.extend(parts.into_iter().map(|part| part.segment));
-        Ok(Tasks::Done { sizes, done })
     }
 
-    /// Tries to apply one range; notes the pages that it misses.
-    fn apply_part(
-        &self,
-        older: &[Arc<Segment<S::Commit>>],
-        index: usize,
-        part: &mut Part<S::Commit>,
-        ops: Ops<'_>,
-        loaded: &Loaded,
+    /// Reads pages that are missing.
+    fn load(&mut self, missing: &mut Vec<Missing>) -> Result<(), TreeError> {
+        // The same snapshot is looked at once.
+        if !std::mem::replace(&mut self.looked, true) {
+            self.tree.current(self.snapshot)?;
+        }
+        self.tree.load_missing(self.snapshot, missing, &mut self.loaded)
+    }
+}
+
+impl<S: Scheme> Part<S> {
+    /// Goes on as far as pages are at hand.
+    fn advance(
+        &mut self,
+        tree: &Tree<S>,
+        older: &[Arc<Arena<S::Commit>>],
+        number: usize,
+        batch: Batched<'_>,
+        source: Source<'_, S::Commit>,
     ) -> Result<(), TreeError> {
-        if part.outcome.is_some() {
-            return Ok(());
-        }
-        let segment = alone(&mut part.segment);
-        segment.clear();
-        let here = older.len() + index;
-        self.pool.with_tools(|tools| {
-            let start = part.start.clone();
-            let fetch = |key: &PageKey| self.at_hand(key, loaded);
-            let outcome =
-                self.descent(older, here, segment, (ops, start), &fetch, &mut Tasks::None, tools)?;
-            part.missing.append(&mut tools.missing);
-            if part.missing.is_empty() {
-                self.commit_to(older, here, segment, tools)?;
-                part.outcome = Some(outcome);
-            }
-            Ok(())
-        })
-    }
-
-    /// Applies operations. Of a store from afar, pages that are missing are read level by level; of one at
-    /// hand each where it is met, so that there is one descent.
-    fn descend<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        pending: &Pending<S>,
-        segment: &mut Segment<S::Commit>,
-        (ops, start): (Ops<'_>, &Start),
-        loaded: &mut Loaded,
-        tasks: &mut Tasks,
-    ) -> Result<Outcome, TreeError> {
-        let older = &pending.segments;
-        let (read, failed) = (RefCell::new(Loaded::default()), RefCell::new(None));
-        self.pool.with_tools(|tools| {
-            loop {
-                let at_hand = |key: &PageKey| self.at_hand(key, loaded);
-                let or_read = |key: &PageKey| {
-                    let known = at_hand(key)
-                        .or_else(|| read.borrow().get(key).map(|row| Arc::clone(row.own())));
-                    known.or_else(|| {
-                        // What comes of this pass is thrown away.
-                        if failed.borrow().is_some() {
-                            return None;
-                        }
-                        let unlooked = loaded.is_empty() && read.borrow().is_empty();
-                        match self.read_one(snapshot, unlooked, key) {
-                            Ok(row) => {
-                                read.borrow_mut().insert(key.clone(), Arc::clone(&row).into());
-                                Some(row)
-                            }
-                            Err(error) => {
-                                *failed.borrow_mut() = Some(error);
-                                None
-                            }
-                        }
-                    })
-                };
-                let fetch: &dyn Fn(&PageKey) -> _ =
-                    if snapshot.is_far() { &at_hand } else { &or_read };
-                let from = (ops, start.clone());
-                let outcome =
-                    self.descent(older, older.len(), segment, from, fetch, tasks, tools)?;
-                if let Some(error) = failed.take() {
-                    return Err(error);
-                }
-                if tools.missing.is_empty() {
-                    loaded.extend(read.take());
-                    return Ok(outcome);
-                }
-                self.read_missing(snapshot, &mut tools.missing, loaded)?;
-                segment.clear();
-                tasks.reset();
-            }
-        })
-    }
-
-    /// A page that was read for the batch, or is resident.
-    fn at_hand(&self, key: &PageKey, loaded: &Loaded) -> Option<Arc<[u8]>> {
-        let loaded = if loaded.is_empty() { None } else { loaded.get(key) };
-        loaded.map_or_else(|| self.cache.get(key), |row| Some(Arc::clone(row.own())))
-    }
-
-    /// Reads a page; that the snapshot is of the last commit is looked at before the first.
-    fn read_one<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        unlooked: bool,
-        key: &PageKey,
-    ) -> Result<Arc<[u8]>, TreeError> {
-        if unlooked {
-            self.current(snapshot)?;
-        }
-        Ok(self.read_rows_of(snapshot, std::slice::from_ref(key))?.remove(0))
-    }
-
-    /// Tries to apply operations; the pages that it misses are in `tools`.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "all of what a descent goes by; it has one caller a case"
-    )]
-    fn descent(
-        &self,
-        older: &[Arc<Segment<S::Commit>>],
-        here: usize,
-        seg: &mut Segment<S::Commit>,
-        (ops, start): (Ops<'_>, Start),
-        fetch: &dyn Fn(&PageKey) -> Option<Arc<[u8]>>,
-        tasks: &mut Tasks,
-        tools: &mut Tools<S>,
-    ) -> Result<Outcome, TreeError> {
-        tools.missing.clear();
-        let open = Opener {
-            codec: self.codec(),
-            space: self.space,
+        let here = older.len() + number;
+        let (arena, work) = (alone(&mut self.arena), &mut *self.work);
+        let mut update = Update {
+            codec: tree.codec(),
+            space: tree.space,
             older,
             here: here as u32,
-            seg,
-            fetch,
-            ahead: &|keys| self.cache.fetch(keys),
-            missing: Vec::new(),
-            path: Vec::new(),
+            arena,
+            batch,
+            source,
+            work,
+            outcomes: &mut self.outcomes,
+            limit: 0,
         };
-        Apply::run(open, ops, start, (tasks, &mut tools.stacks), &mut tools.missing)
-    }
-
-    fn commit_to(
-        &self,
-        older: &[Arc<Segment<S::Commit>>],
-        here: usize,
-        segment: &mut Segment<S::Commit>,
-        tools: &mut Tools<S>,
-    ) -> Result<(), TreeError> {
-        let start = Instant::now();
-        let outcome = tools.levels.run(self.codec(), older, here as u32, segment);
-        self.meter.hashed_since(start);
-        outcome
-    }
-
-    /// Reads pages that a descent missed.
-    fn read_missing<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        missing: &mut Vec<PageKey>,
-        loaded: &mut Loaded,
-    ) -> Result<(), TreeError> {
-        missing.sort_unstable();
-        missing.dedup();
-        // The same snapshot is looked at once.
-        if loaded.is_empty() {
-            self.current(snapshot)?;
+        if update.finish_from(0)? {
+            tree.commit_to(older, here, (arena, work), (0, false))?;
+            self.done = true;
         }
-        let rows = self.read_rows_of(snapshot, missing)?;
-        loaded.extend(missing.drain(..).zip(rows.into_iter().map(Row::Own)));
         Ok(())
     }
 }
 
-/// A segment that was just taken from the pool.
-fn alone<C>(segment: &mut Arc<Segment<C>>) -> &mut Segment<C> {
-    Arc::get_mut(segment).expect("nobody else holds a segment from the pool")
+impl<S: Scheme> Tree<S> {
+    fn commit_to(
+        &self,
+        older: &[Arc<Arena<S::Commit>>],
+        here: usize,
+        (arena, work): (&mut Arena<S::Commit>, &mut Workspace<S>),
+        (from, alone): (u32, bool),
+    ) -> Result<(), TreeError> {
+        if alone {
+            // To read the clock takes longer than a node.
+            return work.levels.run(self.codec(), older, (here as u32, arena), (from, alone));
+        }
+        let start = Instant::now();
+        let outcome = work.levels.run(self.codec(), older, (here as u32, arena), (from, alone));
+        self.meter.hashed_since(start);
+        outcome
+    }
+
+    /// Reads pages that are missing, keeps them, and adds them to those that were read for a batch.
+    pub(crate) fn load_missing<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        missing: &mut Vec<Missing>,
+        loaded: &mut Loaded<S::Commit>,
+    ) -> Result<(), TreeError> {
+        missing.sort_unstable();
+        missing.dedup();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if loaded.is_empty() {
+            self.current(snapshot)?;
+        }
+        let pages = self.read_pages(snapshot, missing)?;
+        loaded.extend(missing.drain(..).map(|(key, _)| key).zip(pages));
+        Ok(())
+    }
+}
+
+/// An arena that was just taken from the pool.
+fn alone<C>(arena: &mut Arc<Arena<C>>) -> &mut Arena<C> {
+    Arc::get_mut(arena).expect("nobody else holds an arena from the pool")
 }

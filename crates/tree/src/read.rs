@@ -7,11 +7,10 @@ use std::sync::Arc;
 use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
-    Codec, Item, NodeView, OVERFLOW_BYTES, Overflowed, PageKind, SUM_BYTES, SkipView, TerminalBody,
-    TerminalView, overflow_checksum,
+    Codec, FRAME_BYTES, OVERFLOW_BYTES, Overflowed, PageKind, SkipView, TerminalBody,
 };
-use crate::node::{Body, Chain, Child, Link, Segment};
-use crate::open::{corrupt, stored_owned};
+use crate::node::{Arena, Chain, ForkValue, Link, Made, Node, PageRef, Place};
+use crate::page::{HandleCell, Kind, Page, Within, corrupt};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::{Owned, Scheme, implicit_owners};
 
@@ -61,370 +60,612 @@ pub struct Entry<C> {
     pub owned: Option<C>,
 }
 
+/// What could not be looked into: a page is missing, and its key is on the list; or something failed.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    Missing,
+    Failed(TreeError),
+}
+
+impl From<TreeError> for Halt {
+    fn from(error: TreeError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Halt> for TreeError {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Failed(error) => error,
+            Halt::Missing => {
+                Self::Corrupt { page: "a page".into(), what: "nobody reads it".into() }
+            }
+        }
+    }
+}
+
 /// Where a node is, on the way down.
-#[derive(Clone, Debug)]
-enum At {
-    Made { segment: u32, node: u32 },
-    Row { key: PageKey, row: Arc<[u8]>, at: usize },
+#[derive(Debug)]
+pub(crate) enum At<C> {
+    Made(Made),
+    Stored(Arc<Page<C>>, u16),
+}
+
+impl<C> Clone for At<C> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Made(made) => Self::Made(*made),
+            Self::Stored(page, entry) => Self::Stored(Arc::clone(page), *entry),
+        }
+    }
 }
 
 /// A branch's children, on the way down.
+#[derive(Debug)]
+pub(crate) enum Fork<C> {
+    Made(Made),
+    Stored { page: Arc<Page<C>>, within: Within, body: usize, valued: bool },
+}
+
+/// Some digits, and where their bytes are.
 #[derive(Clone, Debug)]
-enum Fork {
-    Made { segment: u32, node: u32 },
-    Row { key: PageKey, row: Arc<[u8]>, range: Range<usize> },
+pub(crate) struct Digits {
+    bytes: Value,
+    start: usize,
+    len: usize,
+    width: Width,
 }
 
-/// One step on the way to a key.
-enum Step {
-    Absent,
-    Found(Value),
-    Down(At, usize),
+impl Digits {
+    pub(crate) fn run(&self) -> Run<'_> {
+        Run::cut(&self.bytes, self.start, self.len, self.width)
+    }
 }
 
-/// A page's key, its bytes, and where among them its items lie.
-type Items = (PageKey, Arc<[u8]>, Range<usize>);
+/// A node, looked into.
+#[derive(Debug)]
+pub(crate) enum Looked<C> {
+    Terminal { suffix: Digits, payload: Value, owned: Option<At<C>> },
+    Branch { skip: Digits, fork: Fork<C> },
+}
 
-/// How a reader comes by a page.
-pub(crate) type Fetch<'a> = dyn Fn(&PageKey) -> Result<Arc<[u8]>, TreeError> + 'a;
+/// A child of a branch: its digit, where it is, unless that is in a group's page that was not opened, and what it
+/// commits to, if that is known.
+#[derive(Debug)]
+pub(crate) struct Child<C> {
+    pub(crate) digit: u8,
+    pub(crate) at: Option<At<C>>,
+    pub(crate) commit: Option<C>,
+}
+
+/// How a reader comes by a page: where it may be, the path to it and how many bits of that its place has.
+pub(crate) type Fetch<'a, C> =
+    dyn Fn(Option<&HandleCell>, &dyn Fn() -> PageKey, usize) -> Result<Arc<Page<C>>, Halt> + 'a;
 
 /// Reads nodes of one state of a tree.
 pub(crate) struct Reader<'a, S: Scheme> {
     pub(crate) codec: Codec<'a, S>,
     pub(crate) space: Space,
-    pub(crate) segments: &'a [Arc<Segment<S::Commit>>],
-    pub(crate) fetch: &'a Fetch<'a>,
+    pub(crate) arenas: &'a [Arc<Arena<S::Commit>>],
+    pub(crate) fetch: &'a Fetch<'a, S::Commit>,
 }
 
-impl<S: Scheme> Reader<'_, S> {
+/// One step on the way to a key.
+enum Step<C> {
+    Absent,
+    Found(Value),
+    Down(At<C>, usize),
+}
+
+impl<'a, S: Scheme> Reader<'a, S> {
     const WIDTH: Width = Codec::<S>::WIDTH;
 
+    pub(crate) const fn chain(&self) -> Chain<'a, S::Commit> {
+        Chain::of(self.arenas)
+    }
+
+    /// Where a node of the state is.
+    pub(crate) fn at(&self, link: Link) -> At<S::Commit> {
+        match link {
+            Link::Made(made) => At::Made(made),
+            Link::Stored { page, entry } => At::Stored(Arc::clone(self.chain().page(page)), entry),
+        }
+    }
+
     /// The value of a key. Allocates only where the value overflowed its page or is not committed yet.
-    pub(crate) fn get(&self, root: Option<&Child>, key: &[u8]) -> Result<Option<Value>, TreeError> {
-        let Some(root) = root else { return Ok(None) };
-        let mut step = Step::Down(self.child(root), 0);
+    pub(crate) fn get(&self, top: Option<Link>, key: &[u8]) -> Result<Option<Value>, Halt> {
+        let Some(top) = top else { return Ok(None) };
+        let mut step = Step::Down(self.at(top), 0);
         loop {
             step = match step {
                 Step::Absent => return Ok(None),
                 Step::Found(value) => return Ok(Some(value)),
-                Step::Down(at, depth) => self.step(at, key, depth)?,
+                Step::Down(At::Made(made), _) => self.step_made(made, key)?,
+                Step::Down(At::Stored(page, entry), depth) => {
+                    self.step_stored(page, entry, key, depth)?
+                }
             };
         }
     }
 
-    fn step(&self, at: At, key: &[u8], depth: usize) -> Result<Step, TreeError> {
-        match at {
-            At::Made { segment, node } => self.step_made(segment, node, key),
-            At::Row { key: page, row, at } => self.step_row(page, row, at, key, depth),
-        }
-    }
-
-    fn step_made(&self, segment: u32, node: u32, key: &[u8]) -> Result<Step, TreeError> {
-        let chain = Chain::of(self.segments);
-        match &chain.node(segment, node).body {
-            Body::Terminal(terminal) => {
-                let suffix = chain.suffix(terminal, Self::WIDTH);
-                let owned = terminal.owned.map(|child| self.child(&child));
-                Ok(self.meet_terminal(suffix, key, owned, || self.made_value(terminal.payload)))
-            }
-            Body::Branch(branch) => {
-                let skip = chain.skip(branch, Self::WIDTH);
-                self.meet_branch(skip, key, || Ok(Fork::Made { segment, node }))
-            }
-        }
-    }
-
-    fn step_row(
-        &self,
-        page: PageKey,
-        row: Arc<[u8]>,
-        at: usize,
-        key: &[u8],
-        depth: usize,
-    ) -> Result<Step, TreeError> {
-        let (node, _) = self.codec.node(&row, at, depth).map_err(|what| corrupt(&page, what))?;
-        match node {
-            NodeView::Terminal(view) => {
-                let owned = |at| At::Row { key: page.clone(), row: Arc::clone(&row), at };
-                let owned = view.owned.map(owned);
-                match view.body {
-                    TerminalBody::Inline { suffix, payload } => {
-                        let value = || shared(&row, payload);
-                        Ok(self.meet_terminal(suffix, key, owned, value))
-                    }
-                    TerminalBody::Overflow(over) => {
-                        let bytes = self.overflow(key, depth, over, depth)?;
-                        let split = Self::WIDTH.span(depth, over.digits);
-                        let suffix = Run::cut(&bytes[..split], depth, over.digits, Self::WIDTH);
-                        let value = || Value(ValueBytes::Owned(bytes[split..].to_vec()));
-                        Ok(self.meet_terminal(suffix, key, owned, value))
-                    }
-                }
-            }
-            NodeView::Branch(view) => {
-                let blob;
-                let skip = match view.skip {
-                    SkipView::Inline(run) => run,
-                    SkipView::Overflow(over) => {
-                        blob = self.overflow(key, depth, over, depth)?;
-                        Run::cut(&blob, depth, over.digits, Self::WIDTH)
-                    }
-                };
-                let fork = depth + skip.len();
-                self.meet_branch(skip, key, || match view.body {
-                    Some((from, to)) => {
-                        Ok(Fork::Row { key: page.clone(), row: Arc::clone(&row), range: from..to })
-                    }
-                    None => self.body(key, fork),
-                })
-            }
-        }
-    }
-
-    fn meet_terminal(
-        &self,
-        suffix: Run<'_>,
-        key: &[u8],
-        owned: Option<At>,
-        value: impl FnOnce() -> Value,
-    ) -> Step {
-        if suffix.common(key) < suffix.len() {
-            Step::Absent
-        } else if suffix.end() == Self::WIDTH.count(key) {
-            let is_key = owned.is_none() || !implicit_owners::<S>();
-            if is_key { Step::Found(value()) } else { Step::Absent }
-        } else {
-            owned.map_or(Step::Absent, |at| Step::Down(at, suffix.end()))
-        }
-    }
-
-    fn meet_branch(
-        &self,
-        skip: Run<'_>,
-        key: &[u8],
-        fork: impl FnOnce() -> Result<Fork, TreeError>,
-    ) -> Result<Step, TreeError> {
-        if skip.common(key) < skip.len() {
+    fn step_made(&self, made: Made, key: &[u8]) -> Result<Step<S::Commit>, Halt> {
+        let chain = self.chain();
+        let node = chain.node(made);
+        let run = chain.run(node, Self::WIDTH);
+        if run.common(key) < run.len() {
             return Ok(Step::Absent);
         }
-        let at = skip.end();
-        let fork = fork()?;
-        if at == Self::WIDTH.count(key) {
-            let value = self.fork_value(&fork, key, at)?;
-            return Ok(value.map_or(Step::Absent, Step::Found));
+        let ends = run.end() == Self::WIDTH.count(key);
+        if node.is_branch() {
+            if ends {
+                let value = (node.value != ForkValue::None).then(|| self.made_value(node.payload));
+                return Ok(value.map_or(Step::Absent, Step::Found));
+            }
+            let at = run.end();
+            let child = self.child(&Fork::Made(made), key, at, Self::WIDTH.digit(key, at))?;
+            return Ok(child.map_or(Step::Absent, |child| Step::Down(child, at + 1)));
         }
-        let child = self.descend(fork, key, at, Self::WIDTH.digit(key, at))?;
-        Ok(child.map_or(Step::Absent, |child| Step::Down(child, at + 1)))
+        let owned = self.owned_of(made, node);
+        Ok(match (ends, owned) {
+            (true, Some(_)) if implicit_owners::<S>() => Step::Absent,
+            (true, _) => Step::Found(self.made_value(node.payload)),
+            (false, Some(owned)) => Step::Down(owned, run.end()),
+            (false, None) => Step::Absent,
+        })
     }
 
-    /// The body of a branch that is a page of its own.
-    fn body(&self, path: &[u8], fork: usize) -> Result<Fork, TreeError> {
-        let (key, row) = self.page(path, fork * Self::WIDTH.bits(), PageKind::Body)?;
-        let range = SUM_BYTES + 1..row.len();
-        Ok(Fork::Row { key, row, range })
+    /// What a made terminal owns.
+    fn owned_of(&self, made: Made, node: &Node) -> Option<At<S::Commit>> {
+        let chain = self.chain();
+        match chain.kids(made.arena, node).first() {
+            Some(kid) => kid.made.is_something().then_some(At::Made(kid.made)),
+            None if node.within.len() > 0 => {
+                Some(At::Stored(Arc::clone(chain.page(node.base)), node.within.from))
+            }
+            None => None,
+        }
+    }
+
+    fn step_stored(
+        &self,
+        page: Arc<Page<S::Commit>>,
+        number: u16,
+        key: &[u8],
+        depth: usize,
+    ) -> Result<Step<S::Commit>, Halt> {
+        let entry = *page.entry(number);
+        if entry.kind == Kind::Branch
+            && entry.span == 0
+            && !entry.is_overflowed()
+            && depth < Self::WIDTH.count(key)
+        {
+            // The usual way.
+            let digit = Self::WIDTH.digit(key, depth);
+            if let Some(child) = page.find(entry.within(), digit, Self::WIDTH.mask())
+                && !page.entry(child).kind.is_in_group()
+            {
+                return Ok(Step::Down(At::Stored(page, child), depth + 1));
+            }
+        }
+        if entry.kind == Kind::Terminal
+            && !entry.is_overflowed()
+            && let Some((suffix, payload)) = page.inline_terminal(self.codec, &entry, depth)
+        {
+            if suffix.common(key) < suffix.len() {
+                return Ok(Step::Absent);
+            }
+            let end = suffix.end();
+            if end == Self::WIDTH.count(key) {
+                let absent = entry.owns() && implicit_owners::<S>();
+                let value = || Value(ValueBytes::Shared(Arc::clone(&page.row), payload.clone()));
+                return Ok(if absent { Step::Absent } else { Step::Found(value()) });
+            }
+            let owned = entry.owns().then(|| entry.within().from);
+            return Ok(owned.map_or(Step::Absent, |owned| Step::Down(At::Stored(page, owned), end)));
+        }
+        match self.look(&At::Stored(page, number), key, depth)? {
+            Looked::Terminal { suffix, payload, owned } => {
+                let run = suffix.run();
+                if run.common(key) < run.len() {
+                    return Ok(Step::Absent);
+                }
+                if run.end() == Self::WIDTH.count(key) {
+                    let is_key = owned.is_none() || !implicit_owners::<S>();
+                    return Ok(if is_key { Step::Found(payload) } else { Step::Absent });
+                }
+                Ok(owned.map_or(Step::Absent, |owned| Step::Down(owned, run.end())))
+            }
+            Looked::Branch { skip, fork } => {
+                let run = skip.run();
+                if run.common(key) < run.len() {
+                    return Ok(Step::Absent);
+                }
+                let (at, fork) = (run.end(), self.opened(fork, key, run.end())?);
+                if at == Self::WIDTH.count(key) {
+                    let value = self.fork_value(&fork, key, at)?;
+                    return Ok(value.map_or(Step::Absent, Step::Found));
+                }
+                let child = self.child(&fork, key, at, Self::WIDTH.digit(key, at))?;
+                Ok(child.map_or(Step::Absent, |child| Step::Down(child, at + 1)))
+            }
+        }
+    }
+
+    /// Looks into a node whose run starts at digit `depth` of a path.
+    pub(crate) fn look(
+        &self,
+        at: &At<S::Commit>,
+        path: &[u8],
+        depth: usize,
+    ) -> Result<Looked<S::Commit>, Halt> {
+        let (page, number) = match at {
+            At::Made(made) => return Ok(self.look_made(*made)),
+            At::Stored(page, number) => (page, *number),
+        };
+        let entry = page.entry(number);
+        let part = |part: &[u8]| Value(shared(&page.row, part));
+        if entry.kind == Kind::Terminal {
+            let owned = entry.owns().then(|| At::Stored(Arc::clone(page), entry.within().from));
+            let (suffix, payload) = match page.terminal(self.codec, entry, depth)?.body {
+                TerminalBody::Inline { suffix, payload } => {
+                    (Self::digits(part(suffix.aligned()), depth, suffix.len()), part(payload))
+                }
+                TerminalBody::Overflow(over) => {
+                    let mut bytes = self.overflow(path, depth, over)?;
+                    let payload = bytes.split_off(Self::WIDTH.span(depth, over.digits));
+                    let run = Value(ValueBytes::Owned(bytes));
+                    (Self::digits(run, depth, over.digits), Value(ValueBytes::Owned(payload)))
+                }
+            };
+            return Ok(Looked::Terminal { suffix, payload, owned });
+        }
+        if entry.kind.is_in_group() {
+            return Err(corrupt(&page.key, "the branch above it names a group of one child").into());
+        }
+        let skip = match page.skip(self.codec, entry, depth)? {
+            SkipView::Inline(run) => Self::digits(part(run.aligned()), depth, run.len()),
+            SkipView::Overflow(over) => {
+                let bytes = Value(ValueBytes::Owned(self.overflow(path, depth, over)?));
+                Self::digits(bytes, depth, over.digits)
+            }
+        };
+        let (page, within) = (Arc::clone(page), entry.within());
+        let (body, valued) = (entry.body.into(), entry.is_valued());
+        let fork = match entry.kind {
+            Kind::Branch => Fork::Stored { page, within, body, valued },
+            // Its page is opened by who goes on.
+            _ => {
+                Fork::Stored { page, within: Within { from: number, end: number }, body: 0, valued }
+            }
+        };
+        Ok(Looked::Branch { skip, fork })
+    }
+
+    fn digits(bytes: Value, start: usize, len: usize) -> Digits {
+        Digits { bytes, start, len, width: Self::WIDTH }
+    }
+
+    fn look_made(&self, made: Made) -> Looked<S::Commit> {
+        let chain = self.chain();
+        let node = chain.node(made);
+        let run = chain.run(node, Self::WIDTH);
+        let bytes = Value(ValueBytes::Owned(run.aligned().to_vec()));
+        let digits = Self::digits(bytes, run.start(), run.len());
+        if node.is_branch() {
+            return Looked::Branch { skip: digits, fork: Fork::Made(made) };
+        }
+        let (payload, owned) = (self.made_value(node.payload), self.owned_of(made, node));
+        Looked::Terminal { suffix: digits, payload, owned }
+    }
+
+    /// A branch's children with the page of their own, if they have one; `at` is the digit of the fork.
+    pub(crate) fn opened(
+        &self,
+        fork: Fork<S::Commit>,
+        path: &[u8],
+        at: usize,
+    ) -> Result<Fork<S::Commit>, Halt> {
+        let Fork::Stored { page, within, .. } = &fork else { return Ok(fork) };
+        if within.len() > 0 {
+            return Ok(fork);
+        }
+        let page =
+            self.page(page.handle(within.from), path, at * Self::WIDTH.bits(), PageKind::Body)?;
+        let (within, valued) = (page.top(), page.valued);
+        Ok(Fork::Stored { page, within, body: FRAME_BYTES, valued })
     }
 
     fn page(
         &self,
+        handle: Option<&HandleCell>,
         path: &[u8],
         bits: usize,
         kind: PageKind,
-    ) -> Result<(PageKey, Arc<[u8]>), TreeError> {
-        let key = PageKey::page(self.space, path, bits);
-        let row = (self.fetch)(&key)?;
-        if row.get(SUM_BYTES) != Some(&(kind as u8)) {
-            return Err(corrupt(&key, "it is of another kind than its parent says"));
+    ) -> Result<Arc<Page<S::Commit>>, Halt> {
+        let key = || PageKey::page(self.space, path, bits);
+        let page = (self.fetch)(handle, &key, bits)?;
+        if page.kind != kind {
+            return Err(corrupt(&page.key, "it is of another kind than its parent says").into());
         }
-        Ok((key, row))
+        Ok(page)
     }
 
-    fn child(&self, child: &Child) -> At {
-        match child.link {
-            Link::Made { segment, node } => At::Made { segment, node },
-            Link::Stored { segment, page, at } => {
-                let page = &self.segments[segment as usize].pages[page as usize];
-                let at = usize::from(at);
-                At::Row { key: page.key.clone(), row: Arc::clone(&page.row), at }
-            }
-            Link::Group { .. } => unreachable!("a group is opened before its children"),
-        }
-    }
-
-    fn fork_value(&self, fork: &Fork, path: &[u8], at: usize) -> Result<Option<Value>, TreeError> {
-        match fork {
-            Fork::Made { segment, node } => {
-                let home = &self.segments[*segment as usize];
-                let Body::Branch(branch) = home.nodes[*node as usize].body else {
-                    unreachable!("a branch was met")
-                };
-                Ok(branch.value.map(|place| self.made_value(place)))
-            }
-            Fork::Row { key, row, range } => {
-                if range.is_empty() {
-                    return Err(corrupt(key, "a branch has no children"));
-                }
-                let item = self.codec.item(&row[..range.end], range.start, at + 1);
-                match item.map_err(|what| corrupt(key, what))?.0 {
-                    Item::Value(view) => self.value(&view, row, path, at).map(Some),
-                    _ => Ok(None),
-                }
-            }
-        }
-    }
-
-    fn value(
+    /// The value of the key that ends at a fork, whose page is open.
+    pub(crate) fn fork_value(
         &self,
-        view: &TerminalView<'_, S::Commit>,
-        row: &Arc<[u8]>,
+        fork: &Fork<S::Commit>,
         path: &[u8],
         at: usize,
-    ) -> Result<Value, TreeError> {
-        match view.body {
-            TerminalBody::Inline { payload, .. } => Ok(shared(row, payload)),
-            TerminalBody::Overflow(over) => {
-                Ok(Value(ValueBytes::Owned(self.overflow(path, at, over, at)?)))
+    ) -> Result<Option<Value>, Halt> {
+        match fork {
+            Fork::Made(made) => {
+                let node = self.chain().node(*made);
+                Ok((node.value != ForkValue::None).then(|| self.made_value(node.payload)))
+            }
+            Fork::Stored { valued: false, .. } => Ok(None),
+            Fork::Stored { page, body, .. } => {
+                let (view, _) = page.value(self.codec, *body, at)?;
+                match view.body {
+                    TerminalBody::Inline { payload, .. } => {
+                        Ok(Some(Value(shared(&page.row, payload))))
+                    }
+                    TerminalBody::Overflow(over) => {
+                        Ok(Some(Value(ValueBytes::Owned(self.overflow(path, at, over)?))))
+                    }
+                }
             }
         }
     }
 
-    fn made_value(&self, place: crate::node::Place) -> Value {
-        let chain = Chain::of(self.segments);
-        Value(ValueBytes::Owned(chain.bytes(place).to_vec()))
+    fn made_value(&self, place: Place) -> Value {
+        Value(ValueBytes::Owned(self.chain().bytes(place).to_vec()))
     }
 
-    /// The child of a branch at a digit.
-    fn descend(
+    /// The child of a branch, whose page is open, at a digit of a path.
+    pub(crate) fn child(
         &self,
-        fork: Fork,
+        fork: &Fork<S::Commit>,
         path: &[u8],
         at: usize,
         digit: u8,
-    ) -> Result<Option<At>, TreeError> {
-        let mut above = 0;
-        let (mut key, mut row, mut range) = match fork {
-            Fork::Made { segment, node } => {
-                let home = &self.segments[segment as usize];
-                let Body::Branch(branch) = home.nodes[node as usize].body else {
-                    unreachable!("a branch was met")
-                };
-                let children = Chain::of(self.segments).kids(segment, &branch.children);
-                let Ok(index) = children.binary_search_by_key(&digit, |child| child.digit) else {
-                    return Ok(None);
-                };
-                let Link::Group { bits, .. } = children[index].link else {
-                    return Ok(Some(self.child(&children[index])));
-                };
-                above = bits;
-                self.group(path, at, bits)?
-            }
-            Fork::Row { key, row, range } => (key, row, range),
-        };
-        'page: loop {
-            let mut from = range.start;
-            while from < range.end {
-                let item = self.codec.item(&row[..range.end], from, at + 1);
-                let (item, end) = item.map_err(|what| corrupt(&key, what))?;
-                match item {
-                    Item::Node { digit: found, .. } if found == digit => {
-                        return Ok(Some(At::Row { key, row, at: from }));
-                    }
-                    Item::Group { bits, .. } if bits <= above => {
-                        return Err(corrupt(&key, NESTED));
-                    }
-                    Item::Group { digit: prefix, bits, .. }
-                        if digit >> (S::DIGIT_BITS - bits) == prefix >> (S::DIGIT_BITS - bits) =>
-                    {
-                        (key, row, range) = self.group(path, at, bits)?;
-                        above = bits;
-                        continue 'page;
-                    }
-                    _ => {}
+    ) -> Result<Option<At<S::Commit>>, Halt> {
+        let chain = self.chain();
+        match fork {
+            Fork::Made(made) => {
+                let node = chain.node(*made);
+                let kids = chain.kids(made.arena, node);
+                if let Ok(kid) = kids.binary_search_by_key(&digit, |kid| kid.digit) {
+                    let made = kids[kid].made;
+                    return Ok(made.is_something().then_some(At::Made(made)));
                 }
-                from = end;
+                if node.base == PageRef::NOWHERE {
+                    return Ok(None);
+                }
+                let page = Arc::clone(chain.page(node.base));
+                self.stored_child(page, node.within, (path, at, digit), Some(*made))
             }
-            return Ok(None);
+            Fork::Stored { page, within, .. } => {
+                self.stored_child(Arc::clone(page), *within, (path, at, digit), None)
+            }
         }
     }
 
-    fn group(&self, path: &[u8], at: usize, bits: u8) -> Result<Items, TreeError> {
-        let bits = at * Self::WIDTH.bits() + usize::from(bits);
-        let (key, row) = self.page(path, bits, PageKind::Group)?;
-        let range = SUM_BYTES + 1..row.len();
-        Ok((key, row, range))
+    fn stored_child(
+        &self,
+        mut page: Arc<Page<S::Commit>>,
+        mut within: Within,
+        (path, at, digit): (&[u8], usize, u8),
+        made: Option<Made>,
+    ) -> Result<Option<At<S::Commit>>, Halt> {
+        loop {
+            let Some(entry) = page.find(within, digit, Self::WIDTH.mask()) else { return Ok(None) };
+            if !page.entry(entry).kind.is_in_group() {
+                return Ok(Some(At::Stored(page, entry)));
+            }
+            let group = self.group(&page, entry, (path, at), made)?;
+            if group.find(group.top(), digit, Self::WIDTH.mask()).is_none() {
+                return Err(corrupt(&group.key, "it lacks a child of its group").into());
+            }
+            (within, page) = (group.top(), group);
+        }
+    }
+
+    /// The page of the group that a member names; `path` has its digit at `at`.
+    fn group(
+        &self,
+        page: &Page<S::Commit>,
+        member: u16,
+        (path, at): (&[u8], usize),
+        made: Option<Made>,
+    ) -> Result<Arc<Page<S::Commit>>, Halt> {
+        let entry = page.entry(member);
+        if let Some(made) = made {
+            let chain = self.chain();
+            let rest = S::DIGIT_BITS - entry.span;
+            let mut groups =
+                chain.groups(made.arena, chain.node(made)).map(|group| chain.page(group));
+            let opened = groups.find(|group| {
+                let first = group.entries(group.top()).first();
+                group.bits == entry.span
+                    && first.is_some_and(|first| first.digit >> rest == entry.digit >> rest)
+            });
+            if let Some(opened) = opened {
+                return Ok(Arc::clone(opened));
+            }
+        }
+        let bits = at * Self::WIDTH.bits() + usize::from(entry.span);
+        self.page(page.handle(member), path, bits, PageKind::Group)
+    }
+
+    /// The children of a branch whose page is open. Groups are opened if that is asked for: else children in them
+    /// are nowhere, and say what they commit to.
+    pub(crate) fn children(
+        &self,
+        fork: &Fork<S::Commit>,
+        (path, at): (&[u8], usize),
+        open: bool,
+        out: &mut Vec<Child<S::Commit>>,
+    ) -> Result<(), Halt> {
+        let chain = self.chain();
+        let (page, within, made) = match fork {
+            Fork::Stored { page, within, .. } => (Some(page), *within, None),
+            Fork::Made(made) => {
+                let node = chain.node(*made);
+                let base = (node.base != PageRef::NOWHERE).then(|| chain.page(node.base));
+                (base, node.within, Some(*made))
+            }
+        };
+        if let Some(page) = page {
+            self.stored_children(page, within, ((path, at), made, open), out)?;
+        }
+        let Some(made) = made else { return Ok(()) };
+        let kids = chain.kids(made.arena, chain.node(made));
+        out.retain(|child| !kids.iter().any(|kid| kid.digit == child.digit));
+        out.extend(kids.iter().filter(|kid| kid.made.is_something()).map(|kid| Child {
+            digit: kid.digit,
+            at: Some(At::Made(kid.made)),
+            commit: Some(chain.commit(kid.made)),
+        }));
+        out.sort_unstable_by_key(|child| child.digit);
+        Ok(())
+    }
+
+    /// Groups nest as deep as a digit has bits.
+    fn stored_children(
+        &self,
+        page: &Arc<Page<S::Commit>>,
+        within: Within,
+        ((path, at), made, open): ((&[u8], usize), Option<Made>, bool),
+        out: &mut Vec<Child<S::Commit>>,
+    ) -> Result<(), Halt> {
+        let mut last: Option<u8> = None;
+        let mut missing = false;
+        for number in within.range() {
+            let entry = page.entry(number);
+            if entry.kind.is_in_group() && open {
+                // The first member of a group brings all of them.
+                if last.is_some_and(|last| entry.digit <= last) {
+                    continue;
+                }
+                let mut below = path.to_vec();
+                Self::WIDTH.append(&mut below, at, entry.digit);
+                let rest = S::DIGIT_BITS - entry.span;
+                last = Some(entry.digit | ((1u16 << rest) - 1) as u8);
+                match self.group(page, number, (&below, at), made) {
+                    Ok(group) => {
+                        let how = ((path, at), made, open);
+                        match self.stored_children(&group, group.top(), how, out) {
+                            Err(Halt::Missing) => missing = true,
+                            answer => answer?,
+                        }
+                    }
+                    Err(Halt::Missing) => missing = true,
+                    Err(failed) => return Err(failed),
+                }
+                continue;
+            }
+            let is_here = !entry.kind.is_in_group();
+            let at_page = is_here.then(|| At::Stored(Arc::clone(page), number));
+            let commit = match S::DELTAS && !is_here {
+                true => None,
+                false => page.commit(self.codec, entry, at + 1),
+            };
+            out.push(Child { digit: entry.digit, at: at_page, commit });
+        }
+        if missing { Err(Halt::Missing) } else { Ok(()) }
     }
 
     /// Overflowed bytes at the first `digits` digits of `path`.
-    fn overflow(
-        &self,
-        path: &[u8],
-        digits: usize,
-        over: Overflowed,
-        start: usize,
-    ) -> Result<Vec<u8>, TreeError> {
-        let len = over.bytes(start, Self::WIDTH);
+    fn overflow(&self, path: &[u8], digits: usize, over: Overflowed) -> Result<Vec<u8>, Halt> {
+        let len = over.bytes(digits, Self::WIDTH);
         let bits = digits * Self::WIDTH.bits();
-        let mut bytes = Vec::new();
-        for index in 0..=u16::MAX {
-            if bytes.len() >= len {
-                break;
+        let (mut bytes, mut missing) = (Vec::new(), false);
+        // A forged length names rows that are not there: no more are asked for than twice those found.
+        let mut credit = 16;
+        for index in 0..len.div_ceil(OVERFLOW_BYTES).min(usize::from(u16::MAX) + 1) {
+            let key = || PageKey::overflow(self.space, path, bits, index as u16);
+            match (self.fetch)(None, &key, 0) {
+                Ok(page) if page.kind != PageKind::Overflow => {
+                    return Err(corrupt(&page.key, "it holds no overflowed bytes").into());
+                }
+                Ok(page) => {
+                    credit += 2;
+                    bytes.extend_from_slice(&page.row[FRAME_BYTES..]);
+                }
+                Err(Halt::Missing) => {
+                    missing = true;
+                    credit -= 1;
+                    if credit == 0 {
+                        break;
+                    }
+                }
+                Err(failed) => return Err(failed),
             }
-            let key = PageKey::overflow(self.space, path, bits, index);
-            let row = (self.fetch)(&key)?;
-            if row.get(SUM_BYTES) != Some(&(PageKind::Overflow as u8)) {
-                return Err(corrupt(&key, "it holds no overflowed bytes"));
-            }
-            if row.len() > SUM_BYTES + 1 + OVERFLOW_BYTES {
-                return Err(corrupt(&key, "it holds more bytes than a row takes"));
-            }
-            bytes.extend_from_slice(&row[SUM_BYTES + 1..]);
         }
-        if bytes.len() != len || overflow_checksum(&bytes) != over.sum {
+        if missing {
+            return Err(Halt::Missing);
+        }
+        if bytes.len() != len || crate::image::overflow_checksum(&bytes) != over.sum {
             let key = PageKey::overflow(self.space, path, bits, 0);
-            return Err(corrupt(&key, "the bytes are not those its page names"));
+            return Err(corrupt(&key, "the bytes are not those its page names").into());
         }
         Ok(bytes)
     }
+
+    /// What a terminal owns: `owned` is where that is.
+    pub(crate) fn owned<'p>(&self, owned: &'p At<S::Commit>) -> Result<Owned<'p, S::Commit>, Halt> {
+        match owned {
+            At::Made(made) => Ok(Owned::Commit(self.chain().commit(*made))),
+            At::Stored(page, entry) => Ok(page.owned(self.codec, *entry)?),
+        }
+    }
+
+    /// What a node commits to whose run starts at a digit.
+    pub(crate) fn commit(&self, at: &At<S::Commit>, start: usize) -> Option<S::Commit> {
+        match at {
+            At::Made(made) => Some(self.chain().commit(*made)),
+            At::Stored(page, entry) => page.commit(self.codec, page.entry(*entry), start),
+        }
+    }
 }
 
-/// A group is cut at more bits than the one it lies in; else a walk would never end.
-pub(crate) const NESTED: &str = "a group lies in one that is no larger";
-
-fn shared(row: &Arc<[u8]>, part: &[u8]) -> Value {
+/// Where a part of a row is.
+fn shared(row: &Arc<[u8]>, part: &[u8]) -> ValueBytes {
     let at = if part.is_empty() { 0 } else { part.as_ptr() as usize - row.as_ptr() as usize };
-    Value(ValueBytes::Shared(Arc::clone(row), at..at + part.len()))
+    ValueBytes::Shared(Arc::clone(row), at..at + part.len())
 }
 
 /// A node that the walk has yet to expand.
 #[derive(Debug)]
-struct Ahead {
-    at: At,
+struct Ahead<C> {
+    at: At<C>,
     path: Vec<u8>,
     depth: usize,
 }
 
 /// What a walk meets, in order of keys.
 #[derive(Debug)]
-enum Pending<C> {
-    Node(Ahead),
+enum Next<C> {
+    Node(Ahead<C>),
     Entry(Entry<C>),
 }
 
 /// Walks the entries from `start` on, in order of keys, with an explicit stack.
 #[derive(Debug)]
 pub(crate) struct Walk<C> {
-    stack: Vec<Pending<C>>,
+    stack: Vec<Next<C>>,
     start: Vec<u8>,
 }
 
 impl<C: Copy> Walk<C> {
     pub(crate) fn new<S: Scheme<Commit = C>>(
         reader: &Reader<'_, S>,
-        root: Option<&Child>,
+        top: Option<Link>,
         start: &[u8],
     ) -> Self {
         let top =
-            |root| Pending::Node(Ahead { at: reader.child(root), path: Vec::new(), depth: 0 });
-        Self { stack: root.map(top).into_iter().collect(), start: start.to_vec() }
+            top.map(|link| Next::Node(Ahead { at: reader.at(link), path: Vec::new(), depth: 0 }));
+        Self { stack: top.into_iter().collect(), start: start.to_vec() }
     }
 
     /// The next entry that is not before the start.
@@ -434,9 +675,9 @@ impl<C: Copy> Walk<C> {
     ) -> Result<Option<Entry<C>>, TreeError> {
         while let Some(top) = self.stack.pop() {
             match top {
-                Pending::Entry(entry) if entry.key >= self.start => return Ok(Some(entry)),
-                Pending::Entry(_) => {}
-                Pending::Node(node) => self.expand(reader, node)?,
+                Next::Entry(entry) if entry.key >= self.start => return Ok(Some(entry)),
+                Next::Entry(_) => {}
+                Next::Node(node) => self.expand(reader, node)?,
             }
         }
         Ok(None)
@@ -461,215 +702,56 @@ impl<C: Copy> Walk<C> {
     fn expand<S: Scheme<Commit = C>>(
         &mut self,
         reader: &Reader<'_, S>,
-        node: Ahead,
+        node: Ahead<C>,
     ) -> Result<(), TreeError> {
         let width = Reader::<S>::WIDTH;
         let Ahead { at, mut path, depth } = node;
         width.truncate(&mut path, depth);
-        match reader.expand(at, path, depth)? {
-            Expanded::Terminal { key, value, owned } => {
+        match reader.look(&at, &path, depth)? {
+            Looked::Terminal { suffix, payload, owned } => {
+                suffix.run().extend(&mut path, 0);
                 let is_key = owned.is_none() || !implicit_owners::<S>();
-                let commit = owned.as_ref().and_then(|owned| owned.1);
-                if let Some((at, _)) = owned {
-                    let depth = width.count(&key);
-                    self.stack.push(Pending::Node(Ahead { at, path: key.clone(), depth }));
+                let mut commit = None;
+                if let Some(at) = owned {
+                    if let Owned::Commit(own) = reader.owned(&at)? {
+                        commit = Some(own);
+                    }
+                    let depth = width.count(&path);
+                    self.stack.push(Next::Node(Ahead { at, path: path.clone(), depth }));
                 }
                 if is_key {
-                    self.stack.push(Pending::Entry(Entry { key, value, owned: commit }));
+                    self.stack.push(Next::Entry(Entry {
+                        key: path,
+                        value: payload,
+                        owned: commit,
+                    }));
                 }
             }
-            Expanded::Branch { path, fork, value, children } => {
-                for (digit, at) in children.into_iter().rev() {
+            Looked::Branch { skip, fork } => {
+                let run = skip.run();
+                run.extend(&mut path, 0);
+                let at = run.end();
+                let fork = reader.opened(fork, &path, at)?;
+                let value = reader.fork_value(&fork, &path, at)?;
+                let mut children = Vec::new();
+                reader.children(&fork, (&path, at), true, &mut children)?;
+                for child in children.into_iter().rev() {
                     let mut below = path.clone();
-                    width.append(&mut below, fork, digit);
-                    if !self.before(&below, (fork + 1) * width.bits()) {
-                        let depth = fork + 1;
-                        self.stack.push(Pending::Node(Ahead { at, path: below, depth }));
+                    width.append(&mut below, at, child.digit);
+                    if let Some(child) = child.at
+                        && !self.before(&below, (at + 1) * width.bits())
+                    {
+                        self.stack.push(Next::Node(Ahead {
+                            at: child,
+                            path: below,
+                            depth: at + 1,
+                        }));
                     }
                 }
                 if let Some(value) = value {
-                    self.stack.push(Pending::Entry(Entry { key: path, value, owned: None }));
+                    self.stack.push(Next::Entry(Entry { key: path, value, owned: None }));
                 }
             }
-        }
-        Ok(())
-    }
-}
-
-/// A node with all that hangs below it by one step.
-enum Expanded<C> {
-    /// What it owns: where that is, and what it commits to if pages say so.
-    Terminal {
-        key: Vec<u8>,
-        value: Value,
-        owned: Option<(At, Option<C>)>,
-    },
-    Branch {
-        path: Vec<u8>,
-        fork: usize,
-        value: Option<Value>,
-        children: Vec<(u8, At)>,
-    },
-}
-
-impl<S: Scheme> Reader<'_, S> {
-    fn expand(
-        &self,
-        at: At,
-        mut path: Vec<u8>,
-        depth: usize,
-    ) -> Result<Expanded<S::Commit>, TreeError> {
-        let (page, row, at) = match at {
-            At::Made { segment, node } => return self.expand_made(segment, node),
-            At::Row { key, row, at } => (key, row, at),
-        };
-        let (node, _) = self.codec.node(&row, at, depth).map_err(|what| corrupt(&page, what))?;
-        match node {
-            NodeView::Terminal(view) => {
-                let owned = match view.owned {
-                    Some(at) => {
-                        let commit = self.owned_commit(&page, &row, at)?;
-                        Some((At::Row { key: page.clone(), row: Arc::clone(&row), at }, commit))
-                    }
-                    None => None,
-                };
-                let value = match view.body {
-                    TerminalBody::Inline { suffix, payload } => {
-                        suffix.extend(&mut path, 0);
-                        shared(&row, payload)
-                    }
-                    TerminalBody::Overflow(over) => {
-                        let mut bytes = self.overflow(&path, depth, over, depth)?;
-                        let value = bytes.split_off(Self::WIDTH.span(depth, over.digits));
-                        Run::cut(&bytes, depth, over.digits, Self::WIDTH).extend(&mut path, 0);
-                        Value(ValueBytes::Owned(value))
-                    }
-                };
-                Ok(Expanded::Terminal { key: path, value, owned })
-            }
-            NodeView::Branch(view) => {
-                let fork = depth + view.skip.len();
-                match view.skip {
-                    SkipView::Inline(run) => run.extend(&mut path, 0),
-                    SkipView::Overflow(over) => {
-                        let bytes = self.overflow(&path, depth, over, depth)?;
-                        Run::cut(&bytes, depth, over.digits, Self::WIDTH).extend(&mut path, 0);
-                    }
-                }
-                let body = match view.body {
-                    Some((from, to)) => Fork::Row { key: page, row, range: from..to },
-                    None => self.body(&path, fork)?,
-                };
-                self.expand_fork(&body, path, fork)
-            }
-        }
-    }
-
-    /// What an owned item commits to, if it says so.
-    fn owned_commit(
-        &self,
-        page: &PageKey,
-        row: &[u8],
-        at: usize,
-    ) -> Result<Option<S::Commit>, TreeError> {
-        match stored_owned(self.codec, row, at).map_err(|what| corrupt(page, what))? {
-            Owned::Commit(commit) => Ok(Some(commit)),
-            Owned::Value(..) => Ok(None),
-        }
-    }
-
-    fn expand_made(&self, segment: u32, node: u32) -> Result<Expanded<S::Commit>, TreeError> {
-        let chain = Chain::of(self.segments);
-        let owned = |child: Child| match chain.owned(self.codec, segment, &child) {
-            Owned::Commit(commit) => (self.child(&child), Some(commit)),
-            Owned::Value(..) => (self.child(&child), None),
-        };
-        match &chain.node(segment, node).body {
-            Body::Terminal(terminal) => Ok(Expanded::Terminal {
-                key: chain.bytes(terminal.key).to_vec(),
-                value: self.made_value(terminal.payload),
-                owned: terminal.owned.map(owned),
-            }),
-            Body::Branch(branch) => {
-                let mut path = chain.bytes(branch.path).to_vec();
-                Self::WIDTH.truncate(&mut path, branch.fork as usize);
-                self.expand_fork(&Fork::Made { segment, node }, path, branch.fork as usize)
-            }
-        }
-    }
-
-    fn expand_fork(
-        &self,
-        body: &Fork,
-        path: Vec<u8>,
-        fork: usize,
-    ) -> Result<Expanded<S::Commit>, TreeError> {
-        let value = self.fork_value(body, &path, fork)?;
-        let mut children = Vec::new();
-        match body {
-            Fork::Made { segment, node } => {
-                let home = &self.segments[*segment as usize];
-                let Body::Branch(branch) = home.nodes[*node as usize].body else {
-                    unreachable!("a branch was met")
-                };
-                let mut opened: Option<u8> = None;
-                for child in &Chain::of(self.segments).kids(*segment, &branch.children) {
-                    let Link::Group { bits, .. } = child.link else {
-                        children.push((child.digit, self.child(child)));
-                        continue;
-                    };
-                    // The first child of a group brings all of its children.
-                    if opened.is_none_or(|last| child.digit > last) {
-                        self.open_group(&path, fork, child.digit, bits, &mut children)?;
-                        opened = children.last().map(|child| child.0);
-                    }
-                }
-            }
-            Fork::Row { key, row, range } => {
-                self.collect((key, row), range.clone(), (&path, fork), 0, &mut children)?;
-            }
-        }
-        Ok(Expanded::Branch { path, fork, value, children })
-    }
-
-    fn open_group(
-        &self,
-        path: &[u8],
-        fork: usize,
-        digit: u8,
-        bits: u8,
-        out: &mut Vec<(u8, At)>,
-    ) -> Result<(), TreeError> {
-        let mut below = path.to_vec();
-        Self::WIDTH.append(&mut below, fork, digit);
-        let (key, row, range) = self.group(&below, fork, bits)?;
-        self.collect((&key, &row), range, (path, fork), bits, out)
-    }
-
-    /// Groups nest as deep as a digit has bits.
-    fn collect(
-        &self,
-        (key, row): (&PageKey, &Arc<[u8]>),
-        range: Range<usize>,
-        (path, fork): (&[u8], usize),
-        above: u8,
-        out: &mut Vec<(u8, At)>,
-    ) -> Result<(), TreeError> {
-        let mut from = range.start;
-        while from < range.end {
-            let item = self.codec.item(&row[..range.end], from, fork + 1);
-            let (item, end) = item.map_err(|what| corrupt(key, what))?;
-            match item {
-                Item::Value(_) => {}
-                Item::Node { digit, .. } => {
-                    out.push((digit, At::Row { key: key.clone(), row: Arc::clone(row), at: from }));
-                }
-                Item::Group { bits, .. } if bits <= above => return Err(corrupt(key, NESTED)),
-                Item::Group { digit, bits, .. } => {
-                    self.open_group(path, fork, digit, bits, out)?;
-                }
-            }
-            from = end;
         }
         Ok(())
     }

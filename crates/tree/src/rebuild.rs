@@ -16,7 +16,7 @@ use crate::page_key::{Space, whole};
 use crate::root_record::RootRecord;
 use crate::scheme::Scheme;
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
-use crate::tree::{BlockId, CommitStats, Tree, TreeId, next_layer};
+use crate::tree::{BlockId, CommitStats, Tree, TreeId, next_batch};
 
 /// Leaves are written whenever they take so many bytes.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -71,7 +71,7 @@ impl<S: Scheme + Clone> Tree<S> {
     ) -> Result<Rebuild<'a, S, P>, TreeError> {
         // An earlier rebuild may have ended halfway.
         self.sweep(store)?;
-        let token = next_layer().to_be_bytes();
+        let token = next_batch().to_be_bytes();
         let mut set = WriteSet::new();
         set.put(Table::Meta, &rebuild_key(self.id()), token);
         store.commit(&set)?;

@@ -17,12 +17,11 @@
 //!   carry the sum, and pages keep those of terminals, which cost a climb of hundreds of hashes.
 
 use std::fmt;
-use std::ops::Range;
 
 use crate::digits::Run;
-use crate::edit::Passed;
-use crate::image::{Codec, MEMBER_COMMIT_AT};
-use crate::node::{Chain, Change, Child, Link, Patch, Segment, Slot, SlotState};
+use crate::image::Codec;
+use crate::node::{Chain, Link, TouchedChild};
+use crate::page::{Entry, Page};
 
 /// The most bytes a key may have.
 pub const KEY_BYTES_MAX: usize = 8_192;
@@ -117,10 +116,10 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     const KEEP_OWNED_VALUES: bool = true;
     /// Batches of at least so many operations are split over the threads, unless the tree is told
     /// otherwise.
-    const SPLIT_OPS_MIN: usize = crate::split::SPLIT_OPS_MIN;
+    const SPLIT_OPS_MIN: usize = crate::prepare::SPLIT_OPS_MIN;
     /// How many ranges such a batch is split into for each thread, one at least. A range commits for itself, so large
     /// ones fill their lanes better, and small ones keep no thread waiting.
-    const RANGES_PER_THREAD: usize = crate::split::RANGES_PER_THREAD;
+    const RANGES_PER_THREAD: usize = crate::prepare::RANGES_PER_THREAD;
     /// The most that the weights of a tree's values may come to, where values have a weight. A batch
     /// that would exceed it is refused before anything is hashed.
     const WEIGHT_MAX: Option<u64> = None;
@@ -327,43 +326,25 @@ pub struct BranchJob<'a, S: Scheme> {
 pub struct Changes<'a, S: Scheme> {
     /// The branch's commitment before.
     pub was: S::Commit,
-    pub(crate) scheme: &'a S,
+    pub(crate) codec: Codec<'a, S>,
     pub(crate) chain: Chain<'a, S::Commit>,
-    pub(crate) home: u32,
-    pub(crate) list: &'a [Change],
+    pub(crate) before: Link,
+    pub(crate) kids: &'a [TouchedChild],
+    /// The digit at which the runs of children begin.
+    pub(crate) start: usize,
 }
 
 impl<S: Scheme> Changes<'_, S> {
     /// Each digit whose child changed, with the commitments of the child that was there and of the one
     /// that is.
     pub fn iter(&self) -> impl Iterator<Item = (u8, Option<S::Commit>, Option<S::Commit>)> + '_ {
-        let codec = Codec { scheme: self.scheme };
-        let commit = move |child: &Child| self.chain.commit(codec, self.home, child);
-        self.list.iter().map(move |change| {
-            (change.digit, change.old.as_ref().map(commit), change.new.as_ref().map(commit))
+        let fresh = self.kids.iter().filter(|kid| kid.fresh);
+        fresh.map(move |kid| {
+            let old = self.chain.commit_before(self.codec, self.before, kid, self.start);
+            let new = kid.made.is_something().then(|| self.chain.commit(kid.made));
+            (kid.digit, old, new)
         })
     }
-}
-
-/// What a child of a patched branch, whose body is in `row`, commits to.
-fn slot_commit<S: Scheme>(
-    scheme: &S,
-    chain: Chain<'_, S::Commit>,
-    home: &Segment<S::Commit>,
-    row: &[u8],
-    slot: &Slot,
-) -> S::Commit {
-    if slot.state == SlotState::Changed {
-        let Link::Made { segment, node } = home.children[slot.beside as usize].link else {
-            unreachable!("what changed was made")
-        };
-        return chain.node(segment, node).commit.expect("children commit before their parent");
-    }
-    if slot.beside != Child::NOWHERE {
-        return home.commits[slot.beside as usize];
-    }
-    let bytes = &row[usize::from(slot.at) + MEMBER_COMMIT_AT..];
-    scheme.decode_commit(bytes).expect("it was skimmed").0
 }
 
 /// The children of a branch, by digit.
@@ -372,91 +353,143 @@ pub struct Children<'a, S: Scheme>(Source<'a, S>);
 
 #[derive(Debug)]
 enum Source<'a, S: Scheme> {
-    /// Of a node in segment `home`.
-    Chain {
-        scheme: &'a S,
-        chain: Chain<'a, S::Commit>,
-        home: u32,
-        children: &'a [Child],
-    },
     List(&'a [(u8, Option<S::Commit>)]),
-    /// Of a branch in a binary tree.
-    Two([S::Commit; 2]),
-    /// Of a patched node in segment `home`: those that did not change say in `row` what they commit to.
-    Patched {
-        scheme: &'a S,
-        chain: Chain<'a, S::Commit>,
-        home: &'a Segment<S::Commit>,
-        row: &'a [u8],
-        slots: &'a [Slot],
-    },
-    /// Of a branch in a page that is edited.
-    Passed(Passed<'a, S>),
+    /// Of a touched branch.
+    Touched(Touched<'a, S>),
 }
+
+/// The children of a touched branch: those that are stored, but for those that are listed.
+#[derive(Debug)]
+pub(crate) struct Touched<'a, S: Scheme> {
+    pub(crate) codec: Codec<'a, S>,
+    pub(crate) chain: Chain<'a, S::Commit>,
+    pub(crate) page: Option<&'a Page<S::Commit>>,
+    pub(crate) stored: &'a [Entry],
+    pub(crate) kids: &'a [TouchedChild],
+    /// The digit at which the runs of children begin.
+    pub(crate) start: usize,
+}
+
+impl<S: Scheme> Clone for Touched<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S: Scheme> Copy for Touched<'_, S> {}
+
+impl<S: Scheme> Touched<'_, S> {
+    /// What a stored child commits to.
+    #[inline(always)]
+    fn stored(&self, entry: &Entry) -> S::Commit {
+        let commit = self.page.and_then(|page| page.commit(self.codec, entry, self.start));
+        commit.expect("siblings commit before parents")
+    }
+
+    /// How many there are.
+    fn len(&self) -> usize {
+        let count = |kids: &[TouchedChild], is: fn(&TouchedChild) -> bool| {
+            kids.iter().filter(|kid| is(kid)).count()
+        };
+        let made = count(self.kids, |kid| kid.made.is_something());
+        self.stored.len() + made - count(self.kids, TouchedChild::stands)
+    }
+
+    /// The digits of two children and what these commit to, if there are not more or fewer.
+    #[inline(always)]
+    fn pair(&self) -> Option<[(u8, S::Commit); 2]> {
+        match (self.stored, self.kids) {
+            ([left, right], [kid]) if kid.stands() && kid.made.is_something() => {
+                let commit = self.chain.commit(kid.made);
+                Some(if kid.digit == left.digit {
+                    [(kid.digit, commit), (right.digit, self.stored(right))]
+                } else {
+                    [(left.digit, self.stored(left)), (kid.digit, commit)]
+                })
+            }
+            _ => {
+                let mut all = *self;
+                let pair = [all.next()?, all.next()?];
+                all.next().is_none().then_some(pair)
+            }
+        }
+    }
+}
+
+/// A child's digit and what it commits to.
+impl<S: Scheme> Iterator for Touched<'_, S> {
+    type Item = (u8, S::Commit);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u8, S::Commit)> {
+        loop {
+            let stored = self.stored.first();
+            if let Some((kid, kids)) = self.kids.split_first()
+                && stored.is_none_or(|entry| kid.digit <= entry.digit)
+            {
+                self.kids = kids;
+                if stored.is_some_and(|entry| kid.digit == entry.digit) {
+                    self.stored = &self.stored[1..];
+                }
+                if kid.made.is_something() {
+                    return Some((kid.digit, self.chain.commit(kid.made)));
+                }
+                continue;
+            }
+            let (entry, rest) = self.stored.split_first()?;
+            self.stored = rest;
+            return Some((entry.digit, self.stored(entry)));
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len(), Some(self.len()))
+    }
+}
+
+impl<S: Scheme> ExactSizeIterator for Touched<'_, S> {}
 
 /// The children of a branch, one after another.
-enum Kids<'a, 'b, S: Scheme> {
-    Passed(Passed<'a, S>),
-    /// Those that are left of all.
-    Named(&'b Children<'a, S>, Range<usize>),
+enum Each<'a, 'b, S: Scheme> {
+    Touched(Touched<'a, S>),
+    Listed(std::slice::Iter<'b, (u8, Option<S::Commit>)>),
 }
 
-impl<S: Scheme> Iterator for Kids<'_, '_, S> {
+impl<S: Scheme> Iterator for Each<'_, '_, S> {
     type Item = (u8, S::Commit);
 
     #[inline]
     fn next(&mut self) -> Option<(u8, S::Commit)> {
         match self {
-            Self::Passed(passed) => passed.next(),
-            Self::Named(all, left) => left.next().map(|index| all.at(index)),
+            Self::Touched(touched) => touched.next(),
+            Self::Listed(list) => list.next().map(listed),
         }
     }
 
     #[inline(always)]
     fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, tell: F) -> B {
         match self {
-            Self::Passed(passed) => passed.fold(init, tell),
-            Self::Named(all, left) => left.map(|index| all.at(index)).fold(init, tell),
+            Self::Touched(touched) => touched.fold(init, tell),
+            Self::Listed(list) => list.map(listed).fold(init, tell),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         match self {
-            Self::Passed(passed) => passed.size_hint(),
-            Self::Named(_, left) => left.size_hint(),
+            Self::Touched(touched) => touched.size_hint(),
+            Self::Listed(list) => list.size_hint(),
         }
     }
 }
 
-impl<S: Scheme> ExactSizeIterator for Kids<'_, '_, S> {}
+fn listed<C: Copy>((digit, commit): &(u8, Option<C>)) -> (u8, C) {
+    (*digit, commit.expect("children commit before their parent"))
+}
+
+impl<S: Scheme> ExactSizeIterator for Each<'_, '_, S> {}
 
 impl<'a, S: Scheme> Children<'a, S> {
-    pub(crate) const fn of(
-        scheme: &'a S,
-        chain: Chain<'a, S::Commit>,
-        home: u32,
-        children: &'a [Child],
-    ) -> Self {
-        Self(Source::Chain { scheme, chain, home, children })
-    }
-
-    pub(crate) fn patched(
-        scheme: &'a S,
-        chain: Chain<'a, S::Commit>,
-        home: u32,
-        patch: &Patch,
-    ) -> Self {
-        let (home, row) = (chain.segment(home), chain.row(patch.segment, patch.page));
-        let slots = &home.slots[patch.slots.range()];
-        Self(Source::Patched { scheme, chain, home, row, slots })
-    }
-
-    pub(crate) const fn passed(passed: Passed<'a, S>) -> Self {
-        Self(Source::Passed(passed))
-    }
-
-    pub(crate) const fn two(commits: [S::Commit; 2]) -> Self {
-        Self(Source::Two(commits))
+    pub(crate) const fn touched(touched: Touched<'a, S>) -> Self {
+        Self(Source::Touched(touched))
     }
 
     pub(crate) const fn list(children: &'a [(u8, Option<S::Commit>)]) -> Self {
@@ -466,11 +499,8 @@ impl<'a, S: Scheme> Children<'a, S> {
     /// How many there are.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Source::Chain { children, .. } => children.len(),
             Source::List(children) => children.len(),
-            Source::Two(_) => 2,
-            Source::Patched { slots, .. } => slots.len(),
-            Source::Passed(passed) => passed.len(),
+            Source::Touched(touched) => touched.len(),
         }
     }
 
@@ -483,10 +513,9 @@ impl<'a, S: Scheme> Children<'a, S> {
     #[inline(always)]
     pub fn pair(&self) -> Option<[S::Commit; 2]> {
         let [first, second] = match &self.0 {
-            Source::Two(commits) => return Some(*commits),
-            Source::Passed(passed) => passed.pair()?,
-            _ if self.len() == 2 => [self.at(0), self.at(1)],
-            _ => return None,
+            Source::Touched(touched) => touched.pair()?,
+            Source::List([first, second]) => [listed(first), listed(second)],
+            Source::List(_) => return None,
         };
         (first.0 == 0 && second.0 == 1).then_some([first.1, second.1])
     }
@@ -496,28 +525,8 @@ impl<'a, S: Scheme> Children<'a, S> {
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> + '_ {
         match &self.0 {
-            Source::Passed(passed) => Kids::Passed(passed.clone()),
-            _ => Kids::Named(self, 0..self.len()),
-        }
-    }
-
-    /// A child that is named by its place among all.
-    fn at(&self, index: usize) -> (u8, S::Commit) {
-        match &self.0 {
-            Source::Chain { scheme, chain, home, children } => {
-                let child = &children[index];
-                (child.digit, chain.commit(Codec { scheme: *scheme }, *home, child))
-            }
-            Source::List(children) => {
-                let (digit, commit) = children[index];
-                (digit, commit.expect("children commit before their parent"))
-            }
-            Source::Patched { scheme, chain, home, row, slots } => {
-                let slot = &slots[index];
-                (slot.digit, slot_commit(*scheme, *chain, home, row, slot))
-            }
-            Source::Two(commits) => (index as u8, commits[index]),
-            Source::Passed(_) => unreachable!("these are gone through, not named"),
+            Source::Touched(touched) => Each::Touched(*touched),
+            Source::List(list) => Each::Listed(list.iter()),
         }
     }
 }

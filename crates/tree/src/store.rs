@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::row::Row;
-
 /// The tables of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -170,7 +168,7 @@ pub struct WriteSet {
 }
 
 /// A row to write, or to remove where there is no value.
-type Change = (Table, Key, Option<Row>);
+type Change = (Table, Key, Option<Arc<[u8]>>);
 
 /// The key of a row. Those of most pages need no memory of their own.
 type Key = SmallVec<[u8; 16]>;
@@ -183,11 +181,7 @@ impl WriteSet {
 
     /// Writes a row, over whatever is there.
     pub fn put(&mut self, table: Table, key: &[u8], value: impl Into<Arc<[u8]>>) {
-        self.put_row(table, key, Row::Own(value.into()));
-    }
-
-    pub(crate) fn put_row(&mut self, table: Table, key: &[u8], row: Row) {
-        self.rows.push((table, Key::from_slice(key), Some(row)));
+        self.rows.push((table, Key::from_slice(key), Some(value.into())));
     }
 
     /// Removes a row, if there is one.
@@ -277,7 +271,9 @@ impl WriteSet {
         self.changes().map(|(table, key, row)| (table, key, row.map(|row| &**row)))
     }
 
-    pub(crate) fn changes(&self) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Row>)> {
+    pub(crate) fn changes(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Arc<[u8]>>)> {
         self.rows.iter().map(|(table, key, row)| (*table, &key[..], row.as_ref()))
     }
 

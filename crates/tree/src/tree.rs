@@ -2,25 +2,24 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
 use crate::batch::Operation;
-use crate::cache::{Cache, Mark};
+use crate::cache::Cache;
 use crate::costs::{Meter, TreeCosts};
-use crate::edit::{self, Trial};
 use crate::error::TreeError;
-use crate::image::{Codec, NodeView, PageKind, SUM_BYTES, unseal};
-use crate::node::{Child, Link, OpenPage, Segment, Top};
-use crate::open::corrupt;
+use crate::image::{Codec, PageKind, unseal};
+use crate::node::{Arena, Link, PageRef, Top};
+use crate::page::{HandleCell, Lists, Page, corrupt};
 use crate::page_key::{PageKey, Space, whole};
 use crate::pool::Pool;
-use crate::read::{Entry, Reader, Value, Walk};
+use crate::read::{Entry, Halt, Reader, Value, Walk};
 use crate::root_record::{RootRecord, version};
-use crate::row::Row;
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::update::{Loaded, Missing};
 use crate::write;
 
 /// Names a tree within its store.
@@ -73,8 +72,6 @@ pub struct Tree<S: Scheme> {
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
     hidden: bool,
-    /// How batches are tried that may only edit pages.
-    pub(crate) trial: Trial,
 }
 
 /// The last commit.
@@ -82,10 +79,11 @@ pub struct Tree<S: Scheme> {
 pub(crate) struct Head<S: Scheme> {
     /// Names the state: the last batch committed, or this opening of the tree. No other tree of the
     /// process has it, so a pending state can be told from another tree's, and from an older one.
-    pub(crate) layer: u64,
+    pub(crate) batch: u64,
     pub(crate) commit: u64,
     block: Option<BlockId>,
-    pub(crate) segment: Arc<Segment<S::Commit>>,
+    /// Its root page, if there is one.
+    pub(crate) arena: Arc<Arena<S::Commit>>,
     pub(crate) top: Option<Top<S::Commit>>,
     pub(crate) root: S::Root,
 }
@@ -95,45 +93,33 @@ pub(crate) struct Head<S: Scheme> {
 /// Any number of pending states may stand on the last commit or on one another.
 #[derive(Debug)]
 pub struct Pending<S: Scheme> {
-    /// The commit's own segment, then those of each batch.
-    pub(crate) segments: Segments<S>,
-    /// The layer and the number of the commit it was prepared on.
+    /// The commit's own arena, then those of each batch.
+    pub(crate) arenas: Arenas<S>,
+    /// The batch and the number of the commit it was prepared on.
     pub(crate) base: (u64, u64),
     pub(crate) top: Option<Top<S::Commit>>,
     pub(crate) root: S::Root,
-    /// Where the segments' memory goes.
+    /// Where the arenas' memory goes.
     pub(crate) pool: Arc<Pool<S>>,
-    /// Whether the second segment has edits of pages and no nodes: see `edit.rs`.
-    pub(crate) edited: bool,
-    /// The same state with all of its nodes, if some of its batch are edits, and somebody asked for them.
-    pub(crate) twin: OnceLock<Nodes<S>>,
 }
 
-/// The nodes of a state: its segments, and its topmost node.
-pub(crate) type Nodes<S> = (Segments<S>, Option<Top<<S as Scheme>::Commit>>);
-
-pub(crate) type Segments<S> = SmallVec<[Arc<Segment<<S as Scheme>::Commit>>; 8]>;
+pub(crate) type Arenas<S> = SmallVec<[Arc<Arena<<S as Scheme>::Commit>>; 8]>;
 
 impl<S: Scheme> Clone for Pending<S> {
     fn clone(&self) -> Self {
         Self {
-            segments: self.segments.clone(),
+            arenas: self.arenas.clone(),
             base: self.base,
             top: self.top,
             root: self.root,
             pool: Arc::clone(&self.pool),
-            edited: self.edited,
-            twin: self.twin.clone(),
         }
     }
 }
 
 impl<S: Scheme> Drop for Pending<S> {
     fn drop(&mut self) {
-        if let Some((mut segments, _)) = self.twin.take() {
-            self.pool.recycle(segments.drain(..));
-        }
-        self.pool.recycle(self.segments.drain(..));
+        self.pool.recycle(self.arenas.drain(..));
     }
 }
 
@@ -144,8 +130,17 @@ impl<S: Scheme> Pending<S> {
     }
 
     /// Whether some of the batches that it stands on are committed.
-    fn is_settled_in_part(&self) -> bool {
-        self.segments.iter().any(|segment| segment.layer.is_settled())
+    fn is_committed_in_part(&self) -> bool {
+        self.arenas.iter().any(|arena| arena.batch.is_committed())
+    }
+
+    /// The arenas of batches that are not committed.
+    pub(crate) fn fresh(&self) -> &[Arc<Arena<S::Commit>>] {
+        let committed = self.arenas.iter().rposition(|arena| arena.batch.is_committed());
+        // The first arena is the commit's. A batch's first one has its name.
+        let behind = &self.arenas[committed.map_or(1, |last| last + 1)..];
+        let first = behind.iter().position(|arena| arena.batch.id != 0);
+        &behind[first.unwrap_or(behind.len())..]
     }
 
     /// What the batches did that are not committed: the oldest first, each in the order in which its operations
@@ -164,40 +159,32 @@ impl<S: Scheme> Pending<S> {
     /// # Ok::<_, spinney_tree::TreeError>(())
     /// ```
     pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
-        let settled = self.segments.iter().rposition(|segment| segment.layer.is_settled());
-        // The first segment is the commit's.
-        let fresh = &self.segments[settled.map_or(1, |last| last + 1)..];
-        fresh.iter().flat_map(|segment| segment.ops.iter().map(|op| op.show(&segment.bytes)))
+        self.fresh().iter().flat_map(|arena| arena.ops.iter().map(|op| op.show(&arena.bytes)))
     }
 
     /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors included.
     pub fn memory(&self) -> usize {
-        let (settled, fresh) = self.sizes();
-        // Of its twin, the first two segments are its own.
-        let twin = self.twin.get().map_or(&[][..], |(segments, _)| &segments[..]);
-        settled + fresh + twin.iter().skip(2).map(|segment| segment.capacity()).sum::<usize>()
+        let (committed, fresh) = self.sizes();
+        committed + fresh
     }
 
     /// Names the state as a head is named.
     pub(crate) fn position(&self) -> u64 {
-        self.layers().last().unwrap_or(self.base.0)
+        self.batches().last().unwrap_or(self.base.0)
     }
 
-    /// Bytes of the segments that are committed already, and of those that are not.
+    /// Bytes of the arenas of batches that are committed already, and of those that are not.
     pub(crate) fn sizes(&self) -> (usize, usize) {
-        let (mut settled, mut fresh) = (0, 0);
-        for segment in &self.segments[1..] {
-            fresh += segment.capacity();
-            if segment.layer.is_settled() {
-                settled += std::mem::take(&mut fresh);
-            }
-        }
-        (settled, fresh)
+        let bytes = |arenas: &[Arc<Arena<S::Commit>>]| -> usize {
+            arenas.iter().map(|arena| arena.capacity()).sum()
+        };
+        let fresh = bytes(self.fresh());
+        (bytes(&self.arenas[1..]) - fresh, fresh)
     }
 
     /// The batches that it stands on, by name.
-    pub(crate) fn layers(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
-        self.segments.iter().map(|segment| segment.layer.id).filter(|&layer| layer != 0)
+    pub(crate) fn batches(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.arenas.iter().map(|arena| arena.batch.id).filter(|&batch| batch != 0)
     }
 }
 
@@ -228,9 +215,9 @@ impl std::ops::AddAssign for CommitStats {
 #[must_use = "the tree does not know of the commit until it adopts it"]
 pub struct Staged<S: Scheme> {
     pending: Pending<S>,
-    rows: Vec<(PageKey, Option<Row>)>,
-    marks: Vec<Mark<S::Commit>>,
-    drops: Vec<(Vec<u8>, Vec<u8>)>,
+    rows: write::Rows<S::Commit>,
+    /// Whether the tree is empty by now.
+    emptied: bool,
     block: Option<BlockId>,
     /// Whether there is a new root record: it counts the commits.
     recorded: bool,
@@ -243,6 +230,9 @@ impl<S: Scheme> Staged<S> {
         self.stats
     }
 }
+
+/// A state's arenas, and its topmost node.
+type Nodes<'a, S> = (&'a [Arc<Arena<<S as Scheme>::Commit>>], Option<Link>);
 
 impl<S: Scheme> Tree<S> {
     /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages that
@@ -267,9 +257,9 @@ impl<S: Scheme> Tree<S> {
         let space = Space { tree: id, generation };
         let (cache, pool) = (Cache::new(cache_bytes), Arc::default());
         let empty = scheme.root(None);
-        let segment = Arc::new(Segment::new());
-        let layer = next_layer();
-        let head = Head { layer, commit: 0, block: None, segment, top: None, root: empty };
+        let arena = Arc::new(Arena::new());
+        let batch = next_batch();
+        let head = Head { batch, commit: 0, block: None, arena, top: None, root: empty };
         let mut tree = Self {
             scheme,
             id,
@@ -281,7 +271,6 @@ impl<S: Scheme> Tree<S> {
             writing: Mutex::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
-            trial: Trial::default(),
         };
         if let Some(record) = record {
             tree.load(snapshot, &record)?;
@@ -296,8 +285,8 @@ impl<S: Scheme> Tree<S> {
     {
         let scheme = self.scheme.clone();
         let root = scheme.root(None);
-        let segment = Arc::new(Segment::new());
-        let head = Head { layer: next_layer(), commit: 0, block: None, segment, top: None, root };
+        let arena = Arc::new(Arena::new());
+        let head = Head { batch: next_batch(), commit: 0, block: None, arena, top: None, root };
         let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
         let (id, split_ops, meter) = (self.id, self.split_ops, Meter::default());
         Self {
@@ -311,7 +300,6 @@ impl<S: Scheme> Tree<S> {
             writing: Mutex::default(),
             split_ops,
             hidden: true,
-            trial: Trial::default(),
         }
     }
 
@@ -330,12 +318,12 @@ impl<S: Scheme> Tree<S> {
         record: &RootRecord,
     ) -> Result<(), TreeError> {
         let key = PageKey::page(self.space, &[], 0);
-        let row = snapshot.read(Table::Pages, key.as_bytes())?.map(|row| Arc::<[u8]>::from(&*row));
-        if let Some(row) = &row {
-            unseal(key.as_bytes(), row).map_err(|what| corrupt(&key, what))?;
-        }
-        self.head = self.head_of(row.clone())?;
-        self.cache.put(row.map(|row| (key.clone(), Some(row))));
+        let page = match snapshot.read(Table::Pages, key.as_bytes())? {
+            Some(row) => Some(self.parsed(&key, Arc::from(&*row), 0, &mut Lists::default())?),
+            None => None,
+        };
+        self.head = self.head_of(page.clone())?;
+        self.cache.put(page);
         (self.head.commit, self.head.block) = (record.commit, record.block);
         if self.head.root.as_ref() != record.root {
             return Err(corrupt(&key, "its root is not that of the root record"));
@@ -344,31 +332,35 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// The head whose root page this is.
-    fn head_of(&self, row: Option<Arc<[u8]>>) -> Result<Head<S>, TreeError> {
-        let mut segment = Segment::new();
+    fn head_of(&self, page: Option<Arc<Page<S::Commit>>>) -> Result<Head<S>, TreeError> {
+        let mut arena = Arena::new();
         let mut top = None;
-        if let Some(row) = row {
-            let key = PageKey::page(self.space, &[], 0);
-            let at = SUM_BYTES + 1;
-            if row.get(SUM_BYTES) != Some(&(PageKind::Root as u8)) {
-                return Err(corrupt(&key, "it is no root page"));
+        if let Some(page) = page {
+            if page.kind != PageKind::Root {
+                return Err(corrupt(&page.key, "it is no root page"));
             }
-            let (node, _) = self.codec().node(&row, at, 0).map_err(|what| corrupt(&key, what))?;
-            let (terminal, commit) = match node {
-                NodeView::Terminal(view) => (true, view.commit),
-                NodeView::Branch(view) => (false, Some(view.commit)),
+            let Some(commit) = page.commit(self.codec(), page.entry(0), 0) else {
+                return Err(corrupt(&page.key, "its node has no commitment"));
             };
-            let Some(commit) = commit else {
-                return Err(corrupt(&key, "its node has no commitment"));
-            };
-            let link = Link::Stored { segment: 0, page: 0, at: at as u16 };
-            let child = Child { link, commit: Child::NOWHERE, digit: 0, terminal };
-            top = Some(Top { child, commit });
-            segment.pages.push(OpenPage { key, row, stale: false });
+            let link = Link::Stored { page: PageRef { arena: 0, page: 0 }, entry: 0 };
+            top = Some(Top { link, commit });
+            arena.pages.push(page);
         }
         let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
-        let segment = Arc::new(segment);
-        Ok(Head { layer: self.head.layer, commit: 0, block: None, segment, top, root })
+        let arena = Arc::new(arena);
+        Ok(Head { batch: self.head.batch, commit: 0, block: None, arena, top, root })
+    }
+
+    /// A page that was read: its checksum is right, and it is one.
+    pub(crate) fn parsed(
+        &self,
+        key: &PageKey,
+        row: Arc<[u8]>,
+        bits: u32,
+        lists: &mut Lists<S::Commit>,
+    ) -> Result<Arc<Page<S::Commit>>, TreeError> {
+        unseal(key.as_bytes(), &row).map_err(|what| corrupt(key, what))?;
+        Ok(Arc::new(Page::parse(self.codec(), key.clone(), row, bits as usize, &[], lists)?))
     }
 
     pub(crate) const fn codec(&self) -> Codec<'_, S> {
@@ -433,34 +425,44 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
-    /// Reads pages that have to be there, and keeps them.
-    pub(crate) fn read_rows<N: Snapshot>(
+    /// Reads pages that have to be there, and keeps them. The snapshot is known to show the last commit.
+    pub(crate) fn read_pages<N: Snapshot>(
         &self,
         snapshot: &N,
-        keys: &[PageKey],
-    ) -> Result<Vec<Arc<[u8]>>, TreeError> {
-        self.current(snapshot)?;
-        self.read_rows_of(snapshot, keys)
-    }
-
-    /// As [`Tree::read_rows`], of a snapshot that is known to show the last commit.
-    pub(crate) fn read_rows_of<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        keys: &[PageKey],
-    ) -> Result<Vec<Arc<[u8]>>, TreeError> {
-        let bytes: Vec<&[u8]> = keys.iter().map(PageKey::as_bytes).collect();
+        wanted: &[Missing],
+    ) -> Result<Vec<Arc<Page<S::Commit>>>, TreeError> {
+        let bytes: Vec<&[u8]> = wanted.iter().map(|(key, _)| key.as_bytes()).collect();
         let rows = snapshot.read_many(Table::Pages, &bytes)?;
-        self.meter.read(keys.len());
-        let mut shared = Vec::with_capacity(keys.len());
-        for (key, row) in keys.iter().zip(rows) {
+        self.meter.read(wanted.len());
+        let (mut pages, mut lists) = (Vec::with_capacity(wanted.len()), Lists::default());
+        for ((key, bits), row) in wanted.iter().zip(rows) {
             let row =
                 row.ok_or_else(|| corrupt(key, "the page above names it, and it is missing"))?;
-            unseal(key.as_bytes(), &row).map_err(|what| corrupt(key, what))?;
-            shared.push(Arc::<[u8]>::from(&*row));
+            pages.push(self.parsed(key, Arc::from(&*row), *bits, &mut lists)?);
         }
-        self.cache.put(keys.iter().cloned().zip(shared.iter().cloned().map(Some)));
-        Ok(shared)
+        self.cache.put(pages.iter().cloned());
+        Ok(pages)
+    }
+
+    /// A page that is in memory.
+    pub(crate) fn resident(
+        &self,
+        cell: Option<&HandleCell>,
+        key: &dyn Fn() -> PageKey,
+        loaded: &Loaded<S::Commit>,
+    ) -> Option<Arc<Page<S::Commit>>> {
+        if !loaded.is_empty()
+            && let Some(page) = loaded.get(&key())
+        {
+            return Some(Arc::clone(page));
+        }
+        let pages = self.cache.pages();
+        if let Some(page) = cell.and_then(|cell| pages.page(cell.get())) {
+            return Some(Arc::clone(page));
+        }
+        let handle = pages.find(&key())?;
+        cell.into_iter().for_each(|cell| cell.set(handle));
+        pages.page(handle).cloned()
     }
 
     /// Puts what a pending state would write, and the root record, into a write set that may serve
@@ -480,27 +482,16 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Staged<S>, TreeError> {
         self.standing(pending)?;
         self.current(snapshot)?;
-        let (rebased, remade);
+        let rebased;
         let mut pending = pending;
         // Rows are those that differ from the last commit's: what is committed already is made anew on it.
-        if pending.is_settled_in_part() && pending.position() != self.head.layer {
+        if pending.is_committed_in_part() && pending.position() != self.head.batch {
             rebased = self.rebase(snapshot, pending)?;
             pending = &rebased;
         }
-        let mut rows = None;
-        if pending.edited && pending.position() != self.head.layer {
-            rows = self.rows(pending)?;
-            // If a page that it edits is not in memory any more, its nodes are made after all.
-            if rows.is_none() {
-                remade = self.rebase(snapshot, pending)?;
-                pending = &remade;
-            }
-        }
-        let mut rows = match rows {
-            Some(rows) => rows,
-            None => self.rows(pending)?.unwrap_or_default(),
-        };
-        if pending.top.is_none() && self.head.top.is_some() {
+        let mut rows = self.rows(pending)?;
+        let emptied = pending.top.is_none() && self.head.top.is_some();
+        if emptied {
             rows.deletes.push(PageKey::page(self.space, &[], 0));
         }
         let mut stats = CommitStats {
@@ -516,41 +507,30 @@ impl<S: Scheme> Tree<S> {
         for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
         }
-        for (key, row) in &rows.puts {
-            stats.bytes += (key.as_bytes().len() + row.len()) as u64;
-            set.put_row(Table::Pages, key.as_bytes(), row.clone());
+        for write::Written { put, .. } in &rows.puts {
+            stats.bytes += put.bytes() as u64;
+            set.put(Table::Pages, put.key.as_bytes(), Arc::clone(&put.row));
         }
-        let mut changes: Vec<_> =
-            rows.puts.into_iter().map(|(key, row)| (key, Some(row))).collect();
-        changes.extend(rows.deletes.into_iter().map(|key| (key, None)));
         let changed = pending.root != self.head.root || stats != CommitStats::default();
         let recorded = (changed || block != self.head.block) && !self.hidden;
         if recorded {
             let record = self.record(self.head.commit + 1, block, pending.root);
             set.put(Table::Roots, &RootRecord::key(self.id), record.encode(self.id));
         }
-        let (drops, marks) = (rows.drops, rows.marks);
-        Ok(Staged { pending: pending.clone(), rows: changes, marks, drops, block, recorded, stats })
+        Ok(Staged { pending: pending.clone(), rows, emptied, block, recorded, stats })
     }
 
-    /// The rows of a state that differ from the last commit's; nothing if it is one of edits, and a page of them is
-    /// not in the cache.
-    fn rows(&self, pending: &Pending<S>) -> Result<Option<write::Rows<S::Commit>>, TreeError> {
-        if pending.position() == self.head.layer {
-            return Ok(Some(write::Rows::default()));
+    /// The rows of a state that differ from the last commit's.
+    fn rows(&self, pending: &Pending<S>) -> Result<write::Rows<S::Commit>, TreeError> {
+        if pending.position() == self.head.batch {
+            return Ok(write::Rows::default());
         }
-        let top = pending.top.as_ref().map(|top| &top.child);
-        let (codec, segments) = (self.codec(), &pending.segments);
+        let top = pending.top.as_ref().map(|top| top.link);
         let kept = || self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffers = std::mem::take(&mut *kept());
-        buffers.forget_rows();
-        let rows = if pending.edited {
-            edit::rows(codec, self.space, &self.cache, segments, top, &mut buffers)?
-        } else {
-            Some(write::rows(codec, self.space, segments, top, &mut buffers)?)
-        };
+        let rows = write::rows(self.codec(), self.space, &pending.arenas, top, &mut buffers);
         *kept() = buffers;
-        Ok(rows)
+        rows
     }
 
     pub(crate) fn record(&self, commit: u64, block: Option<BlockId>, root: S::Root) -> RootRecord {
@@ -569,27 +549,36 @@ impl<S: Scheme> Tree<S> {
     /// # Panics
     /// If it was staged by another tree, or before the last commit.
     pub fn adopt(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, marks, drops, block, recorded, .. } = staged;
+        let Staged { pending, rows, emptied, block, recorded, .. } = staged;
         assert!(
             self.standing(&pending).is_ok(),
             "staged by another tree, or before its last commit"
         );
-        let root_key = PageKey::page(self.space, &[], 0);
         let commit = self.head.commit + u64::from(recorded);
-        let root_row = rows.iter().find(|(key, _)| *key == root_key);
-        if let Some((_, row)) = root_row {
-            self.head = self
-                .head_of(row.as_ref().map(|row| Arc::clone(row.own())))
-                .expect("a root page that was just written");
+        let write::Rows { puts, known, deletes, drops } = rows;
+        let (mut pages, mut lists) = (Vec::with_capacity(puts.len()), Lists::default());
+        for write::Written { put, like, known: range } in puts {
+            let (known, row) = (&known[range], put.row);
+            let page = match like {
+                Some(like) => like.renewed(row, known),
+                None => {
+                    let bits = put.bits as usize;
+                    Page::parse(self.codec(), put.key, row, bits, known, &mut lists)
+                        .expect("a page that was just written")
+                }
+            };
+            pages.push(Arc::new(page));
         }
-        self.cache.drop_ranges(&drops);
-        self.cache.take_up(rows, &marks);
-        self.writing.get_mut().unwrap_or_else(PoisonError::into_inner).forget_rows();
+        let root = pages.iter().find(|page| page.kind == PageKind::Root).cloned();
+        if root.is_some() || emptied {
+            self.head = self.head_of(root).expect("a root page that was just written");
+        }
+        self.cache.take_up(pages, &deletes, &drops);
         self.head.commit = commit;
         self.head.block = block;
-        for segment in pending.segments.iter().filter(|segment| segment.layer.id != 0) {
-            self.head.layer = segment.layer.id;
-            segment.layer.settle();
+        for arena in pending.arenas.iter().filter(|arena| arena.batch.id != 0) {
+            self.head.batch = arena.batch.id;
+            arena.batch.set_committed();
         }
     }
 
@@ -628,40 +617,34 @@ impl<S: Scheme> Tree<S> {
         if let Some(state) = state {
             self.standing(state)?;
         }
-        let fetch = |key: &PageKey| self.fetch(snapshot, key);
-        let (segments, top) = self.nodes(snapshot, state)?;
-        let top = top.map(|top| &top.child);
-        let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
-        reader.get(top, key)
-    }
-
-    fn fetch<N: Snapshot>(&self, snapshot: &N, key: &PageKey) -> Result<Arc<[u8]>, TreeError> {
-        match self.cache.get(key) {
-            Some(row) => Ok(row),
-            None => Ok(self.read_rows(snapshot, std::slice::from_ref(key))?.remove(0)),
-        }
-    }
-
-    /// The segments of `state`, or of the last commit, and its topmost node.
-    #[expect(clippy::type_complexity, reason = "the two halves of one state")]
-    pub(crate) fn nodes<'a, N: Snapshot>(
-        &'a self,
-        snapshot: &N,
-        state: Option<&'a Pending<S>>,
-    ) -> Result<(&'a [Arc<Segment<S::Commit>>], Option<&'a Top<S::Commit>>), TreeError> {
-        let Some(state) = state else {
-            return Ok((std::slice::from_ref(&self.head.segment), self.head.top.as_ref()));
+        let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
+            self.fetch(snapshot, cell, key, bits)
         };
-        if !state.edited {
-            return Ok((&state.segments, state.top.as_ref()));
+        let (arenas, top) = self.nodes(state);
+        let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
+        Ok(reader.get(top, key)?)
+    }
+
+    fn fetch<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        cell: Option<&HandleCell>,
+        key: &dyn Fn() -> PageKey,
+        bits: usize,
+    ) -> Result<Arc<Page<S::Commit>>, Halt> {
+        if let Some(page) = self.resident(cell, key, &Loaded::default()) {
+            return Ok(page);
         }
-        if state.twin.get().is_none() {
-            let mut twin = self.rebase(snapshot, state)?;
-            // Somebody else may have been faster: theirs is as good.
-            let _ = state.twin.set((std::mem::take(&mut twin.segments), twin.top));
+        self.current(snapshot)?;
+        Ok(self.read_pages(snapshot, &[(key(), bits as u32)])?.remove(0))
+    }
+
+    /// The arenas of `state`, or of the last commit, and its topmost node.
+    pub(crate) fn nodes<'a>(&'a self, state: Option<&'a Pending<S>>) -> Nodes<'a, S> {
+        match state {
+            Some(state) => (&state.arenas, state.top.map(|top| top.link)),
+            None => (std::slice::from_ref(&self.head.arena), self.head.top.map(|top| top.link)),
         }
-        let (segments, top) = state.twin.get().expect("it was just made");
-        Ok((segments, top.as_ref()))
     }
 
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
@@ -713,19 +696,13 @@ impl<S: Scheme> Tree<S> {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Entries<'a, S, N> {
-        let mut refused = state.and_then(|state| self.standing(state).err());
-        let sound = state.filter(|_| refused.is_none());
-        let (segments, top) = self.nodes(snapshot, sound).unwrap_or_else(|failed| {
-            refused = Some(failed);
-            (std::slice::from_ref(&self.head.segment), None)
-        });
-        let top = top.map(|top| &top.child);
-        let fetch =
-            |_: &PageKey| -> Result<Arc<[u8]>, TreeError> { unreachable!("nothing is read yet") };
-        let reader = Reader { codec: self.codec(), space: self.space, segments, fetch: &fetch };
+        let refused = state.and_then(|state| self.standing(state).err());
+        let (arenas, top) = self.nodes(state.filter(|_| refused.is_none()));
+        let fetch = |_: Option<&HandleCell>, _: &dyn Fn() -> PageKey, _: usize| Err(Halt::Missing);
+        let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
         let walk = Walk::new(&reader, top, start);
         let end = end.map(<[u8]>::to_vec);
-        Entries { tree: self, snapshot, segments, walk, end, refused, done: false }
+        Entries { tree: self, snapshot, arenas, walk, end, refused, done: false }
     }
 
     /// An empty tree of the same kind, for a store of its own.
@@ -753,7 +730,7 @@ impl<S: Scheme> Tree<S> {
 pub struct Entries<'a, S: Scheme, N> {
     tree: &'a Tree<S>,
     snapshot: &'a N,
-    segments: &'a [Arc<Segment<S::Commit>>],
+    arenas: &'a [Arc<Arena<S::Commit>>],
     walk: Walk<S::Commit>,
     end: Option<Vec<u8>>,
     /// The state does not stand on the last commit: this is told first.
@@ -772,9 +749,11 @@ impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
         if self.done {
             return None;
         }
-        let fetch = |key: &PageKey| self.tree.fetch(self.snapshot, key);
+        let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
+            self.tree.fetch(self.snapshot, cell, key, bits)
+        };
         let (codec, space) = (self.tree.codec(), self.tree.space);
-        let reader = Reader { codec, space, segments: self.segments, fetch: &fetch };
+        let reader = Reader { codec, space, arenas: self.arenas, fetch: &fetch };
         let next = self.walk.next(&reader).transpose();
         let beyond = |key: &[u8]| self.end.as_deref().is_some_and(|end| key >= end);
         match &next {
@@ -791,7 +770,7 @@ impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
     }
 }
 
-pub(crate) fn next_layer() -> u64 {
+pub(crate) fn next_batch() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

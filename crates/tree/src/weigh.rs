@@ -9,14 +9,14 @@ use std::ops::Range;
 use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
 use crate::image::Codec;
-use crate::node::{Child, Segment};
-use crate::open::{Halt, Looked, Opener};
+use crate::node::Arena;
+use crate::read::{At, Halt, Looked, Reader};
 use crate::scheme::Scheme;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
-/// A node that the walk has yet to look into: the child, the depth at which it hangs, its operations.
-type Ahead = (Child, usize, Range<usize>);
+/// A node that the walk has yet to look into: where it is, the depth at which it hangs, its operations.
+type Ahead<C> = (At<C>, usize, Range<usize>);
 
 /// The operations of a batch, sorted.
 #[derive(Clone, Copy)]
@@ -32,13 +32,13 @@ impl<'a> Ops<'a> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Refuses operations, those of a batch's first segment, after which `state` would weigh more than
+    /// Refuses operations, those of a batch's first arena, after which `state` would weigh more than
     /// the scheme allows; or that do so by themselves, whatever they replace.
     pub(crate) fn weigh<N: Snapshot>(
         &self,
         snapshot: &N,
         state: &Pending<S>,
-        input: &Segment<S::Commit>,
+        input: &Arena<S::Commit>,
     ) -> Result<(), TreeError> {
         let Some(limit) = S::WEIGHT_MAX else { return Ok(()) };
         let ops = Ops { list: &input.ops, bytes: &input.bytes };
@@ -72,15 +72,18 @@ impl<S: Scheme> Tree<S> {
         ops: Ops<'_>,
     ) -> Result<u128, TreeError> {
         let mut total = 0;
-        let mut waiting: Option<Vec<Ahead>> = None;
+        let mut waiting: Option<Vec<Ahead<S::Commit>>> = None;
         let whole = state.top.map_or(0, |top| self.scheme.weight_below(&top.commit));
-        self.lend(snapshot, Some(state), &[], |open, top| {
-            let start = || top.map(|top| (top, 0, 0..ops.list.len())).into_iter().collect();
+        self.lend(snapshot, Some(state), &[], |reader, top| {
+            let all = || (reader, 0..ops.list.len());
+            let start = || {
+                let ahead = |top| (all().0.at(top), 0, all().1);
+                top.map(ahead).into_iter().collect()
+            };
             let mut ahead = waiting.take().unwrap_or_else(start);
             let mut halted = Vec::new();
-            let mut children = Vec::new();
             while let Some(next) = ahead.pop() {
-                let mut walk = Step { open, ops, children: &mut children, ahead: &mut ahead };
+                let mut walk = Step { reader, ops, ahead: &mut ahead };
                 match walk.step(&next, whole) {
                     Ok(weight) => total += weight,
                     Err(Halt::Missing) => halted.push(next),
@@ -95,28 +98,25 @@ impl<S: Scheme> Tree<S> {
 }
 
 struct Step<'w, 'a, S: Scheme> {
-    open: &'w mut Opener<'a, S>,
+    reader: &'w Reader<'a, S>,
     ops: Ops<'w>,
-    children: &'w mut Vec<Child>,
-    ahead: &'w mut Vec<Ahead>,
+    ahead: &'w mut Vec<Ahead<S::Commit>>,
 }
 
 impl<S: Scheme> Step<'_, '_, S> {
     /// What is known of a node's weight at once; the rest is put ahead.
-    fn step(&mut self, (child, depth, ops): &Ahead, whole: u64) -> Result<u128, Halt> {
+    fn step(&mut self, (at, depth, ops): &Ahead<S::Commit>, whole: u64) -> Result<u128, Halt> {
         let (depth, mut ops) = (*depth, ops.clone());
         let width = Codec::<S>::WIDTH;
-        let first = self.ops.key(ops.start);
-        self.open.path.clear();
-        self.open.path.extend_from_slice(&first[..depth.div_ceil(width.per_byte())]);
-        let looked = self.open.look(child, depth)?;
-        let (Looked::Terminal { suffix: piece, .. } | Looked::Branch { skip: piece, .. }) = looked;
-        let run = self.open.run(&piece);
+        let looked = self.reader.look(at, self.ops.key(ops.start), depth)?;
+        let (Looked::Terminal { suffix: digits, .. } | Looked::Branch { skip: digits, .. }) =
+            &looked;
+        let run = digits.run();
         while !ops.is_empty() && self.ops.list[ops.start].kind == OpKind::Clear {
             let key = self.ops.key(ops.start);
             let reached = depth + run.common(key);
             if reached >= width.count(key) {
-                return Ok(u128::from(self.below(child, depth, looked, whole)));
+                return Ok(u128::from(self.below(at, depth, &looked, whole)));
             }
             if reached == run.end() {
                 break;
@@ -126,48 +126,41 @@ impl<S: Scheme> Step<'_, '_, S> {
         let on = |op: &usize| run.common(self.ops.key(*op)) == run.len();
         let Some(start) = ops.clone().find(on) else { return Ok(0) };
         let end = run.end();
-        let ops = start..start + (start..ops.end).take_while(on).count();
-        match looked {
-            Looked::Terminal { .. } => {
-                let ends = |op: usize| width.count(self.ops.key(op)) == end;
-                let met = ops.into_iter().any(ends);
-                Ok(if met { u128::from(self.below(child, depth, looked, whole)) } else { 0 })
-            }
-            Looked::Branch { body, .. } => {
-                self.open.path.clear();
-                let key = self.ops.key(ops.start);
-                self.open.path.extend_from_slice(&key[..end.div_ceil(width.per_byte())]);
-                self.children.clear();
-                self.open.children(body, end, self.children)?;
-                self.split(ops, end);
-                Ok(0)
-            }
+        let mut ops = start..start + (start..ops.end).take_while(on).count();
+        if let Looked::Terminal { .. } = looked {
+            let ends = |op: usize| width.count(self.ops.key(op)) == end;
+            let met = ops.into_iter().any(ends);
+            return Ok(if met { u128::from(self.below(at, depth, &looked, whole)) } else { 0 });
         }
-    }
-
-    /// Puts ahead the children that operations lead to.
-    fn split(&mut self, mut ops: Range<usize>, fork: usize) {
-        let width = Codec::<S>::WIDTH;
+        let Looked::Branch { fork, .. } = looked else { return Ok(0) };
+        let fork = self.reader.opened(fork, self.ops.key(ops.start), end)?;
         while !ops.is_empty() {
-            let digit = width.digit(self.ops.key(ops.start), fork);
-            let same = |op: &usize| width.digit(self.ops.key(*op), fork) == digit;
+            let key = self.ops.key(ops.start);
+            let digit = width.digit(key, end);
+            let same = |op: &usize| width.digit(self.ops.key(*op), end) == digit;
             let share = ops.start..ops.start + ops.clone().take_while(same).count();
             ops.start = share.end;
-            if let Some(child) = self.children.iter().find(|child| child.digit == digit) {
-                self.ahead.push((*child, fork + 1, share));
+            if let Some(child) = self.reader.child(&fork, key, end, digit)? {
+                self.ahead.push((child, end + 1, share));
             }
         }
+        Ok(0)
     }
 
-    /// The weight of all below a child; `whole` is that of the tree.
-    fn below(&self, child: &Child, depth: usize, looked: Looked, whole: u64) -> u64 {
-        let scheme = self.open.codec.scheme;
+    /// The weight of all below a node; `whole` is that of the tree.
+    fn below(
+        &self,
+        at: &At<S::Commit>,
+        depth: usize,
+        looked: &Looked<S::Commit>,
+        whole: u64,
+    ) -> u64 {
+        let scheme = self.reader.codec.scheme;
         match looked {
-            Looked::Terminal { payload, .. } => scheme.weight(self.open.chain().bytes(payload)),
+            Looked::Terminal { payload, .. } => scheme.weight(payload),
             Looked::Branch { .. } if depth == 0 => whole,
             Looked::Branch { .. } => {
-                let chain = self.open.chain();
-                scheme.weight_below(&chain.commit(self.open.codec, self.open.here, child))
+                self.reader.commit(at, depth).map_or(0, |commit| scheme.weight_below(&commit))
             }
         }
     }

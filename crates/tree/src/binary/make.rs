@@ -8,7 +8,7 @@ use spinney_hash::Digest;
 
 use super::proof::{BinaryTree, KeysProof, UBT_KEY_BYTES, Word};
 use crate::error::TreeError;
-use crate::open::corrupt;
+use crate::page::corrupt;
 use crate::page_key::PageKey;
 use crate::prove::{Met, MetNode};
 use crate::read::Entry;

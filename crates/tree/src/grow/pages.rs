@@ -89,7 +89,7 @@ impl Pages {
     /// Writes the root page, given the item bytes of the topmost node.
     pub(crate) fn root(&mut self, item: &[u8]) {
         let key = PageKey::page(self.emitted.space, &[], 0);
-        self.emitted.emit(key, PageKind::Root, item);
+        self.emitted.emit((key, 0), PageKind::Root, item);
     }
 
     /// A terminal's item. It carries its commitment at the top, if it overflows, and as [`Scheme`] says.
@@ -135,7 +135,7 @@ impl Pages {
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
             let key = PageKey::page(self.emitted.space, path, bits);
-            self.emitted.emit(key, PageKind::Body, &body);
+            self.emitted.emit((key, bits), PageKind::Body, &body);
         }
         let (depth, fork) = (branch.depth as usize, branch.fork as usize);
         let skip = Run::of(path, depth, fork, Codec::<S>::WIDTH);

@@ -42,13 +42,14 @@ mod generation;
 mod summary;
 
 use std::mem;
+use std::sync::Arc;
 
 use crate::bulk::{check, check_order, weigh};
+use crate::cut::Put;
 use crate::error::{TreeError, hex};
 use crate::grow::{Item, NO_EDGE, Pages, Reducer, What};
 use crate::image::{Codec, is_bare_terminal};
-use crate::page_key::{PageKey, Space};
-use crate::row::Row;
+use crate::page_key::Space;
 use crate::scheme::Scheme;
 use crate::store::{Table, WriteSet};
 
@@ -113,7 +114,7 @@ pub struct Built<S: Scheme> {
     pub summary: Summary<S>,
     /// How many leaves it has.
     pub leaves: u64,
-    rows: Vec<(PageKey, Row)>,
+    rows: Vec<Put>,
 }
 
 impl<S: Scheme> Built<S> {
@@ -124,13 +125,13 @@ impl<S: Scheme> Built<S> {
 
     /// Bytes of the rows, keys included.
     pub fn row_bytes(&self) -> usize {
-        self.rows.iter().map(|(key, row)| key.as_bytes().len() + row.len()).sum()
+        self.rows.iter().map(Put::bytes).sum()
     }
 }
 
-fn put(rows: &[(PageKey, Row)], set: &mut WriteSet) {
-    for (key, row) in rows {
-        set.put_row(Table::Pages, key.as_bytes(), row.clone());
+fn put(rows: &[Put], set: &mut WriteSet) {
+    for Put { key, row, .. } in rows {
+        set.put(Table::Pages, key.as_bytes(), Arc::clone(row));
     }
 }
 
@@ -331,8 +332,7 @@ impl<S: Scheme> Join<S> {
 
     /// Bytes of the rows made so far, keys included.
     pub fn row_bytes(&self) -> usize {
-        let rows = &self.remains.pages.emitted.rows;
-        rows.iter().map(|(key, row)| key.as_bytes().len() + row.len()).sum()
+        self.remains.pages.emitted.rows.iter().map(Put::bytes).sum()
     }
 
     /// Moves the rows made so far into a write set.

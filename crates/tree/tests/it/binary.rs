@@ -150,6 +150,41 @@ fn stems_fill_and_empty_again() {
     assert_eq!(bench.tree.root(), [0; 32]);
 }
 
+/// What hangs right below a stem has a page of its own from fewer bytes on than what hangs below a branch. So the
+/// values of a half of a stem move out of their page, and into it again, as the other half comes and goes.
+#[test]
+fn values_of_a_stem_that_move_below_a_fork_and_back_have_the_pages_of_a_rebuild() {
+    let key = |stem: u8, place: u8| [vec![stem; 31], vec![place]].concat();
+    for (count, stacked) in (2..=64).flat_map(|count| [(count, false), (count, true)]) {
+        let mut bench = Bench::new(UBT, 1 << 20);
+        let half = (0..count).map(|at| Op::Put(key(1, 128 + at), vec![at; 32]));
+        let steps: [Vec<Op>; 6] = [
+            half.chain([Op::Put(key(0x81, 0), vec![2; 32])]).collect(),
+            vec![Op::Put(key(1, 0), vec![7; 32])],
+            vec![Op::Delete(key(1, 0)), Op::Put(key(1, 130), vec![9; 32])],
+            vec![Op::Put(key(1, 3), vec![7; 32]), Op::Put(key(1, 5), vec![7; 32])],
+            vec![Op::Delete(key(1, 3)), Op::Delete(key(1, 5))],
+            vec![Op::Clear(key(1, 0)[..31].to_vec())],
+        ];
+        let mut last = None;
+        for (number, ops) in steps.iter().enumerate() {
+            let pending = bench.prepare(last.as_ref(), ops);
+            crate::model::apply(ops, &mut bench.entries);
+            if stacked && number % 2 == 1 {
+                last = Some(pending);
+                continue;
+            }
+            bench.tree.commit(&bench.store, &pending, None).unwrap();
+            last = None;
+            bench.check(&ubt_root(UBT.hash)(&bench.entries));
+        }
+        if let Some(pending) = last {
+            bench.tree.commit(&bench.store, &pending, None).unwrap();
+        }
+        bench.check(&ubt_root(UBT.hash)(&bench.entries));
+    }
+}
+
 #[test]
 fn one_changed_value_of_a_full_stem_rewrites_two_pages() {
     let mut bench = Bench::new(UBT, 1 << 20);

@@ -8,7 +8,6 @@ mod edited;
 mod evicted;
 mod forged;
 mod held;
-mod kept;
 mod model;
 mod mutations;
 mod partial;

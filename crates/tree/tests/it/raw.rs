@@ -398,3 +398,19 @@ fn readers_go_on_while_a_writer_commits() {
         done.store(true, std::sync::atomic::Ordering::Release);
     });
 }
+
+#[test]
+fn a_value_at_a_fork_outlives_what_is_cleared_below_it() {
+    let mut bench = Bench::new(Mpt, 1 << 20);
+    let steps = [
+        vec![Op::Put(vec![0, 0, 0x5a], vec![0])],
+        vec![Op::Put(vec![], vec![0; 300])],
+        vec![Op::Clear(vec![0]), Op::Put(vec![0], vec![0])],
+    ];
+    for ops in &steps {
+        let pending = bench.prepare(None, ops);
+        apply(ops, &mut bench.entries);
+        bench.tree.commit(&bench.store, &pending, None).unwrap();
+        bench.check(&reference::root(&bench.entries));
+    }
+}

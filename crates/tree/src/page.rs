@@ -1,0 +1,757 @@
+//! Resident pages: a row and its index.
+//!
+//! A row is written to be small: where an item lies is known once all before it are passed over, and most
+//! terminals carry no commitment. So each row is parsed once, when it is loaded or written, and its *index* says
+//! of each item where it lies, what it is, which items are in it, and, where somebody has had to know, what it
+//! commits to. Nobody else parses rows.
+//!
+//! Invariants:
+//! - the children of a branch, and what a terminal owns, are entries side by side; those of a page that are in
+//!   no other item come first;
+//! - nothing that is owned owns anything; digits rise among siblings, and each is one of the tree's;
+//! - groups within groups are cut at more bits, so no walk through pages goes on for ever;
+//! - what an entry commits to is what its item in this very row does: another row has another page.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use spinney_hash::prefetch;
+
+use crate::digits::Run;
+use crate::error::TreeError;
+use crate::image::{
+    Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, Malformed, NodeView, PAGE_BYTES_MAX, PageKind,
+    SUM_BYTES, SkipView, TerminalBody, TerminalView,
+};
+use crate::page_key::{PageKey, describe};
+use crate::scheme::{Owned, Scheme};
+
+/// A page of the last commit, or of one before that a state still stands on.
+#[derive(Debug)]
+pub(crate) struct Page<C> {
+    pub(crate) key: PageKey,
+    pub(crate) row: Arc<[u8]>,
+    entries: Arc<[Entry]>,
+    /// Where the pages are that entries lead to.
+    handles: Option<Arc<[HandleCell]>>,
+    /// What entries commit to that the row does not say at a fixed place.
+    commits: OnceLock<Box<[Known<C>]>>,
+    /// How many those are, once one of them is known.
+    learnable: u16,
+    /// How many entries are in no other.
+    top: u16,
+    pub(crate) kind: PageKind,
+    /// Of a group's page, how many bits of a digit its members share.
+    pub(crate) bits: u8,
+    /// Whether the body that the page holds begins with the value of the key that ends at its fork.
+    pub(crate) valued: bool,
+}
+
+/// An item of a page, or a member of a group that has a page of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Where it lies in the row.
+    pub(crate) at: u16,
+    pub(crate) end: u16,
+    /// Of a branch with its children here, where their items begin.
+    pub(crate) body: u16,
+    /// The entries of what is in it; or the number of the handle to the page of that.
+    first: u16,
+    count: u16,
+    pub(crate) digit: u8,
+    pub(crate) kind: Kind,
+    /// Of a branch, how many digits it skips, if they are fewer than 255; of a member, the bits of its group.
+    pub(crate) span: u8,
+    flags: u8,
+    commit: u16,
+}
+
+/// What an entry commits to: as the page was made, or as somebody had to compute it later.
+#[derive(Debug)]
+enum Known<C> {
+    Told(C),
+    Learned(OnceLock<C>),
+}
+
+impl<C: Copy> Known<C> {
+    fn get(&self) -> Option<C> {
+        match self {
+            Self::Told(commit) => Some(*commit),
+            Self::Learned(commit) => commit.get().copied(),
+        }
+    }
+}
+
+impl<C: Copy> Clone for Known<C> {
+    fn clone(&self) -> Self {
+        self.get().map_or_else(|| Self::Learned(OnceLock::new()), Self::Told)
+    }
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Terminal,
+    /// A branch, with its children in the same page.
+    Branch,
+    /// A branch whose children have a page of their own.
+    Apart,
+    /// A child whose item is in the page of its group.
+    TerminalInGroup,
+    BranchInGroup,
+}
+
+impl Kind {
+    pub(crate) const fn is_terminal(self) -> bool {
+        matches!(self, Self::Terminal | Self::TerminalInGroup)
+    }
+
+    pub(crate) const fn is_in_group(self) -> bool {
+        matches!(self, Self::TerminalInGroup | Self::BranchInGroup)
+    }
+}
+
+/// Its bytes, or its skip's, are in overflow rows.
+const OVERFLOWED: u8 = 1;
+/// A branch's body begins with a value.
+const VALUED: u8 = 2;
+
+/// What the row keeps of a commitment: see [`Entry::commit`].
+const IN_ROW: u16 = u16::MAX;
+/// Behind a terminal's payload.
+const CARRIED: u16 = u16::MAX - 1;
+/// It follows from the value.
+const OF_VALUE: u16 = u16::MAX - 2;
+/// Nobody is told: an owned value that pages leave to its owner.
+const LEFT_OUT: u16 = u16::MAX - 3;
+
+impl Entry {
+    const fn new(at: usize, end: usize, digit: u8, kind: Kind) -> Self {
+        let (at, end) = (at as u16, end as u16);
+        let (body, first, count, span, flags) = (0, 0, 0, 0, 0);
+        Self { at, end, body, first, count, digit, kind, span, flags, commit: IN_ROW }
+    }
+
+    /// The entries of its children, or of what it owns.
+    pub(crate) const fn within(&self) -> Within {
+        match self.kind {
+            Kind::Terminal | Kind::Branch => {
+                Within { from: self.first, end: self.first + self.count }
+            }
+            _ => Within { from: 0, end: 0 },
+        }
+    }
+
+    pub(crate) const fn is_overflowed(&self) -> bool {
+        self.flags & OVERFLOWED != 0
+    }
+
+    pub(crate) const fn is_valued(&self) -> bool {
+        self.flags & VALUED != 0
+    }
+
+    pub(crate) const fn owns(&self) -> bool {
+        self.kind.is_terminal() && self.count > 0
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        (self.end - self.at) as usize
+    }
+}
+
+/// Entries side by side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Within {
+    pub(crate) from: u16,
+    pub(crate) end: u16,
+}
+
+impl Within {
+    pub(crate) const fn len(self) -> usize {
+        (self.end - self.from) as usize
+    }
+
+    pub(crate) const fn range(self) -> Range<u16> {
+        self.from..self.end
+    }
+}
+
+/// The place of a page in the cache and how often that was given away: it leads to its page or to nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Where a handle is kept, once somebody went that way.
+#[derive(Debug, Default)]
+pub(crate) struct HandleCell(AtomicU64);
+
+impl HandleCell {
+    pub(crate) fn get(&self) -> Handle {
+        let packed = self.0.load(Ordering::Relaxed);
+        Handle { slot: packed as u32, generation: (packed >> 32) as u32 }
+    }
+
+    pub(crate) fn set(&self, Handle { slot, generation }: Handle) {
+        self.0.store(u64::from(generation) << 32 | u64::from(slot), Ordering::Relaxed);
+    }
+}
+
+/// How many digits the keys of owners have; 0 where there are none.
+pub(crate) const fn owner_digits<S: Scheme>() -> usize {
+    match S::OWNER {
+        Some(owner) => owner.bytes * Codec::<S>::WIDTH.per_byte(),
+        None => 0,
+    }
+}
+
+pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {
+    TreeError::Corrupt { page: describe(key.as_bytes()), what: what.into() }
+}
+
+impl<C: Copy> Page<C> {
+    /// Parses a row whose place has so many bits. `known` says what terminals commit to that do not carry it, by
+    /// where they lie, in order.
+    pub(crate) fn parse<S: Scheme<Commit = C>>(
+        codec: Codec<'_, S>,
+        key: PageKey,
+        row: Arc<[u8]>,
+        bits: usize,
+        known: &[(u16, C)],
+        lists: &mut Lists<C>,
+    ) -> Result<Self, TreeError> {
+        lists.clear();
+        let Parsed { top, valued, kind, bits } =
+            Parser::parse(codec, &row, bits, known, lists).map_err(|what| corrupt(&key, what))?;
+        let (entries, learnable) = (lists.entries[..].into(), lists.commits.len() as u16);
+        let handles = (!lists.handles.is_empty()).then(|| lists.handles.drain(..).collect());
+        let commits = match known {
+            [] => OnceLock::new(),
+            _ => OnceLock::from(lists.commits.drain(..).collect::<Box<_>>()),
+        };
+        Ok(Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued })
+    }
+
+    /// A page that differs from this one in values and commitments alone: `known` says of entries what they
+    /// commit to now.
+    pub(crate) fn renewed(&self, row: Arc<[u8]>, known: &[(u16, C)]) -> Self {
+        let mut commits = self.commits.get().cloned();
+        for &(entry, commit) in known {
+            let place = self.entries.get(usize::from(entry)).map_or(IN_ROW, |entry| entry.commit);
+            if place < self.learnable {
+                let commits = commits.get_or_insert_with(|| self.unknown());
+                commits[usize::from(place)] = Known::Told(commit);
+            }
+        }
+        let commits = commits.map_or_else(OnceLock::new, OnceLock::from);
+        let (entries, handles) = (Arc::clone(&self.entries), self.handles.clone());
+        let Self { learnable, top, kind, bits, valued, .. } = *self;
+        let key = self.key.clone();
+        Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued }
+    }
+
+    /// Room for the commitments that the row does not keep.
+    fn unknown(&self) -> Box<[Known<C>]> {
+        (0..self.learnable).map(|_| Known::Learned(OnceLock::new())).collect()
+    }
+
+    /// What somebody found out about the commitments that the row does not keep.
+    fn learned(&self) -> &[Known<C>] {
+        self.commits.get().map_or(&[], |commits| commits)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.key.heap_bytes()
+            + self.row.len()
+            + size_of_val(&self.entries[..])
+            + usize::from(self.learnable) * size_of::<Known<C>>()
+            + self.handles.as_ref().map_or(0, |handles| size_of_val(&handles[..]))
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry(&self, entry: u16) -> &Entry {
+        &self.entries[usize::from(entry)]
+    }
+
+    /// The entries that are in no other.
+    pub(crate) const fn top(&self) -> Within {
+        Within { from: 0, end: self.top }
+    }
+
+    pub(crate) fn entries(&self, within: Within) -> &[Entry] {
+        self.entries.get(usize::from(within.from)..usize::from(within.end)).unwrap_or_default()
+    }
+
+    /// The entry of a digit among siblings.
+    #[inline]
+    pub(crate) fn find(&self, among: Within, digit: u8, most: u8) -> Option<u16> {
+        // Where there is one for each digit, nothing needs to be read.
+        if among.len() == usize::from(most) + 1 {
+            return Some(among.from + u16::from(digit));
+        }
+        let entries = self.entries(among);
+        if entries.len() > 16 {
+            let place = entries.binary_search_by_key(&digit, |entry| entry.digit).ok()?;
+            return Some(among.from + place as u16);
+        }
+        let place = entries.iter().position(|entry| entry.digit >= digit)?;
+        (entries[place].digit == digit).then_some(among.from + place as u16)
+    }
+
+    /// The first bits, and how many, of the group that a digit belongs to which is not among siblings, though
+    /// others of its group are; and one of these.
+    pub(crate) fn group_of(&self, among: Within, digit: u8, width: u8) -> Option<u16> {
+        let entries = self.entries(among);
+        let place = entries.partition_point(|entry| entry.digit < digit);
+        let near = [place.checked_sub(1), Some(place)];
+        near.into_iter().flatten().find_map(|at| {
+            let entry = entries.get(at)?;
+            let rest = width - entry.span.min(width);
+            let same = entry.kind.is_in_group()
+                && u16::from(entry.digit) >> rest == u16::from(digit) >> rest;
+            same.then_some(among.from + at as u16)
+        })
+    }
+
+    /// Where the page is that an entry's children have, or that the members of its group have.
+    pub(crate) fn handle(&self, entry: u16) -> Option<&HandleCell> {
+        self.handles.as_ref()?.get(usize::from(self.entry(entry).first))
+    }
+
+    /// What an entry commits to, if anybody knows; its run begins at digit `start`.
+    #[inline(always)]
+    pub(crate) fn commit<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        entry: &Entry,
+        start: usize,
+    ) -> Option<C> {
+        match entry.commit {
+            IN_ROW => Some(codec.kept(&self.row, entry.at.into())),
+            CARRIED | OF_VALUE | LEFT_OUT => self.told(codec, entry, start),
+            place => self.learned().get(usize::from(place))?.get(),
+        }
+    }
+
+    fn told<S: Scheme<Commit = C>>(
+        &self,
+        codec: Codec<'_, S>,
+        entry: &Entry,
+        start: usize,
+    ) -> Option<C> {
+        if entry.commit == LEFT_OUT {
+            return None;
+        }
+        let view = self.terminal(codec, entry, start).ok()?;
+        match (entry.commit, view.body) {
+            (CARRIED, _) => view.commit,
+            (_, TerminalBody::Inline { payload, .. }) => Some(codec.scheme.value_commit(payload)),
+            (_, TerminalBody::Overflow(_)) => Some(codec.scheme.value_commit(&[])),
+        }
+    }
+
+    /// Notes what an entry commits to that the row does not keep, for all who come after.
+    pub(crate) fn learn(&self, entry: u16, commit: C) {
+        let place = self.entry(entry).commit;
+        if place >= self.learnable {
+            return;
+        }
+        let commits = self.commits.get_or_init(|| self.unknown());
+        if let Known::Learned(slot) = &commits[usize::from(place)] {
+            // Somebody else may have been faster: it is the same.
+            let _ = slot.set(commit);
+        }
+    }
+
+    /// What is known of the commitments of terminals that the row does not keep, with where they lie.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (u16, C)> + '_ {
+        let learned = self.learned();
+        let entries = if learned.is_empty() { &[][..] } else { &self.entries };
+        let terminals = entries.iter().filter(|entry| entry.kind == Kind::Terminal);
+        terminals
+            .filter_map(|entry| Some((entry.at, learned.get(usize::from(entry.commit))?.get()?)))
+    }
+
+    /// What a terminal is, as its page holds it.
+    pub(crate) fn terminal<'a, S: Scheme<Commit = C>>(
+        &'a self,
+        codec: Codec<'_, S>,
+        entry: &Entry,
+        start: usize,
+    ) -> Result<TerminalView<'a, C>, TreeError> {
+        let node = codec.node(&self.row, entry.at.into(), start);
+        match node.map_err(|what| corrupt(&self.key, what))?.0 {
+            NodeView::Terminal(view) => Ok(view),
+            NodeView::Branch(_) => Err(corrupt(&self.key, "a branch is where a terminal was")),
+        }
+    }
+
+    /// The suffix and the payload of a terminal that has them here.
+    #[inline]
+    pub(crate) fn inline_terminal<'a, S: Scheme<Commit = C>>(
+        &'a self,
+        codec: Codec<'_, S>,
+        entry: &Entry,
+        start: usize,
+    ) -> Option<(Run<'a>, Range<usize>)> {
+        codec.inline_terminal(&self.row, entry.at.into(), start)
+    }
+
+    /// The skip of a branch, if it is here.
+    #[inline]
+    pub(crate) fn skip<'a, S: Scheme<Commit = C>>(
+        &'a self,
+        codec: Codec<'_, S>,
+        entry: &Entry,
+        start: usize,
+    ) -> Result<SkipView<'a>, TreeError> {
+        if entry.span == 0 && !entry.is_overflowed() {
+            return Ok(SkipView::Inline(Run::cut(&[], start, 0, Codec::<S>::WIDTH)));
+        }
+        if let Some((skip, _)) = codec.plain_branch(&self.row, entry.at.into(), start) {
+            return Ok(SkipView::Inline(skip));
+        }
+        match codec.node(&self.row, entry.at.into(), start) {
+            Ok((NodeView::Branch(view), _)) => Ok(view.skip),
+            _ => Err(corrupt(&self.key, "a terminal is where a branch was")),
+        }
+    }
+
+    /// Where the value lies in front of a body that begins at a place and has these children, if there is one.
+    pub(crate) fn value_range(&self, body: u16, children: Within) -> Option<Range<usize>> {
+        let first = self.entries(children).first()?;
+        let head = if first.kind.is_in_group() { GROUP_HEAD } else { 0 };
+        let (from, end) = (usize::from(body), usize::from(first.at).saturating_sub(head));
+        (from < end).then_some(from..end)
+    }
+
+    /// The value at the front of a body, whose branch forks at digit `fork`, and where its item ends.
+    pub(crate) fn value<'a, S: Scheme<Commit = C>>(
+        &'a self,
+        codec: Codec<'_, S>,
+        at: usize,
+        fork: usize,
+    ) -> Result<(TerminalView<'a, C>, usize), TreeError> {
+        match codec.item(&self.row, at, fork) {
+            Ok((Item::Value(view), end)) => Ok((view, end)),
+            Ok(_) => Err(corrupt(&self.key, "an item is not the value it should be")),
+            Err(what) => Err(corrupt(&self.key, what)),
+        }
+    }
+
+    /// What a terminal owns, at one of the entries; nothing if nobody knows what it commits to.
+    pub(crate) fn owned<'a, S: Scheme<Commit = C>>(
+        &'a self,
+        codec: Codec<'_, S>,
+        owned: u16,
+    ) -> Result<Owned<'a, C>, TreeError> {
+        let (entry, start) = (self.entry(owned), owner_digits::<S>());
+        if entry.commit == LEFT_OUT {
+            let view = self.terminal(codec, entry, start)?;
+            if let TerminalBody::Inline { suffix, payload } = view.body {
+                return Ok(Owned::Value(suffix, payload));
+            }
+        }
+        let commit = self.commit(codec, entry, start);
+        commit.map(Owned::Commit).ok_or_else(|| corrupt(&self.key, UNCOMMITTED))
+    }
+
+    /// Whether what an entry commits to is to be computed by whoever needs it.
+    #[inline]
+    pub(crate) fn is_uncommitted(&self, entry: &Entry) -> bool {
+        entry.commit < self.learnable
+            && self.learned().get(usize::from(entry.commit)).is_none_or(|it| it.get().is_none())
+    }
+
+    pub(crate) fn fetch_entries(&self) {
+        prefetch(&self.entries);
+    }
+
+    /// Asks for what a branch with these children is committed to with.
+    pub(crate) fn fetch_commits(&self, within: Within) {
+        let learned = self.learned();
+        for entry in self.entries(within) {
+            let (at, end) = (usize::from(entry.at), usize::from(entry.at) + COMMIT_BYTES_AHEAD);
+            match learned.get(usize::from(entry.commit)) {
+                Some(commit) => prefetch(std::slice::from_ref(commit)),
+                None => prefetch(&self.row[at..end.min(self.row.len())]),
+            }
+        }
+    }
+}
+
+/// What of an item is asked for to read what it commits to.
+const COMMIT_BYTES_AHEAD: usize = 34;
+
+/// What stands in front of the members of a group.
+pub(crate) const GROUP_HEAD: usize = 4;
+
+/// What is wrong with a node that its parent counts on to carry its commitment.
+const UNCOMMITTED: &str = "an owned terminal has no commitment";
+/// A group is cut at more bits than the one it lies in; else a walk would never end.
+pub(crate) const NESTED: &str = "a group lies in one that is no larger";
+
+/// Items of a page that are yet to be noted: where they lie, at which digit their runs start, the entry that they
+/// are in, and whether they belong to an owner.
+#[derive(Debug)]
+struct Body {
+    range: Range<usize>,
+    start: usize,
+    parent: Option<usize>,
+    owned: bool,
+    /// Whether they are what a terminal owns itself.
+    is_owned: bool,
+}
+
+/// Lists that are filled while a row is parsed, kept from one row to the next.
+#[derive(Debug)]
+pub(crate) struct Lists<C> {
+    entries: Vec<Entry>,
+    commits: Vec<Known<C>>,
+    handles: Vec<HandleCell>,
+    bodies: Vec<Body>,
+}
+
+impl<C> Default for Lists<C> {
+    fn default() -> Self {
+        let (entries, commits, handles, bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { entries, commits, handles, bodies }
+    }
+}
+
+impl<C> Lists<C> {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.commits.clear();
+        self.handles.clear();
+        self.bodies.clear();
+    }
+}
+
+/// What a row is as a whole.
+struct Parsed {
+    top: u16,
+    valued: bool,
+    kind: PageKind,
+    bits: u8,
+}
+
+struct Parser<'a, S: Scheme> {
+    codec: Codec<'a, S>,
+    row: &'a [u8],
+    known: &'a [(u16, S::Commit)],
+    lists: &'a mut Lists<S::Commit>,
+    top: u16,
+    valued: bool,
+    kind: PageKind,
+    /// How many bits of a digit those of a group's page share.
+    bits: u8,
+}
+
+impl<'a, S: Scheme> Parser<'a, S> {
+    fn parse(
+        codec: Codec<'a, S>,
+        row: &'a [u8],
+        bits: usize,
+        known: &'a [(u16, S::Commit)],
+        lists: &'a mut Lists<S::Commit>,
+    ) -> Result<Parsed, Malformed> {
+        if !(FRAME_BYTES..=PAGE_BYTES_MAX).contains(&row.len()) {
+            return Err("it is longer than a page, or shorter than its frame");
+        }
+        let kind = PageKind::of(row[SUM_BYTES]).ok_or("it is of no known kind")?;
+        let width = Codec::<S>::WIDTH.bits();
+        let of_group = if kind == PageKind::Group { (bits % width) as u8 } else { 0 };
+        let mut parser =
+            Self { codec, row, known, lists, top: 0, valued: false, kind, bits: of_group };
+        if kind != PageKind::Overflow {
+            parser.bodies(bits / width + 1)?;
+        }
+        let Self { top, valued, kind, bits, .. } = parser;
+        Ok(Parsed { top, valued, kind, bits })
+    }
+
+    /// Notes all items, those that are in others behind all that are not.
+    fn bodies(&mut self, below: usize) -> Result<(), Malformed> {
+        let start = if self.kind == PageKind::Root { 0 } else { below };
+        let owned = S::OWNER.is_some() && start > owner_digits::<S>();
+        let (range, parent) = (FRAME_BYTES..self.row.len(), None);
+        self.lists.bodies.push(Body { range, start, parent, owned, is_owned: false });
+        let mut next = 0;
+        while next < self.lists.bodies.len() {
+            let first = self.lists.entries.len();
+            self.body(next)?;
+            let count = (self.lists.entries.len() - first) as u16;
+            match self.lists.bodies[next].parent {
+                Some(parent) => {
+                    let parent = &mut self.lists.entries[parent];
+                    (parent.first, parent.count) = (first as u16, count);
+                }
+                None => self.top = count,
+            }
+            next += 1;
+        }
+        if self.kind == PageKind::Root && self.top != 1 {
+            return Err("a root page does not hold one node");
+        }
+        Ok(())
+    }
+
+    /// Notes the items of a body, and the bodies in them.
+    fn body(&mut self, number: usize) -> Result<(), Malformed> {
+        let Body { ref range, start, owned, is_owned, .. } = self.lists.bodies[number];
+        let (from, end, first) = (range.start, range.end, self.lists.entries.len());
+        let mut at = from;
+        while at < end {
+            at = self.item(number, at, (start, owned, is_owned))?;
+        }
+        if at > end {
+            return Err("an item goes beyond the branch that it is in");
+        }
+        let own = &self.lists.entries[first..];
+        if !own.is_sorted_by(|a, b| a.digit < b.digit) {
+            return Err("children are out of order");
+        }
+        if own.last().is_some_and(|last| last.digit > Codec::<S>::WIDTH.mask()) {
+            return Err("a child has no digit of the tree");
+        }
+        if own.is_empty() {
+            return Err("a branch has no children");
+        }
+        Ok(())
+    }
+
+    /// Notes the item at `at`, all members of it if it is a group. Answers where it ends.
+    fn item(
+        &mut self,
+        body: usize,
+        at: usize,
+        (start, owned, is_owned): (usize, bool, bool),
+    ) -> Result<usize, Malformed> {
+        let (item, end) = self.codec.item(self.row, at, start)?;
+        match item {
+            Item::Value(_) => {
+                if at != self.lists.bodies[body].range.start
+                    || self.kind == PageKind::Root && body == 0
+                {
+                    return Err("a value is not in front of a branch's children");
+                }
+                match self.lists.bodies[body].parent {
+                    Some(_) if is_owned => return Err("an owned item is no plain node"),
+                    Some(parent) => self.lists.entries[parent].flags |= VALUED,
+                    None if self.kind == PageKind::Group => return Err("a group holds a value"),
+                    None => self.valued = true,
+                }
+            }
+            Item::Node { digit, node: NodeView::Terminal(view) } => {
+                self.terminal(&view, (at, end, digit), (owned, is_owned))?;
+            }
+            Item::Node { digit, node: NodeView::Branch(view) } => {
+                let among_owners = S::OWNER.is_some() && !owned;
+                let fork = start + view.skip.len();
+                if among_owners && fork >= owner_digits::<S>() {
+                    return Err("a branch of owners forks beyond their keys");
+                }
+                let kind = if view.body.is_some() { Kind::Branch } else { Kind::Apart };
+                let mut entry = Entry::new(at, end, digit, kind);
+                match view.skip {
+                    SkipView::Inline(run) => entry.span = run.len().min(255) as u8,
+                    SkipView::Overflow(_) => entry.flags = OVERFLOWED,
+                }
+                if kind == Kind::Apart {
+                    entry.first = self.handle();
+                }
+                let number = self.lists.entries.len();
+                self.lists.entries.push(entry);
+                if let Some((from, to)) = view.body {
+                    self.lists.entries[number].body = from as u16;
+                    let (range, start) = (from..to, fork + 1);
+                    self.lists.bodies.push(Body {
+                        range,
+                        start,
+                        parent: Some(number),
+                        owned,
+                        is_owned: false,
+                    });
+                }
+            }
+            Item::Group { bits, first: member } => {
+                if bits <= self.bits && self.lists.bodies[body].parent.is_none() {
+                    return Err(NESTED);
+                }
+                let (mut from, first) = (member, self.handle());
+                while from < end {
+                    let (digit, terminal, behind) = self.codec.member(self.row, from)?;
+                    let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
+                    if !S::DELTAS {
+                        let commit = &self.row[from + MEMBER_COMMIT_AT..];
+                        let commit = self.codec.scheme.decode_commit(commit);
+                        commit.ok_or("a commitment is malformed")?;
+                    }
+                    let new = Entry::new(from, behind, digit, kind);
+                    self.lists.entries.push(Entry { span: bits, first, ..new });
+                    from = behind;
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    fn terminal(
+        &mut self,
+        view: &TerminalView<'_, S::Commit>,
+        (at, end, digit): (usize, usize, u8),
+        (owned, is_owned): (bool, bool),
+    ) -> Result<(), Malformed> {
+        let mut entry = Entry::new(at, end, digit, Kind::Terminal);
+        let parent = Some(self.lists.entries.len());
+        if matches!(view.body, TerminalBody::Overflow(_)) {
+            entry.flags = OVERFLOWED;
+        }
+        if let Some(from) = view.owned {
+            if owned {
+                return Err("what is owned owns something");
+            }
+            let (range, start) = (from..end, owner_digits::<S>());
+            self.lists.bodies.push(Body { range, start, parent, owned: true, is_owned: true });
+        }
+        let carried = view.commit.is_some();
+        entry.commit = match carried {
+            true if S::DELTAS => IN_ROW,
+            false if S::DELTAS && (is_owned || view.owned.is_some()) => return Err(UNCOMMITTED),
+            false if S::DELTAS => OF_VALUE,
+            false if is_owned && !S::KEEP_OWNED_VALUES && !entry.is_overflowed() => LEFT_OUT,
+            false if is_owned => return Err(UNCOMMITTED),
+            false if entry.is_overflowed() => {
+                return Err("an overflowed terminal has no commitment");
+            }
+            false if S::KEEP_TERMINALS => return Err("a terminal has no commitment"),
+            true => CARRIED,
+            false => {
+                self.lists.commits.push(match self.known_at(at) {
+                    Some(commit) => Known::Told(commit),
+                    None => Known::Learned(OnceLock::new()),
+                });
+                self.lists.commits.len() as u16 - 1
+            }
+        };
+        self.lists.entries.push(entry);
+        Ok(())
+    }
+
+    /// What the terminal there commits to, if whoever wrote the row said so.
+    fn known_at(&self, at: usize) -> Option<S::Commit> {
+        let place = self.known.binary_search_by_key(&(at as u16), |known| known.0).ok()?;
+        Some(self.known[place].1)
+    }
+
+    /// Makes room for a handle.
+    fn handle(&mut self) -> u16 {
+        self.lists.handles.push(HandleCell::default());
+        self.lists.handles.len() as u16 - 1
+    }
+}

@@ -1,0 +1,535 @@
+//! Applying operations to one node: what is built, replaced, forked off or listed.
+
+use super::open::{Seen, Wait, Waiting};
+use super::{Frame, Ops, Outcome, Piece, Update, Visit, Visited};
+use crate::batch::{Op, OpKind};
+use crate::error::TreeError;
+use crate::node::{
+    Fate, ForkValue, Group, KeyAt, Link, Made, NO_ENTRY, NONE, Node, NodeKind, PageRef, Place,
+    TouchedChild, Was,
+};
+use crate::page::Within;
+use crate::scheme::{Scheme, implicit_owners};
+
+impl<S: Scheme> Update<'_, S> {
+    /// Applies operations to what is there, and to nothing.
+    pub(super) fn enter(&mut self, mut visit: Visit) -> Result<(), TreeError> {
+        let existed = visit.link.is_some();
+        let mut seen = None;
+        if let Some(link) = visit.link {
+            let Some(found) = self.look(link, &visit)? else {
+                self.work.waits.push(Wait::again(visit));
+                return Ok(());
+            };
+            seen = Some(found);
+        }
+        let mut cleared = false;
+        while visit.ops.len() > 0 && self.op(visit.ops.from).kind == OpKind::Clear {
+            if let (Some(found), Some(link)) = (&seen, visit.link) {
+                match self.reach(found, &visit) {
+                    Reach::Covers => {
+                        let path = self.key_at(visit.ops.from);
+                        self.leave_overflow(found.overflowed, visit.hung, path);
+                        self.drop_child(link, &visit)?;
+                        (seen, cleared) = (None, true);
+                        visit.link = None;
+                    }
+                    Reach::Misses => {}
+                    Reach::Below => break,
+                }
+            }
+            visit.ops.from += 1;
+        }
+        if visit.ops.len() == 0 {
+            self.settle(&visit, if cleared { Outcome::Gone } else { Outcome::Same });
+            return Ok(());
+        }
+        let frame = Frame {
+            parent: visit.parent,
+            kid: visit.kid,
+            existed,
+            changed: cleared,
+            hung: visit.hung,
+            stood: seen.as_ref().and_then(|seen| seen.overflowed),
+            valued: seen.as_ref().is_some_and(|seen| seen.value == ForkValue::Stored),
+            over: Made::NOTHING,
+        };
+        match seen {
+            None => self.build(&visit, frame),
+            Some(seen) if seen.kind == NodeKind::Terminal => {
+                self.enter_terminal(&visit, frame, &seen)
+            }
+            Some(seen) => self.enter_branch(&visit, frame, &seen),
+        }
+    }
+
+    /// What a prefix deletion does to a node.
+    fn reach(&self, seen: &Seen, visit: &Visit) -> Reach {
+        let (op, branch) = (visit.ops.from, seen.kind == NodeKind::Branch);
+        let same = self.run(&seen.piece).common(self.key(op)) as u32;
+        if visit.depth + same >= self.digits(op) {
+            Reach::Covers
+        } else if same < seen.piece.digits {
+            Reach::Misses
+        } else if branch || Self::among_owners(visit) {
+            Reach::Below
+        } else {
+            Reach::Misses
+        }
+    }
+
+    /// How many digits of a run all of the operations have.
+    fn common(&self, piece: &Piece, ops: Ops) -> u32 {
+        let run = self.run(piece);
+        run.common(self.key(ops.from)).min(run.common(self.key(ops.end - 1))) as u32
+    }
+
+    /// Nothing is here yet.
+    fn build(&mut self, visit: &Visit, frame: Frame) -> Result<(), TreeError> {
+        if self.is_lone(visit) {
+            if Self::among_owners(visit) {
+                return self.enter_owner(visit, frame, None);
+            }
+            let op = *self.op(visit.ops.from);
+            let OpKind::Put(value) = op.kind else {
+                self.settle(visit, if frame.existed { Outcome::Gone } else { Outcome::Same });
+                return Ok(());
+            };
+            let end = self.digits(visit.ops.from);
+            let node = self.terminal(visit, end, self.place(value), Fate::Made);
+            self.push_node(node, frame);
+            return Ok(());
+        }
+        let node = self.fork(visit, visit.depth + self.shared(visit));
+        let number = self.push_node(node, frame);
+        self.spread(number, visit.ops, None)
+    }
+
+    /// A terminal that a visit comes to, or makes.
+    fn terminal(&self, visit: &Visit, end: u32, payload: Place, fate: Fate) -> Node {
+        let key = self.key_at(visit.ops.from);
+        Node { payload, fate, fork: end, ..Self::node(visit, NodeKind::Terminal, key) }
+    }
+
+    /// A branch of which nothing is known but where it forks.
+    fn fork(&self, visit: &Visit, fork: u32) -> Node {
+        Node { fork, ..Self::node(visit, NodeKind::Branch, self.key_at(visit.ops.from)) }
+    }
+
+    const fn node(visit: &Visit, kind: NodeKind, key: KeyAt) -> Node {
+        Node {
+            kind,
+            fate: Fate::Open,
+            value: ForkValue::None,
+            owned: visit.owned,
+            digit: visit.digit,
+            entry: NO_ENTRY,
+            seat: PageRef::NOWHERE,
+            base: PageRef::NOWHERE,
+            within: Within { from: 0, end: 0 },
+            body: (0, 0),
+            depth: visit.depth,
+            fork: 0,
+            height: 0,
+            key,
+            payload: Place::NOTHING,
+            kids: 0,
+            kid_count: 0,
+            groups: NONE,
+            was: NONE,
+            lifted: NONE,
+        }
+    }
+
+    /// Adds a node.
+    fn push_node(&mut self, node: Node, frame: Frame) -> u32 {
+        let number = self.arena.nodes.len() as u32;
+        let made = Outcome::Made(Made { arena: self.here, node: number });
+        match frame.parent {
+            NONE => self.outcomes[frame.kid as usize] = made,
+            _ => self.work.visited[frame.kid as usize].outcome = Some(made),
+        }
+        self.arena.nodes.push(node);
+        self.arena.commits.push(None);
+        self.work.frames.push(frame);
+        number
+    }
+
+    fn enter_terminal(
+        &mut self,
+        visit: &Visit,
+        frame: Frame,
+        seen: &Seen,
+    ) -> Result<(), TreeError> {
+        let (first, end) = (visit.ops.from, visit.depth + seen.piece.digits);
+        let same = self.common(&seen.piece, visit.ops);
+        if same == seen.piece.digits && self.is_lone(visit) {
+            if Self::among_owners(visit) {
+                return self.enter_owner(visit, frame, Some(seen));
+            }
+            if self.digits(first) == end {
+                self.replace(visit, frame, seen);
+                return Ok(());
+            }
+        }
+        if same < seen.piece.digits && self.is_lone_delete(visit.ops) {
+            self.settle(visit, Outcome::Same);
+            return Ok(());
+        }
+        // The terminal moves below a new fork.
+        let fork = visit.depth + same.min(self.shared(visit));
+        let mut node = self.fork(visit, fork);
+        if end == fork {
+            (node.value, node.payload) = (ForkValue::Put, seen.payload);
+            let number = self.push_node(node, frame);
+            return self.spread(number, visit.ops, None);
+        }
+        let number = self.push_node(node, frame);
+        self.spread(number, visit.ops, Some((seen, visit.hung)))
+    }
+
+    fn enter_branch(&mut self, visit: &Visit, frame: Frame, seen: &Seen) -> Result<(), TreeError> {
+        let end = visit.depth + seen.piece.digits;
+        let same = match seen.piece.digits {
+            0 => 0,
+            _ => self.common(&seen.piece, visit.ops),
+        };
+        if same < seen.piece.digits {
+            if self.is_lone_delete(visit.ops) {
+                self.settle(visit, Outcome::Same);
+                return Ok(());
+            }
+            // The branch moves below a new fork in its skip.
+            let node = self.fork(visit, visit.depth + same);
+            let number = self.push_node(node, frame);
+            return self.spread(number, visit.ops, Some((seen, visit.hung)));
+        }
+        let mut node = self.fork(visit, end);
+        (node.base, node.within, node.body) = (seen.base, seen.within, seen.body);
+        (node.value, node.payload) = (seen.value, seen.payload);
+        if visit.hung == visit.depth {
+            (node.seat, node.entry) = (seen.seat, seen.entry);
+        }
+        if S::DELTAS {
+            node.was = self.push_was(seen.link, visit.hung);
+        }
+        node.groups = self.copy_groups(seen.over);
+        let number = self.push_node(node, Frame { over: seen.over, ..frame });
+        match seen.apart {
+            Some(handle) => {
+                let (path, bits) = (self.key_at(visit.ops.from), end * Self::WIDTH.bits() as u32);
+                let what = Waiting::Body { node: number, ops: visit.ops };
+                self.work.waits.push(Wait { what, handle, path, bits });
+                Ok(())
+            }
+            None => self.spread(number, visit.ops, None),
+        }
+    }
+
+    /// Notes what a node stands for.
+    pub(super) fn push_was(&mut self, link: Link, depth: u32) -> u32 {
+        self.arena.pasts.push(Was { link, depth });
+        self.arena.pasts.len() as u32 - 1
+    }
+
+    pub(super) fn copy_groups(&mut self, old: Made) -> u32 {
+        let mut first = NONE;
+        if S::DIGIT_BITS > 1 && old.is_something() {
+            let mut next = self.chain().node(old).groups;
+            while let Some(&group) = self.arena_of(old.arena).groups.get(next as usize) {
+                next = group.next;
+                first = self.push_group(group.page, first);
+            }
+        }
+        first
+    }
+
+    pub(super) fn push_group(&mut self, page: PageRef, next: u32) -> u32 {
+        self.arena.groups.push(Group { page, next });
+        self.arena.groups.len() as u32 - 1
+    }
+
+    /// The one key of a terminal that owns nothing.
+    fn replace(&mut self, visit: &Visit, frame: Frame, seen: &Seen) {
+        let (stood, path) = (frame.stood, self.key_at(visit.ops.from));
+        match self.op(visit.ops.from).kind {
+            OpKind::Put(value) => {
+                let value = self.place(value);
+                if self.chain().bytes(value) == self.chain().bytes(seen.payload)
+                    && visit.hung == visit.depth
+                {
+                    self.settle(visit, Outcome::Same);
+                    return;
+                }
+                let end = visit.depth + seen.piece.digits;
+                let mut node = self.terminal(visit, end, value, Fate::Made);
+                if visit.hung == visit.depth {
+                    (node.seat, node.entry) = (seen.seat, seen.entry);
+                }
+                self.push_node(node, frame);
+            }
+            _ => self.settle(visit, Outcome::Gone),
+        }
+        self.leave_overflow(stood, visit.hung, path);
+    }
+
+    /// An owner, and what it owns.
+    fn enter_owner(
+        &mut self,
+        visit: &Visit,
+        mut frame: Frame,
+        seen: Option<&Seen>,
+    ) -> Result<(), TreeError> {
+        let mut ops = visit.ops;
+        let first = *self.op(ops.from);
+        let mut payload = seen.map(|seen| seen.payload);
+        let is_put = |update: &Self, op: u32| matches!(update.op(op).kind, OpKind::Put(_));
+        let puts = (ops.from..ops.end).any(|op| is_put(self, op));
+        if implicit_owners::<S>() && seen.is_none() && puts {
+            payload = Some(Place::NOTHING);
+        }
+        frame.changed |= seen.is_none();
+        if self.digits(ops.from) == Self::OWNER_DIGITS && first.kind != OpKind::Clear {
+            ops.from += 1;
+            match first.kind {
+                OpKind::Put(value) => {
+                    let value = self.place(value);
+                    let chain = self.chain();
+                    if payload.is_none_or(|old| chain.bytes(old) != chain.bytes(value)) {
+                        (payload, frame.changed) = (Some(value), true);
+                    }
+                }
+                _ => payload = None,
+            }
+        }
+        let Some(payload) = payload else {
+            let owner_bytes = Self::OWNER_DIGITS as usize / Self::WIDTH.per_byte();
+            if let Some(op) = (ops.from..ops.end).find(|&op| is_put(self, op)) {
+                return Err(TreeError::Ownerless { key: self.key(op).to_vec(), owner_bytes });
+            }
+            if let Some(seen) = seen {
+                self.leave_overflow(frame.stood, visit.hung, self.key_at(visit.ops.from));
+                if seen.owns {
+                    // Owners' keys are short enough for a range.
+                    self.drop_below(visit.ops.from, Self::OWNER_DIGITS);
+                }
+            }
+            self.settle(visit, if frame.existed { Outcome::Gone } else { Outcome::Same });
+            return Ok(());
+        };
+        let mut node = self.terminal(visit, Self::OWNER_DIGITS, payload, Fate::Open);
+        let mut older = None;
+        if let Some(seen) = seen {
+            if visit.hung == visit.depth {
+                (node.seat, node.entry) = (seen.seat, seen.entry);
+            }
+            (node.base, node.within) = (seen.base, seen.within);
+            frame.over = seen.over;
+            older = self.older_kid(seen.over, 0);
+            if S::DELTAS && seen.owns {
+                node.was = self.push_was(seen.link, visit.hung);
+            }
+        }
+        let (base, within) = (node.base, node.within);
+        let number = self.push_node(node, frame);
+        if older.is_none() && ops.len() == 0 {
+            return Ok(());
+        }
+        let stored = Link::Stored { page: base, entry: within.from };
+        let link = match older {
+            Some(kid) => kid.made.is_something().then_some(Link::Made(kid.made)),
+            None => (within.len() > 0).then_some(stored),
+        };
+        let entry = if within.len() > 0 { within.from } else { NO_ENTRY };
+        let made = older.map_or(Made::NOTHING, |kid| kid.made);
+        let fresh = older.is_none();
+        let child = TouchedChild { digit: 0, fresh, entry, page: base, made };
+        let kid = self.push_kid(child, Visited::of(made));
+        let node = &mut self.arena.nodes[number as usize];
+        (node.kids, node.kid_count) = (kid, 1);
+        if ops.len() == 0 {
+            self.work.visited[kid as usize].outcome = Some(Outcome::Same);
+            return Ok(());
+        }
+        let (depth, hung, parent) = (Self::OWNER_DIGITS, Self::OWNER_DIGITS, number);
+        let below = Visit { link, ops, depth, hung, parent, kid, digit: 0, owned: true };
+        self.work.stack.push(below);
+        Ok(())
+    }
+
+    /// A listed child of what was made before.
+    pub(super) fn older_kid(&self, over: Made, index: usize) -> Option<TouchedChild> {
+        if !over.is_something() {
+            return None;
+        }
+        let arena = self.arena_of(over.arena);
+        arena.kids[arena.nodes[over.node as usize].kids()].get(index).copied()
+    }
+
+    /// Lists a child, and answers its place among all.
+    pub(super) fn push_kid(&mut self, child: TouchedChild, visited: Visited) -> u32 {
+        self.arena.kids.push(child);
+        self.work.visited.push(visited);
+        self.arena.kids.len() as u32 - 1
+    }
+
+    /// The first of some operations, as many as have a digit there. Shares are small as a rule, so the search
+    /// gallops from the front.
+    fn share(&self, ops: Ops, at: u32, digit: u8) -> Ops {
+        let bytes = self.batch.bytes;
+        let has = |op: &Op| op.digit(bytes, at as usize, Self::WIDTH) == digit;
+        if ops.len() == 1 || has(self.op(ops.end - 1)) {
+            return ops;
+        }
+        let all = &self.batch.list[ops.range()];
+        let (mut low, mut step) = (1, 1);
+        while low + step <= all.len() && has(&all[low + step - 1]) {
+            low += step;
+            step *= 2;
+        }
+        let count = low + all[low..all.len().min(low + step)].partition_point(has);
+        Ops { from: ops.from, end: ops.from + count as u32 }
+    }
+
+    /// Applies the operation on the key that ends at a fork, if there is one; lists the children of the branch that
+    /// operations go on to, or that were listed before, and visits the former. `moves` is a node that comes below
+    /// the fork, and where it hung.
+    pub(super) fn spread(
+        &mut self,
+        number: u32,
+        mut ops: Ops,
+        moves: Option<(&Seen, u32)>,
+    ) -> Result<(), TreeError> {
+        if self.digits(ops.from) == self.arena.nodes[number as usize].fork {
+            self.put_at_fork(number, ops.from);
+            ops.from += 1;
+        }
+        let node = self.arena.nodes[number as usize];
+        let over = self.work.frames[number as usize].over;
+        // The digit of what moves is that at the fork of its own run.
+        let moves = moves.map(|(seen, hung)| {
+            let run = self.run(&seen.piece);
+            let digit = run.digit((node.fork - node.depth) as usize);
+            let old = match seen.link {
+                Link::Made(made) => made,
+                Link::Stored { .. } => Made::NOTHING,
+            };
+            let page = PageRef::NOWHERE;
+            let child = TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made: old };
+            (child, Visited { old, outcome: None, moves: Some((seen.link, hung)) })
+        });
+        let listed = |update: &Self, index: usize| match &moves {
+            Some(moved) if index == 0 => Some(*moved),
+            Some(_) => None,
+            None => {
+                let kid = update.older_kid(over, index)?;
+                Some((TouchedChild { fresh: false, ..kid }, Visited::of(kid.made)))
+            }
+        };
+        let (first, bottom) = (self.arena.kids.len() as u32, self.work.stack.len());
+        let mut index = 0;
+        let mut next = listed(self, 0);
+        while ops.len() > 0 || next.is_some() {
+            let digit = (ops.len() > 0).then(|| {
+                self.op(ops.from).digit(self.batch.bytes, node.fork as usize, Self::WIDTH)
+            });
+            if let Some((child, visited)) = next
+                && digit.is_none_or(|digit| child.digit < digit)
+            {
+                self.push_kid(child, Visited { outcome: Some(Outcome::Same), ..visited });
+                index += 1;
+                next = listed(self, index);
+                continue;
+            }
+            let Some(digit) = digit else { break };
+            let share = self.share(ops, node.fork, digit);
+            ops.from = share.end;
+            let (depth, parent, owned) = (node.fork + 1, number, node.owned);
+            let kid = self.arena.kids.len() as u32;
+            let mut visit =
+                Visit { link: None, ops: share, depth, hung: depth, parent, kid, digit, owned };
+            let Some((child, visited)) = next.filter(|(child, _)| child.digit == digit) else {
+                self.visit_child(&node, visit)?;
+                continue;
+            };
+            index += 1;
+            next = listed(self, index);
+            self.push_kid(child, visited);
+            visit.link = match visited.moves {
+                Some((link, hung)) => {
+                    visit.hung = hung;
+                    Some(link)
+                }
+                None => child.made.is_something().then_some(Link::Made(child.made)),
+            };
+            self.work.stack.push(visit);
+        }
+        // The first is to be on top.
+        self.work.stack[bottom..].reverse();
+        let node = &mut self.arena.nodes[number as usize];
+        (node.kids, node.kid_count) = (first, self.arena.kids.len() as u32 - first);
+        if S::DIGIT_BITS > 1 && node.base != PageRef::NOWHERE {
+            let (base, within) = (node.base, node.within);
+            self.arena_of(base.arena).pages[base.page as usize].fetch_commits(within);
+        }
+        Ok(())
+    }
+
+    /// Applies an operation to the value of the key that ends at a branch's fork.
+    fn put_at_fork(&mut self, number: u32, op: u32) {
+        let node = self.arena.nodes[number as usize];
+        let (value, payload) = match self.op(op).kind {
+            OpKind::Put(new) => {
+                let new = self.place(new);
+                let chain = self.chain();
+                if node.value != ForkValue::None && chain.bytes(node.payload) == chain.bytes(new) {
+                    return;
+                }
+                (ForkValue::Put, new)
+            }
+            _ if node.value == ForkValue::None => return,
+            _ => (ForkValue::None, Place::NOTHING),
+        };
+        let node = &mut self.arena.nodes[number as usize];
+        (node.value, node.payload) = (value, payload);
+        self.work.frames[number as usize].changed = true;
+    }
+
+    /// Lists a child that was not listed before, and visits what is stored there, if anything is.
+    fn visit_child(&mut self, node: &Node, mut visit: Visit) -> Result<(), TreeError> {
+        let (digit, parent) = (visit.digit, visit.parent);
+        let page = node.base;
+        let mut child =
+            TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made: Made::NOTHING };
+        let mut group = None;
+        if page != PageRef::NOWHERE {
+            let base = &self.arena_of(page.arena).pages[page.page as usize];
+            match base.find(node.within, digit, Self::WIDTH.mask()) {
+                Some(entry) if base.entry(entry).kind.is_in_group() => group = Some(entry),
+                Some(entry) => {
+                    child.entry = entry;
+                    visit.link = Some(Link::Stored { page, entry });
+                }
+                None if S::DIGIT_BITS > 1 => {
+                    group = base.group_of(node.within, digit, S::DIGIT_BITS);
+                }
+                None => {}
+            }
+        }
+        self.push_kid(child, Visited::of(Made::NOTHING));
+        match group {
+            Some(entry) => self.visit_member(parent, (page, node.within, entry), visit),
+            None => {
+                self.work.stack.push(visit);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How far a prefix deletion reaches.
+enum Reach {
+    Covers,
+    Misses,
+    Below,
+}

@@ -1,0 +1,172 @@
+//! How long each touched node's item is, and which bodies are pages of their own.
+
+use std::ops::Range;
+
+use super::Writer;
+use crate::cut::may_cut;
+use crate::error::TreeError;
+use crate::image::{INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, SKIP_BYTES_MAX, length_bytes};
+use crate::node::{ForkValue, Node, PageRef, TouchedChild, hangs_below_owner};
+use crate::scheme::Scheme;
+
+impl<'a, S: Scheme> Writer<'a, S> {
+    /// Finds how long a node's item is. Those below it are planned.
+    pub(super) fn plan(&mut self, number: usize) -> Result<(), TreeError> {
+        let (node, _) = self.node(number);
+        if !node.is_branch() {
+            self.plans[number].len = self.terminal_len(number) as u32;
+            return Ok(());
+        }
+        let (kept, items) = self.body_len(number)?;
+        let mut body = items;
+        if let Some(kept) = kept {
+            body += kept;
+        }
+        let laid = S::DIGIT_BITS > 1 && self.is_to_be_laid(number, items);
+        if laid {
+            let from = self.bodies.len();
+            self.lay_out(number)?;
+            let end = self.bodies.len();
+            self.plans[number].laid = (from as u32, end as u32);
+            self.plans[number].is_laid = true;
+            body = end - from + kept.unwrap_or(0);
+        }
+        let limit = match hangs_below_owner::<S>(node.depth) && node.owned {
+            true => S::OWNED_BODY_BYTES,
+            false => S::CUT_BYTES,
+        };
+        let apart = number > 0 && body > limit;
+        let skip = self.chain.run(node, Self::WIDTH);
+        let mut len = 2 + self.codec.scheme.encoded_bytes(&self.commit(number));
+        len += match skip.aligned().len() > SKIP_BYTES_MAX {
+            true => length_bytes(skip.len()) + 1 + 8,
+            false => length_bytes(skip.len()) + skip.aligned().len(),
+        };
+        if !apart {
+            len += length_bytes(body) + body;
+        }
+        let plan = &mut self.plans[number];
+        (plan.len, plan.body, plan.apart) = (len as u32, body as u32, apart);
+        if self.has_own_page(node) && !apart {
+            self.left.push(node.base);
+        }
+        if laid {
+            let made = self.plans[number].made;
+            self.left.extend(self.chain.groups(made.arena, node));
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_own_page(&self, node: &Node) -> bool {
+        node.base != PageRef::NOWHERE && {
+            let page = self.chain.page(node.base);
+            page.kind == PageKind::Body && page.top() == node.within
+        }
+    }
+
+    /// Whether a terminal says what it commits to.
+    pub(super) fn carries(&self, number: usize, node: &Node, owns: bool, overflows: bool) -> bool {
+        let is_owned = node.owned && hangs_below_owner::<S>(node.depth);
+        number == 0
+            || overflows
+            || is_owned && S::KEEP_OWNED_VALUES
+            || owns && S::DELTAS
+            || S::KEEP_TERMINALS
+    }
+
+    /// The length of what a terminal owns, if it owns anything.
+    pub(super) fn owned_len(&self, number: usize, node: &Node) -> Option<usize> {
+        match self.kids(number).next() {
+            Some((kid, plan)) if kid.made.is_something() => Some(self.plans[plan].len as usize),
+            Some(_) => None,
+            None if node.within.len() > 0 => {
+                Some(self.chain.page(node.base).entry(node.within.from).len())
+            }
+            None => None,
+        }
+    }
+
+    fn terminal_len(&self, number: usize) -> usize {
+        let (node, _) = self.node(number);
+        let suffix = self.chain.run(node, Self::WIDTH);
+        let (run, payload) = (suffix.aligned().len(), self.chain.bytes(node.payload).len());
+        let overflows = run + payload > INLINE_BYTES_MAX;
+        let owned = self.owned_len(number, node);
+        let mut len = 2 + owned.unwrap_or(0) + length_bytes(suffix.len()) + length_bytes(payload);
+        len += if overflows { 8 } else { run + payload };
+        if self.carries(number, node, owned.is_some(), overflows) {
+            len += self.codec.scheme.encoded_bytes(&self.commit(number));
+        }
+        len
+    }
+
+    /// The lengths of a branch's value and of the items of its children, as they are now, if no group comes or goes.
+    fn body_len(&mut self, number: usize) -> Result<(Option<usize>, usize), TreeError> {
+        let (node, _) = self.node(number);
+        let mut items = usize::from(node.body.1 - node.body.0);
+        let mut value = None;
+        if let Some(stored) = self.stored_value(node) {
+            items -= stored.len();
+            if node.value == ForkValue::Stored {
+                value = Some(stored.len());
+            }
+        }
+        if node.value == ForkValue::Put {
+            let rows = self.emitted.rows.len();
+            self.put_fork_value(node);
+            // They are written with the item.
+            self.emitted.rows.truncate(rows);
+            value = Some(self.head.len());
+        }
+        let (mut more, mut less) = (0, 0);
+        for (kid, plan) in self.kids(number) {
+            if kid.stands() {
+                less += self.chain.page(kid.page).entry(kid.entry).len();
+            }
+            if kid.made.is_something() {
+                more += self.plans[plan].len as usize;
+            }
+        }
+        Ok((value, (items + more).saturating_sub(less)))
+    }
+
+    /// Where the value in front of the stored body of a branch lies.
+    pub(super) fn stored_value(&self, node: &Node) -> Option<Range<usize>> {
+        if node.base == PageRef::NOWHERE {
+            return None;
+        }
+        self.chain.page(node.base).value_range(node.body.0, node.within)
+    }
+
+    /// Whether the children of a branch are to be laid out anew, and not where they are stored: some lie in groups,
+    /// or might, and a length changed.
+    fn is_to_be_laid(&self, number: usize, items: usize) -> bool {
+        let (node, _) = self.node(number);
+        let grouped = node.base != PageRef::NOWHERE
+            && self.chain.page(node.base).entries(node.within).iter().any(|e| e.kind.is_in_group());
+        if !grouped {
+            return may_cut::<S>(node.fork, items);
+        }
+        let stays = |(kid, plan): (&TouchedChild, usize)| {
+            kid.made.is_something() && kid.stands() && {
+                let entry = self.chain.page(kid.page).entry(kid.entry);
+                let is_terminal = !self.chain.node(kid.made).is_branch();
+                entry.len() == self.plans[plan].len as usize
+                    && entry.kind.is_terminal() == is_terminal
+                    && self.member_stays(node, kid, plan)
+            }
+        };
+        !self.kids(number).all(stays)
+    }
+
+    /// Whether what a page says of a member of a group takes as many bytes as before.
+    fn member_stays(&self, node: &Node, kid: &TouchedChild, plan: usize) -> bool {
+        if S::DELTAS || kid.page == node.base {
+            return true;
+        }
+        let page = self.chain.page(node.base);
+        let member = page.find(node.within, kid.digit, Self::WIDTH.mask());
+        let bytes = MEMBER_COMMIT_AT + self.codec.scheme.encoded_bytes(&self.commit(plan));
+        member.is_some_and(|member| page.entry(member).len() == bytes)
+    }
+}
