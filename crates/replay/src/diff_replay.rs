@@ -117,11 +117,17 @@ pub fn replay_diffs<S: WorldState>(
 ) -> Result<Summary, DiffReplayError<S::Error>> {
     let mut run = DiffRun { state, options, summary: Summary::default(), last: head };
     let outcome = run.all(head, diffs, &mut on_event);
-    // Also after a failure: what was good stays. What the first difference does not fit is not known to be.
-    if outcome.is_ok() || run.summary.block_count > 0 {
-        run.commit(&mut on_event)?;
+    // Also after a failure: what was good stays. What the first difference does not fit is not
+    // known to be.
+    let committed = match outcome.is_ok() || run.summary.block_count > 0 {
+        true => run.commit(&mut on_event),
+        false => Ok(()),
+    };
+    match outcome {
+        // The state failed before, and says why best.
+        Err(error @ DiffReplayError::State { .. }) => Err(error),
+        outcome => committed.and(outcome).map(|()| run.summary),
     }
-    outcome.map(|()| run.summary)
 }
 
 struct DiffRun<'a, S> {

@@ -353,8 +353,8 @@ impl<S: WorldState> Replay<S> {
     ///
     /// # Errors
     ///
-    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed, but not a
-    /// genesis that no good block follows.
+    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed,
+    /// but not a genesis that no good block follows.
     pub fn run(
         &mut self,
         blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
@@ -568,18 +568,23 @@ impl<'a> Run<'a> {
         Self { options, summary: Summary::default(), uncommitted: 0 }
     }
 
-    /// Commits also after a failure: what was good stays. A genesis is not known to be that of the chain
-    /// before a block follows it.
+    /// Commits also after a failure: what was good stays. A genesis is not known to be that of the
+    /// chain before a block follows it.
     fn finish<S: WorldState>(
         mut self,
         replay: &mut Replay<S>,
         outcome: Result<(), ReplayError<S::Error>>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
-        if outcome.is_ok() || replay.head.header.number > 0 {
-            self.commit(replay, on_event)?;
+        let committed = match outcome.is_ok() || replay.head.header.number > 0 {
+            true => self.commit(replay, on_event),
+            false => Ok(()),
+        };
+        match outcome {
+            // The state failed before, and says why best.
+            Err(error @ ReplayError::State { .. }) => Err(error),
+            outcome => committed.and(outcome).map(|()| self.summary),
         }
-        outcome.map(|()| self.summary)
     }
 
     fn all<S: WorldState>(
@@ -592,7 +597,8 @@ impl<'a> Run<'a> {
             let Ready { block, known, time } = ready.map_err(Unready::into_error)?;
             let number = block.block.header.number;
             if replay.head.header.number == 0 && !replay.holds(&block) {
-                // Also where it is not executed: with the genesis of another chain there is nothing to commit.
+                // Also where it is not executed: with the genesis of another chain there is nothing
+                // to commit.
                 check_link(&replay.head, &block).map_err(|failure| bad(&block, failure))?;
             }
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
