@@ -155,8 +155,9 @@ pub(crate) struct StoreArgs {
 /// Who may use a store that is made.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ModeArgs {
-    /// Who may use the files of a store that is made: an octal number, as chmod takes it. Folders that are made get
-    /// the same, and may be entered by whoever may read them. It has no meaning on a server.
+    /// Who may use the files of a store that is made: an octal number, as chmod takes it. Folders
+    /// that are made get the same, and may be entered by whoever may read them. It has no meaning
+    /// on a server.
     #[arg(long, value_name = "OCTAL", default_value = "600", env = "SPINNEY_MODE")]
     mode: FileMode,
 }

@@ -349,9 +349,9 @@ impl Site {
         }
     }
 
-    /// Lets `work` fill the store, which may be an earlier process's, with leaves that it sorts in a folder;
-    /// `origin` says what it is made of. What is refused would be so again: then nothing of it stays. What
-    /// fails for another reason stays, and the same command goes on with it.
+    /// Lets `work` fill the store, which may be an earlier process's, with leaves that it sorts in
+    /// a folder; `origin` says what it is made of. What is refused would be so again: then nothing
+    /// of it stays. What fails for another reason stays, and the same command goes on with it.
     pub(crate) fn fill<T>(
         &self,
         origin: &str,

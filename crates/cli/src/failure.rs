@@ -326,12 +326,22 @@ fn store_hint(error: &StoreError) -> &'static str {
         }
         StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
-        StoreError::Backend { source, .. } => match source.downcast_ref() {
-            Some(error) => server_hint(error),
-            None => "look at the disk: space, permissions, cables",
-        },
+        StoreError::Backend { source, .. } => {
+            match (source.downcast_ref(), source.downcast_ref()) {
+                (Some(error), _) => server_hint(error),
+                (_, Some(error)) if is_full(error) => FULL_HINT,
+                _ => "look at the disk: space, permissions, cables",
+            }
+        }
         _ => "look at the disk: space, permissions, cables",
     }
+}
+
+const FULL_HINT: &str = "make room, and run the same command again";
+
+fn is_full(error: &io::Error) -> bool {
+    use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// What to do where a server is the reason.
@@ -497,7 +507,7 @@ fn io_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::NotFound => "check the path; - reads standard input",
         ErrorKind::PermissionDenied => "check the permissions",
-        ErrorKind::StorageFull => "make room, and run the same command again",
+        _ if is_full(error) => FULL_HINT,
         _ => return None,
     })
 }

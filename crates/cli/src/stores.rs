@@ -177,8 +177,8 @@ impl Place {
         }
     }
 
-    /// Opens a store, which is made if there is none, and lets `work` fill it. If that is refused before
-    /// anything was committed, what was made for it goes again.
+    /// Opens a store, which is made if there is none, and lets `work` fill it. If that is refused
+    /// before anything was committed, what was made for it goes again.
     pub(crate) fn fill<T>(
         &self,
         work: impl FnOnce(&AnyStore) -> anyhow::Result<T>,

@@ -1,14 +1,16 @@
 //! What people are shown: the one place through which texts reach a terminal.
 //!
-//! Names may come from files and places of others, and a word of the command line may be an address in the wrong
-//! place. So whatever is printed for people is made [`printable`], and what is said of errors and as a notice is
-//! [`shown`]: without passwords, too. Documents for programs keep what is there, in JSON's own escapes.
+//! Names may come from files and places of others, and a word of the command line may be an address
+//! in the wrong place. So whatever is printed for people is made [`printable`], and what is said of
+//! errors and as a notice is [`shown`]: without passwords, too. Documents for programs keep what is
+//! there, in JSON's own escapes.
 
 use std::io::{self, Write as _};
 
 use spinney_postgres::masked;
 
-/// Text of others, for people: control characters, which could move a terminal's cursor, are escaped.
+/// Text of others, for people: control characters, which could move a terminal's cursor, are
+/// escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,7 +47,8 @@ pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{}", shown(text));
 }
 
-/// A text without the passwords of addresses that were given as arguments, wherever it repeats them.
+/// A text without the passwords of addresses that were given as arguments, wherever it repeats
+/// them.
 pub(crate) fn without_secrets(text: &str) -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.fold(text.to_owned(), |text, word| masked_in(text, &word))

@@ -209,8 +209,8 @@ pub(crate) fn of_states(snapshot: &impl Snapshot) -> anyhow::Result<Vec<(TreeId,
     Ok(found)
 }
 
-/// The root record of a tree of a state, which the store at `place` has to hold: of a tree that was never
-/// there nothing can be said, not even that it is empty.
+/// The root record of a tree of a state, which the store at `place` has to hold: of a tree that was
+/// never there nothing can be said, not even that it is empty.
 pub(crate) fn record_of(
     snapshot: &impl Snapshot,
     name: Name,

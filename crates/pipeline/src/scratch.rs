@@ -49,8 +49,8 @@ impl Scratch {
         Self { path: path.into(), _passing: None }
     }
 
-    /// Removes the leaves of a run that cannot go on, since it was refused; and those that it sorted for a check,
-    /// in the folder of the same name with `.check` added.
+    /// Removes the leaves of a run that cannot go on, since it was refused; and those that it
+    /// sorted for a check, in the folder of the same name with `.check` added.
     ///
     /// # Errors
     /// If a file cannot be removed.

@@ -1,4 +1,5 @@
-//! What was at the place of a store before it was made, so that what is refused leaves it as it was.
+//! What was at the place of a store before it was made, so that what is refused leaves it as it
+//! was.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +31,8 @@ impl Missing {
         Self(missing.map(Path::to_owned).collect())
     }
 
-    /// Removes what was made of them since, as far as nothing else lies there. The lock has to be held, or to
-    /// be nobody's.
+    /// Removes what was made of them since, as far as nothing else lies there. The lock has to be
+    /// held, or to be nobody's.
     pub(crate) fn remove(&self, files: &Files) {
         let Some(lock) = self.0.first() else { return };
         // What cannot be removed stays: the error to report is the one that is there already.
@@ -58,7 +59,8 @@ pub struct Before {
 }
 
 impl Location {
-    /// Notes what is there. Where what comes next is refused, [`Before::restore`] leaves it so again.
+    /// Notes what is there. Where what comes next is refused, [`Before::restore`] leaves it so
+    /// again.
     ///
     /// ```
     /// use spinney_store::{Location, OpenFor};
@@ -92,8 +94,8 @@ impl Before {
         self.had_store
     }
 
-    /// Closes a store. If it was made since and no tree was committed to it, it is removed, with the folders
-    /// that were made for it. Answers whether nothing is left of it.
+    /// Closes a store. If it was made since and no tree was committed to it, it is removed, with
+    /// the folders that were made for it. Answers whether nothing is left of it.
     ///
     /// # Errors
     /// If it cannot be closed, looked into, or removed.
@@ -115,8 +117,8 @@ impl Before {
         self.remove(store).map(|()| true)
     }
 
-    /// Closes a store that was made since and removes it, whatever it holds, with the folders that were made
-    /// for it.
+    /// Closes a store that was made since and removes it, whatever it holds, with the folders that
+    /// were made for it.
     ///
     /// # Errors
     /// If it cannot be closed or removed.

@@ -241,7 +241,8 @@ impl Files {
                 Ok(()) if !has_name(&lock, path) => {}
                 Ok(()) => return Ok(Lock::System(lock)),
                 Err(TryLockError::WouldBlock) => return Err(busy()),
-                // Without locks, as on some network file systems, it is for the user to keep others away.
+                // Without locks, as on some network file systems, it is for the user to keep others
+                // away.
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
                     return Ok(Lock::System(lock));
                 }
@@ -360,8 +361,8 @@ fn make_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a lock file, which is made if need be: whoever may write the store may lock it. `None` if it went just
-/// now.
+/// Opens a lock file, which is made if need be: whoever may write the store may lock it. `None` if
+/// it went just now.
 fn open_lock(path: &Path, store: &Path) -> io::Result<Option<File>> {
     let mode = FILE_MODE.load(Ordering::Relaxed);
     #[cfg(unix)]

@@ -34,8 +34,8 @@ struct Loaded {
 }
 
 /// Puts a dump into a namespace that has no leaves yet: all of it, or nothing, and then neither the
-/// namespace nor the store stays if they were not there before. A file is looked at to its end before
-/// anything is put into a store that is there.
+/// namespace nor the store stays if they were not there before. A file is looked at to its end
+/// before anything is put into a store that is there.
 pub(crate) fn load(
     place: &Place,
     namespace: &str,
@@ -47,7 +47,8 @@ pub(crate) fn load(
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
     let (store, loaded) = if place.exists()? {
-        // What is refused leaves a store that is there as it was. What comes through a pipe comes once.
+        // What is refused leaves a store that is there as it was. What comes through a pipe comes
+        // once.
         if file.is_file() {
             Dump::open(file)?.check()?;
         }

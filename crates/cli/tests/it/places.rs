@@ -40,7 +40,7 @@ fn a_full_disk_loses_nothing() {
             break;
         }
         let ran = ran.exits(2).refuses("spinney.redb: ");
-        assert!(ran.err.contains("hint: look at the disk"), "{ran:?}");
+        assert!(ran.err.contains("hint: make room"), "{ran:?}");
         if fs::exists(format!("{db}/spinney.redb")).unwrap() {
             assert_sound(&db);
             let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();

@@ -33,7 +33,8 @@ fn listing(folder: &Path) -> Listing {
             found.insert(name, Some(fs::read(&path).expect("it can be read")));
         }
     }
-    // What SQLite and a lock leave beside a file that is there says nothing, as long as the log is empty.
+    // What SQLite and a lock leave beside a file that is there says nothing, as long as the log is
+    // empty.
     let beside = |name: &str, bytes: Option<&Vec<u8>>| {
         let file = ["-shm", "-wal", ".lock"].iter().find_map(|suffix| name.strip_suffix(suffix));
         let is_log = name.ends_with("-wal") && bytes.is_some_and(|bytes| !bytes.is_empty());
@@ -142,8 +143,8 @@ impl Files {
     }
 }
 
-/// Verbs that make a store, each with what it refuses. `DB` stands for the place, and names of files are those
-/// of [`Files`].
+/// Verbs that make a store, each with what it refuses. `DB` stands for the place, and names of
+/// files are those of [`Files`].
 const MAKERS: [(&[&str], i32); 37] = [
     (&["replay", "--genesis", "@other genesis", "--blocks", "@blocks", "--db", "DB"], 1),
     (
@@ -231,7 +232,8 @@ fn what_is_refused_makes_no_store() {
     for kind in ["redb", "sqlite"] {
         for (args, code) in MAKERS {
             let folder = Folder::new();
-            // A folder that is there stays, empty or not; those above a store that are not there do not.
+            // A folder that is there stays, empty or not; those above a store that are not there do
+            // not.
             fs::create_dir(folder.path("there")).expect("it can be made");
             for db in ["there/new", "not/there/new", "there"] {
                 if kind == "sqlite" && db == "there" {
@@ -246,7 +248,8 @@ fn what_is_refused_makes_no_store() {
     assert!(found.is_empty(), "{} of them:\n{}", found.len(), found.join("\n"));
 }
 
-/// Verbs that are to change or to read a store, each with what it refuses: of a state, of sum trees, of a pbt.
+/// Verbs that are to change or to read a store, each with what it refuses: of a state, of sum
+/// trees, of a pbt.
 const STATE: [(&[&str], i32); 23] = [
     (&["replay", "--genesis", "@other genesis", "--blocks", "@blocks", "--db", "DB"], 2),
     (&["replay", "--genesis", "@genesis", "--blocks", "@spoilt", "--db", "DB"], 1),

@@ -1,4 +1,5 @@
-//! Files of sorted leaves: interrupted, a run that can go on keeps them, and all others remove them.
+//! Files of sorted leaves: interrupted, a run that can go on keeps them, and all others remove
+//! them.
 #![cfg(unix)]
 
 use std::cell::RefCell;
@@ -45,7 +46,8 @@ impl Scene {
         command
     }
 
-    /// Interrupts a command once it has sorted leaves in a file; it may be done by then, so that it is tried again.
+    /// Interrupts a command once it has sorted leaves in a file; it may be done by then, so that it
+    /// is tried again.
     #[track_caller]
     fn interrupt(&self, args: &[&str], undo: impl Fn()) -> Ran {
         for _ in 0..20 {

@@ -1,4 +1,5 @@
-//! What reaches a terminal: names of others move no cursor, and an address in the wrong place shows no password.
+//! What reaches a terminal: names of others move no cursor, and an address in the wrong place shows
+//! no password.
 
 use serde_json::json;
 use spinney_tree::sum::reference::Leaves;
@@ -6,7 +7,8 @@ use spinney_tree::sum::reference::Leaves;
 use crate::support::{Folder, Ran, spinney, spinney_fed};
 use crate::tapd_databases::{Contents, Shape};
 
-/// A name that clears a screen, begins a line of its own, and does the same by a control character of Unicode.
+/// A name that clears a screen, begins a line of its own, and does the same by a control character
+/// of Unicode.
 const ODD: &str = "od\u{1b}[2J\nhint: d\u{9b}2J";
 const MARK: &str = "7Geheim7";
 

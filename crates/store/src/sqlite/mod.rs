@@ -302,8 +302,8 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// Removes the files of a store that nobody has open for writing, and of its lock and the folders those
-    /// that were missing before.
+    /// Removes the files of a store that nobody has open for writing, and of its lock and the
+    /// folders those that were missing before.
     pub(crate) fn remove(files: &Files, file: &Path, missing: &Missing) -> Result<(), StoreError> {
         let _lock = files.lock(&lock_of(file), file)?;
         for part in [file, &log_of(file), &shared_of(file)] {
