@@ -80,7 +80,7 @@ impl Backend {
     }
 
     /// The backend that `function` runs on when nothing is said: the first available one in the
-    /// order that measurements gave (docs/design.md), which is AVX-512, AVX2, portable. For SHA-256
+    /// order that measurements gave (docs/decisions), which is AVX-512, AVX2, portable. For SHA-256
     /// the SHA instructions come before them all, except on CPUs on which AVX-512 is quicker: the
     /// first call times both.
     ///

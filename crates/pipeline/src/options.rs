@@ -3,7 +3,7 @@
 use spinney_hash::keccak256;
 use spinney_tree::{Scheme, Tree};
 
-/// The formats that a run leaves behind: see docs/design.md.
+/// The formats that a run leaves behind: see docs/reference/formats.md.
 pub(crate) const FORMAT: u16 = 1;
 
 /// A range of so many leaves is small enough, whatever the share.

@@ -37,7 +37,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::digits::{Run, Width};
 use crate::scheme::Scheme;
 
-/// A residual image larger than this becomes a page of its own (design.md, section 2: T).
+/// A residual image larger than this becomes a page of its own (docs/design.md, "Writing").
 pub(crate) const CUT_BYTES: usize = 1_750;
 /// A terminal whose suffix and payload take more than this overflows.
 pub(crate) const INLINE_BYTES_MAX: usize = 850;

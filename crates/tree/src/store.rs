@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Table {
-    /// Pages of all trees: see docs/design.md.
+    /// Pages of all trees: see docs/reference/formats.md.
     Pages = 0,
     /// One root record a tree.
     Roots = 1,

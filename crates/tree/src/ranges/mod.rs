@@ -61,7 +61,7 @@ use summary::{Kept, Piece};
 /// How many leaves are reduced at a time: few enough that they stay in a core's cache.
 const CHUNK_LEAVES: usize = 1_024;
 const CHUNK_BYTES: usize = 1 << 20;
-/// No item of a child is larger, so no page outgrows its bounds: see docs/design.md, section 2. Where
+/// No item of a child is larger, so no page outgrows its bounds: see docs/design.md, "Writing". Where
 /// commitments are points they take 97 bytes, and no value lies at a fork.
 const fn child_bytes_max<S: Scheme>() -> usize {
     if S::DELTAS && !S::PREFIX_KEYS { 1_920 } else { 1_855 }

@@ -17,7 +17,7 @@ use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, Wa
 
 /// The depth at which a leaf on its way up leaves a hash: below where leaves hang if their keys are like
 /// digests, but for one in 2^32 / n of a tree of n. From there a leaf that sinks climbs some 17 levels, not
-/// 240 (docs/design.md reckons what other depths would cost).
+/// 240 (docs/decisions/2026-11-22-sum-checkpoints.md).
 const CHECKPOINT: u16 = 32;
 /// Where pages had them before: a flag of 1.
 const CHECKPOINT_BEFORE: u16 = 40;

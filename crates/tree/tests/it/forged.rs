@@ -172,7 +172,7 @@ fn an_owner_that_is_owned_is_refused() {
     let store = fill(UBT, &entries);
     let tree = Tree::open(UBT, ID, &store.snapshot().unwrap(), 1).unwrap();
     let (page, mut row) = pages(&tree, &store.snapshot().unwrap()).pop_first().expect("a page");
-    // The length of what the branch holds, and its first item (docs/design.md): tag, digit, seven bits, the value.
+    // The length of what the branch holds, and its first item (docs/reference/formats.md): tag, digit, seven bits, the value.
     let first = [&[74, 0, 0, 7, 2, 32][..], &[0x77; 32]].concat();
     let at = row.windows(first.len()).position(|part| part == first).expect("it is there");
     // A terminal without a value that owns what stood there.
