@@ -6,14 +6,26 @@
 //!   only. Every `unsafe` call of a kernel rests on this.
 //! - The backend never changes a digest, so a change while other threads hash is harmless.
 
-use std::{
-    error::Error,
-    fmt,
-    str::FromStr,
-    sync::atomic::{AtomicU8, Ordering},
-};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+use core::str::FromStr;
+use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::{HashFunction, sha256::calibrate};
+use crate::HashFunction;
+
+/// Whether the CPU has all of these: asked of it, or, without `std`, of what the crate is built for.
+#[cfg(target_arch = "x86_64")]
+macro_rules! cpu_has {
+    ($($feature:tt),+) => {{
+        #[cfg(feature = "std")]
+        let has = [$(std::is_x86_feature_detected!($feature)),+];
+        #[cfg(not(feature = "std"))]
+        let has = [$(cfg!(target_feature = $feature)),+];
+        !has.contains(&false)
+    }};
+}
 
 /// A family of kernels.
 ///
@@ -59,21 +71,12 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 Self::Avx2.is_available()
-                    && std::is_x86_feature_detected!("avx512f")
-                    && std::is_x86_feature_detected!("avx512bw")
-                    && std::is_x86_feature_detected!("avx512dq")
-                    && std::is_x86_feature_detected!("avx512vl")
+                    && cpu_has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                std::is_x86_feature_detected!("avx2")
-                    && std::is_x86_feature_detected!("bmi1")
-                    && std::is_x86_feature_detected!("bmi2")
-            }
+            Self::Avx2 => cpu_has!("avx2", "bmi1", "bmi2"),
             #[cfg(target_arch = "x86_64")]
-            Self::ShaNi => {
-                std::is_x86_feature_detected!("sha") && std::is_x86_feature_detected!("avx")
-            }
+            Self::ShaNi => cpu_has!("sha", "avx"),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx512 | Self::Avx2 | Self::ShaNi => false,
         }
@@ -82,7 +85,7 @@ impl Backend {
     /// The backend that `function` runs on when nothing is said: the first available one in the
     /// order that measurements gave (docs/decisions), which is AVX-512, AVX2, portable. For SHA-256
     /// the SHA instructions come before them all, except on CPUs on which AVX-512 is quicker: the
-    /// first call times both.
+    /// first call times both (with the feature `std`; there is no clock without).
     ///
     /// ```
     /// use spinney_hash::{Backend, HashFunction};
@@ -91,8 +94,9 @@ impl Backend {
     /// ```
     pub fn detect(function: HashFunction) -> Self {
         let order: &[Self] = match function {
+            #[cfg(feature = "std")]
             HashFunction::Sha256 if Self::Avx512.is_available() && Self::ShaNi.is_available() => {
-                return calibrate::quickest();
+                return crate::sha256::calibrate::quickest();
             }
             HashFunction::Sha256 => &[Self::ShaNi, Self::Avx512, Self::Avx2],
             HashFunction::Keccak256 | HashFunction::Blake3 => &[Self::Avx512, Self::Avx2],

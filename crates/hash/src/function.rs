@@ -1,6 +1,6 @@
 //! The hash function as a value, for trees that are told theirs at run time.
 
-use std::fmt;
+use core::fmt;
 
 use crate::{
     Digest, Inputs, blake3, blake3_equal, blake3_many, keccak256, keccak256_equal, keccak256_many,

@@ -62,7 +62,7 @@ impl<'a> Inputs<'a> {
     pub(crate) fn len_of_each(&self) -> Option<usize> {
         let len = *self.ends.first()?;
         let mut start = 0;
-        let equal = self.ends.iter().all(|&end| end - std::mem::replace(&mut start, end) == len);
+        let equal = self.ends.iter().all(|&end| end - core::mem::replace(&mut start, end) == len);
         equal.then_some(len as usize)
     }
 

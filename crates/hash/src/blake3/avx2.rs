@@ -1,6 +1,6 @@
 //! Eight inputs in the 32-bit lanes of 256-bit registers.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     Node, block_flags, block_len, blocks, lens_and_flags,

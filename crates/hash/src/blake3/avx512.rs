@@ -1,7 +1,7 @@
 //! Sixteen inputs in the 32-bit lanes of 512-bit registers, or up to eight in those of 256-bit
 //! registers, which is also the fastest way for one.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     Node, avx2, block_flags, block_len, blocks, lens_and_flags,
@@ -151,7 +151,7 @@ pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, node: Node, digests: &mut
 }
 
 mod narrow {
-    use std::arch::x86_64::*;
+    use core::arch::x86_64::*;
 
     use super::super::{
         avx2::{add, splat, xor},

@@ -1,6 +1,6 @@
 //! Inputs of one length, at most a block, sixteen at a time in the 32-bit lanes of 512-bit registers.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     WHOLE_INPUT,

@@ -1,7 +1,7 @@
 //! Four states in the 64-bit lanes of 256-bit registers; one state in general registers with the
 //! BMI instructions that every such CPU has.
 
-use std::{arch::x86_64::*, hint::black_box};
+use core::{arch::x86_64::*, hint::black_box};
 
 use super::{
     RATE, last_word, portable,

@@ -2,7 +2,7 @@
 //! registers hold a whole state, and one instruction does each of xor3, rotate and chi. The narrow
 //! kernel is faster than general registers even for a single input.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::RATE;
 use crate::{
@@ -82,7 +82,7 @@ fn last_block(rest: &[u8]) -> (__m512i, __m512i, i64) {
 }
 
 mod wide {
-    use std::arch::x86_64::*;
+    use core::arch::x86_64::*;
 
     use super::super::rounds::permutation;
 
@@ -180,7 +180,7 @@ pub(super) fn hash1(input: &[u8]) -> Digest {
 }
 
 mod narrow {
-    use std::arch::x86_64::*;
+    use core::arch::x86_64::*;
 
     use super::super::rounds::permutation;
 

@@ -1,6 +1,6 @@
 //! Eight inputs in the 32-bit lanes of 256-bit registers.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     block_of, blocks,
@@ -57,7 +57,7 @@ fn level(lanes: &mut LaneWords<8>, sibling: impl Fn(usize) -> __m256i, right: u1
         block[i] = _mm256_blendv_epi8(hash, sibling, right);
         block[8 + i] = _mm256_blendv_epi8(sibling, hash, right);
     }
-    if std::mem::take(&mut lanes.stale) {
+    if core::mem::take(&mut lanes.stale) {
         expand(lanes);
     }
     let mut state = initial();

@@ -1,6 +1,6 @@
 //! Sixteen inputs in the 32-bit lanes of 512-bit registers.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     blocks,
@@ -54,7 +54,7 @@ fn level(lanes: &mut LaneWords<16>, sibling: impl Fn(usize) -> __m512i, right: u
         block[i] = _mm512_mask_blend_epi32(right, hash, sibling);
         block[8 + i] = _mm512_mask_blend_epi32(right, sibling, hash);
     }
-    if std::mem::take(&mut lanes.stale) {
+    if core::mem::take(&mut lanes.stale) {
         expand(lanes);
     }
     let mut state = initial();

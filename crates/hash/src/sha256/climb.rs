@@ -203,7 +203,7 @@ fn sides(places: &[Place], byte: usize) -> [u16; 8] {
         *to = place.path[byte];
     }
     let [low, high] = bytes.map(|bytes| transpose_bits(u64::from_le_bytes(bytes)).to_le_bytes());
-    std::array::from_fn(|bit| u16::from_le_bytes([low[bit], high[bit]]))
+    core::array::from_fn(|bit| u16::from_le_bytes([low[bit], high[bit]]))
 }
 
 /// Bit `i` of byte `j` becomes bit `j` of byte `i`.

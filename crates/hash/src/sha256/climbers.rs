@@ -62,7 +62,7 @@ impl Climber for Portable {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "kernels run once their instructions are detected")]
 mod x86 {
-    use std::arch::x86_64::__m128i;
+    use core::arch::x86_64::__m128i;
 
     use super::super::{
         avx2, avx512,
@@ -95,7 +95,7 @@ mod x86 {
         fn new() -> Self {
             assert!(Backend::ShaNi.is_available());
             // SAFETY: all bits zero is a value of a vector of integers.
-            unsafe { std::mem::zeroed() }
+            unsafe { core::mem::zeroed() }
         }
 
         fn level_of<const N: usize>(&mut self, siblings: &[&Digest; LANES_MAX], right: u16) {

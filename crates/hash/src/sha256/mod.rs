@@ -1,5 +1,6 @@
 //! SHA-256 (FIPS 180-4).
 
+#[cfg(feature = "std")]
 pub(crate) mod calibrate;
 mod climb;
 mod climbers;
@@ -125,6 +126,7 @@ impl Sha256 {
     }
 
     /// The kernels of that backend alone, however few inputs there are.
+    #[cfg(any(feature = "std", test))]
     pub(crate) fn purely(backend: Backend) -> Self {
         assert!(backend.is_available());
         Self { backend, few: backend }

@@ -3,7 +3,7 @@
 //!
 //! The instructions keep a state as two vectors, ABEF and CDGH from the highest word down.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{
     blocks,

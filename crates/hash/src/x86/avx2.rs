@@ -1,6 +1,6 @@
 //! 256-bit rows and lanes.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use crate::Digest;
 

@@ -1,6 +1,6 @@
 //! 512-bit rows and lanes.
 
-use std::arch::{asm, x86_64::*};
+use core::arch::{asm, x86_64::*};
 
 use crate::Digest;
 

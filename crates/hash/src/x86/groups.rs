@@ -10,7 +10,7 @@
 //! which have ports of their own. A wide load that follows narrow stores too soon waits for them:
 //! so they come a group ahead of what reads them.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::avx512;
 use crate::Digest;
@@ -127,7 +127,7 @@ impl<'a, const QUARTERS: usize, const BIG_ENDIAN: bool> Groups<'a, QUARTERS, BIG
             return None;
         }
         self.begun += 1;
-        std::mem::swap(&mut self.this, &mut self.next);
+        core::mem::swap(&mut self.this, &mut self.next);
         Some(Group {
             // Past the end, the last group is moved again, and its words are never used.
             inputs: &self.inputs[(index + 2).min(self.inputs.len() - 1)],
