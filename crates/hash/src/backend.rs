@@ -70,8 +70,7 @@ impl Backend {
             Self::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
-                Self::Avx2.is_available()
-                    && cpu_has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
+                Self::Avx2.is_available() && cpu_has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => cpu_has!("avx2", "bmi1", "bmi2"),

@@ -1,9 +1,9 @@
 //! Operations to apply as one.
 
-use crate::digits::Width;
 use crate::error::TreeError;
 use crate::node::{Arena, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
+use spinney_proof::digits::Width;
 
 /// What a batch's keys and values may take together.
 const BATCH_BYTES_MAX: usize = 1 << 31;

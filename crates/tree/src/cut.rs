@@ -6,11 +6,11 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use crate::digits::Run;
 use crate::image::{Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal};
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
 use crate::scheme::{Owner, Scheme};
+use spinney_proof::digits::Run;
 
 /// A row that was written, and how many bits its place has.
 #[derive(Debug)]

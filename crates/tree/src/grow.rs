@@ -20,10 +20,10 @@ mod pages;
 
 pub(crate) use pages::Pages;
 
-use crate::digits::{Run, Width};
 use crate::image::Codec;
 use crate::levels::Ranks;
 use crate::scheme::{BranchJob, Children, JobKey, Owned, Owner, Scheme, TerminalJob};
+use spinney_proof::digits::{Run, Width};
 
 /// How many nodes a scheme commits to in one call.
 const CHUNK: usize = 512;

@@ -34,8 +34,8 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::digits::{Run, Width};
 use crate::scheme::Scheme;
+use spinney_proof::digits::{Run, Width};
 
 /// A residual image larger than this becomes a page of its own (docs/design.md, "Writing").
 pub(crate) const CUT_BYTES: usize = 1_750;

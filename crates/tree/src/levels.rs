@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef};
 use crate::page::{Entry, Page, corrupt};
 use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob, Touched};
+use spinney_proof::digits::Run;
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
 /// bytes stay in the cache.

@@ -30,7 +30,6 @@ mod cache;
 mod check;
 mod costs;
 mod cut;
-mod digits;
 mod error;
 mod grow;
 mod image;
@@ -63,7 +62,6 @@ mod write;
 pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;
-pub use digits::Run;
 pub use error::TreeError;
 pub use key_proofs::{KeyProofs, KeysFault};
 pub use memory::{MemorySnapshot, MemoryStore};
@@ -75,5 +73,6 @@ pub use scheme::{
     TerminalJob, VALUE_BYTES_MAX, WasTerminal,
 };
 pub use spinney_hash::HashFunction;
+pub use spinney_proof::digits::Run;
 pub use store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};

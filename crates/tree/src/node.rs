@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::batch::Op;
-use crate::digits::{Run, Width};
 use crate::image::{Codec, Overflowed};
 use crate::page::{Page, Within, owner_digits};
 use crate::page_key::PageKey;
 use crate::scheme::{Owned, Scheme, WasTerminal};
+use spinney_proof::digits::{Run, Width};
 
 /// A stretch of an arena's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

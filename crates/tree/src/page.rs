@@ -18,7 +18,6 @@ use std::sync::{Arc, OnceLock};
 
 use spinney_hash::prefetch;
 
-use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
     Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, Malformed, NodeView, PAGE_BYTES_MAX, PageKind,
@@ -26,6 +25,7 @@ use crate::image::{
 };
 use crate::page_key::{PageKey, describe};
 use crate::scheme::{Owned, Scheme};
+use spinney_proof::digits::Run;
 
 /// A page of the last commit, or of one before that a state still stands on.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::levels::stored_terminal;
@@ -21,6 +20,7 @@ use crate::scheme::{BranchJob, Children as Listed, JobKey, Scheme, TerminalJob, 
 use crate::store::{Snapshot, Table};
 use crate::tree::{Pending, Tree};
 use crate::update::{Loaded, Missing};
+use spinney_proof::digits::{Run, Width};
 
 /// A node on the path of some keys.
 pub(crate) struct Met<'a, S: Scheme> {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::{
     Codec, FRAME_BYTES, OVERFLOW_BYTES, Overflowed, PageKind, SkipView, TerminalBody,
@@ -13,6 +12,7 @@ use crate::node::{Arena, Chain, ForkValue, Link, Made, Node, PageRef, Place};
 use crate::page::{HandleCell, Kind, Page, Within, corrupt};
 use crate::page_key::{PageKey, Space};
 use crate::scheme::{Owned, Scheme, implicit_owners};
+use spinney_proof::digits::{Run, Width};
 
 /// A value read from a tree. It shares the page that it was read from, so reading copies nothing.
 #[derive(Clone)]

@@ -18,10 +18,10 @@
 
 use std::fmt;
 
-use crate::digits::Run;
 use crate::image::Codec;
 use crate::node::{Chain, Link, TouchedChild};
 use crate::page::{Entry, Page};
+use spinney_proof::digits::Run;
 
 /// The most bytes a key may have.
 pub const KEY_BYTES_MAX: usize = 8_192;

@@ -26,7 +26,6 @@ use std::sync::Arc;
 use spinney_hash::prefetch;
 
 use crate::batch::{Op, OpKind};
-use crate::digits::{Run, Width};
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::levels::Levels;
@@ -37,6 +36,7 @@ use crate::scheme::Scheme;
 use clear::Condemned;
 use open::Wait;
 pub(crate) use open::{Loaded, Missing, Source};
+use spinney_proof::digits::{Run, Width};
 
 /// So many operations go down together: what they make is still in the core's cache when it is committed to.
 pub(crate) const OPS_TOGETHER: u32 = 1 << 10;

@@ -26,13 +26,13 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt, HashSet};
 
 use crate::cut::{Emitted, Part, Put};
-use crate::digits::Width;
 use crate::error::TreeError;
 use crate::image::{Codec, PageKind};
 use crate::node::{Arena, Chain, Link, Made, NONE, Node, PageRef, TouchedChild};
 use crate::page::Page;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
+use spinney_proof::digits::Width;
 
 /// Of a row, what terminals in it commit to, by their entries or by where they lie.
 pub(crate) type Known<C> = Vec<(u16, C)>;

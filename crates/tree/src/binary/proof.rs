@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
 
 use spinney_hash::{Digest, HashFunction};
 
-pub use crate::mpt::proof::NotProven;
+pub use spinney_proof::NotProven;
 
 use super::verify;
 use crate::error::hex;

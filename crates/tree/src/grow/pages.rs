@@ -7,13 +7,13 @@ use std::ops::{Range, RangeInclusive};
 
 use super::{Branch, Item, NONE, Reducer, Terminal, payload, terminal_job};
 use crate::cut::{Cutter, Emitted, Part};
-use crate::digits::Run;
 use crate::image::{
     Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch, PutTerminal,
     SKIP_BYTES_MAX, is_terminal, set_digit,
 };
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
+use spinney_proof::digits::Run;
 
 /// Rows of nodes, and the items that wait for their parents. Its buffers serve one reduction after another.
 #[derive(Debug)]

@@ -4,30 +4,26 @@
 //! that ends at its fork. A node whose RLP is shorter than 32 bytes stands in its parent as it is, else
 //! by its Keccak-256 digest; the root is always a digest.
 
-mod node_ref;
-pub mod partial;
-pub mod proof;
+mod prove;
 pub mod reference;
-mod rlp;
 
-use spinney_hash::{Inputs, keccak256, keccak256_many};
+use spinney_proof::digits::Run;
+use spinney_proof::mpt::NodeWriter;
+pub use spinney_proof::mpt::{
+    EMPTY_CODE_HASH, EMPTY_ROOT, NodeRef, account_value, decode_account_value, decode_slot_value,
+    partial, slot_value,
+};
 
-pub use node_ref::NodeRef;
-
-use crate::digits::Run;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
-/// The root of an empty trie: the Keccak-256 digest of the RLP of nothing, `0x80`.
-pub const EMPTY_ROOT: [u8; 32] = [
-    0x56, 0xe8, 0x1f, 0x17, 0x1b, 0xcc, 0x55, 0xa6, 0xff, 0x83, 0x45, 0xe6, 0x92, 0xc0, 0xf8, 0x6e,
-    0x5b, 0x48, 0xe0, 0x1b, 0x99, 0x6c, 0xad, 0xc0, 0x01, 0x62, 0x2f, 0xb5, 0xe3, 0x63, 0xb4, 0x21,
-];
-
-/// The Keccak-256 digest of no code.
-pub const EMPTY_CODE_HASH: [u8; 32] = [
-    0xc5, 0xd2, 0x46, 0x01, 0x86, 0xf7, 0x23, 0x3c, 0x92, 0x7e, 0x7d, 0xb2, 0xdc, 0xc7, 0x03, 0xc0,
-    0xe5, 0x00, 0xb6, 0x53, 0xca, 0x82, 0x27, 0x3b, 0x7b, 0xfa, 0xd8, 0x04, 0x5d, 0x85, 0xa4, 0x70,
-];
+/// Proofs of the trie: [`spinney_proof::mpt`].
+pub mod proof {
+    pub use spinney_proof::NotProven;
+    pub use spinney_proof::mpt::{
+        AccountFields, AccountProof, Proof, ProofError, RangeProof, SlotProof, VerifiedAccount,
+        VerifiedProof, VerifiedRange,
+    };
+}
 
 /// The trie over raw keys of any length, also one a prefix of another. An empty value is a deletion.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,47 +41,9 @@ pub struct MptState;
 /// Buffers of the Merkle Patricia schemes.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// RLP of nodes, end to end.
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-    digests: Vec<[u8; 32]>,
+    nodes: NodeWriter,
     /// The extensions over those branches of a level that have a skip.
     extended: Vec<NodeRef>,
-}
-
-/// The value of an account, as [`MptState`] keeps it: `nonce` and `balance` in RLP, then the code hash.
-///
-/// `balance` is big-endian; leading zeros are dropped.
-pub fn account_value(nonce: u64, balance: &[u8; 32], code_hash: &[u8; 32]) -> Vec<u8> {
-    let mut value = Vec::with_capacity(9 + 33 + 32);
-    rlp::put_integer(&mut value, &nonce.to_be_bytes());
-    rlp::put_integer(&mut value, balance);
-    value.extend_from_slice(code_hash);
-    value
-}
-
-/// Reads [`account_value`] back: nonce, balance and code hash; `None` if the bytes are none.
-pub fn decode_account_value(value: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
-    let (nonce, rest) = rlp::take_integer::<8>(value)?;
-    let (balance, rest) = rlp::take_integer::<32>(rest)?;
-    Some((u64::from_be_bytes(nonce), balance, rest.try_into().ok()?))
-}
-
-/// The RLP of a slot's value, as [`MptState`] keeps it; empty for zero, which is a deletion.
-pub fn slot_value(value: &[u8; 32]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(33);
-    if value.iter().any(|&byte| byte != 0) {
-        rlp::put_integer(&mut out, value);
-    }
-    out
-}
-
-/// Reads [`slot_value`] back; `None` if the bytes are none.
-pub fn decode_slot_value(value: &[u8]) -> Option<[u8; 32]> {
-    match rlp::take_integer::<32>(value)? {
-        (word, []) => Some(word),
-        _ => None,
-    }
 }
 
 impl Scheme for Mpt {
@@ -112,11 +70,11 @@ impl Scheme for Mpt {
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
-        scratch.start();
+        scratch.nodes.clear();
         for job in jobs {
-            Self::put_leaf(scratch, &job);
+            Self::put_leaf(&mut scratch.nodes, &job);
         }
-        scratch.finish(out);
+        scratch.nodes.finish(out);
     }
 
     fn commit_branches<'a>(
@@ -189,11 +147,11 @@ impl Scheme for MptState {
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
-        scratch.start();
+        scratch.nodes.clear();
         for job in jobs {
-            Self::put_leaf(scratch, &job);
+            Self::put_leaf(&mut scratch.nodes, &job);
         }
-        scratch.finish(out);
+        scratch.nodes.finish(out);
     }
 
     fn commit_branches<'a>(
@@ -230,156 +188,54 @@ impl Scheme for MptState {
     }
 }
 
-/// Bytes within the RLP list of an account.
-const fn account_list(value: &[u8]) -> usize {
-    value.len().saturating_sub(32) + 33 + 33
-}
-
-/// Bytes of what [`put_account`] writes.
-fn account_len(value: &[u8]) -> usize {
-    let list = account_list(value);
-    let string = rlp::head_len(list) + list;
-    rlp::head_len(string) + string
-}
-
 /// How a scheme's terminals are written as leaves.
 trait Leaves: Scheme<Commit = NodeRef> {
     /// Appends the RLP of the leaf that a terminal is.
-    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>);
+    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>);
 }
 
 impl Leaves for Mpt {
-    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>) {
-        scratch.leaf(job.suffix, job.payload);
+    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>) {
+        nodes.leaf(job.suffix, job.payload);
     }
 }
 
 impl Leaves for MptState {
-    fn put_leaf(scratch: &mut Scratch, job: &TerminalJob<'_, NodeRef>) {
+    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>) {
         if job.suffix.end() > 64 {
-            return Mpt::put_leaf(scratch, job);
+            return Mpt::put_leaf(nodes, job);
         }
         let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.commit().digest());
-        let len = account_len(job.payload);
-        let put = |out: &mut Vec<u8>| put_account(out, job.payload, &storage_root);
-        scratch.short(job.suffix, true, len, put);
+        nodes.account(job.suffix, job.payload, &storage_root);
     }
-}
-
-/// The RLP string that holds the RLP list of an account.
-fn put_account(out: &mut Vec<u8>, value: &[u8], storage_root: &[u8; 32]) {
-    // Shorter ones are admitted nowhere, but a forged page may hold one: its root will be wrong.
-    let (fields, code_hash) = value.split_at(value.len().saturating_sub(32));
-    let list = account_list(value);
-    rlp::put_head(out, 0x80, rlp::head_len(list) + list);
-    rlp::put_head(out, 0xc0, list);
-    out.extend_from_slice(fields);
-    rlp::put_bytes(out, storage_root);
-    rlp::put_bytes(out, code_hash);
 }
 
 fn commit_branches<'a, S: Scheme<Commit = NodeRef>>(
     jobs: impl Iterator<Item = BranchJob<'a, S>>,
-    scratch: &mut Scratch,
+    Scratch { nodes, extended }: &mut Scratch,
     out: &mut Vec<NodeRef>,
 ) {
     let first = out.len();
     let mut skips: smallvec::SmallVec<[(u32, Run<'a>); 8]> = smallvec::SmallVec::new();
-    scratch.start();
+    nodes.clear();
     for (index, job) in jobs.enumerate() {
-        scratch.branch(job.children.iter(), job.value);
+        nodes.branch(job.children.iter(), job.value);
         if !job.skip.is_empty() {
             skips.push((index as u32, job.skip));
         }
     }
-    scratch.finish(out);
+    nodes.finish(out);
     if skips.is_empty() {
         return;
     }
-    scratch.start();
+    nodes.clear();
     for (index, skip) in &skips {
         let below = out[first + *index as usize];
-        scratch.extension(*skip, &below);
+        nodes.extension(*skip, &below);
     }
-    let mut extended = std::mem::take(&mut scratch.extended);
     extended.clear();
-    scratch.finish(&mut extended);
-    for ((index, _), extended) in skips.iter().zip(&extended) {
+    nodes.finish(extended);
+    for ((index, _), extended) in skips.iter().zip(&*extended) {
         out[first + *index as usize] = *extended;
-    }
-    scratch.extended = extended;
-}
-
-impl Scratch {
-    fn start(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    /// Appends the RLP of a leaf or an extension: a list of a hex-prefixed path and one item, which
-    /// `put` writes in `len` bytes.
-    #[inline]
-    fn short(&mut self, path: Run<'_>, leaf: bool, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        rlp::put_head(&mut self.bytes, 0xc0, rlp::hex_prefix_len(path) + len);
-        rlp::put_hex_prefix(&mut self.bytes, path, leaf);
-        put(&mut self.bytes);
-        self.end();
-    }
-
-    /// Appends the RLP of a leaf with this value.
-    fn leaf(&mut self, suffix: Run<'_>, value: &[u8]) {
-        self.short(suffix, true, rlp::bytes_len(value), |out| rlp::put_bytes(out, value));
-    }
-
-    /// Appends the RLP of an extension over `below`.
-    fn extension(&mut self, skip: Run<'_>, below: &NodeRef) {
-        self.short(skip, false, below.rlp_bytes(), |out| below.put(out));
-    }
-
-    /// Appends the RLP of a branch with these children, in order of their digits.
-    fn branch(&mut self, children: impl Iterator<Item = (u8, NodeRef)>, value: Option<&[u8]>) {
-        // Where no child is, 0x80 stands for nothing.
-        let mut items = [0x80; 16 * NodeRef::RLP_BYTES_MAX];
-        let (mut at, mut next) = (0, 0);
-        children.for_each(|(digit, child)| {
-            at += usize::from(digit - next);
-            at += child.lay(&mut items[at..]);
-            next = digit + 1;
-        });
-        at += usize::from(16 - next);
-        let value = value.unwrap_or_default();
-        rlp::put_head(&mut self.bytes, 0xc0, at + rlp::bytes_len(value));
-        self.bytes.extend_from_slice(&items[..at]);
-        rlp::put_bytes(&mut self.bytes, value);
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let end = u32::try_from(self.bytes.len()).expect("a level is split before it fills 4 GiB");
-        self.ends.push(end);
-    }
-
-    /// Turns the nodes into what their parents hold of them.
-    fn finish(&mut self, out: &mut Vec<NodeRef>) {
-        self.digests.clear();
-        self.digests.resize(self.ends.len(), [0; 32]);
-        if let [_] = self.ends[..] {
-            // Lone nodes on the way up: no need to set up lanes.
-            if self.bytes.len() >= 32 {
-                self.digests[0] = keccak256(&self.bytes);
-            }
-        } else {
-            keccak256_many(Inputs::new(&self.bytes, &self.ends), &mut self.digests);
-        }
-        let mut from = 0;
-        for (&end, digest) in self.ends.iter().zip(&self.digests) {
-            let node = &self.bytes[from..end as usize];
-            out.push(if node.len() < 32 {
-                NodeRef::inline(node)
-            } else {
-                NodeRef::hashed(*digest)
-            });
-            from = end as usize;
-        }
     }
 }

@@ -426,8 +426,8 @@ pub(super) fn key_of(engine: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digits::{Run, Width};
     use crate::scheme::JobKey;
+    use spinney_proof::digits::{Run, Width};
 
     const SUM: Sum = Sum { profile: Profile::Compatible };
 

@@ -16,8 +16,8 @@ use spinney_hash::{Digest, HashFunction};
 
 use crate::binary::proof::BinaryTree;
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
-use crate::digits::Run;
 use crate::scheme::{BranchJob, Owned, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use spinney_proof::digits::Run;
 
 /// How many bytes of a key are its stem.
 pub const STEM_BYTES: usize = 31;

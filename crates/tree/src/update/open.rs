@@ -8,7 +8,6 @@ use spinney_hash::prefetch;
 
 use super::{Piece, Update, Visit};
 use crate::cache::Cache;
-use crate::digits::Width;
 use crate::error::TreeError;
 use crate::image::{
     FRAME_BYTES, OVERFLOW_BYTES, Overflowed, PageKind, SkipView, TerminalBody, overflow_checksum,
@@ -18,6 +17,7 @@ use crate::page::{Handle, Kind, Page, Within, corrupt};
 use crate::page_key::PageKey;
 use crate::scheme::Scheme;
 use crate::update::Ops;
+use spinney_proof::digits::Width;
 
 /// How many overflow rows are asked for before any was found.
 const OVERFLOW_ROWS_AHEAD: usize = 16;

@@ -7,8 +7,8 @@
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
 use super::commit::{Commit, Kind, Point, limbs};
-use crate::digits::Run;
 use crate::scheme::{TerminalJob, WasTerminal};
+use spinney_proof::digits::Run;
 
 /// What a branch is in the Verkle tree.
 pub(super) enum Shape<'a> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Copied, Listed, Writer, Written};
 use crate::cut::Put;
-use crate::digits::Run;
 use crate::error::TreeError;
 use crate::image::{
     FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, PutBranch,
@@ -15,6 +14,7 @@ use crate::node::{ForkValue, Node, PageRef};
 use crate::page::{Kind, Within};
 use crate::page_key::PageKey;
 use crate::scheme::Scheme;
+use spinney_proof::digits::Run;
 
 impl<'a, S: Scheme> Writer<'a, S> {
     /// Writes all pages: of bodies, of groups whose branches are not laid out, and the root page.

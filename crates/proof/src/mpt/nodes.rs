@@ -1,6 +1,9 @@
 //! The nodes of a proof, found by what their parents hold of them.
 
-use foldhash::{HashMap, HashMapExt as _};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use spinney_hash::{Inputs, keccak256, keccak256_many};
 
 use super::error::ProofError;
@@ -15,9 +18,9 @@ const CHUNK_NODE_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Nodes<'p> {
     list: &'p [Vec<u8>],
-    by_digest: HashMap<[u8; 32], usize>,
+    by_digest: BTreeMap<[u8; 32], usize>,
     /// Nodes that may be listed beside the one that they are embedded in.
-    short: HashMap<&'p [u8], usize>,
+    short: BTreeMap<&'p [u8], usize>,
     used: Vec<bool>,
 }
 
@@ -32,8 +35,8 @@ pub(super) struct Found<'p> {
 
 impl<'p> Nodes<'p> {
     pub(super) fn new(list: &'p [Vec<u8>]) -> Self {
-        let mut by_digest = HashMap::with_capacity(list.len());
-        let mut short = HashMap::new();
+        let mut by_digest = BTreeMap::new();
+        let mut short = BTreeMap::new();
         for ((index, node), digest) in list.iter().enumerate().zip(digests(list)) {
             by_digest.entry(digest).or_insert(index);
             if node.len() < 32 {

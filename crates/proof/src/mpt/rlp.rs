@@ -2,12 +2,15 @@
 
 mod read;
 
-pub(super) use read::{Item, take_integer, take_item, take_string};
+pub(crate) use read::{Item, take_integer, take_item, take_string};
+
+use alloc::vec::Vec;
 
 use crate::digits::Run;
 
 /// The length of the head of a string or list of `len` bytes.
-pub(super) const fn head_len(len: usize) -> usize {
+#[inline]
+pub(crate) const fn head_len(len: usize) -> usize {
     match len {
         0..56 => 1,
         56..0x100 => 2,
@@ -18,8 +21,11 @@ pub(super) const fn head_len(len: usize) -> usize {
 }
 
 /// Appends the head of a string (`base` 0x80) or list (0xc0) of `len` bytes.
+///
+/// # Panics
+/// If the bytes are 4 GiB or more.
 #[inline]
-pub(super) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
+pub(crate) fn put_head(out: &mut Vec<u8>, base: u8, len: usize) {
     if len < 56 {
         out.push(base + len as u8);
         return;
@@ -58,13 +64,14 @@ fn put_some(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// How many bytes [`put_bytes`] appends.
-pub(super) fn bytes_len(bytes: &[u8]) -> usize {
+#[inline]
+pub(crate) fn bytes_len(bytes: &[u8]) -> usize {
     if matches!(bytes, [0..0x80]) { 1 } else { head_len(bytes.len()) + bytes.len() }
 }
 
 /// Appends a string.
 #[inline]
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     if !matches!(bytes, [0..0x80]) {
         put_head(out, 0x80, bytes.len());
     }
@@ -72,14 +79,15 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Appends a big-endian integer without its leading zeros.
-pub(super) fn put_integer(out: &mut Vec<u8>, be: &[u8]) {
+#[inline]
+pub(crate) fn put_integer(out: &mut Vec<u8>, be: &[u8]) {
     let zeros = be.iter().take_while(|&&byte| byte == 0).count();
     put_bytes(out, &be[zeros..]);
 }
 
 /// How many bytes [`put_hex_prefix`] appends.
 #[inline]
-pub(super) fn hex_prefix_len(path: Run<'_>) -> usize {
+pub(crate) fn hex_prefix_len(path: Run<'_>) -> usize {
     let bytes = 1 + path.len() / 2;
     if bytes > 1 { head_len(bytes) + bytes } else { 1 }
 }
@@ -89,7 +97,7 @@ pub(super) fn hex_prefix_len(path: Run<'_>) -> usize {
 /// The run is aligned as in the key, so where it ends at a whole byte (a leaf always does) its bytes
 /// are copied as they stand.
 #[inline]
-pub(super) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
+pub(crate) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
     let flag = if leaf { 0x20 } else { 0 };
     let bytes = 1 + path.len() / 2;
     let odd = path.len() % 2 == 1;

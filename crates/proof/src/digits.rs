@@ -5,56 +5,69 @@
 //! bytes keep the alignment they have in the whole path, so that runs and keys compare byte by byte
 //! and a run is copied without shifting wherever its node moves.
 
+use alloc::vec::Vec;
+
 /// The width of a digit in bits; divides 8. Kept as its logarithm, so that nothing is divided where
 /// the width is known at run time only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Width(u32);
+pub struct Width(u32);
 
 impl Width {
-    pub(crate) const fn new(bits: u8) -> Self {
+    /// # Panics
+    /// If a digit has not 1, 2, 4 or 8 bits.
+    #[inline]
+    pub const fn new(bits: u8) -> Self {
         assert!(matches!(bits, 1 | 2 | 4 | 8), "a digit has 1, 2, 4 or 8 bits");
         Self(bits.trailing_zeros())
     }
 
-    pub(crate) const fn bits(self) -> usize {
+    /// The bits of a digit.
+    #[inline]
+    pub const fn bits(self) -> usize {
         1 << self.0
     }
 
     /// How many digits a byte holds.
-    pub(crate) const fn per_byte(self) -> usize {
+    #[inline]
+    pub const fn per_byte(self) -> usize {
         1 << (3 - self.0)
     }
 
     /// How many digits `bytes` hold.
-    pub(crate) const fn count(self, bytes: &[u8]) -> usize {
+    #[inline]
+    pub const fn count(self, bytes: &[u8]) -> usize {
         bytes.len() * self.per_byte()
     }
 
     /// The digit at `index`.
-    pub(crate) fn digit(self, bytes: &[u8], index: usize) -> u8 {
+    #[inline]
+    pub fn digit(self, bytes: &[u8], index: usize) -> u8 {
         let bit = index * self.bits();
         let below = 8 - self.bits() - bit % 8;
         (bytes[bit / 8] >> below) & self.mask()
     }
 
     /// The largest digit.
-    pub(crate) const fn mask(self) -> u8 {
+    #[inline]
+    pub const fn mask(self) -> u8 {
         (0xff_u16 >> (8 - self.bits())) as u8
     }
 
     /// The first byte of the digit at `index`, and the digit's place within it.
-    pub(crate) const fn locate(self, index: usize) -> (usize, usize) {
+    #[inline]
+    pub const fn locate(self, index: usize) -> (usize, usize) {
         (index / self.per_byte(), index % self.per_byte())
     }
 
     /// How many bytes a run of `len` digits from `start` touches.
-    pub(crate) const fn span(self, start: usize, len: usize) -> usize {
+    #[inline]
+    pub const fn span(self, start: usize, len: usize) -> usize {
         if len == 0 { 0 } else { (start % self.per_byte() + len).div_ceil(self.per_byte()) }
     }
 
     /// How many digits from `start` on, at most `limit` of them, are equal in `a` and `b`.
     #[inline]
-    pub(crate) fn common(self, a: &[u8], b: &[u8], start: usize, limit: usize) -> usize {
+    pub fn common(self, a: &[u8], b: &[u8], start: usize, limit: usize) -> usize {
         if limit == 0 {
             return 0;
         }
@@ -71,7 +84,8 @@ impl Width {
     }
 
     /// Cuts a path off after `digits` digits; bits beyond them become zero.
-    pub(crate) fn truncate(self, path: &mut Vec<u8>, digits: usize) {
+    #[inline]
+    pub fn truncate(self, path: &mut Vec<u8>, digits: usize) {
         let bits = digits * self.bits();
         path.truncate(bits.div_ceil(8));
         if !bits.is_multiple_of(8) {
@@ -80,7 +94,8 @@ impl Width {
     }
 
     /// Cuts a path off after `digits` digits and continues it with one more.
-    pub(crate) fn append(self, path: &mut Vec<u8>, digits: usize, digit: u8) {
+    #[inline]
+    pub fn append(self, path: &mut Vec<u8>, digits: usize, digit: u8) {
         self.truncate(path, digits);
         let bit = digits * self.bits();
         if bit.is_multiple_of(8) {
@@ -91,6 +106,7 @@ impl Width {
 }
 
 /// How many leading bytes of two slices of one length are equal.
+#[inline]
 fn same_bytes(a: &[u8], b: &[u8]) -> usize {
     let (wide_a, rest_a) = a.as_chunks::<8>();
     let (wide_b, rest_b) = b.as_chunks::<8>();
@@ -117,34 +133,39 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// The digits from `start` to `end` of a path.
     #[inline]
-    pub(crate) fn of(path: &'a [u8], start: usize, end: usize, width: Width) -> Self {
+    pub fn of(path: &'a [u8], start: usize, end: usize, width: Width) -> Self {
         let len = end - start;
         let first = start / width.per_byte();
         Self { bytes: &path[first..first + width.span(start, len)], start, len, width }
     }
 
     /// A run whose bytes were cut out of a path already.
-    pub(crate) fn cut(bytes: &'a [u8], start: usize, len: usize, width: Width) -> Self {
+    #[inline]
+    pub fn cut(bytes: &'a [u8], start: usize, len: usize, width: Width) -> Self {
         debug_assert_eq!(bytes.len(), width.span(start, len));
         Self { bytes, start, len, width }
     }
 
     /// The number of digits.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no digits.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The index in the whole path of the first digit.
+    #[inline]
     pub const fn start(&self) -> usize {
         self.start
     }
 
     /// The index in the whole path just past the last digit.
+    #[inline]
     pub const fn end(&self) -> usize {
         self.start + self.len
     }
@@ -157,18 +178,20 @@ impl<'a> Run<'a> {
     }
 
     /// The digits in order.
+    #[inline]
     pub fn digits(&self) -> impl DoubleEndedIterator<Item = u8> + '_ {
         (0..self.len).map(|index| self.digit(index))
     }
 
     /// The bytes that the run touches, aligned as in the whole path; bits outside the run are noise.
+    #[inline]
     pub const fn aligned(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// How many leading digits of the run `path` has at the same place.
     #[inline]
-    pub(crate) fn common(&self, path: &[u8]) -> usize {
+    pub fn common(&self, path: &[u8]) -> usize {
         let have = self.width.count(path).saturating_sub(self.start);
         let first = self.start / self.width.per_byte();
         self.width.common(
@@ -180,7 +203,8 @@ impl<'a> Run<'a> {
     }
 
     /// Appends the bytes of the run with the bits outside of it zeroed.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    #[inline]
+    pub fn write(&self, out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(self.bytes);
         let bits = self.width.bits();
@@ -195,6 +219,7 @@ impl<'a> Run<'a> {
     }
 
     /// Appends the digits' bits from the first one on, with zeros to a whole byte.
+    #[inline]
     pub fn put_packed(&self, out: &mut Vec<u8>) {
         let bits = self.width.bits();
         let shift = self.start * bits % 8;
@@ -211,7 +236,8 @@ impl<'a> Run<'a> {
     }
 
     /// Appends the path that ends with the run: `fork` digits of `path`, one more, if any, and the run.
-    pub(crate) fn put_path(&self, path: &[u8], fork: usize, digit: Option<u8>, out: &mut Vec<u8>) {
+    #[inline]
+    pub fn put_path(&self, path: &[u8], fork: usize, digit: Option<u8>, out: &mut Vec<u8>) {
         let (base, bit) = (out.len(), fork * self.width.bits());
         out.extend_from_slice(&path[..bit.div_ceil(8)]);
         if !bit.is_multiple_of(8) {
@@ -228,7 +254,8 @@ impl<'a> Run<'a> {
 
     /// Extends a path that ends where the run starts: `out[base..]` holds the whole bytes of the path
     /// so far, the last one zero beyond it.
-    pub(crate) fn extend(&self, out: &mut Vec<u8>, base: usize) {
+    #[inline]
+    pub fn extend(&self, out: &mut Vec<u8>, base: usize) {
         if self.len == 0 {
             return;
         }
@@ -247,6 +274,8 @@ impl<'a> Run<'a> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     #[test]

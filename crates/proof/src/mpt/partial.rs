@@ -12,13 +12,17 @@
     clippy::unwrap_used
 )]
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
 
-use super::proof::node::{NIBBLES, Node, nibble, read};
-use super::{EMPTY_ROOT, NodeRef, Scratch};
+use super::node::{NIBBLES, Node, nibble, read};
+use super::node_ref::NodeRef;
+use super::value::EMPTY_ROOT;
+use super::writer::NodeWriter;
 use crate::digits::Run;
-use crate::error::hex;
+use crate::error::Hex;
 
 /// Digits of a key.
 const DEPTH: usize = 64;
@@ -31,14 +35,22 @@ pub trait NodeSource {
 }
 
 /// A node is needed and not known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node 0x{} at path {} is missing", hex(.digest), Digits(.path))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingNode {
     /// The Keccak-256 digest of its RLP.
     pub digest: [u8; 32],
     /// The digits that lead to it, one a byte.
     pub path: Vec<u8>,
 }
+
+impl fmt::Display for MissingNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, path } = self;
+        write!(f, "node 0x{} at path {} is missing", Hex(digest), Digits(path))
+    }
+}
+
+impl core::error::Error for MissingNode {}
 
 struct Digits<'a>(&'a [u8]);
 
@@ -50,14 +62,12 @@ impl fmt::Display for Digits<'_> {
 }
 
 /// Why a partial trie cannot say or do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartialError {
     /// A node is needed and not known.
-    #[error(transparent)]
-    Missing(#[from] MissingNode),
+    Missing(MissingNode),
     /// A node is none of such a trie.
-    #[error("the node at path {} is malformed: {what}", Digits(.path))]
     Malformed {
         /// The digits that lead to it, one a byte.
         path: Vec<u8>,
@@ -66,10 +76,29 @@ pub enum PartialError {
     },
 }
 
+impl From<MissingNode> for PartialError {
+    fn from(missing: MissingNode) -> Self {
+        Self::Missing(missing)
+    }
+}
+
+impl fmt::Display for PartialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(missing) => missing.fmt(f),
+            Self::Malformed { path, what } => {
+                write!(f, "the node at path {} is malformed: {what}", Digits(path))
+            }
+        }
+    }
+}
+
+impl core::error::Error for PartialError {}
+
 /// A trie over keys of 32 bytes of which only some nodes are known.
 ///
 /// ```
-/// use spinney_tree::mpt::partial::{NodeSource, PartialTrie};
+/// use spinney_proof::mpt::partial::{NodeSource, PartialTrie};
 ///
 /// struct Nothing;
 /// impl NodeSource for Nothing {
@@ -82,9 +111,9 @@ pub enum PartialError {
 /// trie.put(&Nothing, &[7; 32], b"value")?;
 /// assert_eq!(trie.get(&Nothing, &[7; 32])?, Some(b"value".to_vec()));
 /// trie.delete(&Nothing, &[7; 32])?;
-/// assert_eq!(trie.root(), spinney_tree::mpt::EMPTY_ROOT);
+/// assert_eq!(trie.root(), spinney_proof::mpt::EMPTY_ROOT);
 /// assert!(PartialTrie::new([1; 32]).get(&Nothing, &[7; 32]).is_err());
-/// # Ok::<_, spinney_tree::mpt::partial::PartialError>(())
+/// # Ok::<_, spinney_proof::mpt::partial::PartialError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct PartialTrie {
@@ -223,7 +252,7 @@ impl Tree {
         let (head, tail) = path.split_at_checked(common).ok_or_else(|| misplaced(above))?;
         let (&digit, rest) = tail.split_first().ok_or_else(|| misplaced(above))?;
         let (head, rest) = (head.to_vec(), rest.to_vec());
-        let below = match std::mem::replace(self, Self::Empty) {
+        let below = match core::mem::replace(self, Self::Empty) {
             Self::Leaf(_, value) => Self::Leaf(rest, value),
             Self::Extension(_, below) if rest.is_empty() => *below,
             Self::Extension(_, below) => Self::Extension(rest, below),
@@ -253,7 +282,7 @@ impl Tree {
                 let depth = depth.saturating_add(path.len());
                 below.open_fork(source, cut(key, depth).0)?;
                 below.delete(source, key, depth)?;
-                let below = std::mem::replace(&mut **below, Self::Empty);
+                let below = core::mem::replace(&mut **below, Self::Empty);
                 *self = below.below(path);
             }
             Self::Branch(children) => {
@@ -267,7 +296,7 @@ impl Tree {
                 if let Some((last, alone)) = only_other(children, digit) {
                     // What is left alone takes the branch's place, and has to be known for that.
                     alone.open(source, &[above, &[last]].concat())?;
-                    let alone = std::mem::replace(alone, Self::Empty);
+                    let alone = core::mem::replace(alone, Self::Empty);
                     *self = alone.below(&[last]);
                 } else if let Some(child) = child_mut(children, digit) {
                     *child = Self::Empty;
@@ -308,7 +337,7 @@ impl Tree {
 
     /// What a parent holds of the node; `None` for nothing.
     fn node_ref(&self) -> Option<NodeRef> {
-        let mut scratch = Scratch::default();
+        let mut writer = NodeWriter::default();
         // Digits fill bytes from behind, as they do in a key.
         let pack = |path: &[u8]| -> Vec<u8> {
             let padding = if path.len().is_multiple_of(2) { &[][..] } else { &[0] };
@@ -323,20 +352,20 @@ impl Tree {
             Self::Empty => return None,
             Self::Closed(node) => return Some(*node),
             Self::Leaf(path, value) => {
-                scratch.leaf(run(path, &pack(path)), value);
+                writer.leaf(run(path, &pack(path)), value);
             }
             Self::Extension(path, below) => {
-                scratch.extension(run(path, &pack(path)), &below.node_ref()?);
+                writer.extension(run(path, &pack(path)), &below.node_ref()?);
             }
             Self::Branch(children) => {
                 let children = (0..16).zip(children.iter());
                 let children: Vec<_> = children
                     .filter_map(|(digit, child)| Some((digit, child.node_ref()?)))
                     .collect();
-                scratch.branch(children.into_iter(), None);
+                writer.branch(children.into_iter(), None);
             }
         }
-        Some(NodeRef::of(&scratch.bytes))
+        Some(NodeRef::of(writer.bytes()))
     }
 }
 
@@ -400,5 +429,5 @@ fn read_node(source: &impl NodeSource, node: &NodeRef, path: &[u8]) -> Result<Tr
 }
 
 fn digits(key: &[u8; 32]) -> [u8; DEPTH] {
-    std::array::from_fn(|index| nibble(key, index))
+    core::array::from_fn(|index| nibble(key, index))
 }

@@ -9,7 +9,7 @@
 )]
 
 /// Reads an integer of at most `N` bytes off the front, in its only canonical form.
-pub(in crate::mpt) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
+pub(crate) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
     let (digits, rest) = take_string(bytes)?;
     if digits.starts_with(&[0]) || digits.len() > N {
         return None;
@@ -23,17 +23,20 @@ pub(in crate::mpt) fn take_integer<const N: usize>(bytes: &[u8]) -> Option<([u8;
 
 /// An RLP item, as it lies in the bytes that it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mpt) enum Item<'a> {
+pub(crate) enum Item<'a> {
+    /// A string without its head.
     String(&'a [u8]),
     /// A list with its head, and what is in it.
     List {
+        /// All of it.
         whole: &'a [u8],
+        /// What follows the head.
         payload: &'a [u8],
     },
 }
 
 /// Reads an item off the front, in its only canonical form.
-pub(in crate::mpt) fn take_item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
+pub(crate) fn take_item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         let (byte, rest) = bytes.split_at_checked(1)?;
@@ -58,7 +61,7 @@ pub(in crate::mpt) fn take_item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
 }
 
 /// Reads an item that has to be a string.
-pub(in crate::mpt) fn take_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn take_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     match take_item(bytes)? {
         (Item::String(string), rest) => Some((string, rest)),
         (Item::List { .. }, _) => None,

@@ -3,8 +3,9 @@
 //! Only the nodes on the paths of the range's ends are sent; what lies between is built from the
 //! entries, and has to be what those nodes hold of it.
 
-use std::cmp::Ordering;
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::ops::Range;
 
 use super::build::{Entry, top_node};
 use super::error::ProofError;

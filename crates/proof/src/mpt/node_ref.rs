@@ -1,4 +1,9 @@
+use alloc::vec::Vec;
+use core::fmt;
+
 use spinney_hash::keccak256;
+
+use crate::error::Hex;
 
 /// What a parent holds of a child in a Merkle Patricia trie: the child's RLP if that is shorter than 32
 /// bytes, else its Keccak-256 digest.
@@ -11,42 +16,54 @@ pub struct NodeRef {
 }
 
 impl NodeRef {
-    pub(super) fn inline(rlp: &[u8]) -> Self {
+    /// What a parent holds of a short node.
+    ///
+    /// # Panics
+    /// If the RLP has 32 bytes or more.
+    #[inline]
+    pub fn inline(rlp: &[u8]) -> Self {
         debug_assert!(!rlp.is_empty() && rlp.len() < 32);
         let mut bytes = [0; 32];
         bytes[..rlp.len()].copy_from_slice(rlp);
         Self { len: rlp.len() as u8, bytes }
     }
 
-    pub(super) const fn hashed(digest: [u8; 32]) -> Self {
+    /// What a parent holds of the node with this digest.
+    #[inline]
+    pub const fn hashed(digest: [u8; 32]) -> Self {
         Self { len: 32, bytes: digest }
     }
 
     /// What a parent holds of the node with this RLP.
-    pub(super) fn of(rlp: &[u8]) -> Self {
+    #[inline]
+    pub fn of(rlp: &[u8]) -> Self {
         if rlp.len() < 32 { Self::inline(rlp) } else { Self::hashed(keccak256(rlp)) }
     }
 
     /// The Keccak-256 digest of the node, also of a short one.
+    #[inline]
     pub fn digest(&self) -> [u8; 32] {
         if self.len == 32 { self.bytes } else { keccak256(&self.bytes[..usize::from(self.len)]) }
     }
 
     /// The node's RLP, if it is short.
-    pub(super) fn inlined(&self) -> Option<&[u8]> {
+    #[inline]
+    pub fn inlined(&self) -> Option<&[u8]> {
         (self.len < 32).then(|| &self.bytes[..usize::from(self.len)])
     }
 
     /// How many bytes a parent's RLP holds of it.
-    pub(super) const fn rlp_bytes(&self) -> usize {
+    #[inline]
+    pub const fn rlp_bytes(&self) -> usize {
         if self.len == 32 { 33 } else { self.len as usize }
     }
 
     /// The most bytes that a parent's RLP holds of a child.
-    pub(super) const RLP_BYTES_MAX: usize = 33;
+    pub const RLP_BYTES_MAX: usize = 33;
 
     /// Writes what a parent's RLP holds to the front of `out`; answers how many bytes that are.
-    pub(super) fn lay(&self, out: &mut [u8]) -> usize {
+    #[inline]
+    pub fn lay(&self, out: &mut [u8]) -> usize {
         let len = self.rlp_bytes();
         if let (32, Some(item)) = (self.len, out.first_chunk_mut::<{ Self::RLP_BYTES_MAX }>()) {
             // Of one size, so that no call is needed to copy it.
@@ -59,32 +76,39 @@ impl NodeRef {
     }
 
     /// Appends what a parent's RLP holds.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    #[inline]
+    pub fn put(&self, out: &mut Vec<u8>) {
         let mut item = [0; Self::RLP_BYTES_MAX];
         let len = self.lay(&mut item);
         out.extend_from_slice(&item[..len]);
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends it as pages keep it: its length, then its bytes.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.len);
         out.extend_from_slice(&self.bytes[..usize::from(self.len)]);
     }
 
     /// The length in bytes of what [`NodeRef::encode`] appends.
-    pub(super) const fn kept_bytes(&self) -> usize {
+    #[inline]
+    pub const fn kept_bytes(&self) -> usize {
         1 + self.len as usize
     }
 
     /// That of a digest.
-    pub(super) const DIGEST_BYTES: usize = 33;
+    pub const DIGEST_BYTES: usize = 33;
 
     /// The length in bytes of what [`NodeRef::decode`] reads.
-    pub(super) fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
+    #[inline]
+    pub fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
         let len = usize::from(*bytes.first()?);
         (1..=32).contains(&len).then_some(1 + len).filter(|&all| all <= bytes.len())
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+    /// Reads what [`NodeRef::encode`] appends off the front, with its length in bytes.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         // By far the most are digests.
         if let Some((&[32], rest)) = bytes.split_first_chunk::<1>()
             && let Some(&bytes) = rest.first_chunk::<32>()
@@ -102,9 +126,9 @@ impl NodeRef {
     }
 }
 
-impl std::fmt::Debug for NodeRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for NodeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.len == 32 { "digest" } else { "rlp" };
-        write!(f, "{kind} 0x{}", crate::error::hex(&self.bytes[..usize::from(self.len)]))
+        write!(f, "{kind} 0x{}", Hex(&self.bytes[..usize::from(self.len)]))
     }
 }

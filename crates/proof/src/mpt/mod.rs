@@ -1,14 +1,15 @@
-//! Proofs of a Merkle Patricia trie: made from a tree, verified by anyone.
+//! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D): its nodes, its proofs, and tries of which
+//! only some nodes are known ([`partial`]).
 //!
-//! Verifying needs neither a tree nor a store, allocates no more than a small multiple of the proof,
+//! Verifying allocates no more than a small multiple of the proof,
 //! and follows foreign nodes in a loop. A proof that somebody sent ([`Proof`], [`RangeProof`],
 //! [`AccountProof`]) answers nothing; what its `verify` returns does.
 //!
-//! | to prove | make with | verify with |
-//! |---|---|---|
-//! | keys, present or absent, one or many | [`Tree::prove`](crate::Tree::prove) | [`Proof::verify`] |
-//! | all entries of a range | [`Tree::prove_range`](crate::Tree::prove_range) | [`RangeProof::verify`] |
-//! | an account and slots (EIP-1186) | [`Tree::prove_accounts`](crate::Tree::prove_accounts) | [`AccountProof::verify`] |
+//! | proven | verify with |
+//! |---|---|
+//! | keys, present or absent, one or many | [`Proof::verify`] |
+//! | all entries of a range | [`RangeProof::verify`] |
+//! | an account and slots (EIP-1186) | [`AccountProof::verify`] |
 //!
 //! A proof is the RLP of nodes, root first. A node that is embedded in its parent is not listed; a
 //! proof that lists it is accepted. A proof against the empty trie has no node, or the single node
@@ -16,7 +17,7 @@
 //! of no key is refused: a proof cannot be changed and still hold, but for the order of its nodes.
 //!
 //! ```
-//! use spinney_tree::mpt::proof::Proof;
+//! use spinney_proof::mpt::Proof;
 //!
 //! // A root that is trusted, and a node that somebody sent: a trie of one leaf.
 //! let node = [&[0xe1, 0x82, 0x20, 0x00, 0x9d][..], b"v_______________________0___0"].concat();
@@ -41,17 +42,39 @@ mod account;
 mod build;
 mod error;
 mod keys;
+mod node;
 #[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "32 bytes, of which the length is known"
+)]
+mod node_ref;
+mod nodes;
+pub mod partial;
+mod range;
+#[expect(
+    clippy::arithmetic_side_effects,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "it reads a tree and no foreign bytes"
+    reason = "it writes; what it reads denies them itself"
 )]
-mod make;
-pub(super) mod node;
-mod nodes;
-mod range;
+mod rlp;
+mod value;
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "it reads nodes of our own"
+)]
+mod writer;
 
 pub use account::{AccountFields, AccountProof, SlotProof, VerifiedAccount};
-pub use error::{NotProven, ProofError};
+pub use error::ProofError;
 pub use keys::{Proof, VerifiedProof};
+pub use node::leaf_value;
+pub use node_ref::NodeRef;
 pub use range::{RangeProof, VerifiedRange};
+pub use value::{
+    EMPTY_CODE_HASH, EMPTY_ROOT, account_value, decode_account_value, decode_slot_value, slot_value,
+};
+pub use writer::NodeWriter;

@@ -1,8 +1,11 @@
 //! The top node of a trie from its sorted entries, in one pass with a stack of open forks.
 
+use alloc::vec::Vec;
+
 use super::node::{NIBBLES, nibble};
+use super::writer::NodeWriter;
 use crate::digits::Run;
-use crate::mpt::{NodeRef, Scratch};
+use crate::mpt::NodeRef;
 
 /// A key and its value.
 pub(super) type Entry = (Vec<u8>, Vec<u8>);
@@ -73,8 +76,8 @@ impl Open<'_> {
     }
 }
 
-fn encode(put: impl FnOnce(&mut Scratch)) -> Vec<u8> {
-    let mut scratch = Scratch::default();
-    put(&mut scratch);
-    scratch.bytes
+fn encode(put: impl FnOnce(&mut NodeWriter)) -> Vec<u8> {
+    let mut writer = NodeWriter::default();
+    put(&mut writer);
+    writer.into_bytes()
 }

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use spinney_hash::keccak256;
+use spinney_proof::mpt::{
+    AccountFields, AccountProof, NodeRef, NodeWriter, Proof, RangeProof, SlotProof,
+    decode_slot_value, leaf_value,
+};
 
-use super::account::{AccountFields, AccountProof, SlotProof};
-use super::keys::Proof;
-use super::node::{AccountLeaf, Node, read};
-use super::range::RangeProof;
+use super::{Leaves, Mpt, MptState};
 use crate::error::TreeError;
-use crate::mpt::{Leaves, Mpt, MptState, NodeRef, Scratch, decode_slot_value};
 use crate::prove::{Met, MetNode};
 use crate::scheme::{BranchJob, Scheme};
 use crate::store::Snapshot;
@@ -45,21 +45,21 @@ impl Walked {
         keys: &[&[u8]],
     ) -> Result<Self, TreeError> {
         let mut walked = Self { nodes: Vec::new(), values: vec![None; keys.len()] };
-        let mut scratch = Scratch::default();
-        tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut scratch))?;
+        let mut nodes = NodeWriter::default();
+        tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut nodes))?;
         // Sorted so, a node comes after those above it: their keys begin no later.
         walked.nodes.sort_by_key(|node| (node.keys.start, node.depth));
         Ok(walked)
     }
 
-    fn meet<S: Leaves>(&mut self, met: Met<'_, S>, scratch: &mut Scratch) {
+    fn meet<S: Leaves>(&mut self, met: Met<'_, S>, nodes: &mut NodeWriter) {
         let Met { keys, found, node, .. } = met;
         match node {
             MetNode::Terminal(job) => {
-                scratch.start();
-                S::put_leaf(scratch, &job);
-                let rlp = &scratch.bytes;
-                if let (Some(found), Ok(Node::Leaf { value, .. })) = (found, read(rlp)) {
+                nodes.clear();
+                S::put_leaf(nodes, &job);
+                let rlp = nodes.bytes();
+                if let (Some(found), Some(value)) = (found, leaf_value(rlp)) {
                     self.values[found] = Some(value.to_vec());
                 }
                 self.list::<S>(keys, job.suffix.start(), rlp);
@@ -68,7 +68,7 @@ impl Walked {
                 if let (Some(found), Some(value)) = (found, job.value) {
                     self.values[found] = Some(value.to_vec());
                 }
-                self.branch::<S>(keys, &job, reached, scratch);
+                self.branch::<S>(keys, &job, reached, nodes);
             }
         }
     }
@@ -78,20 +78,20 @@ impl Walked {
         keys: Range<usize>,
         job: &BranchJob<'_, S>,
         reached: Range<usize>,
-        scratch: &mut Scratch,
+        nodes: &mut NodeWriter,
     ) {
-        scratch.start();
-        scratch.branch(job.children.iter(), job.value);
+        nodes.clear();
+        nodes.branch(job.children.iter(), job.value);
         if job.skip.is_empty() {
-            return self.list::<S>(keys, job.skip.start(), &scratch.bytes);
+            return self.list::<S>(keys, job.skip.start(), nodes.bytes());
         }
-        let below = NodeRef::of(&scratch.bytes);
+        let below = NodeRef::of(nodes.bytes());
         if !reached.is_empty() {
-            self.list::<S>(reached, job.skip.end(), &scratch.bytes);
+            self.list::<S>(reached, job.skip.end(), nodes.bytes());
         }
-        scratch.start();
-        scratch.extension(job.skip, &below);
-        self.list::<S>(keys, job.skip.start(), &scratch.bytes);
+        nodes.clear();
+        nodes.extension(job.skip, &below);
+        self.list::<S>(keys, job.skip.start(), nodes.bytes());
     }
 
     /// Lists a node, unless its parent holds it whole. The top of a trie has no parent.
@@ -211,8 +211,7 @@ impl Tree<MptState> {
         };
         let proofs = wanted.iter().zip(&hashed).map(|((address, slots), hashed)| {
             let account = at(&hashed[0]);
-            let leaf =
-                walked.values[account].as_deref().and_then(|leaf| AccountLeaf::read(leaf).ok());
+            let leaf = walked.values[account].as_deref().and_then(AccountFields::of_leaf);
             let slot = |(slot, key): (&[u8; 32], &Vec<u8>)| {
                 let value = walked.values[at(key)].as_deref().and_then(decode_slot_value);
                 let proof = nodes[at(key)][1].clone();
@@ -220,7 +219,7 @@ impl Tree<MptState> {
             };
             AccountProof {
                 address: *address,
-                fields: leaf.map_or(AccountFields::ABSENT, AccountFields::from),
+                fields: leaf.unwrap_or(AccountFields::ABSENT),
                 account_proof: nodes[account][0].clone(),
                 storage_proof: slots.iter().zip(&hashed[1..]).map(slot).collect(),
             }

@@ -1,10 +1,12 @@
 //! Proofs of keys, present or absent: one or many.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use super::error::{NotProven, ProofError};
+use super::error::ProofError;
 use super::node::{Below, NIBBLES, Node, nibble};
 use super::nodes::Nodes;
+use crate::error::NotProven;
 
 /// The nodes on the paths of some keys, as somebody sent them: nothing is known of them yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,23 @@
 //! A trie node, read strictly: canonical RLP, canonical hex prefix, a shape that a trie can have.
 
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
 use crate::digits::Width;
 use crate::mpt::NodeRef;
-use crate::mpt::rlp::{Item, take_item, take_string};
+use crate::mpt::rlp::{Item, take_integer, take_item, take_string};
 
 /// Digits of a Merkle Patricia trie.
-pub(in crate::mpt) const NIBBLES: Width = Width::new(4);
+pub(crate) const NIBBLES: Width = Width::new(4);
 
 /// Digit `index` of a key; zero behind its end.
-pub(in crate::mpt) fn nibble(bytes: &[u8], index: usize) -> u8 {
+pub(crate) fn nibble(bytes: &[u8], index: usize) -> u8 {
     let byte = bytes.get(index / 2).copied().unwrap_or_default();
     if index.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
 }
@@ -19,26 +28,36 @@ pub(in crate::mpt) fn nibble(bytes: &[u8], index: usize) -> u8 {
     clippy::large_enum_variant,
     reason = "one at a time, and a box would be an allocation each"
 )]
-pub(in crate::mpt) enum Node<'a> {
+pub(crate) enum Node<'a> {
+    /// The rest of a key, and its value.
     Leaf {
+        /// The digits.
         path: HexPath<'a>,
+        /// The value, which is not empty.
         value: &'a [u8],
     },
+    /// Digits that all keys below share.
     Extension {
+        /// The digits.
         path: HexPath<'a>,
+        /// The branch below.
         child: Below<'a>,
     },
-    /// The value is empty where there is none.
+    /// A fork.
     Branch {
+        /// By digit.
         children: [Below<'a>; 16],
+        /// The value of the key that ends here; empty where none does.
         value: &'a [u8],
     },
 }
 
 /// What a node holds of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mpt) enum Below<'a> {
+pub(crate) enum Below<'a> {
+    /// There is no child.
     Nothing,
+    /// The child's Keccak-256 digest.
     Digest(&'a [u8; 32]),
     /// The child's RLP, shorter than 32 bytes.
     Embedded(&'a [u8]),
@@ -46,7 +65,7 @@ pub(in crate::mpt) enum Below<'a> {
 
 impl Below<'_> {
     /// The same with its bytes, or `None` where there is nothing.
-    pub(in crate::mpt) fn node_ref(&self) -> Option<NodeRef> {
+    pub(crate) fn node_ref(&self) -> Option<NodeRef> {
         match self {
             Self::Nothing => None,
             Self::Digest(digest) => Some(NodeRef::hashed(**digest)),
@@ -57,35 +76,41 @@ impl Below<'_> {
 
 /// The digits of a leaf or an extension, in their hex-prefixed bytes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::mpt) struct HexPath<'a> {
+pub(crate) struct HexPath<'a> {
     bytes: &'a [u8],
     /// Digits of the prefix: one or two.
     prefix: usize,
 }
 
 impl HexPath<'_> {
-    pub(in crate::mpt) fn len(&self) -> usize {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
         NIBBLES.count(self.bytes).saturating_sub(self.prefix)
     }
 
-    pub(in crate::mpt) fn digit(&self, index: usize) -> u8 {
+    /// Digit `index`; zero behind the end.
+    pub(crate) fn digit(&self, index: usize) -> u8 {
         nibble(self.bytes, self.prefix.saturating_add(index))
     }
 
     /// How many leading digits `key` has at digit `depth`.
-    pub(in crate::mpt) fn common(&self, key: &[u8], depth: usize) -> usize {
+    pub(crate) fn common(&self, key: &[u8], depth: usize) -> usize {
         let have = NIBBLES.count(key).saturating_sub(depth).min(self.len());
         let same = |&(i, at): &(usize, usize)| self.digit(i) == nibble(key, at);
         (0..have).zip(depth..).take_while(same).count()
     }
 
-    pub(in crate::mpt) fn digits(&self) -> impl Iterator<Item = u8> + '_ {
+    /// The digits in order.
+    pub(crate) fn digits(&self) -> impl Iterator<Item = u8> + '_ {
         (0..self.len()).map(|index| self.digit(index))
     }
 }
 
 /// Reads a node. What its children are is read when they are.
-pub(in crate::mpt) fn read(rlp: &[u8]) -> Result<Node<'_>, &'static str> {
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn read(rlp: &[u8]) -> Result<Node<'_>, &'static str> {
     let Some((Item::List { payload, .. }, [])) = take_item(rlp) else {
         return Err("it is not one RLP list");
     };
@@ -149,23 +174,37 @@ fn below(item: Item<'_>) -> Result<Below<'_>, &'static str> {
     }
 }
 
+/// The value of a leaf, of its RLP; `None` if it is no leaf.
+pub fn leaf_value(rlp: &[u8]) -> Option<&[u8]> {
+    match read(rlp) {
+        Ok(Node::Leaf { value, .. }) => Some(value),
+        _ => None,
+    }
+}
+
 /// An account as its leaf holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mpt) struct AccountLeaf {
-    pub(in crate::mpt) nonce: u64,
+pub(crate) struct AccountLeaf {
+    /// Transactions sent, or contracts made.
+    pub(crate) nonce: u64,
     /// Big-endian.
-    pub(in crate::mpt) balance: [u8; 32],
-    pub(in crate::mpt) storage_root: [u8; 32],
-    pub(in crate::mpt) code_hash: [u8; 32],
+    pub(crate) balance: [u8; 32],
+    /// The root of the account's storage.
+    pub(crate) storage_root: [u8; 32],
+    /// The Keccak-256 digest of its code.
+    pub(crate) code_hash: [u8; 32],
 }
 
 impl AccountLeaf {
     /// Reads the value of an account's leaf.
-    pub(in crate::mpt) fn read(value: &[u8]) -> Result<Self, &'static str> {
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(crate) fn read(value: &[u8]) -> Result<Self, &'static str> {
         let read = || {
             let (Item::List { payload, .. }, []) = take_item(value)? else { return None };
-            let (nonce, rest) = crate::mpt::rlp::take_integer::<8>(payload)?;
-            let (balance, rest) = crate::mpt::rlp::take_integer::<32>(rest)?;
+            let (nonce, rest) = take_integer::<8>(payload)?;
+            let (balance, rest) = take_integer::<32>(rest)?;
             let (storage_root, rest) = take_string(rest)?;
             let (code_hash, []) = take_string(rest)? else { return None };
             Some(Self {

@@ -1,14 +1,18 @@
 //! Proofs of accounts and slots, as `eth_getProof` gives them (EIP-1186).
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use spinney_hash::keccak256;
 
-use super::error::{NotProven, ProofError};
+use super::error::ProofError;
 use super::keys::Proof;
 use super::node::AccountLeaf;
-use crate::error::hex;
-use crate::mpt::{EMPTY_CODE_HASH, EMPTY_ROOT, decode_slot_value};
+use super::value::{EMPTY_CODE_HASH, EMPTY_ROOT, decode_slot_value};
+use crate::error::{Hex, NotProven};
 
 /// An account's fields as an EIP-1186 object gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +90,8 @@ impl AccountProof {
     /// Checks account and slots against a state root.
     ///
     /// ```
-    /// use spinney_tree::mpt::EMPTY_ROOT;
-    /// use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof};
+    /// use spinney_proof::mpt::EMPTY_ROOT;
+    /// use spinney_proof::mpt::{AccountFields, AccountProof, Proof};
     ///
     /// let nobody = AccountProof {
     ///     address: [7; 20],
@@ -97,7 +101,7 @@ impl AccountProof {
     /// };
     /// assert_eq!(nobody.verify(&EMPTY_ROOT)?.account(), None);
     /// assert!(nobody.verify(&[7; 32]).is_err());
-    /// # Ok::<_, spinney_tree::mpt::proof::ProofError>(())
+    /// # Ok::<_, spinney_proof::mpt::ProofError>(())
     /// ```
     ///
     /// # Errors
@@ -152,20 +156,25 @@ impl From<AccountLeaf> for AccountFields {
 }
 
 impl AccountFields {
+    /// The fields of the account whose leaf has this value; `None` if no account's has.
+    pub fn of_leaf(value: &[u8]) -> Option<Self> {
+        AccountLeaf::read(value).ok().map(Self::from)
+    }
+
     fn describe(&self) -> String {
         let Self { nonce, balance, storage_hash, code_hash } = self;
         format!(
             "nonce {nonce}, balance {}, storage hash 0x{}, code hash 0x{}",
             describe_word(balance),
-            hex(storage_hash),
-            hex(code_hash)
+            Hex(storage_hash),
+            Hex(code_hash)
         )
     }
 }
 
 /// A number in hex without leading zeros.
 fn describe_word(word: &[u8; 32]) -> String {
-    let digits = hex(word);
+    let digits = Hex(word).to_string();
     let digits = digits.trim_start_matches('0');
     format!("0x{}", if digits.is_empty() { "0" } else { digits })
 }
