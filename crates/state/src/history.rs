@@ -162,6 +162,7 @@ impl<P: PageStore> State<P> {
         self.timed(|t| &mut t.store, || self.store.commit(&set))?;
         self.tree.adopt(staged);
         self.beside.adopt();
+        self.publish();
         Ok(block)
     }
 

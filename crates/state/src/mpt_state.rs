@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+use spinney_hash::{Inputs, keccak256_many};
 use spinney_pipeline::PipelineError;
 use spinney_tree::mpt::{
     MptState, account_value, decode_account_value, decode_slot_value, slot_value,
@@ -24,6 +25,7 @@ use crate::beside::{Members, stands};
 use crate::embed::EmbedError;
 use crate::history::{KeepHistory, Newest, undo_of};
 use crate::lazy::LazySnapshot;
+use crate::reader::{Published, Reader};
 use crate::undo::Undo;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
 
@@ -37,7 +39,7 @@ const GENESIS_KEY: &[u8] = b"genesis";
 const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
 
 /// How many contracts' code stays in memory.
-const RECENT_CODES_MAX: usize = 1_024;
+pub(crate) const RECENT_CODES_MAX: usize = 1_024;
 
 /// Why the state refused or failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -244,6 +246,8 @@ pub struct State<P: PageStore> {
     pub(crate) keep_preimages: bool,
     times: Cell<StateTimes>,
     pub(crate) written: CommitStats,
+    /// The last commit, for those who read beside the state.
+    readers: Option<Published>,
 }
 
 impl<P: PageStore> State<P> {
@@ -274,6 +278,7 @@ impl<P: PageStore> State<P> {
             keep_preimages: true,
             times: Cell::default(),
             written: CommitStats::default(),
+            readers: None,
         })
     }
 
@@ -310,6 +315,30 @@ impl<P: PageStore> State<P> {
     /// How many commits were made to the state; with none the store holds nothing of it.
     pub const fn commit_number(&self) -> u64 {
         self.tree.commit_number()
+    }
+
+    /// Whoever reads the last commit while the state goes on, from another thread too.
+    pub fn reader(&mut self) -> Reader<P>
+    where
+        P: Clone,
+    {
+        let published = self.readers.get_or_insert_with(|| Published::new(self.tree.view()));
+        Reader::new(self.store.clone(), published.clone())
+    }
+
+    /// Shows the last commit to those who read beside the state.
+    pub(crate) fn publish(&self) {
+        if let Some(readers) = &self.readers {
+            readers.set(self.tree.view());
+        }
+    }
+
+    /// Waits until all that was committed is durable, where the store writes behind.
+    ///
+    /// # Errors
+    /// If a commit could not be written.
+    pub fn settle(&self) -> Result<(), StateError> {
+        Ok(self.store.settle()?)
     }
 
     /// Where the time went since the state was opened.
@@ -438,15 +467,21 @@ impl<P: PageStore> State<P> {
         }
         fresh.sort_unstable();
         fresh.dedup();
-        let snapshot = LazySnapshot::new(&self.store);
-        let names: Vec<&[u8]> = fresh.iter().map(|(hash, _)| hash.as_slice()).collect();
-        let stored: Vec<bool> =
-            snapshot.read_many(Table::Preimages, &names)?.iter().map(Option::is_some).collect();
+        // Of a state that has no commit none is stored.
+        let is_stored = match self.commit_number() {
+            0 => vec![false; fresh.len()],
+            _ => {
+                let snapshot = LazySnapshot::new(&self.store);
+                let names: Vec<&[u8]> = fresh.iter().map(|(hash, _)| hash.as_slice()).collect();
+                let stored = snapshot.read_many(Table::Preimages, &names)?;
+                stored.iter().map(Option::is_some).collect()
+            }
+        };
         if self.known.len() > KNOWN_PREIMAGES_MAX {
             self.known.clear();
         }
         self.known.extend(fresh.iter().map(|(hash, _)| *hash));
-        for (preimage, _) in fresh.into_iter().zip(stored).filter(|(_, stored)| !stored) {
+        for (preimage, _) in fresh.into_iter().zip(is_stored).filter(|(_, stored)| !stored) {
             // Noted already, where the known ones were forgotten since.
             if !self.preimage_index.contains_key(&preimage.0) {
                 self.preimage_index.insert(preimage.0, self.preimages.len());
@@ -557,6 +592,7 @@ impl<P: PageStore> State<P> {
             set.sort();
             self.timed(|t| &mut t.store, || self.store.commit(&set))?;
             self.tree.adopt(staged);
+            self.publish();
             self.beside.adopt();
         }
         self.written += stats;
@@ -703,15 +739,34 @@ pub(crate) struct AccountKeys {
 
 impl Keys {
     pub(crate) fn of(changes: &Changes) -> Self {
-        let keys = |(address, change): (&Address, &Change)| AccountKeys {
-            account: keccak256(address),
-            slots: match change {
-                Change::Deleted => Vec::new(),
-                Change::Written(change) => change.storage.keys().map(keccak256).collect(),
-            },
+        let slots = |change| match change {
+            &Change::Deleted => None,
+            Change::Written(AccountChange { storage, .. }) => Some(storage.keys()),
         };
-        Self(changes.accounts.iter().map(keys).collect())
+        let names = changes.accounts.iter().flat_map(|(address, change)| {
+            let slots = slots(change).into_iter().flatten();
+            std::iter::once(&address[..]).chain(slots.map(|slot| &slot[..]))
+        });
+        let mut hashes = hashes_of(names).into_iter();
+        let mut hash = || hashes.next().expect("one for each name");
+        let keys = |change| AccountKeys {
+            account: hash(),
+            slots: slots(change).into_iter().flatten().map(|_| hash()).collect(),
+        };
+        Self(changes.accounts.values().map(keys).collect())
     }
+}
+
+/// The Keccak-256 digests of names, many at a time.
+pub(crate) fn hashes_of<'n>(names: impl Iterator<Item = &'n [u8]>) -> Vec<B256> {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    for name in names {
+        bytes.extend_from_slice(name);
+        ends.push(u32::try_from(bytes.len()).expect("changes are far smaller than that"));
+    }
+    let mut digests = vec![[0; 32]; ends.len()];
+    keccak256_many(Inputs::new(&bytes, &ends), &mut digests);
+    digests.into_iter().map(B256::new).collect()
 }
 
 /// The key of a slot in the tree.

@@ -8,6 +8,7 @@
 //! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that processes and machines share |
 //! | [`AnyStore`] | any of these | programs that choose at run time |
 //! | [`Frozen`] | a snapshot of any of these | readers in several steps beside a writer |
+//! | [`WriteBehind`] | any of these, a commit later | writers that do not wait for the disk |
 //!
 //! All implement [`PageStore`](spinney_tree::PageStore), and all that can be written pass one conformance
 //! suite.
@@ -34,6 +35,7 @@
 
 mod any;
 mod before;
+mod behind;
 mod creation;
 #[cfg(feature = "faults")]
 pub mod fault;
@@ -53,6 +55,7 @@ mod stats;
 
 pub use any::{AnyRow, AnySnapshot, AnyStore, Location, OpenFor};
 pub use before::Before;
+pub use behind::{BehindRow, BehindSnapshot, WriteBehind};
 pub use files::set_file_mode;
 pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;

@@ -3,10 +3,12 @@
 //! Invariants:
 //! - a page has a slot as long as it is here; a slot that is given away again has another generation: so a
 //!   [`Handle`] leads to the page with the key that it was made for, as the last commit left it, or nowhere;
+//! - all pages are those of one head; whoever reads an older one looks whether they still are, under the lock
+//!   under which it takes a page;
 //! - a page is only ever evicted whole. Who reads one for longer than a look shares it.
 
 use std::hash::BuildHasher;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -30,6 +32,8 @@ pub(crate) struct Pages<C> {
     /// Bytes of pages, and of what [`SLOT_BYTES`] counts beside.
     bytes: usize,
     budget: usize,
+    /// The head whose pages these are.
+    head: u64,
 }
 
 /// A page, shared by all who read it, or nothing.
@@ -44,8 +48,13 @@ struct Slot<C> {
 const SLOT_BYTES: usize = 16 + 16 + 8;
 
 impl<C: Copy> Cache<C> {
-    pub(crate) fn new(budget: usize) -> Self {
-        Self(RwLock::new(Pages::new(budget)))
+    pub(crate) fn new(budget: usize, head: u64) -> Self {
+        Self(RwLock::new(Pages::new(budget, head)))
+    }
+
+    /// Gives another budget to a cache that nobody else has yet.
+    pub(crate) fn set_budget(&self, budget: usize) {
+        self.write().budget = budget;
     }
 
     /// The pages as they are, until the answer is dropped: to be held for a short while. Whoever holds them asks
@@ -56,17 +65,64 @@ impl<C: Copy> Cache<C> {
 
     /// Takes up pages as the last commit left them.
     pub(crate) fn put(&self, pages: impl IntoIterator<Item = Arc<Page<C>>>) {
-        self.take_up(pages, &[], &[]);
+        self.write().take_up(pages, &[], &[]);
     }
 
-    /// As [`Cache::put`], with pages that went, by key and within ranges with exclusive bounds.
-    pub(crate) fn take_up(
+    /// As [`Cache::put`], if the pages are still those of `head`.
+    pub(crate) fn put_of(&self, head: u64, new: impl IntoIterator<Item = Arc<Page<C>>>) {
+        let mut pages = self.write();
+        if pages.head == head {
+            pages.take_up(new, &[], &[]);
+        }
+    }
+
+    /// Goes on to another head: with pages that are new, and those that went, by key and within ranges with
+    /// exclusive bounds.
+    pub(crate) fn move_to(
         &self,
+        head: u64,
         new: impl IntoIterator<Item = Arc<Page<C>>>,
         gone: &[PageKey],
         ranges: &[(Vec<u8>, Vec<u8>)],
     ) {
-        let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.write();
+        pages.head = head;
+        pages.take_up(new, gone, ranges);
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Pages<C>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of pages in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages().bytes
+    }
+}
+
+impl<C: Copy> Pages<C> {
+    fn new(budget: usize, head: u64) -> Self {
+        let (table, hasher) = (HashTable::new(), RandomState::default());
+        Self { table, slots: Vec::new(), free: Vec::new(), hasher, bytes: 0, budget, head }
+    }
+
+    /// Whether these are the pages of a head.
+    pub(crate) const fn are_of(&self, head: u64) -> bool {
+        self.head == head
+    }
+
+    /// How many bytes of pages may be here.
+    pub(crate) const fn budget(&self) -> usize {
+        self.budget
+    }
+
+    fn take_up(
+        &mut self,
+        new: impl IntoIterator<Item = Arc<Page<C>>>,
+        gone: &[PageKey],
+        ranges: &[(Vec<u8>, Vec<u8>)],
+    ) {
+        let pages = self;
         if !ranges.is_empty() {
             let within =
                 |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
@@ -79,25 +135,6 @@ impl<C: Copy> Cache<C> {
             let target = pages.budget / 8 * 7;
             pages.retain(|_, bytes| bytes <= target);
         }
-    }
-
-    /// Forgets everything for what another cache holds.
-    pub(crate) fn replace(&mut self, other: Self) {
-        let budget = self.pages().budget;
-        self.0 = other.0;
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).budget = budget;
-    }
-
-    /// Bytes of pages in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.pages().bytes
-    }
-}
-
-impl<C: Copy> Pages<C> {
-    fn new(budget: usize) -> Self {
-        let (table, hasher) = (HashTable::new(), RandomState::default());
-        Self { table, slots: Vec::new(), free: Vec::new(), hasher, bytes: 0, budget }
     }
 
     /// Where a page is.

@@ -56,6 +56,7 @@ pub mod ubt;
 mod update;
 mod verified;
 pub mod verkle;
+mod view;
 mod weigh;
 mod write;
 
@@ -76,3 +77,4 @@ pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
 pub use store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};
+pub use view::TreeView;

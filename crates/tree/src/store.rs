@@ -105,8 +105,22 @@ pub trait PageStore: Send + Sync {
     /// Opens a view of the last commit.
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError>;
 
-    /// Applies a write set: all of it, durably, or none.
+    /// Applies a write set: all of it, durably, or none. A store that [writes behind](Self::settle) may answer
+    /// before it is durable.
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
+
+    /// How many commits are not durable yet: none, unless the store writes behind.
+    fn unsettled(&self) -> usize {
+        0
+    }
+
+    /// Waits until all that was committed is durable.
+    ///
+    /// # Errors
+    /// If a commit that was taken could not be written.
+    fn settle(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A store that is lent: several trees may share it, and its owner closes it.
@@ -122,6 +136,14 @@ impl<P: PageStore> PageStore for &P {
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
         P::commit(self, set)
+    }
+
+    fn unsettled(&self) -> usize {
+        P::unsettled(self)
+    }
+
+    fn settle(&self) -> Result<(), StoreError> {
+        P::settle(self)
     }
 }
 
@@ -259,6 +281,43 @@ impl WriteSet {
             (*table, std::mem::take(key), value.take())
         };
         self.rows = kept.into_iter().map(&mut take).collect();
+    }
+
+    /// What a sorted set does to one row: a value, or `None` where it removes the row; nothing where it does not
+    /// name the row.
+    ///
+    /// ```
+    /// # use spinney_tree::{Table, WriteSet};
+    /// let mut set = WriteSet::new();
+    /// set.put(Table::Meta, b"b", *b"value");
+    /// set.delete(Table::Meta, b"a");
+    /// set.sort();
+    /// assert_eq!(set.row(Table::Meta, b"a"), Some(None));
+    /// assert_eq!(set.row(Table::Meta, b"b").flatten().unwrap()[..], *b"value");
+    /// assert_eq!(set.row(Table::Meta, b"c"), None);
+    /// ```
+    pub fn row(&self, table: Table, key: &[u8]) -> Option<Option<&Arc<[u8]>>> {
+        let place =
+            self.rows.binary_search_by(|row| (row.0, &row.1[..]).cmp(&(table, key))).ok()?;
+        Some(self.rows[place].2.as_ref())
+    }
+
+    /// The rows of a sorted set with `low <= key < high`, in order.
+    pub fn rows_between<'s>(
+        &'s self,
+        table: Table,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> impl Iterator<Item = (&'s [u8], Option<&'s [u8]>)> {
+        let before = |(of, key): (Table, &[u8])| {
+            self.rows.partition_point(|row| (row.0, &row.1[..]) < (of, key))
+        };
+        let from = before((table, low));
+        let to = match high {
+            Some(high) => before((table, high)),
+            None => self.rows.partition_point(|row| row.0 <= table),
+        };
+        self.rows[from..to.max(from)].iter().map(|(_, key, row)| (&key[..], row.as_deref()))
     }
 
     /// The ranges to drop: table, lower and upper bound, both exclusive.

@@ -20,6 +20,7 @@ use crate::root_record::{RootRecord, version};
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::update::{Loaded, Missing};
+use crate::view::TreeView;
 use crate::write;
 
 /// Names a tree within its store.
@@ -64,9 +65,9 @@ pub struct Tree<S: Scheme> {
     id: TreeId,
     pub(crate) space: Space,
     pub(crate) head: Head<S>,
-    pub(crate) cache: Cache<S::Commit>,
+    pub(crate) cache: Arc<Cache<S::Commit>>,
     pub(crate) pool: Arc<Pool<S>>,
-    pub(crate) meter: Meter,
+    pub(crate) meter: Arc<Meter>,
     writing: Mutex<write::Buffers>,
     /// Batches of at least so many operations are split over the threads.
     pub(crate) split_ops: usize,
@@ -81,7 +82,7 @@ pub(crate) struct Head<S: Scheme> {
     /// process has it, so a pending state can be told from another tree's, and from an older one.
     pub(crate) batch: u64,
     pub(crate) commit: u64,
-    block: Option<BlockId>,
+    pub(crate) block: Option<BlockId>,
     /// Its root page, if there is one.
     pub(crate) arena: Arc<Arena<S::Commit>>,
     pub(crate) top: Option<Top<S::Commit>>,
@@ -255,10 +256,10 @@ impl<S: Scheme> Tree<S> {
             return Err(TreeError::OtherScheme { tree: id, found, expected });
         }
         let space = Space { tree: id, generation };
-        let (cache, pool) = (Cache::new(cache_bytes), Arc::default());
+        let batch = next_batch();
+        let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::default());
         let empty = scheme.root(None);
         let arena = Arc::new(Arena::new());
-        let batch = next_batch();
         let head = Head { batch, commit: 0, block: None, arena, top: None, root: empty };
         let mut tree = Self {
             scheme,
@@ -267,7 +268,7 @@ impl<S: Scheme> Tree<S> {
             head,
             cache,
             pool,
-            meter: Meter::default(),
+            meter: Arc::default(),
             writing: Mutex::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
@@ -286,9 +287,10 @@ impl<S: Scheme> Tree<S> {
         let scheme = self.scheme.clone();
         let root = scheme.root(None);
         let arena = Arc::new(Arena::new());
-        let head = Head { batch: next_batch(), commit: 0, block: None, arena, top: None, root };
-        let (cache, pool) = (Cache::new(cache_bytes), Arc::clone(&self.pool));
-        let (id, split_ops, meter) = (self.id, self.split_ops, Meter::default());
+        let batch = next_batch();
+        let head = Head { batch, commit: 0, block: None, arena, top: None, root };
+        let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::clone(&self.pool));
+        let (id, split_ops, meter) = (self.id, self.split_ops, Arc::default());
         Self {
             scheme,
             id,
@@ -308,7 +310,10 @@ impl<S: Scheme> Tree<S> {
         let commit = self.head.commit + 1;
         self.space = fresh.space;
         self.head = Head { commit, block, ..fresh.head };
-        self.cache.replace(fresh.cache);
+        fresh.cache.set_budget(self.cache.pages().budget());
+        // Views of the earlier generation keep its pages, and learn that they are no more the tree's.
+        self.cache.move_to(fresh.head.batch, None, &[], &[]);
+        self.cache = fresh.cache;
     }
 
     /// Takes up the commit that a root record names.
@@ -573,13 +578,13 @@ impl<S: Scheme> Tree<S> {
         if root.is_some() || emptied {
             self.head = self.head_of(root).expect("a root page that was just written");
         }
-        self.cache.take_up(pages, &deletes, &drops);
         self.head.commit = commit;
         self.head.block = block;
         for arena in pending.arenas.iter().filter(|arena| arena.batch.id != 0) {
             self.head.batch = arena.batch.id;
             arena.batch.set_committed();
         }
+        self.cache.move_to(self.head.batch, pages, &deletes, &drops);
     }
 
     /// Writes a pending state to the store and takes it up: one durable commit of this tree alone.
@@ -623,6 +628,32 @@ impl<S: Scheme> Tree<S> {
         let (arenas, top) = self.nodes(state);
         let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
         Ok(reader.get(top, key)?)
+    }
+
+    /// The last commit, to be read beside the tree: by other threads, and while the tree goes on. It shares
+    /// the tree's memory for pages.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// let view = tree.view();
+    /// let snapshot = store.snapshot()?;
+    /// assert!(view.get(&snapshot, b"doe")?.is_none());
+    /// let mut batch = Batch::new();
+    /// batch.put(b"doe", b"reindeer");
+    /// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// tree.commit(&store, &pending, None)?;
+    /// assert_eq!(&*tree.view().get(&store.snapshot()?, b"doe")?.unwrap(), b"reindeer");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn view(&self) -> TreeView<S>
+    where
+        S: Clone,
+    {
+        let parts = (self.scheme.clone(), self.id, self.space);
+        let shared = (Arc::clone(&self.cache), Arc::clone(&self.meter));
+        TreeView::new(parts, &self.head, shared)
     }
 
     fn fetch<N: Snapshot>(

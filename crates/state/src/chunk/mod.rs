@@ -524,6 +524,7 @@ impl<P: PageStore> Chunks<P> {
         };
         let done = gather.rebuild(tree, store, Some(block), expected, watch);
         // It is in the store, or it is gone.
+        self.state.publish();
         self.state.discard();
         self.settled.clear();
         self.state.genesis = None;

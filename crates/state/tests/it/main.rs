@@ -2,5 +2,6 @@
 
 mod history;
 mod kept;
+mod reader;
 mod sums;
 mod textbook;

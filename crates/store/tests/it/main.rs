@@ -1,5 +1,6 @@
 //! The stores, seen from outside.
 
+mod behind;
 mod conformance;
 mod damage;
 mod each_operation;
