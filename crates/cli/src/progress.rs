@@ -1,5 +1,6 @@
 //! How far a long run is: a bar on a terminal, a line every ten seconds elsewhere.
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,12 @@ use crate::terminal::printable;
 
 /// How often a line is written where there is no bar.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// What is left is foretold from so long a time.
+const PACE_OVER: Duration = Duration::from_secs(60);
+
+/// How far apart moments are that the pace is taken from.
+const PACE_EVERY: Duration = Duration::from_secs(1);
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +32,39 @@ pub(crate) struct Progress {
     what: &'static str,
     unit: Unit,
     total: Option<u64>,
-    started: Instant,
+    pace: Pace,
     told: Instant,
     how: How,
+}
+
+/// How fast it goes, by the last minute.
+#[derive(Debug, Default)]
+struct Pace(VecDeque<(Instant, u64)>);
+
+impl Pace {
+    fn at(&mut self, now: Instant, done: u64) {
+        if self.0.back().is_none_or(|(last, _)| now.duration_since(*last) >= PACE_EVERY) {
+            self.0.push_back((now, done));
+        }
+        let is_old = |(moment, _): &(Instant, u64)| now.duration_since(*moment) > PACE_OVER;
+        // One that is older says where the minute began.
+        while self.0.get(1).is_some_and(is_old) {
+            self.0.pop_front();
+        }
+    }
+
+    /// How many a second, `done` being where it is now.
+    fn rate(&self, now: Instant, done: u64) -> f64 {
+        let Some((since, before)) = self.0.front() else { return 0.0 };
+        let seconds = now.duration_since(*since).as_secs_f64().max(1e-9);
+        done.saturating_sub(*before) as f64 / seconds
+    }
+
+    fn left(&self, now: Instant, done: u64, total: u64) -> Option<Duration> {
+        let rate = self.rate(now, done);
+        let seconds = total.saturating_sub(done) as f64 / rate;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
 }
 
 #[derive(Debug)]
@@ -48,16 +85,25 @@ impl Progress {
             How::Lines
         };
         let now = Instant::now();
-        Self { what, unit, total, started: now, told: now, how }
+        let mut pace = Pace::default();
+        pace.at(now, 0);
+        Self { what, unit, total, pace, told: now, how }
     }
 
     /// The run is at `done`; `at` says where that is.
     pub(crate) fn update(&mut self, done: u64, at: impl FnOnce() -> String) {
+        if matches!(self.how, How::Silent) {
+            return;
+        }
+        let now = Instant::now();
+        self.pace.at(now, done);
         match &self.how {
             How::Silent => {}
             How::Bar(bar) => {
                 bar.set_position(done);
-                bar.set_message(printable(&at()));
+                let left = self.total.and_then(|total| self.pace.left(now, done, total));
+                let left = left.map(|left| format!(", {} left", HumanDuration(left)));
+                bar.set_message(printable(&(at() + &left.unwrap_or_default())));
             }
             How::Lines if self.told.elapsed() < LINE_EVERY => {}
             How::Lines => {
@@ -70,8 +116,8 @@ impl Progress {
     }
 
     fn line(&self, done: u64, at: &str) -> String {
-        let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        let rate = done as f64 / seconds;
+        let now = Instant::now();
+        let rate = self.pace.rate(now, done);
         let amount = |n: u64| match self.unit {
             Unit::Bytes => human_bytes(n),
             Unit::Blocks => format!("{n} blocks"),
@@ -79,8 +125,7 @@ impl Progress {
         };
         let mut line = format!("{}: {at}, {}", self.what, amount(done));
         if let Some(total) = self.total.filter(|total| *total > 0) {
-            let left = total.saturating_sub(done) as f64 / rate.max(1e-9);
-            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+            let left = self.pace.left(now, done, total).unwrap_or(Duration::MAX);
             line += &format!(" of {} ({:.0}%)", amount(total), 100.0 * done as f64 / total as f64);
             line += &format!(", {}/s, {} left", amount(rate as u64), HumanDuration(left));
         } else {
@@ -103,7 +148,7 @@ fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
         Unit::Blocks | Unit::Keys => "{human_pos}/{human_len} ({per_sec})",
     };
     let template = match total {
-        Some(_) => format!("{what} [{{bar:30}}] {amounts} {{msg}} ETA {{eta}}"),
+        Some(_) => format!("{what} [{{bar:30}}] {amounts} {{msg}}"),
         None => format!("{what} {{spinner}} {{human_pos}} ({{per_sec}}) {{msg}} {{elapsed}}"),
     };
     // The template is ours, so that a fault in it is one of ours: then the plain bar does.
@@ -112,4 +157,30 @@ fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
         .progress_chars("=> ");
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
     bar.with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_follows_from_the_last_minute() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let mut pace = Pace::default();
+        // An hour at one a second, then ten a second.
+        for second in 0..=3_600 {
+            pace.at(at(second), second);
+        }
+        for second in 1..=90 {
+            pace.at(at(3_600 + second), 3_600 + 10 * second);
+        }
+        assert!((pace.rate(at(3_690), 4_500) - 10.0).abs() < 0.2);
+        assert_eq!(pace.left(at(3_690), 4_500, 4_600).unwrap().as_secs(), 10);
+        assert!(pace.0.len() < 70, "{} moments are kept", pace.0.len());
+        // Nothing is foretold of what stands still.
+        let mut still = Pace::default();
+        still.at(start, 5);
+        assert_eq!(still.left(at(9), 5, 10), None);
+    }
 }

@@ -30,8 +30,35 @@ use crate::{
 pub(crate) struct Ready {
     pub(crate) block: ChainBlock,
     pub(crate) known: Known,
-    /// How long recovering its signers took.
+    /// When it was read, and how long that took.
+    pub(crate) read: Span,
+    /// The same of recovering its signers.
+    pub(crate) recovered: Span,
+}
+
+/// When something began, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) began: Instant,
     pub(crate) time: Duration,
+}
+
+impl Span {
+    fn of<T>(work: impl FnOnce() -> T) -> (T, Self) {
+        let began = Instant::now();
+        let answer = work();
+        (answer, Self { began, time: began.elapsed() })
+    }
+}
+
+/// Blocks, and when each was read.
+fn timed(
+    mut blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
+) -> impl Iterator<Item = (Result<ChainBlock, SourceError>, Span)> {
+    std::iter::from_fn(move || {
+        let (block, span) = Span::of(|| blocks.next());
+        block.map(|block| (block, span))
+    })
 }
 
 /// What is known of a block's transactions before they are executed.
@@ -79,41 +106,47 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    fn ready(&self, block: ChainBlock, threads: usize) -> Ready {
-        let started = Instant::now();
+    fn ready(&self, block: ChainBlock, read: Span, threads: usize) -> Ready {
         let is_followed = block.block.header.number <= self.followed;
-        let signers =
-            if is_followed { Ok(Vec::new()) } else { signers(&self.config, &block, threads) };
-        Ready { block, known: Known::Signers(signers), time: started.elapsed() }
+        let (signers, recovered) = Span::of(|| match is_followed {
+            true => Ok(Vec::new()),
+            false => signers(&self.config, &block, threads),
+        });
+        Ready { block, known: Known::Signers(signers), read, recovered }
     }
 }
 
 type Item = Result<Ready, Unready>;
 /// A block, and where it is waited for once it is ready.
-type Job = (ChainBlock, SyncSender<Item>);
+type Job = (ChainBlock, Span, SyncSender<Item>);
 
 /// How many blocks are read ahead: enough for each thread to have one at hand.
 fn depth(options: &RunOptions<'_>) -> usize {
     options.read_ahead.max(2 * options.recover_threads)
 }
 
-/// Hands blocks with their signers to `consume`, in order.
-pub(crate) fn recovered<R>(
+/// Hands blocks with their signers to `consume`, in order. `look` makes, for each thread, whoever looks at
+/// them before.
+pub(crate) fn recovered<R, L: FnMut(&ChainBlock, &[Signer]) + Send>(
     blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
     recovery: &Recovery,
     options: &RunOptions<'_>,
+    look: impl Fn() -> L,
     consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> R,
 ) -> R {
     let threads = options.recover_threads.max(1);
     if options.read_ahead == 0 {
-        return consume(&mut blocks.map(|block| Ok(recovery.ready(block?, threads))));
+        let mut ready =
+            timed(blocks).map(|(block, read)| Ok(recovery.ready(block?, read, threads)));
+        return consume(&mut ready);
     }
     let (queue, in_order) = sync_channel(depth(options));
     let (jobs, waiting) = sync_channel(depth(options));
     let waiting = Mutex::new(waiting);
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| recover_all(&waiting, recovery));
+            let (waiting, look) = (&waiting, look());
+            scope.spawn(move || recover_all(waiting, recovery, look));
         }
         scope.spawn(move || hand_out(blocks, &queue, &jobs));
         // Of a block whose thread panicked nothing comes: then so does this one, at the end of the
@@ -128,13 +161,13 @@ fn hand_out(
     queue: &SyncSender<Receiver<Item>>,
     jobs: &SyncSender<Job>,
 ) {
-    for block in blocks {
+    for (block, read) in timed(blocks) {
         let (answer, ready) = sync_channel(1);
         if queue.send(ready).is_err() {
             return;
         }
         let taken = match block {
-            Ok(block) => jobs.send((block, answer)).is_ok(),
+            Ok(block) => jobs.send((block, read, answer)).is_ok(),
             Err(error) => answer.send(Err(error.into())).is_ok(),
         };
         if !taken {
@@ -143,12 +176,20 @@ fn hand_out(
     }
 }
 
-fn recover_all(waiting: &Mutex<Receiver<Job>>, recovery: &Recovery) {
+fn recover_all(
+    waiting: &Mutex<Receiver<Job>>,
+    recovery: &Recovery,
+    mut look: impl FnMut(&ChainBlock, &[Signer]),
+) {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((block, answer)) = job else { return };
+        let Ok((block, read, answer)) = job else { return };
+        let ready = recovery.ready(block, read, 1);
+        if let Known::Signers(Ok(signers)) = &ready.known {
+            look(&ready.block, signers);
+        }
         // Nobody wants it if the run has ended.
-        let _ = answer.send(Ok(recovery.ready(block, 1)));
+        let _ = answer.send(Ok(ready));
     }
 }
 
@@ -159,7 +200,7 @@ pub(crate) fn traced<R: BufRead + Send, T>(
     options: &RunOptions<'_>,
     consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> T,
 ) -> T {
-    let mut ready = blocks.map(move |block| with_trace(block?, &mut traces));
+    let mut ready = timed(blocks).map(move |(block, read)| with_trace(block?, read, &mut traces));
     if options.read_ahead == 0 {
         return consume(&mut ready);
     }
@@ -173,11 +214,12 @@ pub(crate) fn traced<R: BufRead + Send, T>(
 
 /// A block with its trace. The genesis has none; another genesis is refused before that is looked
 /// at.
-fn with_trace<R: BufRead>(block: ChainBlock, traces: &mut TraceReader<R>) -> Item {
+fn with_trace<R: BufRead>(block: ChainBlock, read: Span, traces: &mut TraceReader<R>) -> Item {
     let number = block.block.header.number;
     let known = match number {
         0 => Known::Signers(Ok(Vec::new())),
         _ => Known::Trace(traces.of_block(number)?.ok_or(Unready::NoTrace(number))?),
     };
-    Ok(Ready { block, known, time: Duration::ZERO })
+    let recovered = Span { began: read.began, time: Duration::ZERO };
+    Ok(Ready { block, known, read, recovered })
 }

@@ -222,7 +222,8 @@ impl<S: WorldState> DiffRun<'_, S> {
         }
         let number = self.last.unwrap_or(0);
         let started = Instant::now();
-        self.state.commit().map_err(|error| DiffReplayError::State { number, error })?;
+        let committed = self.state.commit().and_then(|()| self.state.settle());
+        committed.map_err(|error| DiffReplayError::State { number, error })?;
         let time = started.elapsed();
         self.summary.commit += time;
         on_event(DiffEvent::Committed { number, time });

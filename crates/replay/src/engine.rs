@@ -1,10 +1,10 @@
 //! The engine's state as one that a replay drives, a block at a time or in chunks.
 
 use alloy_primitives::{Address, B256};
-use spinney_state::{Changes, Chunks, State, StateError};
+use spinney_state::{Changes, Chunks, Reader, State, StateError};
 use spinney_tree::{BlockId, PageStore};
 
-use crate::world::{SealedBlock, WorldState};
+use crate::world::{CommittedState, SealedBlock, WorldState};
 
 impl<P: PageStore> WorldState for State<P> {
     fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
@@ -39,6 +39,20 @@ impl<P: PageStore> WorldState for State<P> {
 
     fn commit(&mut self) -> Result<(), StateError> {
         Self::commit(self).map(drop)
+    }
+
+    fn unsettled(&self) -> usize {
+        self.store().unsettled()
+    }
+
+    fn settle(&mut self) -> Result<(), StateError> {
+        Self::settle(self)
+    }
+}
+
+impl<P: PageStore> CommittedState for Reader<P> {
+    fn refresh(&self) -> Option<u64> {
+        Self::refresh(self).map(|block| block.number)
     }
 }
 

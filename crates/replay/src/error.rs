@@ -253,6 +253,29 @@ pub enum ReplayError<E: std::error::Error + 'static> {
     },
 }
 
+impl<E: std::error::Error> ReplayError<E> {
+    /// What another state may say too; else the block at which the state failed, and why.
+    pub(crate) fn of_no_state<F: std::error::Error>(self) -> Result<ReplayError<F>, (u64, E)> {
+        Ok(match self {
+            Self::State { number, error } => return Err((number, error)),
+            Self::Ancestors { number } => ReplayError::Ancestors { number },
+            Self::BadBlock(block) => ReplayError::BadBlock(block),
+            Self::Evm { number, message } => ReplayError::Evm { number, message },
+            Self::Genesis { expected, got } => ReplayError::Genesis { expected, got },
+            Self::Resume { number, expected, got } => ReplayError::Resume { number, expected, got },
+            Self::StateRoot { number, expected, got } => {
+                ReplayError::StateRoot { number, expected, got }
+            }
+            Self::Source(error) => ReplayError::Source(error),
+            Self::Trace(error) => ReplayError::Trace(error),
+            Self::TraceMisfit { number, what, expected, got } => {
+                ReplayError::TraceMisfit { number, what, expected, got }
+            }
+            Self::Unsupported { number, rules } => ReplayError::Unsupported { number, rules },
+        })
+    }
+}
+
 struct Found(Option<B256>);
 
 impl fmt::Display for Found {

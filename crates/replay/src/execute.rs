@@ -27,8 +27,9 @@ use crate::{
     amsterdam::{BUILDER_DEPOSITS, BUILDER_EXITS, BlockGas, ListBuilder},
     config::{ChainConfig, Fork},
     dao,
+    database::DatabaseError,
     error::Check,
-    evm::{BlockDb, BlockHashes, Machine, ReadError, SystemCall, block_evm, tx_env},
+    evm::{BlockDb, BlockHashes, Codes, Machine, SystemCall, block_evm, tx_env},
     replay::Step,
     requests::Requests,
     rules::Failure,
@@ -97,14 +98,14 @@ impl<E> From<Failure> for Stop<E> {
 }
 
 impl<E> Stop<E> {
-    fn from_evm(error: EVMError<ReadError<E>, InvalidTransaction>, what: Check) -> Self
+    fn from_evm(error: EVMError<DatabaseError<E>, InvalidTransaction>, what: Check) -> Self
     where
         E: std::error::Error + Send + Sync + 'static,
     {
         match error {
             EVMError::Transaction(error) => Failure::new(what, "a valid one", error).into(),
             EVMError::Header(error) => Failure::new(what, "a valid header", error).into(),
-            EVMError::Database(ReadError::State(error)) => Self::State(error),
+            EVMError::Database(DatabaseError::State(error)) => Self::State(error),
             error => Self::Evm(error.to_string()),
         }
     }
@@ -115,6 +116,7 @@ impl<E> Stop<E> {
 pub(crate) struct Chain<'a> {
     pub(crate) config: &'a ChainConfig,
     pub(crate) hashes: &'a BlockHashes,
+    pub(crate) codes: &'a Codes,
     /// Whether what each part of a block did is wanted.
     pub(crate) steps: bool,
 }
@@ -134,7 +136,7 @@ pub(crate) fn execute<S: WorldState>(
     let mut execution = Execution {
         fork,
         header,
-        evm: block_evm(config, fork, header, chain.hashes, state),
+        evm: block_evm(config, fork, header, (chain.hashes, chain.codes), state),
         index: 0,
         is_traced,
         steps: chain.steps.then(Vec::new),

@@ -1,6 +1,6 @@
 //! geth's `genesis.json`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, io};
 
 use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
 use alloy_eip7928::EMPTY_BLOCK_ACCESS_LIST_HASH;
@@ -12,15 +12,16 @@ use alloy_eips::{
     eip7840::{BLOB_BASE_COST, BlobParams},
 };
 use alloy_primitives::{B64, B256, U256, keccak256};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
-use spinney_state::{AccountChange, Change, Changes};
+use spinney_state::{AccountChange, Change, Changes, root_of};
 
 use crate::{
     config::{ChainConfig, Fork, UnknownFork},
     json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
-    textbook::TextbookState,
-    world::WorldState,
 };
 
 /// The most bytes of extra data that a header may have.
@@ -72,9 +73,8 @@ pub struct Genesis {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct GenesisFile<'a> {
-    #[serde(borrow)]
-    config: BTreeMap<String, &'a RawValue>,
+struct GenesisFile {
+    config: BTreeMap<String, Box<RawValue>>,
     nonce: Option<Quantity64>,
     timestamp: Option<Quantity64>,
     extra_data: Option<HexBytes>,
@@ -90,12 +90,12 @@ struct GenesisFile<'a> {
     excess_blob_gas: Option<Quantity64>,
     blob_gas_used: Option<Quantity64>,
     slot_number: Option<Quantity64>,
-    alloc: UniqueMap<HexAddress, Object<AllocAccount>>,
+    alloc: Alloc,
 }
 
 #[derive(Deserialize)]
 struct AllocFile {
-    alloc: UniqueMap<HexAddress, Object<AllocAccount>>,
+    alloc: Alloc,
 }
 
 #[derive(Deserialize)]
@@ -114,19 +114,28 @@ impl Genesis {
     /// Names what is wrong, and where; also a fork that is not implemented, if the genesis has it
     /// already.
     pub fn parse(json: &[u8]) -> Result<Self, GenesisError> {
-        let Object(file): Object<GenesisFile<'_>> = serde_json::from_slice(json)?;
+        Self::read(json)
+    }
+
+    /// As [`parse`](Self::parse), with memory for its accounts alone. Bytes are asked for one by one: give a
+    /// reader that buffers.
+    ///
+    /// # Errors
+    ///
+    /// As `parse`; or the input cannot be read.
+    pub fn read(input: impl io::Read) -> Result<Self, GenesisError> {
+        let Object(file): Object<GenesisFile> = serde_json::from_reader(input)?;
         let config = ConfigReader(&file.config).config()?;
         if let Some(fork) = config.unknown_fork(0, file.timestamp.map_or(0, |time| time.0)) {
             return Err(GenesisError::Unsupported(fork.name.clone()));
         }
-        let alloc = changes(&file.alloc);
-        Ok(Self::new(config, header(&file)?, alloc))
+        let header = header(&file)?;
+        Ok(Self::new(config, header, file.alloc.0))
     }
 
     /// Puts a genesis together: fills in the state root, and the fields that its fork asks for.
     pub(crate) fn new(config: ChainConfig, mut header: Header, alloc: Changes) -> Self {
-        let Ok(root) = TextbookState::new().apply(&alloc);
-        header.state_root = root;
+        header.state_root = root_of(&alloc).expect("no two addresses have one hash");
         // A timestamp turns a fork on in the genesis too, merged or not.
         let merged = U256::MAX;
         let fork = config.fork(0, header.timestamp, merged);
@@ -160,30 +169,57 @@ impl Genesis {
 /// The JSON is malformed, or an address or a slot is there twice.
 pub fn parse_alloc(json: &[u8]) -> Result<Changes, GenesisError> {
     let Object(file): Object<AllocFile> = serde_json::from_slice(json)?;
-    Ok(changes(&file.alloc))
+    Ok(file.alloc.0)
 }
 
-fn changes(alloc: &UniqueMap<HexAddress, Object<AllocAccount>>) -> Changes {
-    let accounts = alloc.0.iter().map(|(address, Object(account))| {
-        let code = account.code.as_ref().filter(|code| !code.0.is_empty());
-        let storage = account.storage.iter().flat_map(|storage| &storage.0);
-        let change = AccountChange {
+/// Accounts, as changes that make them; each is turned into one as it is read.
+struct Alloc(Changes);
+
+impl<'de> Deserialize<'de> for Alloc {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Accounts;
+        impl<'de> Visitor<'de> for Accounts {
+            type Value = Alloc;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Alloc, A::Error> {
+                let mut changes = Changes::default();
+                while let Some((address, account)) = map.next_entry::<HexAddress, _>()? {
+                    let Object(account): Object<AllocAccount> = account;
+                    let change = Change::Written(account.into_change());
+                    if changes.accounts.insert(address.0, change).is_some() {
+                        return Err(A::Error::custom(format_args!("{address:?} is given twice")));
+                    }
+                }
+                Ok(Alloc(changes))
+            }
+        }
+        deserializer.deserialize_map(Accounts)
+    }
+}
+
+impl AllocAccount {
+    fn into_change(self) -> AccountChange {
+        let code = self.code.map(|code| code.0).filter(|code| !code.is_empty());
+        let storage = self.storage.unwrap_or_default().0.into_iter();
+        AccountChange {
             fresh: false,
-            nonce: Some(account.nonce.map_or(0, |nonce| nonce.0)),
-            balance: Some(account.balance.map_or(U256::ZERO, |balance| balance.0)),
-            code_hash: code.map(|code| keccak256(&code.0)),
-            code: code.map(|code| code.0.clone()),
+            nonce: Some(self.nonce.map_or(0, |nonce| nonce.0)),
+            balance: Some(self.balance.map_or(U256::ZERO, |balance| balance.0)),
+            code_hash: code.as_ref().map(keccak256),
+            code,
             storage: storage
                 .map(|(slot, value)| (slot.0, U256::from_be_bytes(value.0.0)))
                 .filter(|(_, value)| !value.is_zero())
                 .collect(),
-        };
-        (address.0, Change::Written(change))
-    });
-    Changes { accounts: accounts.collect() }
+        }
+    }
 }
 
-fn header(file: &GenesisFile<'_>) -> Result<Header, GenesisError> {
+fn header(file: &GenesisFile) -> Result<Header, GenesisError> {
     let extra_data = file.extra_data.clone().unwrap_or_default().0;
     if extra_data.len() > EXTRA_DATA_MAX {
         return Err(GenesisError::Value {
@@ -229,7 +265,7 @@ fn header(file: &GenesisFile<'_>) -> Result<Header, GenesisError> {
 
 /// Reads `config`. Raw values, because a terminal total difficulty is a number that JSON readers
 /// round.
-struct ConfigReader<'a>(&'a BTreeMap<String, &'a RawValue>);
+struct ConfigReader<'a>(&'a BTreeMap<String, Box<RawValue>>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -375,7 +411,7 @@ impl ConfigReader<'_> {
     }
 
     fn raw(&self, name: &str) -> Option<&RawValue> {
-        self.0.get(name).copied().filter(|raw| raw.get() != "null")
+        self.0.get(name).map(|raw| &**raw).filter(|raw| raw.get() != "null")
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, GenesisError> {

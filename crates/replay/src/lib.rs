@@ -8,7 +8,8 @@
 //! |---|---|
 //! | read blocks of a file | [`ChainReader`] |
 //! | read geth's `genesis.json`, or its accounts alone | [`Genesis`], [`parse_alloc`] |
-//! | execute and check blocks | [`Replay`] |
+//! | run revm over a state of any tree | [`StateDatabase`] |
+//! | execute and check blocks | [`Replay`], [`Replay::run_staged`] |
 //! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
 //! | read what geth's `prestateTracer` says of blocks, and replay that | [`TraceReader`], [`Replay::traced`] |
 //! | read a dump of a state, or an allocation, account by account, or slot by slot | [`read_state_file`], [`read_state_slots`] |
@@ -35,6 +36,7 @@ mod ahead;
 mod amsterdam;
 mod config;
 mod dao;
+mod database;
 mod diff;
 mod diff_replay;
 mod engine;
@@ -49,22 +51,30 @@ mod ommers;
 mod overlay;
 mod replay;
 mod requests;
+mod roots;
 mod rules;
+mod run;
 mod sample;
 mod senders;
 mod source;
 mod state_file;
 mod textbook;
+mod touch;
 mod trace;
+mod values;
 mod witness;
 mod world;
 
 pub use config::{ChainConfig, Fork, UnknownFork};
+pub use database::{DatabaseError, StateDatabase};
 pub use diff::{BlockDiff, DIFF_LINE_LEN_MAX, DiffError, DiffReader, MisfitError, check_changes};
 pub use diff_replay::{DiffEvent, DiffReplayError, replay_diffs};
 pub use error::{BadBlock, Check, ReplayError, SourceError};
 pub use genesis::{Genesis, GenesisError, parse_alloc};
-pub use replay::{BlockReport, BlockTimes, Event, Replay, RunOptions, Step, Summary};
+/// The EVM, in the version that [`StateDatabase`] is made for.
+pub use revm;
+
+pub use replay::{BlockReport, BlockStarts, BlockTimes, Event, Replay, RunOptions, Step, Summary};
 pub use rules::Head;
 pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
@@ -72,4 +82,4 @@ pub use state_file::{StateFile, StateFileError, StateTaker, read_state_file, rea
 pub use textbook::TextbookState;
 pub use trace::{BlockTrace, TraceReader, TransactionTrace};
 pub use witness::{Witness, WitnessError, WitnessMaker, WitnessStateError};
-pub use world::{SealedBlock, WorldState};
+pub use world::{CommittedState, SealedBlock, WorldState};

@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     io::BufRead,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
@@ -10,45 +10,68 @@ use alloy_primitives::{Address, B256, U256};
 use spinney_state::Changes;
 
 use crate::{
-    ahead::{self, Known, Ready, Recovery, Unready},
+    ahead::{self, Known, Recovery},
     amsterdam::check_made,
     config::{ChainConfig, Fork},
     error::{Check, ReplayError, SourceError},
-    evm::BlockHashes,
+    evm::{BlockHashes, Codes},
     execute::{Chain, Outcome, Stop, Transactions, execute},
     genesis::Genesis,
     ommers::{Ancestors, Refusal},
     rules::{Failure, Head, check_block, check_link, checks, equal},
-    senders::signers,
+    run::Run,
+    senders::{Signer, signers},
     source::ChainBlock,
+    touch::touch,
     trace::{BlockTrace, TraceReader},
-    world::{SealedBlock, WorldState},
+    world::{CommittedState, SealedBlock, WorldState},
 };
 
 /// Executes blocks, one after another, on a state, and checks all that a header says.
 #[derive(Clone, Debug)]
 pub struct Replay<S> {
-    config: ChainConfig,
-    state: S,
-    head: Head,
-    hashes: BlockHashes,
-    ancestors: Ancestors,
+    pub(crate) config: ChainConfig,
+    pub(crate) state: S,
+    pub(crate) head: Head,
+    pub(crate) hashes: BlockHashes,
+    pub(crate) codes: Codes,
+    pub(crate) ancestors: Ancestors,
     /// Blocks up to this one are in the state already: they are only followed.
-    resume: Option<(u64, B256)>,
+    pub(crate) resume: Option<(u64, B256)>,
     /// The blocks did not begin with the first one, so that their total difficulty is not known.
-    anchored: bool,
-    keep_steps: bool,
+    pub(crate) anchored: bool,
+    pub(crate) keep_steps: bool,
 }
 
 /// What executing a block took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockTimes {
+    /// Reading and decoding it.
+    pub read: Duration,
     /// Recovering the senders.
     pub recover: Duration,
     /// Executing and checking, without the time in the state's `apply`.
     pub execute: Duration,
+    /// Reading the state meanwhile, where it is counted apart; `execute` has it in it.
+    pub state_read: Duration,
     /// Applying to the state, roots included.
+    pub apply: Duration,
+    /// When each of these began.
+    pub began: BlockStarts,
+}
+
+/// When the parts of a block began, since the run began. Zero where nobody asked for a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockStarts {
+    /// Reading and decoding it.
+    pub read: Duration,
+    /// Recovering the senders.
+    pub recover: Duration,
+    /// Executing it.
+    pub execute: Duration,
+    /// Its root.
     pub apply: Duration,
 }
 
@@ -166,7 +189,9 @@ pub enum Event<'a> {
         number: u64,
         /// Its hash.
         hash: B256,
-        /// How long the commit took.
+        /// When the commit began, since the run began.
+        began: Duration,
+        /// How long it took, until it was durable.
         time: Duration,
     },
     /// A block is in the state already.
@@ -258,6 +283,7 @@ impl<S: WorldState> Replay<S> {
             state,
             head,
             hashes,
+            codes: Codes::default(),
             ancestors,
             resume,
             anchored: false,
@@ -272,6 +298,7 @@ impl<S: WorldState> Replay<S> {
             state,
             head,
             hashes,
+            codes: Codes::default(),
             ancestors: Ancestors::Hashes,
             resume: None,
             anchored: false,
@@ -361,13 +388,70 @@ impl<S: WorldState> Replay<S> {
         options: &RunOptions<'_>,
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
-        let followed = self.resume.map_or(0, |(number, _)| number);
-        let recovery = Recovery { config: self.config.clone(), followed };
+        let recovery = self.recovery();
         let mut run = Run::new(options);
-        let outcome = ahead::recovered(blocks, &recovery, options, |ready| {
-            run.all(self, ready, &mut on_event)
+        let look = || |_: &ChainBlock, _: &[Signer]| {};
+        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
+            run.all(self, &mut ready.peekable(), &mut on_event)
         });
         run.finish(self, outcome, &mut on_event)
+    }
+
+    /// As [`run`](Self::run), with roots and commits beside the execution: while the root of a block is
+    /// computed, and an earlier commit is written, the blocks behind it are executed on the values that it
+    /// left. A block whose root is wrong stops all before anything of it is committed. `reader` reads the
+    /// last commit of the state. Events come once roots are known.
+    ///
+    /// Blocks before Byzantium, whose receipts have roots, are executed as by `run`; and so are all where
+    /// [steps](Self::keep_steps) are kept.
+    ///
+    /// ```
+    /// use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
+    /// use spinney_state::State;
+    /// use spinney_tree::MemoryStore;
+    ///
+    /// let sample = SampleChain::new(SampleOptions::default(), TextbookState::new())?;
+    /// let store = MemoryStore::new();
+    /// let mut state = State::open(&store, 1 << 20)?;
+    /// let reader = state.reader();
+    /// let mut replay = Replay::start(sample.genesis(), state)?;
+    /// let blocks: Vec<_> = sample.take(20).collect::<Result<_, _>>()?;
+    /// let blocks = blocks.into_iter().map(Ok);
+    /// let summary = replay.run_staged(reader, blocks, &RunOptions::default(), |_| {})?;
+    /// assert_eq!(summary.root_count, 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_staged<R>(
+        &mut self,
+        reader: R,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>>
+    where
+        S: Send,
+        R: CommittedState<Error = S::Error> + Clone + Send,
+    {
+        let recovery = self.recovery();
+        let mut run = Run::new(options);
+        // Pages that a block will need are read before its turn comes.
+        let look = || {
+            let reader = reader.clone();
+            move |block: &ChainBlock, signers: &[Signer]| touch(&reader, block, signers)
+        };
+        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
+            run.staged(self, reader.clone(), &mut ready.peekable(), &mut on_event)
+        });
+        run.finish(self, outcome, &mut on_event)
+    }
+
+    fn recovery(&self) -> Recovery {
+        let followed = self.resume.map_or(0, |(number, _)| number);
+        Recovery { config: self.config.clone(), followed }
     }
 
     /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces that say
@@ -385,13 +469,14 @@ impl<S: WorldState> Replay<S> {
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<Summary, ReplayError<S::Error>> {
         let mut run = Run::new(options);
-        let outcome =
-            ahead::traced(blocks, traces, options, |ready| run.all(self, ready, &mut on_event));
+        let outcome = ahead::traced(blocks, traces, options, |ready| {
+            run.all(self, &mut ready.peekable(), &mut on_event)
+        });
         run.finish(self, outcome, &mut on_event)
     }
 
     /// Whether the block is part of the state: geth's exports begin with the genesis.
-    fn holds(&self, block: &ChainBlock) -> bool {
+    pub(crate) fn holds(&self, block: &ChainBlock) -> bool {
         self.resume.is_some() || self.is_genesis(block)
     }
 
@@ -400,7 +485,7 @@ impl<S: WorldState> Replay<S> {
     }
 
     /// Goes past a block that the state holds.
-    fn follow(&mut self, block: &ChainBlock) -> Result<(), ReplayError<S::Error>> {
+    pub(crate) fn follow(&mut self, block: &ChainBlock) -> Result<(), ReplayError<S::Error>> {
         if self.is_genesis(block) {
             return Ok(());
         }
@@ -442,7 +527,7 @@ impl<S: WorldState> Replay<S> {
     }
 
     /// The total difficulty before a block, as far as the rules want to know.
-    fn total_difficulty(&self, block: &ChainBlock) -> U256 {
+    pub(crate) fn total_difficulty(&self, block: &ChainBlock) -> U256 {
         match (self.anchored, block.block.header.difficulty.is_zero()) {
             (false, _) => self.head.total_difficulty,
             (true, true) => U256::MAX,
@@ -450,7 +535,7 @@ impl<S: WorldState> Replay<S> {
         }
     }
 
-    fn execute(
+    pub(crate) fn execute(
         &mut self,
         block: &ChainBlock,
         known: Known,
@@ -503,7 +588,7 @@ impl<S: WorldState> Replay<S> {
             left_empty: outcome.left_empty,
             replaced: outcome.replaced,
             access_list: outcome.receipts.and_then(|receipts| receipts.access_list),
-            times: BlockTimes { recover, execute, apply: outcome.apply },
+            times: BlockTimes { recover, execute, apply: outcome.apply, ..BlockTimes::default() },
         })
     }
 
@@ -528,7 +613,8 @@ impl<S: WorldState> Replay<S> {
         };
         let traced = trace.as_ref().map(Transactions::Traced);
         let transactions = traced.unwrap_or(Transactions::Signed(&signers));
-        let chain = Chain { config: &self.config, hashes: &self.hashes, steps: self.keep_steps };
+        let (hashes, codes) = (&self.hashes, &self.codes);
+        let chain = Chain { config: &self.config, hashes, codes, steps: self.keep_steps };
         let outcome = execute(&chain, fork, block, transactions, &mut self.state)?;
         if let Some(receipts) = &outcome.receipts {
             equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
@@ -553,109 +639,6 @@ impl<S: WorldState> Replay<S> {
         self.head = self.head.next(block);
         self.ancestors.push(block);
         self.hashes.push(self.head.header.number, self.head.hash);
-    }
-}
-
-/// The state of a run between two blocks.
-struct Run<'a> {
-    options: &'a RunOptions<'a>,
-    summary: Summary,
-    uncommitted: u64,
-}
-
-impl<'a> Run<'a> {
-    fn new(options: &'a RunOptions<'a>) -> Self {
-        Self { options, summary: Summary::default(), uncommitted: 0 }
-    }
-
-    /// Commits also after a failure: what was good stays. A genesis is not known to be that of the
-    /// chain before a block follows it.
-    fn finish<S: WorldState>(
-        mut self,
-        replay: &mut Replay<S>,
-        outcome: Result<(), ReplayError<S::Error>>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<Summary, ReplayError<S::Error>> {
-        let committed = match outcome.is_ok() || replay.head.header.number > 0 {
-            true => self.commit(replay, on_event),
-            false => Ok(()),
-        };
-        match outcome {
-            // The state failed before, and says why best.
-            Err(error @ ReplayError::State { .. }) => Err(error),
-            outcome => committed.and(outcome).map(|()| self.summary),
-        }
-    }
-
-    fn all<S: WorldState>(
-        &mut self,
-        replay: &mut Replay<S>,
-        blocks: &mut dyn Iterator<Item = Result<Ready, Unready>>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), ReplayError<S::Error>> {
-        for ready in blocks {
-            let Ready { block, known, time } = ready.map_err(Unready::into_error)?;
-            let number = block.block.header.number;
-            if replay.head.header.number == 0 && !replay.holds(&block) {
-                // Also where it is not executed: with the genesis of another chain there is nothing
-                // to commit.
-                check_link(&replay.head, &block).map_err(|failure| bad(&block, failure))?;
-            }
-            if self.options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                self.summary.stopped = true;
-                return Ok(());
-            }
-            if replay.holds(&block) {
-                replay.follow(&block)?;
-                on_event(Event::Followed { number });
-                continue;
-            }
-            if self.options.last.is_some_and(|last| number > last) {
-                break;
-            }
-            let report = replay.execute(&block, known, time)?;
-            self.count(&report);
-            on_event(Event::Block(&report));
-            self.uncommitted += 1;
-            if self.uncommitted >= self.options.commit_every || replay.state.is_full() {
-                self.commit(replay, on_event)?;
-            }
-        }
-        match replay.resume {
-            Some((number, expected)) => Err(ReplayError::Resume { number, expected, got: None }),
-            None => Ok(()),
-        }
-    }
-
-    fn commit<S: WorldState>(
-        &mut self,
-        replay: &mut Replay<S>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), ReplayError<S::Error>> {
-        // The genesis is a layer without a block of its own.
-        if replay.state.layer_count() == 0 {
-            return Ok(());
-        }
-        let (number, hash) = (replay.head.header.number, replay.head.hash);
-        let started = Instant::now();
-        replay.state.commit().map_err(|error| ReplayError::State { number, error })?;
-        let time = started.elapsed();
-        self.uncommitted = 0;
-        self.summary.commit += time;
-        on_event(Event::Committed { number, hash, time });
-        Ok(())
-    }
-
-    fn count(&mut self, report: &BlockReport) {
-        let summary = &mut self.summary;
-        summary.block_count += 1;
-        summary.transaction_count += report.transaction_count as u64;
-        summary.gas_used = summary.gas_used.saturating_add(report.gas_used);
-        summary.root_count += 1;
-        summary.receipt_root_count += report.receipt_root_count as u64;
-        summary.times.recover += report.times.recover;
-        summary.times.execute += report.times.execute;
-        summary.times.apply += report.times.apply;
     }
 }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use alloy_primitives::{Address, B256};
 use spinney_state::{Changes, StateRead};
 
@@ -56,8 +58,31 @@ pub trait WorldState: StateRead {
         None
     }
 
-    /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards.
+    /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards. Over a store that
+    /// [writes behind](spinney_tree::PageStore::settle) they are durable once it has settled.
     fn commit(&mut self) -> Result<(), Self::Error>;
+
+    /// Time spent on reads so far, where the state counts it apart.
+    fn read_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How many commits are not durable yet.
+    fn unsettled(&self) -> usize {
+        0
+    }
+
+    /// Waits until all that was committed is durable.
+    fn settle(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// The last commit of a state, read beside it while it goes on.
+pub trait CommittedState: StateRead {
+    /// Goes on to the last commit, and answers the number of its block. Later answers are of this commit or
+    /// of one behind it.
+    fn refresh(&self) -> Option<u64>;
 }
 
 /// A block that has been executed and checked.

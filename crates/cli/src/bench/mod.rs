@@ -7,10 +7,11 @@ mod page;
 mod plot;
 mod report;
 mod rows;
+mod stages;
 mod subject;
 mod workload;
 
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -127,13 +128,7 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     };
     let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
     for (name, kind) in cells {
-        let folder = match &args.dir {
-            Some(dir) => tempfile::tempdir_in(dir),
-            None => tempfile::tempdir(),
-        };
-        let folder = folder.map_err(|error| {
-            Failure::new("cannot make a folder for a store").because(error).hint("--dir names one")
-        })?;
+        let folder = folder(args)?;
         let what = format!("{name} in {}", kind.name());
         let total = Some(input.blocks.len() as u64);
         let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
@@ -144,13 +139,31 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         progress.finish();
         done.push(cell.with_context(|| what)?);
     }
-    let report = Report::new(&input, settings, done, this_command());
+    let mut report = Report::new(&input, settings, done, this_command());
+    if let (Some(genesis), Some(blocks), None) = (&args.genesis, &args.blocks, &args.traces)
+        && page.is_some()
+    {
+        let folder = folder(args)?;
+        let place = (folder.path(), args.cache.0);
+        report.stages = Some(stages::run((genesis, blocks), args.to, place, &interrupt)?);
+    }
     if let Some(mut page) = page {
         page.write_all(page::html(&report)?.as_bytes())?;
         page.finish()?;
     }
     report.print(output)?;
     Ok(Exit::Ok)
+}
+
+/// Where a store is made, and removed again.
+fn folder(args: &BenchArgs) -> Result<tempfile::TempDir, Failure> {
+    let folder = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir),
+        None => tempfile::tempdir(),
+    };
+    folder.map_err(|error| {
+        Failure::new("cannot make a folder for a store").because(error).hint("--dir names one")
+    })
 }
 
 /// A server that can be reached, and has no store where ours are to be.
@@ -198,7 +211,8 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
         return size.input();
     }
     let genesis = |path: &PathBuf| {
-        Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
+        let file = BufReader::new(stores::open_file(path)?);
+        Genesis::read(file).with_context(|| format!("in {}", path.display()))
     };
     match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
         (Some(at), Some(blocks), _) => {
@@ -233,7 +247,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                         .into()
                 });
             }
-            let lines = std::io::BufReader::new(stores::open_file(diffs)?);
+            let lines = BufReader::new(stores::open_file(diffs)?);
             input::differences(name, alloc, DiffReader::new(lines), args.to)
                 .with_context(|| format!("in {}", diffs.display()))
         }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::measure::{BlockCost, Cell};
-use super::plot::{Axis, Line, Scale, bars, escape, lines};
+use super::plot::{Axis, Line, Scale, bars, escape, gantt, lines};
 use super::report::{Report, human_micros};
+use super::stages::{STAGES, Stages};
 use crate::output::human_bytes;
 
 const STYLE: &str = include_str!("page.css");
@@ -33,6 +34,7 @@ pub(super) fn html(report: &Report) -> serde_json::Result<String> {
             "<section><h2>{title}</h2><p>{told}</p><figure>{figure}</figure></section>"
         );
     }
+    page += &report.stages.as_ref().map(stages).unwrap_or_default();
     page += &how(report);
     page += &downloads(report)?;
     page += "</main>\n</body>\n</html>\n";
@@ -61,6 +63,36 @@ fn head(report: &Report) -> String {
         let _ = write!(html, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
     html + "</dl>\n"
+}
+
+/// A replay by stages: where the wall time went, and which stage was where.
+fn stages(stages: &Stages) -> String {
+    let busy = |stage| {
+        let spans = stages.spans.iter().filter(|span| span.stage == stage);
+        spans.map(|span| span.seconds).sum::<f64>()
+    };
+    let row = |(stage, name): (usize, &&str)| {
+        let busy = busy(stage);
+        let share = format!("{:.0} %", 100.0 * busy / stages.seconds.max(1e-9));
+        [(*name).to_owned(), human_micros(busy * 1e6), share]
+    };
+    let rows: Vec<_> = STAGES.iter().enumerate().map(row).collect();
+    let names = ["stage", "busy", "of the wall time"];
+    let cpu = stages.cpu_seconds.map_or_else(String::new, |seconds| {
+        format!(", {} of processor time", human_micros(seconds * 1e6))
+    });
+    let told = format!(
+        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, the genesis \
+         apart. Each bar is a stage at a block, or a commit of many; bars that stand above each other \
+         overlapped.",
+        stages.threads,
+        human_micros(stages.seconds * 1e6),
+    );
+    format!(
+        "<section><h2>A replay, stage by stage</h2><p>{told}</p><figure>{}</figure>{}</section>",
+        gantt(&STAGES, &stages.spans),
+        table("Where the wall time goes", &names, &rows),
+    )
 }
 
 /// The table of trees by stores.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::stages::Span;
+
 /// A line of a plot.
 pub(super) struct Line {
     pub(super) name: String,
@@ -205,6 +207,90 @@ fn frame(svg: &mut String, x: &Axis, across: &Range, y: &Axis, up: &Range) {
         r#"<text class="middle axis" transform="translate(14 {high}) rotate(-90)">{}</text>"#,
         escape(y.name)
     );
+}
+
+/// How high a lane of a Gantt chart is, with the room beside it.
+const LANE: f64 = 22.0;
+
+/// More bars than this are not told apart: the middle of the run is shown.
+const BARS_MAX: usize = 1_500;
+
+/// Stages over time: a lane for each, and more where a stage is at several blocks at once.
+pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
+    let mut shown: Vec<&Span> = spans.iter().collect();
+    shown.sort_by(|a, b| a.began.total_cmp(&b.began));
+    let cut = shown.len().saturating_sub(BARS_MAX) / 2;
+    let shown = &shown[cut..shown.len() - cut];
+    // Which lane each is in, by stage: the first that is free.
+    let mut ends: Vec<Vec<f64>> = vec![Vec::new(); stages.len()];
+    let places: Vec<usize> = shown
+        .iter()
+        .map(|span| {
+            let lanes = &mut ends[span.stage];
+            let lane = lanes.iter().position(|end| *end <= span.began).unwrap_or(lanes.len());
+            let end = span.began + span.seconds;
+            match lanes.get_mut(lane) {
+                Some(last) => *last = end,
+                None => lanes.push(end),
+            }
+            lane
+        })
+        .collect();
+    let mut first_lanes = Vec::with_capacity(stages.len());
+    let mut lanes = 0;
+    for ends in &ends {
+        first_lanes.push(lanes);
+        lanes += ends.len().max(1);
+    }
+    let (right, bottom) = (WIDTH - RIGHT, TOP + LANE * lanes as f64);
+    let height = bottom + BOTTOM;
+    let from = shown.first().map_or(0.0, |span| span.began);
+    let to = ends.iter().flatten().copied().fold(from, f64::max);
+    let range = Range::of(Scale::Linear, [0.0, (to - from).max(1e-6)].into_iter());
+    let x = |time: f64| LEFT + range.at(time - from).unwrap_or_default() * (right - LEFT);
+    let mut svg =
+        format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Stages over time">"#);
+    for tick in &range.ticks {
+        let px = x(from + tick);
+        let _ = write!(
+            svg,
+            r#"<line class="grid" x1="{px:.1}" x2="{px:.1}" y1="{TOP}" y2="{bottom}"/><text class="middle" x="{px:.1}" y="{:.1}">{:.0} ms</text>"#,
+            bottom + 16.0,
+            tick * 1e3,
+        );
+    }
+    for (stage, name) in stages.iter().enumerate() {
+        let middle = ends[stage].len().max(1) as f64 / 2.0;
+        let y = TOP + LANE * (first_lanes[stage] as f64 + middle) + 4.0;
+        let _ = write!(
+            svg,
+            r#"<text class="name" x="{}" y="{y:.1}">{}</text>"#,
+            LEFT - 6.0,
+            escape(name)
+        );
+    }
+    for (span, lane) in shown.iter().zip(places) {
+        let y = TOP + LANE * (first_lanes[span.stage] + lane) as f64 + 3.0;
+        let (began, end) = (x(span.began), x(span.began + span.seconds));
+        let _ = write!(
+            svg,
+            r#"<rect class="p{}" x="{began:.2}" y="{y:.1}" width="{:.2}" height="{:.1}"><title>{}, block {}: {:.2} ms</title></rect>"#,
+            span.stage % 6,
+            (end - began).max(0.4),
+            LANE - 6.0,
+            escape(stages[span.stage]),
+            span.block,
+            span.seconds * 1e3,
+        );
+    }
+    let _ = write!(
+        svg,
+        r#"<text class="middle axis" x="{}" y="{}">time since {:.0} ms</text></svg>"#,
+        (LEFT + right) / 2.0,
+        height - 8.0,
+        from * 1e3,
+    );
+    svg
 }
 
 /// Text within HTML or SVG, and in their attributes.

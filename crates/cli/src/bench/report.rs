@@ -8,6 +8,7 @@ use serde_json::json;
 use super::input::Input;
 use super::machine::Machine;
 use super::measure::{BlockCost, Cell, Settings};
+use super::stages::Stages;
 use crate::output::{Format, Grid, Output, human_bytes};
 
 /// What `bench` answers.
@@ -25,6 +26,8 @@ pub(super) struct Report {
     /// Whether the roots of the Merkle Patricia trie were compared with those of the headers.
     pub(super) roots_checked: bool,
     pub(super) cells: Vec<Cell>,
+    /// A replay of the same blocks by stages, for a page.
+    pub(super) stages: Option<Stages>,
 }
 
 /// A figure of a cell a block, in the middle and near the end.
@@ -105,6 +108,7 @@ impl Report {
             execution_seconds: execution,
             roots_checked: input.checked,
             cells,
+            stages: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use spinney_replay::{
     ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
 };
-use spinney_state::StateError;
+use spinney_state::{Changes, StateError};
 
 use super::driven::{Driven, check_genesis};
 use super::input::Traces;
@@ -16,18 +16,19 @@ use crate::failure::{Exit, Failure};
 /// Who is told of blocks.
 type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>);
 
-pub(crate) fn run<'s, S: Driven<'s>>(
+pub(crate) fn run<S: Driven>(
     mut state: S,
-    genesis: &Genesis,
+    mut genesis: Box<Genesis>,
     (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
     (watch, mut lists): Told<'_, '_>,
 ) -> anyhow::Result<(Summary, S)> {
-    check_genesis(state.kept(), genesis)?;
+    check_genesis(state.kept(), &genesis)?;
+    let reader = if options.recover_threads > 1 { state.reader() } else { None };
     let mut replay = match state.kept().block() {
         None => {
             state.kept_mut().set_genesis(genesis.hash);
-            Replay::start(genesis, state)?
+            Replay::start(&genesis, state)?
         }
         Some(head) if head.hash == [0; 32] => {
             let what = format!(
@@ -41,9 +42,11 @@ pub(crate) fn run<'s, S: Driven<'s>>(
         }
         Some(head) => {
             watch.resumed(head.number);
-            Replay::resume(genesis, state, head.number, head.hash.into())?
+            Replay::resume(&genesis, state, head.number, head.hash.into())?
         }
     };
+    // The state has them by now.
+    genesis.alloc = Changes::default();
     replay.keep_steps(lists.is_some());
     let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
@@ -54,15 +57,19 @@ pub(crate) fn run<'s, S: Driven<'s>>(
             {
                 stop.store(true, Ordering::Relaxed);
             }
-            watch.block(block.number, block.state_root, block.transaction_count as u64);
+            let amount = (block.transaction_count as u64, block.gas_used);
+            watch.block(block.number, block.state_root, amount);
         }
-        Event::Committed { number, hash, time } => watch.committed(number, Some(hash), time),
+        Event::Committed { number, hash, time, .. } => watch.committed(number, Some(hash), time),
         Event::Followed { number } => watch.followed(number),
         _ => {}
     };
-    let summary = match traces {
-        None => replay.run(blocks, options, on_event)?,
-        Some(traces) => replay.run_traced(blocks, traces, options, on_event).map_err(of_traces)?,
+    let summary = match (traces, reader) {
+        (None, Some(reader)) => replay.run_staged(reader, blocks, options, on_event)?,
+        (None, None) => replay.run(blocks, options, on_event)?,
+        (Some(traces), _) => {
+            replay.run_traced(blocks, traces, options, on_event).map_err(of_traces)?
+        }
     };
     Ok((summary, replay.into_state()))
 }

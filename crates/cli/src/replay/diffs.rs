@@ -14,7 +14,7 @@ use super::input::{Lines, Start};
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
-pub(crate) fn run<'s, S: Driven<'s>>(
+pub(crate) fn run<S: Driven>(
     mut state: S,
     start: Option<Start>,
     lines: Lines,
@@ -40,7 +40,7 @@ pub(crate) fn run<'s, S: Driven<'s>>(
     let mut last = None;
     let lines = lines.map(|line| check.pass(line, &mut last));
     let outcome = replay_diffs(&mut state, Some(head), lines, options, |event| match event {
-        DiffEvent::Block { diff, state_root, .. } => watch.block(diff.number, state_root, 0),
+        DiffEvent::Block { diff, state_root, .. } => watch.block(diff.number, state_root, (0, 0)),
         DiffEvent::Committed { number, time } => watch.committed(number, None, time),
         _ => {}
     });
@@ -55,7 +55,7 @@ pub(crate) fn run<'s, S: Driven<'s>>(
 }
 
 /// Puts the first state into an empty store. It is committed with the first blocks.
-fn begin<'s>(state: &mut impl Driven<'s>, start: Option<Start>) -> anyhow::Result<()> {
+fn begin(state: &mut impl Driven, start: Option<Start>) -> anyhow::Result<()> {
     let (alloc, expected, hash) = match start {
         None => {
             return Err(Failure::new(

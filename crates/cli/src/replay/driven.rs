@@ -1,20 +1,29 @@
 //! States that blocks are put into: one at a time, or in chunks; and what is refused before.
 
 use spinney_replay::{Genesis, WorldState};
-use spinney_state::{Chunks, State, StateError};
+use spinney_state::{Chunks, Reader, State, StateError};
 use spinney_store::AnyStore;
-use spinney_tree::PageStore as _;
+use spinney_tree::PageStore;
 
 use crate::failure::Failure;
 use crate::trees::{self, Together};
 
 /// A state over a store of the command's.
-pub(crate) trait Driven<'s>: WorldState<Error = StateError> {
-    fn kept(&self) -> &State<&'s AnyStore>;
-    fn kept_mut(&mut self) -> &mut State<&'s AnyStore>;
+pub(crate) trait Driven: WorldState<Error = StateError> + Send {
+    type Store: PageStore + Clone;
+
+    fn kept(&self) -> &State<Self::Store>;
+    fn kept_mut(&mut self) -> &mut State<Self::Store>;
+
+    /// Whoever reads the last commit beside the state, where blocks are executed ahead of their roots.
+    fn reader(&mut self) -> Option<Reader<Self::Store>> {
+        None
+    }
 }
 
-impl<'s> Driven<'s> for State<&'s AnyStore> {
+impl<P: PageStore + Clone> Driven for State<P> {
+    type Store = P;
+
     fn kept(&self) -> &Self {
         self
     }
@@ -22,20 +31,30 @@ impl<'s> Driven<'s> for State<&'s AnyStore> {
     fn kept_mut(&mut self) -> &mut Self {
         self
     }
+
+    fn reader(&mut self) -> Option<Reader<P>> {
+        Some(Self::reader(self))
+    }
 }
 
-impl<'s> Driven<'s> for Chunks<&'s AnyStore> {
-    fn kept(&self) -> &State<&'s AnyStore> {
+/// What is gathered has no roots to wait for.
+impl<P: PageStore + Clone> Driven for Chunks<P> {
+    type Store = P;
+
+    fn kept(&self) -> &State<P> {
         self.state()
     }
 
-    fn kept_mut(&mut self) -> &mut State<&'s AnyStore> {
+    fn kept_mut(&mut self) -> &mut State<P> {
         self.state_mut()
     }
 }
 
 /// Refuses the genesis of another chain at once, where the store knows its own.
-pub(super) fn check_genesis(state: &State<&AnyStore>, genesis: &Genesis) -> anyhow::Result<()> {
+pub(super) fn check_genesis(
+    state: &State<impl PageStore>,
+    genesis: &Genesis,
+) -> anyhow::Result<()> {
     match state.genesis()? {
         Some(own) if own != genesis.hash => {
             let what = format!(
@@ -62,7 +81,7 @@ pub(crate) fn check_trees(store: &AnyStore, trees: &Together) -> anyhow::Result<
 }
 
 /// Refuses a store that is past the last block wanted, or that nobody can say the block of.
-pub(crate) fn check_head(state: &State<&AnyStore>, to: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn check_head(state: &State<impl PageStore>, to: Option<u64>) -> Result<(), Failure> {
     match (state.block(), to) {
         (None, _) if state.commit_number() > 0 => {
             Err(Failure::new("the store holds a state, but not of which block")

@@ -156,8 +156,12 @@ pub(crate) fn open_traces(path: &Path) -> Result<Traces, Failure> {
 }
 
 fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {
-    Genesis::parse(&stores::read_file(path)?).with_context(|| format!("in {}", path.display()))
+    let file = BufReader::with_capacity(GENESIS_BUFFER, stores::open_file(path)?);
+    Genesis::read(file).with_context(|| format!("in {}", path.display()))
 }
+
+/// Bytes of a genesis that are read at once.
+const GENESIS_BUFFER: usize = 256 << 10;
 
 type Counted = (Counting, Arc<AtomicU64>, Option<(Unit, u64)>);
 

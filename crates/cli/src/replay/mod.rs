@@ -10,12 +10,15 @@ pub(crate) mod watch;
 
 pub(crate) use self::driven::{check_head, check_trees};
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use spinney_replay::{DiffReplayError, RunOptions, Summary};
 use spinney_state::{KeepHistory, State, StateError};
-use spinney_store::AnyStore;
+use spinney_store::{AnyStore, WriteBehind};
+use spinney_tree::PageStore;
 
 use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
 use crate::clock::Clock;
@@ -72,6 +75,10 @@ pub(crate) struct ReplayArgs {
     /// ends where the store stands is gone on with.
     #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
     bal_out: Option<PathBuf>,
+    /// Threads that recover senders and compute roots; all cores unless told otherwise. From two on blocks are
+    /// executed while roots and commits of those before them are under way.
+    #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
+    threads: Option<NonZeroUsize>,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
     no_preimages: bool,
@@ -93,6 +100,7 @@ fn default_keep_undo() -> KeepUndo {
 }
 
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
+    let clock = Clock::start();
     let trees = Together::parse(&args.store.tree)?;
     if args.no_preimages && trees != Together::parse("mpt")? {
         return Err(Failure::new("--no-preimages with several trees (--tree)")
@@ -109,10 +117,13 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
             Input::sample(sample, output)?
         }
     };
+    let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
+    limit_threads(threads);
     let interrupt = Interrupt::listen()?;
-    let mut watch = Watch::new(("replay", args.to, args.events), &input, &interrupt, output);
+    let mut watch =
+        Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
     let filled = place.fill(|store| {
-        let run = Run { args, place: &place, store, trees };
+        let run = Run { args, place: &place, store, trees, threads };
         run.replay(input, &interrupt, &mut watch)
     });
     watch.finish();
@@ -124,6 +135,16 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     report.print(output)?;
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
+}
+
+fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Bounds the threads that compute roots.
+fn limit_threads(threads: usize) {
+    // Somebody has used them already: then they are as many as there are cores.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }
 
 /// Says how to go on; in memory there is nothing to go on from.
@@ -145,6 +166,7 @@ struct Run<'a> {
     place: &'a Place,
     store: &'a AnyStore,
     trees: Together,
+    threads: usize,
 }
 
 impl Run<'_> {
@@ -154,15 +176,31 @@ impl Run<'_> {
         interrupt: &Interrupt,
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<RunReport> {
+        if self.threads == 1 {
+            return self.replay_into(self.store, input, interrupt, watch);
+        }
+        WriteBehind::over(self.store, |store| self.replay_into(store, input, interrupt, watch))
+    }
+
+    fn replay_into<P: PageStore + Clone>(
+        &self,
+        store: P,
+        input: Input,
+        interrupt: &Interrupt,
+        watch: &mut Watch<'_>,
+    ) -> anyhow::Result<RunReport> {
         let mut options = RunOptions::default();
         options.commit_every = self.args.commit_every.0;
         options.last = self.args.to;
         options.stop = Some(interrupt.flag());
-        options.recover_threads = std::thread::available_parallelism().map_or(1, usize::from);
+        options.recover_threads = self.threads;
+        if self.threads == 1 {
+            options.read_ahead = 0;
+        }
         let clock = Clock::start();
         let before = self.store.io();
         check_trees(self.store, &self.trees)?;
-        let mut state = self.trees.open(self.store, self.place.tree_cache())?;
+        let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
         check_head(&state, self.args.to)?;
@@ -174,7 +212,7 @@ impl Run<'_> {
                 let mut lists = self.args.bal_out.as_deref().map(begin).transpose()?;
                 let done = chain::run(
                     state,
-                    &genesis,
+                    genesis,
                     (blocks, traces),
                     &options,
                     (watch, lists.as_mut()),
@@ -191,6 +229,7 @@ impl Run<'_> {
         };
         let mut report = self.report(&summary, &state, written, clock, watch.commits());
         report.not_checked = not_checked;
+        report.first_commit = watch.first_commit();
         Ok(report)
     }
 
@@ -210,13 +249,18 @@ impl Run<'_> {
     fn report(
         &self,
         summary: &Summary,
-        state: &State<&AnyStore>,
+        state: &State<impl PageStore>,
         bytes_written: u64,
         clock: Clock,
         commits: u64,
     ) -> RunReport {
         let head = state.block();
-        let beside = state.trees().iter().skip(1).map(|tree| tree.apply).sum();
+        // Where blocks are executed ahead of their roots, trees are not in the time of execution.
+        let staged = self.threads > 1 && self.args.traces.is_none() && self.args.bal_out.is_none();
+        let beside = match staged {
+            true => Duration::ZERO,
+            false => state.trees().iter().skip(1).map(|tree| tree.apply).sum(),
+        };
         RunReport {
             tree: self.trees.to_string(),
             trees: state.trees().into_iter().map(report::TreeReport::of).collect(),
@@ -235,6 +279,7 @@ impl Run<'_> {
             cpu_seconds: clock.cpu_seconds(),
             bytes_written,
             store_bytes: 0,
+            first_commit: None,
             commits,
             stopped: summary.stopped,
             times: report::Times::of(summary, state.times(), beside),

@@ -9,6 +9,7 @@ use serde_json::json;
 use spinney_replay::Summary;
 use spinney_state::StateTimes;
 
+use super::watch::FirstCommit;
 use crate::output::{Format, Grid, Output, human_bytes};
 use crate::trees;
 
@@ -36,6 +37,7 @@ pub(super) struct RunReport {
     pub(super) bytes_written: u64,
     pub(super) store_bytes: u64,
     pub(super) commits: u64,
+    pub(super) first_commit: Option<FirstCommit>,
     pub(super) stopped: bool,
     /// Seconds. Sender recovery goes on beside the rest.
     pub(super) times: Times,
@@ -68,6 +70,7 @@ impl TreeReport {
 /// Where the time went, in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Times {
+    reading: f64,
     execution: f64,
     sender_recovery: f64,
     key_hashing: f64,
@@ -82,22 +85,25 @@ impl Times {
     /// `beside` is what other trees took while blocks were executed.
     pub(super) fn of(summary: &Summary, state: StateTimes, beside: Duration) -> Self {
         // Executing reads the state, which is counted apart.
-        let execution = summary.times.execute.saturating_sub(state.read + beside);
+        let read = state.read + summary.times.state_read;
+        let execution = summary.times.execute.saturating_sub(read + beside);
         let seconds = |time: Duration| time.as_secs_f64();
         Self {
+            reading: seconds(summary.times.read),
             execution: seconds(execution),
             sender_recovery: seconds(summary.times.recover),
             key_hashing: seconds(state.key_hashing),
             tree: seconds(state.tree),
             encode: seconds(state.encode),
             store: seconds(state.store),
-            read: seconds(state.read),
+            read: seconds(read),
             history: seconds(state.history),
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 8] {
+    fn parts(&self) -> [(&'static str, f64); 9] {
         [
+            ("reading", self.reading),
             ("execution", self.execution),
             ("sender recovery", self.sender_recovery),
             ("key hashing", self.key_hashing),

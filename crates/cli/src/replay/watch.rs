@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::Input;
+use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -28,8 +30,21 @@ pub(crate) struct Watch<'a> {
     unit: Unit,
     blocks: u64,
     transactions: u64,
+    gas: u64,
+    started: Instant,
     commits: u64,
     broken: Option<io::Error>,
+    /// Since the command began.
+    clock: Option<Clock>,
+    first_commit: Option<FirstCommit>,
+}
+
+/// What had been spent by the first commit, in seconds: reading a genesis and building its state, in a new store.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FirstCommit {
+    block: u64,
+    seconds: f64,
+    cpu_seconds: Option<f64>,
 }
 
 impl<'a> Watch<'a> {
@@ -55,9 +70,23 @@ impl<'a> Watch<'a> {
             unit,
             blocks: 0,
             transactions: 0,
+            gas: 0,
+            started: Instant::now(),
             commits: 0,
             broken: None,
+            clock: None,
+            first_commit: None,
         }
+    }
+
+    /// Notes what was spent since a moment by the first commit.
+    pub(crate) fn since(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    pub(crate) const fn first_commit(&self) -> Option<FirstCommit> {
+        self.first_commit
     }
 
     pub(crate) fn commits(&self) -> u64 {
@@ -73,15 +102,16 @@ impl<'a> Watch<'a> {
         self.event(|_| json!({ "event": "resumed", "block": number }));
     }
 
-    pub(crate) fn block(&mut self, number: u64, root: B256, transactions: u64) {
+    pub(crate) fn block(&mut self, number: u64, root: B256, (transactions, gas): (u64, u64)) {
         self.blocks += 1;
         self.transactions += transactions;
+        self.gas += gas;
         self.advance(number);
         if self.told.elapsed() >= EVENT_EVERY {
             self.event(|watch| {
                 json!({
                     "event": "progress", "block": number, "root": root, "blocks": watch.blocks,
-                    "transactions": watch.transactions,
+                    "transactions": watch.transactions, "gas_used": watch.gas,
                 })
             });
         }
@@ -93,6 +123,12 @@ impl<'a> Watch<'a> {
 
     pub(crate) fn committed(&mut self, number: u64, hash: Option<B256>, time: Duration) {
         self.commits += 1;
+        if self.first_commit.is_none()
+            && let Some(clock) = self.clock
+        {
+            let (seconds, cpu_seconds) = (clock.seconds(), clock.cpu_seconds());
+            self.first_commit = Some(FirstCommit { block: number, seconds, cpu_seconds });
+        }
         self.event(|watch| {
             json!({
                 "event": "committed", "block": number, "hash": hash, "blocks": watch.blocks,
@@ -106,7 +142,16 @@ impl<'a> Watch<'a> {
             Unit::Bytes => self.read.load(Ordering::Relaxed),
             Unit::Blocks | Unit::Keys => number,
         };
-        self.progress.update(done, || format!("block {number}"));
+        let (blocks, gas) = (self.blocks as f64, self.gas as f64 / 1e6);
+        let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
+        self.progress.update(done, || match self.gas {
+            0 => format!("block {number}"),
+            _ => format!(
+                "block {number}, {:.0} blocks/s, {:.1} Mgas/s",
+                blocks / seconds,
+                gas / seconds
+            ),
+        });
     }
 
     /// Writes an event. Where nobody takes it, the run ends as it would by Ctrl-C.

@@ -29,8 +29,8 @@ use revm::{
     primitives::{eip8037, hardfork::SpecId},
 };
 
-use super::{BlockDb, ReadError, SystemCall};
-use crate::world::WorldState;
+use super::{BlockDb, SystemCall};
+use crate::{database::DatabaseError, world::WorldState};
 
 /// What a system call may use (EIP-4788 and those after it).
 const SYSTEM_CALL_GAS: u64 = 30_000_000;
@@ -39,7 +39,7 @@ const SYSTEM_CALL_STATE_GAS: u64 =
     SYSTEM_MAX_SSTORES_PER_CALL * eip8037::SSTORE_SET_BYTES * eip8037::CPSB_GLAMSTERDAM;
 
 type BlockContext<'a, S> = MainnetContext<BlockDb<'a, S>>;
-type Failed<S> = EVMError<ReadError<<S as spinney_state::StateRead>::Error>>;
+type Failed<S> = EVMError<DatabaseError<<S as spinney_state::StateRead>::Error>>;
 
 /// The EVM that executes the transactions and system calls of one block.
 pub(crate) struct Machine<'a, S: WorldState>(MainnetEvm<BlockContext<'a, S>>);

@@ -4,8 +4,10 @@ mod machine;
 
 use std::{
     collections::VecDeque,
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use alloy_consensus::{Header, Transaction as _};
@@ -13,7 +15,7 @@ use alloy_eips::{
     eip7702::{RecoveredAuthority, RecoveredAuthorization},
     eip7840::BlobParams,
 };
-use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_primitives::{Address, B256, Bytes, U256, map::B256Map};
 use revm::{
     Context, Database, MainBuilder,
     bytecode::{Bytecode, opcode},
@@ -22,7 +24,6 @@ use revm::{
         block::BlobExcessGasAndPrice,
         cfg::{GasId, GasParams},
     },
-    database_interface::DBErrorMarker,
     handler::MainnetContext,
     interpreter::{Host, Instruction, InstructionContext, InstructionResult, InterpreterTypes},
     state::AccountInfo,
@@ -32,6 +33,7 @@ use spinney_state::StateRead;
 pub(crate) use self::machine::Machine;
 use crate::{
     config::{ChainConfig, Fork},
+    database::{DatabaseError, account_info, bytecode},
     overlay::Overlay,
     senders::Signer,
     source::Transaction,
@@ -88,69 +90,65 @@ impl BlockHashes {
     }
 }
 
-/// Why the EVM could not read.
-#[derive(Debug)]
-pub(crate) enum ReadError<E> {
-    BlockHash(u64),
-    Code(B256),
-    State(E),
-}
-
-impl<E: fmt::Display> fmt::Display for ReadError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BlockHash(number) => write!(f, "the hash of block {number} is not known"),
-            Self::Code(hash) => write!(f, "the state has no code {hash}"),
-            Self::State(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for ReadError<E> {}
-
-impl<E: std::error::Error + Send + Sync + 'static> DBErrorMarker for ReadError<E> {}
-
 /// The state as a transaction finds it.
 pub(crate) struct BlockDb<'a, S> {
     pub(crate) state: &'a mut S,
     pub(crate) overlay: Overlay,
     hashes: &'a BlockHashes,
+    codes: &'a Codes,
+}
+
+/// Code whose jumps are known, by its hash. The state is asked for it all the same.
+#[derive(Debug, Default)]
+pub(crate) struct Codes(Mutex<B256Map<Bytecode>>);
+
+/// It is made again as it is needed.
+impl Clone for Codes {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// How many contracts' code is kept.
+const CODES_MAX: usize = 1_024;
+
+impl Codes {
+    fn analysed(&self, hash: B256, code: Bytes) -> Bytecode {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CODES_MAX {
+            known.clear();
+        }
+        known.entry(hash).or_insert_with(|| bytecode(code)).clone()
+    }
 }
 
 impl<S: WorldState> BlockDb<'_, S> {
     /// Whether an account has slots that are not zero.
-    fn has_storage(&mut self, address: Address) -> Result<bool, ReadError<S::Error>> {
-        self.overlay.has_storage(&*self.state, address).map_err(ReadError::State)
+    fn has_storage(&mut self, address: Address) -> Result<bool, DatabaseError<S::Error>> {
+        self.overlay.has_storage(&*self.state, address).map_err(DatabaseError::State)
     }
 }
 
 impl<S: StateRead> Database for BlockDb<'_, S> {
-    type Error = ReadError<S::Error>;
+    type Error = DatabaseError<S::Error>;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
-        let account = self.overlay.account(&*self.state, address).map_err(ReadError::State)?;
-        Ok(account.map(|account| AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            account_id: None,
-            code: None,
-        }))
+        let account = self.overlay.account(&*self.state, address).map_err(DatabaseError::State)?;
+        Ok(account.map(account_info))
     }
 
     fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, Self::Error> {
-        let code = self.overlay.code(&*self.state, hash).map_err(ReadError::State)?;
-        let code = code.ok_or(ReadError::Code(hash))?;
-        // Code from before EIP-3541 may start like a delegation without being one.
-        Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+        let code = self.overlay.code(&*self.state, hash).map_err(DatabaseError::State)?;
+        let code = code.ok_or(DatabaseError::Code(hash))?;
+        Ok(self.codes.analysed(hash, code))
     }
 
     fn storage(&mut self, address: Address, slot: U256) -> Result<U256, Self::Error> {
-        self.overlay.storage(&*self.state, address, slot.into()).map_err(ReadError::State)
+        self.overlay.storage(&*self.state, address, slot.into()).map_err(DatabaseError::State)
     }
 
     fn block_hash(&mut self, number: u64) -> Result<B256, Self::Error> {
-        self.hashes.hash(number).ok_or(ReadError::BlockHash(number))
+        self.hashes.hash(number).ok_or(DatabaseError::BlockHash(number))
     }
 }
 
@@ -159,11 +157,11 @@ pub(crate) fn block_evm<'a, S: WorldState>(
     config: &ChainConfig,
     fork: Fork,
     header: &Header,
-    hashes: &'a BlockHashes,
+    (hashes, codes): (&'a BlockHashes, &'a Codes),
     state: &'a mut S,
 ) -> Machine<'a, S> {
     let blobs = config.blob_params(header.timestamp);
-    let db = BlockDb { state, overlay: Overlay::default(), hashes };
+    let db = BlockDb { state, overlay: Overlay::default(), hashes, codes };
     let context: MainnetContext<_> = Context::new(db, fork.spec());
     let context =
         context.with_cfg(cfg(config, fork, blobs)).with_block(block_env(fork, header, blobs));

@@ -26,7 +26,7 @@ use self::workload::Workload;
 use crate::{
     config::{ChainConfig, Fork},
     error::ReplayError,
-    evm::BlockHashes,
+    evm::{BlockHashes, Codes},
     execute::{Chain, Stop, Transactions, execute},
     genesis::Genesis,
     replay::bad,
@@ -153,7 +153,8 @@ impl<S: WorldState> SampleChain<S> {
         let body = BlockBody { transactions, ommers: Vec::new(), withdrawals: Some(withdrawals) };
         let mut block = ChainBlock::new(Block::new(header, body));
         let failed = |error| ReplayError::State { number, error };
-        let chain = Chain { config, hashes: &self.hashes, steps: false };
+        let codes = Codes::default();
+        let chain = Chain { config, hashes: &self.hashes, codes: &codes, steps: false };
         let signers = block.block.body.transactions.iter().zip(senders);
         let signers: Vec<_> =
             signers.map(|(transaction, sender)| Signer::of(transaction, sender)).collect();

@@ -10,6 +10,7 @@ mod genesis;
 mod layers;
 mod made;
 mod ommers;
+mod pipeline;
 mod proofs;
 mod samples;
 mod shared;
