@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/consensus/beacon"
+	"github.com/ethereum/go-ethereum/consensus/ethash"
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/params"
+)
+
+// size is how large a chain is, and the state that it begins on.
+type size struct {
+	// accounts have a balance at genesis.
+	accounts int
+	// slots of one contract are set at genesis, and written at random.
+	slots uint64
+	// blocks of txs transactions each: half transfers to accounts at random, half calls of the contract.
+	blocks, txs int
+}
+
+var (
+	heavy = size{accounts: 300_000, slots: 200_000, blocks: 200, txs: 400}
+	quick = size{accounts: 2_000, slots: 1_000, blocks: 10, txs: 40}
+)
+
+func (s size) String() string {
+	return fmt.Sprintf("%d accounts, a contract of %d slots, %d blocks of %d transactions", s.accounts, s.slots, s.blocks, s.txs)
+}
+
+// target stores the second word of what it is called with in the slot that the first word names.
+var (
+	target     = common.HexToAddress("0xc0de000000000000000000000000000000000001")
+	targetCode = common.FromHex("6020355f3555")
+)
+
+// senderCount keys sign in turn. They are the numbers from 1 on.
+const senderCount = 64
+
+// makeChain writes genesis.json and chain.rlp, of the Cancun fork, to a folder. The same size makes the
+// same bytes.
+func makeChain(folder string, s size) error {
+	rng := rand.New(rand.NewPCG(7, 7))
+	genesis, addresses, keys := makeGenesis(rng, s)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	text, err := json.Marshal(genesis)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "genesis.json"), text, 0o644); err != nil {
+		return err
+	}
+	signer := types.LatestSigner(genesis.Config)
+	engine := beacon.New(ethash.NewFaker())
+	var failed error
+	fill := func(_ int, block *core.BlockGen) {
+		for i := range s.txs {
+			key := keys[i%len(keys)]
+			from := crypto.PubkeyToAddress(key.PublicKey)
+			fee := new(big.Int).Mul(block.BaseFee(), big.NewInt(2))
+			tx := &types.DynamicFeeTx{ChainID: genesis.Config.ChainID, Nonce: block.TxNonce(from), GasFeeCap: fee, GasTipCap: big.NewInt(1)}
+			if i%2 == 0 {
+				tx.To, tx.Gas = &addresses[rng.IntN(len(addresses))], 21_000
+				tx.Value = big.NewInt(int64(rng.IntN(1000) + 1))
+			} else {
+				tx.To, tx.Gas = &target, 60_000
+				tx.Data = make([]byte, 64)
+				binary.BigEndian.PutUint64(tx.Data[24:], rng.Uint64N(s.slots))
+				binary.BigEndian.PutUint64(tx.Data[56:], rng.Uint64()|1)
+			}
+			signed, err := types.SignNewTx(key, signer, tx)
+			if err != nil {
+				failed = err
+				return
+			}
+			block.AddTx(signed)
+		}
+	}
+	_, blocks, _ := core.GenerateChainWithGenesis(genesis, engine, s.blocks, fill)
+	if failed != nil {
+		return failed
+	}
+	return writeBlocks(filepath.Join(folder, "chain.rlp"), blocks)
+}
+
+func makeGenesis(rng *rand.Rand, s size) (*core.Genesis, []common.Address, []*ecdsa.PrivateKey) {
+	config := *params.MergedTestChainConfig
+	config.PragueTime, config.OsakaTime, config.AmsterdamTime = nil, nil, nil
+	config.BPO1Time, config.BPO2Time, config.BPO3Time, config.BPO4Time, config.BPO5Time = nil, nil, nil, nil, nil
+	config.BlobScheduleConfig = &params.BlobScheduleConfig{Cancun: params.DefaultCancunBlobConfig}
+	alloc := types.GenesisAlloc{}
+	addresses := make([]common.Address, s.accounts)
+	for i := range addresses {
+		address := &addresses[i]
+		binary.BigEndian.PutUint64(address[:], rng.Uint64())
+		binary.BigEndian.PutUint64(address[8:], rng.Uint64())
+		binary.BigEndian.PutUint32(address[16:], uint32(i))
+		alloc[*address] = types.Account{Balance: big.NewInt(params.Ether)}
+	}
+	keys := make([]*ecdsa.PrivateKey, senderCount)
+	for i := range keys {
+		secret := common.BigToHash(big.NewInt(int64(i + 1)))
+		key, err := crypto.ToECDSA(secret[:])
+		if err != nil {
+			panic(err)
+		}
+		keys[i] = key
+		alloc[crypto.PubkeyToAddress(key.PublicKey)] = types.Account{Balance: new(big.Int).Lsh(big.NewInt(1), 90)}
+	}
+	word := func(number uint64) common.Hash { return common.BigToHash(new(big.Int).SetUint64(number)) }
+	storage := map[common.Hash]common.Hash{}
+	for slot := range s.slots {
+		storage[word(slot)] = word(rng.Uint64() | 1)
+	}
+	alloc[target] = types.Account{Balance: new(big.Int), Code: targetCode, Storage: storage}
+	genesis := &core.Genesis{Config: &config, Alloc: alloc, GasLimit: 60_000_000, Difficulty: new(big.Int), BaseFee: big.NewInt(params.InitialBaseFee), Timestamp: 1}
+	return genesis, addresses, keys
+}
+
+func writeBlocks(path string, blocks []*types.Block) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out := bufio.NewWriter(file)
+	for _, block := range blocks {
+		if err := block.EncodeRLP(out); err != nil {
+			return err
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return file.Close()
+}

@@ -1,0 +1,320 @@
+// Command import measures `geth import` beside `spinney replay` on the same chains, process beside
+// process. See ../README.md.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+type options struct {
+	size   size
+	rounds int
+	dir    string
+	only   string
+	// made are programs that are built already.
+	made programs
+	geth bool
+	// make is where a chain is to be made, and nothing measured.
+	make string
+}
+
+func main() {
+	o := parse()
+	work := run
+	if o.make != "" {
+		work = func(o options) error { return makeChain(o.make, o.size) }
+	}
+	if err := work(o); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() options {
+	o := options{size: heavy}
+	small := flag.Bool("quick", false, "a small chain and one round: does everything still run?")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each contender; figures are medians")
+	flag.StringVar(&o.dir, "dir", "", "where stores are made, and removed again: a disk, and not memory")
+	flag.StringVar(&o.only, "only", "", "one chain alone: heavy, chain-600 or all-forks")
+	flag.IntVar(&o.size.accounts, "accounts", heavy.accounts, "accounts of the heavy chain's genesis")
+	flag.Uint64Var(&o.size.slots, "slots", heavy.slots, "slots of its contract")
+	flag.IntVar(&o.size.blocks, "blocks", heavy.blocks, "its blocks")
+	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
+	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
+	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
+	flag.StringVar(&o.make, "make", "", "only make the heavy chain, in this folder")
+	without := flag.Bool("without-geth", false, "our side alone")
+	flag.Parse()
+	if *small {
+		o.size, o.rounds = quick, 1
+	}
+	o.geth = !*without
+	return o
+}
+
+// chain is a folder with genesis.json and chain.rlp.
+type chain struct{ name, folder, what string }
+
+func (c chain) file(name string) string { return filepath.Join(c.folder, name) }
+
+func run(o options) error {
+	folder, err := os.MkdirTemp(o.dir, "import-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	programs, err := o.build(folder)
+	if err != nil {
+		return err
+	}
+	chains, err := chains(o, folder)
+	if err != nil {
+		return err
+	}
+	for _, chain := range chains {
+		if err := compare(chain, programs, folder, o.rounds); err != nil {
+			return fmt.Errorf("%s: %w", chain.name, err)
+		}
+	}
+	return nil
+}
+
+// chains are those to be measured. The two that others made lie beside the project, or nowhere.
+func chains(o options, folder string) ([]chain, error) {
+	var found []chain
+	wanted := func(name string) bool { return o.only == "" || o.only == name }
+	if wanted("heavy") {
+		made := filepath.Join(folder, "heavy")
+		// By a process of its own: what we measure begins with the memory of whoever starts it.
+		if err := o.size.makeIn(made); err != nil {
+			return nil, err
+		}
+		found = append(found, chain{"heavy", made, o.size.String()})
+	}
+	for name, place := range map[string]string{"chain-600": "chain-600", "all-forks": "chains/all-forks"} {
+		path := filepath.Join("../../../shared/data", place)
+		if !wanted(name) {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: skipped, %s is missing\n", name, path)
+			continue
+		}
+		found = append(found, chain{name, path, "small blocks"})
+	}
+	return found, nil
+}
+
+func (s size) makeIn(folder string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return tell(".", self, "-make", folder, "-accounts", fmt.Sprint(s.accounts), "-slots", fmt.Sprint(s.slots),
+		"-blocks", fmt.Sprint(s.blocks), "-txs", fmt.Sprint(s.txs))
+}
+
+type programs struct{ geth, spinney string }
+
+// build makes the programs that are not there yet.
+func (o options) build(folder string) (programs, error) {
+	p := o.made
+	if !o.geth {
+		p.geth = ""
+	} else if p.geth == "" {
+		p.geth = filepath.Join(folder, "geth")
+		if err := tell(".", "go", "build", "-o", p.geth, "github.com/ethereum/go-ethereum/cmd/geth"); err != nil {
+			return p, err
+		}
+	}
+	if p.spinney == "" {
+		if err := tell("../..", "cargo", "build", "-q", "--release", "--locked", "-p", "spinney-cli"); err != nil {
+			return p, err
+		}
+		target := os.Getenv("CARGO_TARGET_DIR")
+		if target == "" {
+			target = "../../target"
+		}
+		p.spinney = filepath.Join(target, "release/spinney")
+	}
+	return p, nil
+}
+
+func tell(folder, name string, args ...string) error {
+	command := exec.Command(name, args...)
+	command.Dir, command.Stderr = folder, os.Stderr
+	return command.Run()
+}
+
+// row is what one contender did in each round.
+type row struct {
+	name string
+	// base is the row that it is compared with.
+	base  string
+	costs []cost
+}
+
+// stages are ours, in seconds, round by round.
+type stages map[string][]float64
+
+func compare(chain chain, p programs, folder string, rounds int) error {
+	rows := []row{
+		{name: "geth init"}, {name: "geth import"}, {name: "geth, both"},
+		{name: "spinney, memory: genesis", base: "geth init"}, {name: "spinney, memory: blocks", base: "geth import"},
+		{name: "spinney, memory: all", base: "geth, both"},
+		{name: "spinney, redb: genesis", base: "geth init"}, {name: "spinney, redb: blocks", base: "geth import"},
+		{name: "spinney, redb: all", base: "geth, both"},
+	}
+	if p.geth == "" {
+		rows = rows[3:]
+	}
+	byStage := map[string]stages{}
+	for range rounds {
+		store := filepath.Join(folder, "store")
+		at := 0
+		add := func(c cost) {
+			rows[at].costs = append(rows[at].costs, c)
+			at++
+		}
+		if p.geth != "" {
+			init, _, err := measure(p.geth, "--datadir", store, "--state.scheme", "path", "init", chain.file("genesis.json"))
+			if err != nil {
+				return err
+			}
+			blocks, _, err := measure(p.geth, "--datadir", store, "import", chain.file("chain.rlp"))
+			if err != nil {
+				return err
+			}
+			add(init)
+			add(blocks)
+			add(init.and(blocks))
+			if err := os.RemoveAll(store); err != nil {
+				return err
+			}
+		}
+		for _, kind := range []string{"memory", "redb"} {
+			args := []string{"replay", "--genesis", chain.file("genesis.json"), "--blocks", chain.file("chain.rlp"), "--store", kind, "--format", "json", "--quiet"}
+			if kind != "memory" {
+				args = append(args, "--db", store)
+			}
+			c, out, err := measure(p.spinney, args...)
+			if err != nil {
+				return err
+			}
+			if byStage[kind] == nil {
+				byStage[kind] = stages{}
+			}
+			genesis, err := byStage[kind].take(out)
+			if err != nil {
+				return err
+			}
+			add(genesis)
+			add(c.without(genesis))
+			add(c)
+			if err := os.RemoveAll(store); err != nil {
+				return err
+			}
+		}
+	}
+	report(chain, rows, byStage)
+	return nil
+}
+
+// take notes the seconds by stage that a replay reports, and answers what it took until its genesis was
+// committed. That commit takes the first block along, and beside it senders of the next ones are recovered.
+func (s stages) take(out []byte) (cost, error) {
+	var envelope struct {
+		Data struct {
+			Runs []struct {
+				Times       map[string]float64 `json:"times"`
+				FirstCommit struct {
+					Seconds float64 `json:"seconds"`
+					CPU     float64 `json:"cpu_seconds"`
+				} `json:"first_commit"`
+			} `json:"runs"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(out, &envelope); err != nil {
+		return cost{}, err
+	}
+	var genesis cost
+	for _, run := range envelope.Data.Runs {
+		for name, seconds := range run.Times {
+			s[name] = append(s[name], seconds)
+		}
+		genesis.wall = time.Duration(run.FirstCommit.Seconds * float64(time.Second))
+		genesis.cpu = time.Duration(run.FirstCommit.CPU * float64(time.Second))
+	}
+	return genesis, nil
+}
+
+func report(chain chain, rows []row, byStage map[string]stages) {
+	fmt.Printf("\n### %s: %s\n\nMedians of %d rounds (least, most).\n\n", chain.name, chain.what, len(rows[0].costs))
+	fmt.Println("| | wall | CPU | peak memory | bytes written | wall, ratio | CPU, ratio | peak, ratio | bytes, ratio |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	medians := map[string]cost{}
+	for _, r := range rows {
+		m := cost{
+			wall:    median(r.costs, func(c cost) time.Duration { return c.wall }),
+			cpu:     median(r.costs, func(c cost) time.Duration { return c.cpu }),
+			peak:    median(r.costs, func(c cost) uint64 { return c.peak }),
+			written: median(r.costs, func(c cost) uint64 { return c.written }),
+		}
+		medians[r.name] = m
+		ratios := "| | | |"
+		if base, known := medians[r.base]; known {
+			ratios = fmt.Sprintf("%s | %s | %s | %s", ratio(float64(m.wall), float64(base.wall)), ratio(float64(m.cpu), float64(base.cpu)),
+				ratio(float64(m.peak), float64(base.peak)), ratio(float64(m.written), float64(base.written)))
+		}
+		wall := span(r.costs, func(c cost) time.Duration { return c.wall })
+		cpu := span(r.costs, func(c cost) time.Duration { return c.cpu })
+		fmt.Printf("| %s | %.2f s %s | %.2f s %s | %d MiB | %.1f MiB | %s |\n", r.name, m.wall.Seconds(), wall, m.cpu.Seconds(), cpu, m.peak>>20, float64(m.written)/(1<<20), ratios)
+	}
+	for _, kind := range []string{"memory", "redb"} {
+		fmt.Printf("\nOurs by stage, %s, seconds:", kind)
+		stages := byStage[kind]
+		names := make([]string, 0, len(stages))
+		for name := range stages {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			same := func(seconds float64) float64 { return seconds }
+			fmt.Printf(" %s %.3f;", name, median(stages[name], same))
+		}
+		fmt.Println()
+	}
+}
+
+func ratio(ours, theirs float64) string {
+	if theirs == 0 || ours == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", ours/theirs)
+}
+
+func median[T any, N int64 | uint64 | float64 | time.Duration](items []T, of func(T) N) N {
+	figures := figures(items, of)
+	return figures[len(figures)/2]
+}
+
+func span(costs []cost, of func(cost) time.Duration) string {
+	figures := figures(costs, of)
+	return fmt.Sprintf("(%.2f, %.2f)", figures[0].Seconds(), figures[len(figures)-1].Seconds())
+}
+
+func figures[T any, N int64 | uint64 | float64 | time.Duration](items []T, of func(T) N) []N {
+	found := make([]N, 0, len(items))
+	for _, item := range items {
+		found = append(found, of(item))
+	}
+	slices.Sort(found)
+	return found
+}
