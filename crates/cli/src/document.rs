@@ -1,4 +1,12 @@
 //! Proof documents, as somebody sent them: what `spinney verify` reads.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 mod strict;
 

@@ -24,6 +24,14 @@
 //! assert_eq!(reader.finish()?, written);
 //! # Ok::<_, spinney_migrate::FileError>(())
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,12 @@
 //! Leaves in order, for who wants no tree of them.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use crate::error::PipelineError;
 use crate::gather::Gather;

@@ -1,4 +1,12 @@
 //! TLS: which certificates are good enough, and whether a connection came to be encrypted.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::env;
 use std::future::Future;

@@ -1,4 +1,12 @@
 //! The DAO fork (EIP-779): whose balances it moved, and where to.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, address};
 

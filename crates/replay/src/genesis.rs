@@ -1,4 +1,12 @@
 //! geth's `genesis.json`.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::{collections::BTreeMap, fmt, io};
 
@@ -134,6 +142,7 @@ impl Genesis {
     }
 
     /// Puts a genesis together: fills in the state root, and the fields that its fork asks for.
+    #[expect(clippy::expect_used, reason = "no two addresses have one hash")]
     pub(crate) fn new(config: ChainConfig, mut header: Header, alloc: Changes) -> Self {
         header.state_root = root_of(&alloc).expect("no two addresses have one hash");
         // A timestamp turns a fork on in the genesis too, merged or not.

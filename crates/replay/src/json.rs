@@ -1,4 +1,12 @@
 //! The ways in which geth writes numbers and bytes into JSON, read strictly.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::{borrow::Cow, fmt};
 

@@ -4,6 +4,14 @@
 //! ancestors, from the second to the seventh generation before it; it is no ancestor itself, and no
 //! block since named it. Its header has to be what its parent and the rules ask for; its seal is
 //! not checked, and what it says of its body neither.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::VecDeque;
 

@@ -1,3 +1,11 @@
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 use alloy_primitives::{B256, U256, b256};
 
 /// The Keccak-256 digest of no code.

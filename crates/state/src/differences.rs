@@ -1,4 +1,12 @@
 //! What kept blocks did, found out from the history: old values, and what came after them.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::{BTreeMap, HashMap};
 

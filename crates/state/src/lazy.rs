@@ -1,3 +1,11 @@
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 use std::cell::OnceCell;
 
 use spinney_tree::{PageStore, Snapshot, StoreError, Table};

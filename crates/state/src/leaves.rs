@@ -1,4 +1,12 @@
 //! Accounts as leaves of the trie, for whoever builds it without a state.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::TreeError;

@@ -1,4 +1,12 @@
 //! One snapshot as a whole store, for those who read in several steps.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 

@@ -3,6 +3,14 @@
 //! redb trusts a file that was shut down cleanly and may panic on one that was damaged since. Such a
 //! panic is the damage's fault and not the program's, so it ends here. Programs built with
 //! `panic = "abort"` lose that.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::any::Any;
 use std::cell::Cell;

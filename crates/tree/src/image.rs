@@ -29,6 +29,14 @@
 //! - a page is at most [`PAGE_BYTES_MAX`] bytes.
 //!
 //! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::ops::Range;
 
@@ -118,14 +126,17 @@ pub(crate) fn seal(key: &[u8], kind: PageKind, bytes: &[u8], row: &mut Vec<u8>) 
 
 /// Makes a row of a page's bytes that have [`FRAME_BYTES`] in front of them.
 pub(crate) fn seal_framed(key: &[u8], kind: PageKind, row: &mut [u8]) {
-    row[SUM_BYTES] = kind as u8;
+    if let Some(place) = row.get_mut(SUM_BYTES) {
+        *place = kind as u8;
+    }
     seal_in_place(key, row);
 }
 
 /// Gives a row whose bytes have changed its checksum.
 pub(crate) fn seal_in_place(key: &[u8], row: &mut [u8]) {
-    let sum = checksum(key, &row[SUM_BYTES..]);
-    row[..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+    if let Some((sum, content)) = row.split_first_chunk_mut() {
+        *sum = checksum(key, content).to_le_bytes();
+    }
 }
 
 /// Checks a row's checksum; its bytes start at `SUM_BYTES + 1`.
@@ -169,7 +180,7 @@ pub(crate) struct Overflowed {
 impl Overflowed {
     /// How many bytes lie in the rows, for a run that starts at digit `start`.
     pub(crate) fn bytes(&self, start: usize, width: Width) -> usize {
-        width.span(start, self.digits) + self.payload
+        width.span(start, self.digits).saturating_add(self.payload)
     }
 }
 
@@ -307,7 +318,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let owned = if tag & TAG_OWNS != 0 { Some(bytes.at) } else { None };
         if let (Some(at), Some(owner)) = (owned, S::OWNER) {
             // The owned item is skipped over: its owner's end is its own.
-            let start = owner.bytes * Self::WIDTH.per_byte();
+            let start = owner.bytes.saturating_mul(Self::WIDTH.per_byte());
             let mut inner = Bytes { page: bytes.page, at };
             let tag = inner.byte()?;
             if tag & (TAG_OWNS | TAG_VALUE) != 0 || tag & TAG_KIND == TAG_GROUP {
@@ -354,7 +365,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if bits == 0 || bits >= S::DIGIT_BITS {
             return Err("a group is cut at no bit of its digit");
         }
-        let count = usize::from(bytes.byte()?) + 1;
+        let count = usize::from(bytes.byte()?).saturating_add(1);
         let from = bytes.at;
         for _ in 0..count {
             bytes.take(MEMBER_COMMIT_AT)?;
@@ -372,8 +383,9 @@ impl<'s, S: Scheme> Codec<'s, S> {
     }
 
     /// What a branch or a member of a group that was parsed before commits to.
-    pub(crate) fn kept(&self, page: &[u8], at: usize) -> S::Commit {
-        self.scheme.decode_commit(&page[at + MEMBER_COMMIT_AT..]).expect("it was parsed").0
+    pub(crate) fn kept(&self, page: &[u8], at: usize) -> Option<S::Commit> {
+        let bytes = page.get(at.wrapping_add(MEMBER_COMMIT_AT)..)?;
+        self.scheme.decode_commit(bytes).map(|(commit, _)| commit)
     }
 
     fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
@@ -384,14 +396,14 @@ impl<'s, S: Scheme> Codec<'s, S> {
     fn skip_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
         let len = self.scheme.commit_bytes(rest).ok_or("a commitment is malformed")?;
-        bytes.at += len;
+        bytes.at = bytes.at.saturating_add(len);
         Ok(())
     }
 
     fn commit(&self, bytes: &mut Bytes<'_>) -> Result<S::Commit, Malformed> {
-        let rest = &bytes.page[bytes.at..];
+        let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
         let (commit, len) = self.scheme.decode_commit(rest).ok_or("a commitment is malformed")?;
-        bytes.at += len;
+        bytes.at = bytes.at.saturating_add(len);
         Ok(commit)
     }
 
@@ -407,7 +419,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if tag != TAG_BRANCH && tag != TAG_BRANCH_PAGE {
             return None;
         }
-        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        let mut bytes = Bytes { page, at: at.wrapping_add(MEMBER_COMMIT_AT) };
         self.skip_commit(&mut bytes).ok()?;
         let skip = bytes.run(start, Self::WIDTH).ok()?;
         if tag == TAG_BRANCH_PAGE {
@@ -430,7 +442,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
             return None;
         }
-        let mut bytes = Bytes { page, at: at + MEMBER_COMMIT_AT };
+        let mut bytes = Bytes { page, at: at.wrapping_add(MEMBER_COMMIT_AT) };
         if tag & TAG_COMMIT != 0 && S::DELTAS {
             self.skip_commit(&mut bytes).ok()?;
         }
@@ -505,7 +517,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         bits: u8,
         members: impl ExactSizeIterator<Item = Member<S::Commit>>,
     ) {
-        let count = u8::try_from(members.len() - 1).expect("a digit has at most 256 values");
+        // A digit has at most 256 values.
+        let count = members.len().saturating_sub(1) as u8;
         out.extend_from_slice(&[TAG_GROUP, digit, bits, count]);
         for member in members {
             out.extend_from_slice(&[member.digit, u8::from(member.terminal)]);
@@ -538,17 +551,19 @@ pub(crate) struct PutBranch<'a, C> {
 
 /// Writes another digit into an item's bytes.
 pub(crate) fn set_digit(item: &mut [u8], digit: u8) {
-    item[1] = digit;
+    if let Some(place) = item.get_mut(1) {
+        *place = digit;
+    }
 }
 
 /// Whether an item is a terminal that has nothing but its key and its value.
 pub(crate) fn is_bare_terminal(item: &[u8]) -> bool {
-    item[0] == TAG_TERMINAL
+    item.first() == Some(&TAG_TERMINAL)
 }
 
 /// Whether an item that is a node is a terminal.
 pub(crate) fn is_terminal(item: &[u8]) -> bool {
-    item[0] & TAG_KIND == TAG_TERMINAL
+    item.first().is_some_and(|tag| tag & TAG_KIND == TAG_TERMINAL)
 }
 
 fn put_run(out: &mut Vec<u8>, run: Run<'_>) {
@@ -564,7 +579,7 @@ fn put_overflow(out: &mut Vec<u8>, over: Overflowed) {
 
 /// How many bytes a length takes.
 pub(crate) const fn length_bytes(len: usize) -> usize {
-    let bits = usize::BITS - len.leading_zeros();
+    let bits = usize::BITS.saturating_sub(len.leading_zeros());
     if bits == 0 { 1 } else { bits.div_ceil(7) as usize }
 }
 
@@ -586,7 +601,7 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     fn byte(&mut self) -> Result<u8, Malformed> {
         let byte = *self.page.get(self.at).ok_or(CUT_OFF)?;
-        self.at += 1;
+        self.at = self.at.wrapping_add(1);
         Ok(byte)
     }
 
@@ -609,7 +624,7 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     fn length(&mut self) -> Result<usize, Malformed> {
         if let Some(&byte @ 0..0x80) = self.page.get(self.at) {
-            self.at += 1;
+            self.at = self.at.wrapping_add(1);
             return Ok(usize::from(byte));
         }
         self.long_length()
@@ -643,11 +658,7 @@ impl<'a> Bytes<'a> {
     fn overflowed(&mut self) -> Result<Overflowed, Malformed> {
         let digits = self.length()?;
         let payload = self.length()?;
-        let sum = self.take(8)?;
-        Ok(Overflowed {
-            digits,
-            payload,
-            sum: u64::from_le_bytes(sum.try_into().expect("eight bytes were taken")),
-        })
+        let sum = *self.take(8)?.first_chunk().ok_or(CUT_OFF)?;
+        Ok(Overflowed { digits, payload, sum: u64::from_le_bytes(sum) })
     }
 }

@@ -1,4 +1,12 @@
 //! One way to ask for proofs of keys and to check them, for every tree whose values are words.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 

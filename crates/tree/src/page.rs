@@ -11,6 +11,14 @@
 //! - nothing that is owned owns anything; digits rise among siblings, and each is one of the tree's;
 //! - groups within groups are cut at more bits, so no walk through pages goes on for ever;
 //! - what an entry commits to is what its item in this very row does: another row has another page.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +28,8 @@ use spinney_hash::prefetch;
 
 use crate::error::TreeError;
 use crate::image::{
-    Codec, FRAME_BYTES, Item, MEMBER_COMMIT_AT, Malformed, NodeView, PAGE_BYTES_MAX, PageKind,
-    SUM_BYTES, SkipView, TerminalBody, TerminalView,
+    Codec, FRAME_BYTES, Item, Malformed, NodeView, PAGE_BYTES_MAX, PageKind, SUM_BYTES, SkipView,
+    TerminalBody, TerminalView,
 };
 use crate::page_key::{PageKey, describe};
 use crate::scheme::{Owned, Scheme};
@@ -137,7 +145,7 @@ impl Entry {
     pub(crate) const fn within(&self) -> Within {
         match self.kind {
             Kind::Terminal | Kind::Branch => {
-                Within { from: self.first, end: self.first + self.count }
+                Within { from: self.first, end: self.first.wrapping_add(self.count) }
             }
             _ => Within { from: 0, end: 0 },
         }
@@ -156,7 +164,7 @@ impl Entry {
     }
 
     pub(crate) const fn len(&self) -> usize {
-        (self.end - self.at) as usize
+        self.end.wrapping_sub(self.at) as usize
     }
 }
 
@@ -169,7 +177,7 @@ pub(crate) struct Within {
 
 impl Within {
     pub(crate) const fn len(self) -> usize {
-        (self.end - self.from) as usize
+        self.end.wrapping_sub(self.from) as usize
     }
 
     pub(crate) const fn range(self) -> Range<u16> {
@@ -202,7 +210,7 @@ impl HandleCell {
 /// How many digits the keys of owners have; 0 where there are none.
 pub(crate) const fn owner_digits<S: Scheme>() -> usize {
     match S::OWNER {
-        Some(owner) => owner.bytes * Codec::<S>::WIDTH.per_byte(),
+        Some(owner) => owner.bytes.saturating_mul(Codec::<S>::WIDTH.per_byte()),
         None => 0,
     }
 }
@@ -242,7 +250,9 @@ impl<C: Copy> Page<C> {
             let place = self.entries.get(usize::from(entry)).map_or(IN_ROW, |entry| entry.commit);
             if place < self.learnable {
                 let commits = commits.get_or_insert_with(|| self.unknown());
-                commits[usize::from(place)] = Known::Told(commit);
+                if let Some(known) = commits.get_mut(usize::from(place)) {
+                    *known = Known::Told(commit);
+                }
             }
         }
         let commits = commits.map_or_else(OnceLock::new, OnceLock::from);
@@ -264,15 +274,15 @@ impl<C: Copy> Page<C> {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.key.heap_bytes()
-            + self.row.len()
-            + size_of_val(&self.entries[..])
-            + usize::from(self.learnable) * size_of::<Known<C>>()
-            + self.handles.as_ref().map_or(0, |handles| size_of_val(&handles[..]))
+        let handles = self.handles.as_ref().map_or(0, |handles| size_of_val(&handles[..]));
+        let commits = usize::from(self.learnable).saturating_mul(size_of::<Known<C>>());
+        let parts =
+            [self.key.heap_bytes(), self.row.len(), size_of_val(&self.entries[..]), commits];
+        parts.into_iter().fold(size_of::<Self>().saturating_add(handles), usize::saturating_add)
     }
 
     #[inline(always)]
+    #[expect(clippy::indexing_slicing, reason = "numbers of entries come from this very index")]
     pub(crate) fn entry(&self, entry: u16) -> &Entry {
         &self.entries[usize::from(entry)]
     }
@@ -290,16 +300,16 @@ impl<C: Copy> Page<C> {
     #[inline]
     pub(crate) fn find(&self, among: Within, digit: u8, most: u8) -> Option<u16> {
         // Where there is one for each digit, nothing needs to be read.
-        if among.len() == usize::from(most) + 1 {
-            return Some(among.from + u16::from(digit));
+        if among.len() == usize::from(most).wrapping_add(1) {
+            return Some(among.from.wrapping_add(u16::from(digit)));
         }
         let entries = self.entries(among);
         if entries.len() > 16 {
             let place = entries.binary_search_by_key(&digit, |entry| entry.digit).ok()?;
-            return Some(among.from + place as u16);
+            return Some(among.from.wrapping_add(place as u16));
         }
-        let place = entries.iter().position(|entry| entry.digit >= digit)?;
-        (entries[place].digit == digit).then_some(among.from + place as u16)
+        let (place, entry) = entries.iter().enumerate().find(|(_, entry)| entry.digit >= digit)?;
+        (entry.digit == digit).then_some(among.from.wrapping_add(place as u16))
     }
 
     /// The first bits, and how many, of the group that a digit belongs to which is not among siblings, though
@@ -310,10 +320,10 @@ impl<C: Copy> Page<C> {
         let near = [place.checked_sub(1), Some(place)];
         near.into_iter().flatten().find_map(|at| {
             let entry = entries.get(at)?;
-            let rest = width - entry.span.min(width);
+            let rest = u32::from(width.saturating_sub(entry.span));
             let same = entry.kind.is_in_group()
                 && u16::from(entry.digit) >> rest == u16::from(digit) >> rest;
-            same.then_some(among.from + at as u16)
+            same.then_some(among.from.wrapping_add(at as u16))
         })
     }
 
@@ -331,7 +341,7 @@ impl<C: Copy> Page<C> {
         start: usize,
     ) -> Option<C> {
         match entry.commit {
-            IN_ROW => Some(codec.kept(&self.row, entry.at.into())),
+            IN_ROW => codec.kept(&self.row, entry.at.into()),
             CARRIED | OF_VALUE | LEFT_OUT => self.told(codec, entry, start),
             place => self.learned().get(usize::from(place))?.get(),
         }
@@ -361,7 +371,7 @@ impl<C: Copy> Page<C> {
             return;
         }
         let commits = self.commits.get_or_init(|| self.unknown());
-        if let Known::Learned(slot) = &commits[usize::from(place)] {
+        if let Some(Known::Learned(slot)) = commits.get(usize::from(place)) {
             // Somebody else may have been faster: it is the same.
             let _ = slot.set(commit);
         }
@@ -475,10 +485,12 @@ impl<C: Copy> Page<C> {
     pub(crate) fn fetch_commits(&self, within: Within) {
         let learned = self.learned();
         for entry in self.entries(within) {
-            let (at, end) = (usize::from(entry.at), usize::from(entry.at) + COMMIT_BYTES_AHEAD);
             match learned.get(usize::from(entry.commit)) {
                 Some(commit) => prefetch(std::slice::from_ref(commit)),
-                None => prefetch(&self.row[at..end.min(self.row.len())]),
+                None => {
+                    let item = self.row.get(entry.at.into()..).unwrap_or_default();
+                    prefetch(item.get(..COMMIT_BYTES_AHEAD).unwrap_or(item));
+                }
             }
         }
     }
@@ -563,13 +575,15 @@ impl<'a, S: Scheme> Parser<'a, S> {
         if !(FRAME_BYTES..=PAGE_BYTES_MAX).contains(&row.len()) {
             return Err("it is longer than a page, or shorter than its frame");
         }
-        let kind = PageKind::of(row[SUM_BYTES]).ok_or("it is of no known kind")?;
+        let kind =
+            row.get(SUM_BYTES).copied().and_then(PageKind::of).ok_or("it is of no known kind")?;
         let width = Codec::<S>::WIDTH.bits();
-        let of_group = if kind == PageKind::Group { (bits % width) as u8 } else { 0 };
+        let of_group =
+            if kind == PageKind::Group { bits.checked_rem(width).unwrap_or(0) as u8 } else { 0 };
         let mut parser =
             Self { codec, row, known, lists, top: 0, valued: false, kind, bits: of_group };
         if kind != PageKind::Overflow {
-            parser.bodies(bits / width + 1)?;
+            parser.bodies(bits.checked_div(width).unwrap_or(0).saturating_add(1))?;
         }
         let Self { top, valued, kind, bits, .. } = parser;
         Ok(Parsed { top, valued, kind, bits })
@@ -582,18 +596,18 @@ impl<'a, S: Scheme> Parser<'a, S> {
         let (range, parent) = (FRAME_BYTES..self.row.len(), None);
         self.lists.bodies.push(Body { range, start, parent, owned, is_owned: false });
         let mut next = 0;
-        while next < self.lists.bodies.len() {
-            let first = self.lists.entries.len();
-            self.body(next)?;
-            let count = (self.lists.entries.len() - first) as u16;
-            match self.lists.bodies[next].parent {
-                Some(parent) => {
-                    let parent = &mut self.lists.entries[parent];
-                    (parent.first, parent.count) = (first as u16, count);
-                }
+        while let Some(&Body { ref range, start, parent, owned, is_owned }) =
+            self.lists.bodies.get(next)
+        {
+            let (range, first) = (range.clone(), self.lists.entries.len());
+            self.body(range, start, parent, (owned, is_owned))?;
+            let count = self.lists.entries.len().saturating_sub(first) as u16;
+            match parent.map(|parent| self.lists.entries.get_mut(parent)) {
+                Some(Some(parent)) => (parent.first, parent.count) = (first as u16, count),
+                Some(None) => return Err("an item is in none"),
                 None => self.top = count,
             }
-            next += 1;
+            next = next.saturating_add(1);
         }
         if self.kind == PageKind::Root && self.top != 1 {
             return Err("a root page does not hold one node");
@@ -602,17 +616,22 @@ impl<'a, S: Scheme> Parser<'a, S> {
     }
 
     /// Notes the items of a body, and the bodies in them.
-    fn body(&mut self, number: usize) -> Result<(), Malformed> {
-        let Body { ref range, start, owned, is_owned, .. } = self.lists.bodies[number];
-        let (from, end, first) = (range.start, range.end, self.lists.entries.len());
+    fn body(
+        &mut self,
+        Range { start: from, end }: Range<usize>,
+        start: usize,
+        parent: Option<usize>,
+        owned: (bool, bool),
+    ) -> Result<(), Malformed> {
+        let first = self.lists.entries.len();
         let mut at = from;
         while at < end {
-            at = self.item(number, at, (start, owned, is_owned))?;
+            at = self.item(parent, (at, at == from), start, owned)?;
         }
         if at > end {
             return Err("an item goes beyond the branch that it is in");
         }
-        let own = &self.lists.entries[first..];
+        let own = self.lists.entries.get(first..).unwrap_or_default();
         if !own.is_sorted_by(|a, b| a.digit < b.digit) {
             return Err("children are out of order");
         }
@@ -625,24 +644,28 @@ impl<'a, S: Scheme> Parser<'a, S> {
         Ok(())
     }
 
-    /// Notes the item at `at`, all members of it if it is a group. Answers where it ends.
+    /// Notes the item at `at`, which may be the first of its body, all members of it if it is a group. Answers
+    /// where it ends.
     fn item(
         &mut self,
-        body: usize,
-        at: usize,
-        (start, owned, is_owned): (usize, bool, bool),
+        parent: Option<usize>,
+        (at, is_first): (usize, bool),
+        start: usize,
+        (owned, is_owned): (bool, bool),
     ) -> Result<usize, Malformed> {
         let (item, end) = self.codec.item(self.row, at, start)?;
         match item {
             Item::Value(_) => {
-                if at != self.lists.bodies[body].range.start
-                    || self.kind == PageKind::Root && body == 0
-                {
+                if !is_first || self.kind == PageKind::Root && parent.is_none() {
                     return Err("a value is not in front of a branch's children");
                 }
-                match self.lists.bodies[body].parent {
+                match parent {
                     Some(_) if is_owned => return Err("an owned item is no plain node"),
-                    Some(parent) => self.lists.entries[parent].flags |= VALUED,
+                    Some(parent) => {
+                        if let Some(parent) = self.lists.entries.get_mut(parent) {
+                            parent.flags |= VALUED;
+                        }
+                    }
                     None if self.kind == PageKind::Group => return Err("a group holds a value"),
                     None => self.valued = true,
                 }
@@ -652,7 +675,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
             }
             Item::Node { digit, node: NodeView::Branch(view) } => {
                 let among_owners = S::OWNER.is_some() && !owned;
-                let fork = start + view.skip.len();
+                let fork = start.saturating_add(view.skip.len());
                 if among_owners && fork >= owner_digits::<S>() {
                     return Err("a branch of owners forks beyond their keys");
                 }
@@ -665,22 +688,16 @@ impl<'a, S: Scheme> Parser<'a, S> {
                 if kind == Kind::Apart {
                     entry.first = self.handle();
                 }
-                let number = self.lists.entries.len();
-                self.lists.entries.push(entry);
                 if let Some((from, to)) = view.body {
-                    self.lists.entries[number].body = from as u16;
-                    let (range, start) = (from..to, fork + 1);
-                    self.lists.bodies.push(Body {
-                        range,
-                        start,
-                        parent: Some(number),
-                        owned,
-                        is_owned: false,
-                    });
+                    entry.body = from as u16;
+                    let (range, start) = (from..to, fork.saturating_add(1));
+                    let parent = Some(self.lists.entries.len());
+                    self.lists.bodies.push(Body { range, start, parent, owned, is_owned: false });
                 }
+                self.lists.entries.push(entry);
             }
             Item::Group { bits, first: member } => {
-                if bits <= self.bits && self.lists.bodies[body].parent.is_none() {
+                if bits <= self.bits && parent.is_none() {
                     return Err(NESTED);
                 }
                 let (mut from, first) = (member, self.handle());
@@ -688,9 +705,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
                     let (digit, terminal, behind) = self.codec.member(self.row, from)?;
                     let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
                     if !S::DELTAS {
-                        let commit = &self.row[from + MEMBER_COMMIT_AT..];
-                        let commit = self.codec.scheme.decode_commit(commit);
-                        commit.ok_or("a commitment is malformed")?;
+                        self.codec.kept(self.row, from).ok_or("a commitment is malformed")?;
                     }
                     let new = Entry::new(from, behind, digit, kind);
                     self.lists.entries.push(Entry { span: bits, first, ..new });
@@ -732,11 +747,12 @@ impl<'a, S: Scheme> Parser<'a, S> {
             false if S::KEEP_TERMINALS => return Err("a terminal has no commitment"),
             true => CARRIED,
             false => {
+                let number = self.lists.commits.len();
                 self.lists.commits.push(match self.known_at(at) {
                     Some(commit) => Known::Told(commit),
                     None => Known::Learned(OnceLock::new()),
                 });
-                self.lists.commits.len() as u16 - 1
+                number as u16
             }
         };
         self.lists.entries.push(entry);
@@ -746,12 +762,13 @@ impl<'a, S: Scheme> Parser<'a, S> {
     /// What the terminal there commits to, if whoever wrote the row said so.
     fn known_at(&self, at: usize) -> Option<S::Commit> {
         let place = self.known.binary_search_by_key(&(at as u16), |known| known.0).ok()?;
-        Some(self.known[place].1)
+        Some(self.known.get(place)?.1)
     }
 
     /// Makes room for a handle.
     fn handle(&mut self) -> u16 {
+        let number = self.lists.handles.len();
         self.lists.handles.push(HandleCell::default());
-        self.lists.handles.len() as u16 - 1
+        number as u16
     }
 }

@@ -71,7 +71,9 @@ impl<S: Scheme> Tree<S> {
             if let Some(batch) = Arc::get_mut(&mut arena.batch) {
                 batch.id = next_batch();
             }
-            if let Err(refused) = self.weigh(snapshot, &pending, &input) {
+            let verified = self.verify_ops(snapshot, &pending, &input);
+            let weighed = verified.and_then(|()| self.weigh(snapshot, &pending, &input));
+            if let Err(refused) = weighed {
                 self.pool.recycle(std::iter::once(input));
                 return Err(refused);
             }

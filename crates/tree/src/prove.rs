@@ -164,7 +164,7 @@ const AHEAD_KEYS_MAX: usize = 16;
 const AHEAD_BITS: usize = 40;
 
 /// The children of a branch: their digits and commitments.
-type Committed<S> = Vec<(u8, Option<<S as Scheme>::Commit>)>;
+pub(crate) type Committed<S> = Vec<(u8, Option<<S as Scheme>::Commit>)>;
 
 struct Walk<'k, S: Scheme> {
     keys: &'k [&'k [u8]],
@@ -243,7 +243,8 @@ impl<S: Scheme> Walk<'_, S> {
         reader.children(&fork, (&path, end), S::DELTAS, &mut children)?;
         let (found, longer) = self.split(&next.keys, run);
         let reached = found.map_or(longer.start, |found| found)..longer.end;
-        let list = self.commit_children(reader, &children, (&path, end))?;
+        let with = (&mut self.scratch, &mut self.commits);
+        let list = commit_children(reader, &children, (&path, end), with)?;
         let listed = Listed::list(&list);
         let job = BranchJob { skip: run, children: listed, value: value.as_deref(), changes: None };
         visit(Met {
@@ -278,40 +279,35 @@ impl<S: Scheme> Walk<'_, S> {
         let found = Self::WIDTH.count(self.keys[first]) == run.end();
         (found.then_some(first), first + usize::from(found)..end)
     }
+}
 
-    /// The commitments of a branch's children; those of terminals that nobody knows are computed, and kept.
-    fn commit_children(
-        &mut self,
-        reader: &Reader<'_, S>,
-        children: &[Child<S::Commit>],
-        (path, fork): (&[u8], usize),
-    ) -> Result<Committed<S>, Halt> {
-        let stored = |child: &Child<S::Commit>| match (&child.at, child.commit) {
-            (Some(At::Stored(page, entry)), None) => Some((Arc::clone(page), *entry)),
-            _ => None,
-        };
-        let unknown: Vec<(Arc<Page<S::Commit>>, u16)> =
-            children.iter().filter_map(stored).collect();
-        let mut jobs = Vec::with_capacity(unknown.len());
-        for (page, number) in &unknown {
-            let entry = page.entry(*number);
-            let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-            jobs.push(stored_terminal(reader.codec, page, entry, fork + 1, key)?);
-        }
-        self.commits.clear();
-        reader.codec.scheme.commit_terminals(
-            jobs.into_iter(),
-            &mut self.scratch,
-            &mut self.commits,
-        );
-        for ((page, entry), commit) in unknown.iter().zip(&self.commits) {
-            page.learn(*entry, *commit);
-        }
-        let mut computed = self.commits.iter().copied();
-        let commit = |child: &Child<S::Commit>| match stored(child) {
-            Some(_) => (child.digit, computed.next()),
-            None => (child.digit, child.commit),
-        };
-        Ok(children.iter().map(commit).collect())
+/// The commitments of a branch's children; those of terminals that nobody knows are computed, and kept.
+pub(crate) fn commit_children<S: Scheme>(
+    reader: &Reader<'_, S>,
+    children: &[Child<S::Commit>],
+    (path, fork): (&[u8], usize),
+    (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
+) -> Result<Committed<S>, Halt> {
+    let stored = |child: &Child<S::Commit>| match (&child.at, child.commit) {
+        (Some(At::Stored(page, entry)), None) => Some((Arc::clone(page), *entry)),
+        _ => None,
+    };
+    let unknown: Vec<(Arc<Page<S::Commit>>, u16)> = children.iter().filter_map(stored).collect();
+    let mut jobs = Vec::with_capacity(unknown.len());
+    for (page, number) in &unknown {
+        let entry = page.entry(*number);
+        let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
+        jobs.push(stored_terminal(reader.codec, page, entry, fork + 1, key)?);
     }
+    commits.clear();
+    reader.codec.scheme.commit_terminals(jobs.into_iter(), scratch, commits);
+    for ((page, entry), commit) in unknown.iter().zip(&*commits) {
+        page.learn(*entry, *commit);
+    }
+    let mut computed = commits.iter().copied();
+    let commit = |child: &Child<S::Commit>| match stored(child) {
+        Some(_) => (child.digit, computed.next()),
+        None => (child.digit, child.commit),
+    };
+    Ok(children.iter().map(commit).collect())
 }

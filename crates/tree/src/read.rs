@@ -11,7 +11,8 @@ use crate::image::{
 use crate::node::{Arena, Chain, ForkValue, Link, Made, Node, PageRef, Place};
 use crate::page::{HandleCell, Kind, Page, Within, corrupt};
 use crate::page_key::{PageKey, Space};
-use crate::scheme::{Owned, Scheme, implicit_owners};
+use crate::scheme::{JobKey, Owned, Scheme, TerminalJob, implicit_owners};
+use crate::verified::Check;
 use spinney_proof::digits::{Run, Width};
 
 /// A value read from a tree. It shares the page that it was read from, so reading copies nothing.
@@ -22,6 +23,13 @@ pub struct Value(ValueBytes);
 enum ValueBytes {
     Shared(Arc<[u8]>, Range<usize>),
     Owned(Vec<u8>),
+}
+
+impl Value {
+    /// A value with bytes of its own.
+    pub(crate) const fn owned(bytes: Vec<u8>) -> Self {
+        Self(ValueBytes::Owned(bytes))
+    }
 }
 
 impl Deref for Value {
@@ -641,6 +649,8 @@ struct Ahead<C> {
     at: At<C>,
     path: Vec<u8>,
     depth: usize,
+    /// What it is said to commit to above, where that is to be checked.
+    says: Option<C>,
 }
 
 /// What a walk meets, in order of keys.
@@ -652,27 +662,32 @@ enum Next<C> {
 
 /// Walks the entries from `start` on, in order of keys, with an explicit stack.
 #[derive(Debug)]
-pub(crate) struct Walk<C> {
-    stack: Vec<Next<C>>,
+pub(crate) struct Walk<S: Scheme> {
+    stack: Vec<Next<S::Commit>>,
     start: Vec<u8>,
+    /// Computes again what nodes commit to, if that is asked for.
+    check: Option<Check<S>>,
 }
 
-impl<C: Copy> Walk<C> {
-    pub(crate) fn new<S: Scheme<Commit = C>>(
+impl<S: Scheme> Walk<S> {
+    pub(crate) fn new(
         reader: &Reader<'_, S>,
-        top: Option<Link>,
+        top: Option<(Link, S::Commit)>,
         start: &[u8],
+        check: Option<Check<S>>,
     ) -> Self {
-        let top =
-            top.map(|link| Next::Node(Ahead { at: reader.at(link), path: Vec::new(), depth: 0 }));
-        Self { stack: top.into_iter().collect(), start: start.to_vec() }
+        let top = top.map(|(link, says)| {
+            let (at, says) = (reader.at(link), check.is_some().then_some(says));
+            Next::Node(Ahead { at, path: Vec::new(), depth: 0, says })
+        });
+        Self { stack: top.into_iter().collect(), start: start.to_vec(), check }
     }
 
     /// The next entry that is not before the start.
-    pub(crate) fn next<S: Scheme<Commit = C>>(
+    pub(crate) fn next(
         &mut self,
         reader: &Reader<'_, S>,
-    ) -> Result<Option<Entry<C>>, TreeError> {
+    ) -> Result<Option<Entry<S::Commit>>, TreeError> {
         while let Some(top) = self.stack.pop() {
             match top {
                 Next::Entry(entry) if entry.key >= self.start => return Ok(Some(entry)),
@@ -699,25 +714,28 @@ impl<C: Copy> Walk<C> {
         path[whole] & mask < self.start[whole] & mask
     }
 
-    fn expand<S: Scheme<Commit = C>>(
-        &mut self,
-        reader: &Reader<'_, S>,
-        node: Ahead<C>,
-    ) -> Result<(), TreeError> {
+    fn expand(&mut self, reader: &Reader<'_, S>, node: Ahead<S::Commit>) -> Result<(), TreeError> {
         let width = Reader::<S>::WIDTH;
-        let Ahead { at, mut path, depth } = node;
+        let Ahead { at, mut path, depth, says } = node;
         width.truncate(&mut path, depth);
         match reader.look(&at, &path, depth)? {
             Looked::Terminal { suffix, payload, owned } => {
                 suffix.run().extend(&mut path, 0);
                 let is_key = owned.is_none() || !implicit_owners::<S>();
-                let mut commit = None;
+                let owns = owned.as_ref().map(|owned| reader.owned(owned)).transpose()?;
+                let commit = owns.and_then(|owns| match owns {
+                    Owned::Commit(own) => Some(own),
+                    Owned::Value(..) => None,
+                });
+                if let (Some(check), Some(says)) = (&mut self.check, says) {
+                    let (key, suffix) = (JobKey::Whole(&path), suffix.run());
+                    let job =
+                        TerminalJob { key, suffix, payload: &payload, owned: owns, was: None };
+                    check.terminal(reader, job, says)?;
+                }
                 if let Some(at) = owned {
-                    if let Owned::Commit(own) = reader.owned(&at)? {
-                        commit = Some(own);
-                    }
-                    let depth = width.count(&path);
-                    self.stack.push(Next::Node(Ahead { at, path: path.clone(), depth }));
+                    let (depth, says) = (width.count(&path), commit.filter(|_| says.is_some()));
+                    self.stack.push(Next::Node(Ahead { at, path: path.clone(), depth, says }));
                 }
                 if is_key {
                     self.stack.push(Next::Entry(Entry {
@@ -735,9 +753,14 @@ impl<C: Copy> Walk<C> {
                 let value = reader.fork_value(&fork, &path, at)?;
                 let mut children = Vec::new();
                 reader.children(&fork, (&path, at), true, &mut children)?;
+                if let (Some(check), Some(says)) = (&mut self.check, says) {
+                    let body = (&mut children[..], value.as_deref());
+                    check.branch(reader, (&path, run), body, says)?;
+                }
                 for child in children.into_iter().rev() {
                     let mut below = path.clone();
                     width.append(&mut below, at, child.digit);
+                    let commit = child.commit;
                     if let Some(child) = child.at
                         && !self.before(&below, (at + 1) * width.bits())
                     {
@@ -745,6 +768,7 @@ impl<C: Copy> Walk<C> {
                             at: child,
                             path: below,
                             depth: at + 1,
+                            says: commit.filter(|_| says.is_some()),
                         }));
                     }
                 }

@@ -193,6 +193,12 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
         self.commit_branches(std::iter::once(job), scratch, out);
     }
 
+    /// Whether two commitments of one node are the same to whoever reads below them: what a scheme notes in them
+    /// for later commits may differ.
+    fn agree(&self, one: &Self::Commit, other: &Self::Commit) -> bool {
+        one == other
+    }
+
     /// What a value weighs. Asked only where there is a [`Scheme::WEIGHT_MAX`], as is the next.
     fn weight(&self, _value: &[u8]) -> u64 {
         0

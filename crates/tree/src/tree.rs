@@ -20,6 +20,7 @@ use crate::root_record::{RootRecord, version};
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::update::{Loaded, Missing};
+use crate::verified::Check;
 use crate::view::TreeView;
 use crate::write;
 
@@ -73,6 +74,8 @@ pub struct Tree<S: Scheme> {
     pub(crate) split_ops: usize,
     /// Whether no root record names its generation yet.
     hidden: bool,
+    /// Whether reads compare what nodes commit to with what is said above them.
+    pub(crate) verifies: bool,
 }
 
 /// The last commit.
@@ -272,6 +275,7 @@ impl<S: Scheme> Tree<S> {
             writing: Mutex::default(),
             split_ops: S::SPLIT_OPS_MIN,
             hidden: false,
+            verifies: false,
         };
         if let Some(record) = record {
             tree.load(snapshot, &record)?;
@@ -302,6 +306,7 @@ impl<S: Scheme> Tree<S> {
             writing: Mutex::default(),
             split_ops,
             hidden: true,
+            verifies: self.verifies,
         }
     }
 
@@ -622,6 +627,9 @@ impl<S: Scheme> Tree<S> {
         if let Some(state) = state {
             self.standing(state)?;
         }
+        if self.verifies {
+            return self.get_verified(snapshot, state, key);
+        }
         let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
             self.fetch(snapshot, cell, key, bits)
         };
@@ -678,6 +686,11 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
+    /// The topmost node of `state`, or of the last commit, and what it commits to.
+    pub(crate) fn top(&self, state: Option<&Pending<S>>) -> Option<Top<S::Commit>> {
+        state.map_or(self.head.top, |state| state.top)
+    }
+
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
     pub fn entries<'a, N: Snapshot>(
         &'a self,
@@ -731,7 +744,9 @@ impl<S: Scheme> Tree<S> {
         let (arenas, top) = self.nodes(state.filter(|_| refused.is_none()));
         let fetch = |_: Option<&HandleCell>, _: &dyn Fn() -> PageKey, _: usize| Err(Halt::Missing);
         let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
-        let walk = Walk::new(&reader, top, start);
+        let check = self.verifies.then(Check::default);
+        let says = if refused.is_none() { self.top(state) } else { None };
+        let walk = Walk::new(&reader, top.zip(says.map(|top| top.commit)), start, check);
         let end = end.map(<[u8]>::to_vec);
         Entries { tree: self, snapshot, arenas, walk, end, refused, done: false }
     }
@@ -762,7 +777,7 @@ pub struct Entries<'a, S: Scheme, N> {
     tree: &'a Tree<S>,
     snapshot: &'a N,
     arenas: &'a [Arc<Arena<S::Commit>>],
-    walk: Walk<S::Commit>,
+    walk: Walk<S>,
     end: Option<Vec<u8>>,
     /// The state does not stand on the last commit: this is told first.
     refused: Option<TreeError>,

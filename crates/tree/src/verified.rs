@@ -1,10 +1,242 @@
-//! A tree's entries against its root: what makes a read of all of them a verified one.
+//! What is read against the root: all of a tree's entries at once, or each node as it is met.
+//!
+//! A node that is checked commits to what is said above it, so by induction from the root on all that is read below
+//! is what the root stands for, whatever seals rows have. Nodes are not trusted for being resident: they are computed
+//! again whenever they are met.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
+use std::collections::HashMap;
 
 use crate::bulk::RootBuilder;
 use crate::error::TreeError;
-use crate::scheme::Scheme;
+use crate::image::Codec;
+use crate::node::Arena;
+use crate::page::corrupt;
+use crate::page_key::{PageKey, Space};
+use crate::prove::{MetNode, commit_children};
+use crate::read::{Child, Reader, Value};
+use crate::scheme::{BranchJob, Children, Owned, Scheme, TerminalJob, implicit_owners};
 use crate::store::Snapshot;
-use crate::tree::Tree;
+use crate::tree::{Pending, Tree};
+use spinney_proof::digits::{Run, Width};
+
+/// Computes again what nodes commit to.
+#[derive(Debug)]
+pub(crate) struct Check<S: Scheme> {
+    scratch: S::Scratch,
+    out: Vec<S::Commit>,
+}
+
+impl<S: Scheme> Default for Check<S> {
+    fn default() -> Self {
+        Self { scratch: S::Scratch::default(), out: Vec::new() }
+    }
+}
+
+impl<S: Scheme> Check<S> {
+    /// A terminal of a walk commits to what is said above it.
+    pub(crate) fn terminal(
+        &mut self,
+        reader: &Reader<'_, S>,
+        job: TerminalJob<'_, S::Commit>,
+        says: S::Commit,
+    ) -> Result<(), TreeError> {
+        if self.holds_terminal(reader.codec.scheme, job, says) {
+            return Ok(());
+        }
+        let mut key = Vec::new();
+        job.put_key(&mut key);
+        Err(other::<S>(reader.space, &key, job.suffix.start()))
+    }
+
+    /// A branch of a walk commits to what is said above it; its children are told what they do.
+    pub(crate) fn branch(
+        &mut self,
+        reader: &Reader<'_, S>,
+        (path, skip): (&[u8], Run<'_>),
+        (children, value): (&mut [Child<S::Commit>], Option<&[u8]>),
+        says: S::Commit,
+    ) -> Result<(), TreeError> {
+        let with = (&mut self.scratch, &mut self.out);
+        let list = commit_children(reader, children, (path, skip.end()), with)?;
+        for (child, (_, commit)) in children.iter_mut().zip(&list) {
+            child.commit = *commit;
+        }
+        let children = Children::list(&list);
+        let job = BranchJob { skip, children, value, changes: None };
+        match self.holds_branch(reader.codec.scheme, job, says) {
+            true => Ok(()),
+            false => Err(other::<S>(reader.space, path, skip.start())),
+        }
+    }
+
+    fn holds_terminal(
+        &mut self,
+        scheme: &S,
+        job: TerminalJob<'_, S::Commit>,
+        says: S::Commit,
+    ) -> bool {
+        self.out.clear();
+        let job = TerminalJob { was: None, ..job };
+        scheme.commit_terminal(job, &mut self.scratch, &mut self.out);
+        self.out.pop().is_some_and(|commit| scheme.agree(&commit, &says))
+    }
+
+    fn holds_branch(&mut self, scheme: &S, job: BranchJob<'_, S>, says: S::Commit) -> bool {
+        self.out.clear();
+        scheme.commit_branch(job, &mut self.scratch, &mut self.out);
+        self.out.pop().is_some_and(|commit| scheme.agree(&commit, &says))
+    }
+}
+
+/// The node whose run starts at digit `start` of a path is another one than that which is named above.
+fn other<S: Scheme>(space: Space, path: &[u8], start: usize) -> TreeError {
+    let width = Codec::<S>::WIDTH;
+    let bits = start.min(width.count(path)).saturating_mul(width.bits());
+    corrupt(&PageKey::page(space, path, bits), OTHER)
+}
+
+/// What is wrong with a node that is not the one its parent commits to.
+const OTHER: &str = "it is old or forged: it does not hold what is committed to above it";
+
+impl<S: Scheme> Tree<S> {
+    /// Whether reads check what they meet against the root: [`Tree::get`], [`Tree::entries`], [`Tree::prefix`] and
+    /// [`Tree::range`] compute each node again that they pass, and compare it with what its parent commits to;
+    /// [`Tree::prepare`] does so with all nodes on the paths of its batch's keys before it applies them. So a row
+    /// that is old or forged, whatever its seal says, is [`TreeError::Corrupt`] in place of an answer. Off at first:
+    /// a read then takes some hashes a level, of Verkle a commitment of 256 values.
+    ///
+    /// What a deletion pulls up beside its path is not checked, nor is what a [`Tree::view`] reads.
+    ///
+    /// A proof needs none of this: it is checked by whoever has the root. [`Tree::verify_entries`] checks all at
+    /// once.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
+    /// # let store = MemoryStore::new();
+    /// # let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # batch.put(b"dog", b"puppy");
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// # tree.commit(&store, &pending, None)?;
+    /// tree.verify_reads(true);
+    /// assert_eq!(&*tree.get(&store.snapshot()?, None, b"dog")?.unwrap(), b"puppy");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn verify_reads(&mut self, verifies: bool) {
+        self.verifies = verifies;
+    }
+
+    /// The value of a key, all on its path checked against the root.
+    pub(crate) fn get_verified<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        key: &[u8],
+    ) -> Result<Option<Value>, TreeError> {
+        let mut found = None;
+        self.verify_paths(snapshot, state, &[key], &mut |value| found = Some(value.to_vec()))?;
+        Ok(found.map(Value::owned))
+    }
+
+    /// Checks all nodes on the paths of a batch's operations, if that is asked for.
+    pub(crate) fn verify_ops<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: &Pending<S>,
+        input: &Arena<S::Commit>,
+    ) -> Result<(), TreeError> {
+        if !self.verifies {
+            return Ok(());
+        }
+        let mut keys: Vec<&[u8]> =
+            input.ops.iter().filter_map(|op| input.bytes.get(op.key.range())).collect();
+        keys.dedup();
+        self.verify_paths(snapshot, Some(state), &keys, &mut |_| ())
+    }
+
+    /// Checks all nodes on the paths of `keys`, which strictly rise, against the root; `found` is shown the values.
+    pub(crate) fn verify_paths<N: Snapshot>(
+        &self,
+        snapshot: &N,
+        state: Option<&Pending<S>>,
+        keys: &[&[u8]],
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), TreeError> {
+        let width: Width = Codec::<S>::WIDTH;
+        let (mut check, mut wrong) = (Check::<S>::default(), None);
+        // What nodes that are yet to be met commit to, by the first key that leads to each; nothing for a value that
+        // is alone in what is owned, which its owner's commitment is of.
+        let mut said: HashMap<usize, Option<S::Commit>> =
+            self.top(state).map(|top| (0, Some(top.commit))).into_iter().collect();
+        self.visit_paths(snapshot, state, keys, &mut |met| {
+            let told = said.remove(&met.keys.start);
+            let says = told.flatten();
+            let path = keys.get(met.keys.start).copied().unwrap_or_default();
+            let (holds, start) = match met.node {
+                MetNode::Terminal(job) => {
+                    let is_key = job.owned.is_none() || !implicit_owners::<S>();
+                    if met.found.is_some() && is_key {
+                        found(job.payload);
+                    }
+                    if let Some(owned) = job.owned {
+                        // The keys that go on are those behind the one that ends here.
+                        let ends = usize::from(met.found.is_some());
+                        let on = |key: &&[u8]| job.suffix.common(key) == job.suffix.len();
+                        let first = keys.get(met.keys.clone()).unwrap_or_default();
+                        if let Some(at) = first.iter().position(on) {
+                            let first = met.keys.start.saturating_add(at).saturating_add(ends);
+                            let own = match owned {
+                                Owned::Commit(own) => Some(own),
+                                Owned::Value(..) => None,
+                            };
+                            said.insert(first, own);
+                        }
+                    }
+                    let start = job.suffix.start();
+                    let holds = |says| check.holds_terminal(&self.scheme, job, says);
+                    (says.is_none_or(holds), start)
+                }
+                MetNode::Branch(job, reached) => {
+                    let fork = job.skip.end();
+                    if met.found.is_some()
+                        && let Some(value) = job.value
+                    {
+                        found(value);
+                    }
+                    let mut last = None;
+                    for at in reached {
+                        let Some(key) = keys.get(at).filter(|key| width.count(key) > fork) else {
+                            continue;
+                        };
+                        let digit = width.digit(key, fork);
+                        if last != Some(digit)
+                            && let Some((_, commit)) =
+                                job.children.iter().find(|(child, _)| *child == digit)
+                        {
+                            said.insert(at, Some(commit));
+                        }
+                        last = Some(digit);
+                    }
+                    let start = job.skip.start();
+                    let holds = |says| check.holds_branch(&self.scheme, job, says);
+                    (says.is_none_or(holds), start)
+                }
+            };
+            if !(holds && told.is_some()) && wrong.is_none() {
+                wrong = Some(other::<S>(self.space, path, start));
+            }
+        })?;
+        wrong.map_or(Ok(()), Err)
+    }
+}
 
 impl<S: Scheme + Clone> Tree<S> {
     /// Reads every entry of the last commit, computes the root from them alone, and compares it with the

@@ -1,5 +1,13 @@
 //! JSON that somebody sent, read into memory without trust: no member of an object is named twice, and
 //! there are no more values than a document can need.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::cell::Cell;
 use std::fmt;

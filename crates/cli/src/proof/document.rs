@@ -1,4 +1,12 @@
 //! Proof documents, as `prove` prints them.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::Serialize;

@@ -1,4 +1,12 @@
 //! Blocks, executed or traced.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::sync::atomic::Ordering;
 

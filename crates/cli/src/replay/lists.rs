@@ -1,4 +1,12 @@
 //! What blocks did as block-level access lists, derived from their execution.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};

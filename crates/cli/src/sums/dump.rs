@@ -1,4 +1,12 @@
 //! `db dump`: the leaves of a namespace, one a line, in the order of the tree.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::{self, BufWriter, Write};
 

@@ -1,4 +1,12 @@
 //! `db remove`: a namespace, with all its leaves.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::B256;
 use clap::Args;

@@ -1,4 +1,12 @@
 //! Connections to a PostgreSQL server: how they are made, what they count, how they fail.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::error::Error as StdError;
 use std::io;

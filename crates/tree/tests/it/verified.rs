@@ -1,8 +1,10 @@
-//! Old and forged rows with good seals: what is read after `verify_entries` is what the root says.
+//! Old and forged rows with good seals: what is read after `verify_entries`, or by a tree that verifies its reads,
+//! is what the root says.
 
 use spinney_hash::keccak256;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
-use spinney_tree::{MemoryStore, PageStore as _, Scheme, Table, Tree, TreeError, WriteSet};
+use spinney_tree::sum::{Leaf, Sum};
+use spinney_tree::{Batch, MemoryStore, PageStore as _, Scheme, Table, Tree, TreeError, WriteSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::binary::{PBT, UBT};
@@ -36,6 +38,42 @@ fn verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Entries)
     }
 }
 
+/// Reads with checks: whatever is answered is true. Whether all entries and all of the keys were answered.
+fn read_verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Entries) -> bool {
+    let snapshot = store.snapshot().unwrap();
+    let Ok(mut tree) = Tree::open(scheme.clone(), ID, &snapshot, 1) else { return false };
+    tree.verify_reads(true);
+    let mut all = true;
+    let mut expected = truth.iter();
+    for entry in tree.entries(&snapshot, None, b"") {
+        let Ok(entry) = entry else {
+            all = false;
+            break;
+        };
+        let (key, value) = expected.next().expect("no entry is made up");
+        assert_eq!((&entry.key, &*entry.value), (key, &value[..]));
+    }
+    assert!(!all || expected.next().is_none(), "entries were left out");
+    for (number, (key, value)) in truth.iter().enumerate() {
+        match tree.get(&snapshot, None, key) {
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..])),
+            Err(_) => all = false,
+        }
+        // A batch that reads it, and keys beside it that are absent.
+        if number % 16 == 0 {
+            let mut batch = Batch::new();
+            batch.delete(key);
+            all &= tree.prepare(&snapshot, None, batch).is_ok();
+            let beside: Vec<u8> = key.iter().map(|byte| byte ^ 0x11).collect();
+            match tree.get(&snapshot, None, &beside) {
+                Ok(found) => assert!(found.is_none()),
+                Err(_) => all = false,
+            }
+        }
+    }
+    all
+}
+
 fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
     let mut bench = Bench::new(scheme.clone(), 1 << 20);
     for entries in [old, new] {
@@ -53,11 +91,13 @@ fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
         }
         let rows = pages(&bench.tree, &bench.snapshot());
         assert!(verified(scheme, &bench.store, new));
-        let (mut stale, mut forged, mut refused) = (0, 0, 0);
+        assert!(read_verified(scheme, &bench.store, new));
+        let (mut stale, mut forged, mut refused, mut refused_reads) = (0, 0, 0, 0);
         for (key, row) in &rows {
             if let Some(then) = before.get(key).filter(|then| *then != row) {
                 put(&bench.store, key, then);
                 assert!(!verified(scheme, &bench.store, new), "an old row at {key:02x?}");
+                assert!(!read_verified(scheme, &bench.store, new), "an old row at {key:02x?}");
                 stale += 1;
             }
             for at in (8..row.len()).step_by(41) {
@@ -68,11 +108,17 @@ fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
                 put(&bench.store, key, &bytes);
                 forged += 1;
                 refused += u32::from(!verified(scheme, &bench.store, new));
+                // Dearer: every third of them.
+                if forged % 3 == 0 {
+                    refused_reads += u32::from(!read_verified(scheme, &bench.store, new));
+                }
             }
             put(&bench.store, key, row);
         }
-        println!("{stale} old rows refused, {refused} of {forged} forged ones");
-        assert!(stale > 0 && refused > 0, "{stale} {refused}");
+        println!(
+            "{stale} old rows refused, {refused} of {forged} forged ones, {refused_reads} by reads"
+        );
+        assert!(stale > 0 && refused > 0 && refused_reads > 0, "{stale} {refused} {refused_reads}");
     }
 }
 
@@ -93,6 +139,11 @@ fn old_and_forged_rows_are_refused_in_every_tree() {
     check(&UBT, &old, &new);
     let [old, new] = [0x40, 0x80].map(|value| entries(40, value, hashed));
     check(&verkle(), &old, &new);
+    let [old, new] = [0x40, 0x80].map(|value| -> Entries {
+        let leaf = |n: u32| Leaf { value: vec![value ^ n as u8; 9], sum: n.into() };
+        (0..60).map(|n| (hashed(n), leaf(n).encode())).collect()
+    });
+    check(&Sum::default(), &old, &new);
 }
 
 #[test]
