@@ -17,20 +17,24 @@ use worker::{Answer, Contender};
 type Error = Box<dyn std::error::Error>;
 
 const USAGE: &str = "\
-Measures durable commits of spinney's trees over redb beside nomt, on the same inputs.
+Measures durable commits of spinney's trees over redb and over the log beside nomt, on the same inputs.
 
-Usage: bench-nomt [--quick] [--leaves N] [--keys N] [--rounds N] [--dir DIR]
+Usage: bench-nomt [--quick] [--leaves N] [--keys N] [--rounds N] [--before N] [--only WHO] [--dir DIR]
 
   --quick      20,000 leaves and two rounds: does everything still run?
   --leaves N   keys of the tree (1,000,000)
   --keys N     keys that a commit changes (1,000)
-  --rounds N   commits that count; one comes before (20)
+  --rounds N   commits that count (20)
+  --before N   commits before those (1)
+  --only WHO   with nomt, mpt, mpt-log, pbt or pbt-log alone; may be given again
   --dir DIR    where stores are made, and removed again: a disk, and not memory";
 
 struct Options {
     leaves: usize,
     keys: usize,
     rounds: u64,
+    before: u64,
+    only: Vec<String>,
     dir: Option<PathBuf>,
     /// To serve as a worker instead: who, in which folder, bytes of a value.
     worker: Option<(Contender, PathBuf, usize)>,
@@ -52,6 +56,8 @@ fn options() -> Result<Options, Error> {
         leaves: 1_000_000,
         keys: 1_000,
         rounds: 20,
+        before: 1,
+        only: Vec::new(),
         dir: None,
         worker: None,
         help: false,
@@ -63,11 +69,13 @@ fn options() -> Result<Options, Error> {
             Long("leaves") => options.leaves = args.value()?.parse()?,
             Long("keys") => options.keys = args.value()?.parse()?,
             Long("rounds") => options.rounds = args.value()?.parse()?,
+            Long("before") => options.before = args.value()?.parse()?,
+            Long("only") => options.only.push(args.value()?.string()?),
             Long("dir") => options.dir = Some(args.value()?.into()),
             Long("help") => options.help = true,
             Value(word) => {
                 let known = Contender::ALL.into_iter().find(|who| word == who.word());
-                let who = known.ok_or("a worker is mpt, pbt or nomt")?;
+                let who = known.ok_or("a worker is mpt, mpt-log, pbt, pbt-log or nomt")?;
                 options.worker = Some((who, args.value()?.into(), args.value()?.parse()?));
             }
             other => return Err(other.unexpected().into()),
@@ -88,10 +96,10 @@ fn run(options: &Options) -> Result<(), Error> {
         return worker::serve(*who, folder, (options.leaves, options.keys, *value_bytes));
     }
     println!(
-        "A durable commit of {} changed keys among {}; medians of {} commits.\n\n\
-         | values | contender | CPU | wall | to the disk | CPU, ratio to nomt | wall, ratio |\n\
-         |---|---|---|---|---|---|---|",
-        options.keys, options.leaves, options.rounds
+        "A durable commit of {} changed keys among {}; medians of {} commits after {}.\n\n\
+         | values | contender | CPU | wall | p99 | to the disk | CPU, ratio to nomt | wall | p99 | bytes |\n\
+         |---|---|---|---|---|---|---|---|---|---|",
+        options.keys, options.leaves, options.rounds, options.before
     );
     for value_bytes in [inputs::VALUE_BYTES, 32] {
         measure(options, value_bytes)?;
@@ -101,7 +109,12 @@ fn run(options: &Options) -> Result<(), Error> {
 
 /// Asks all contenders that take such values in turn, so that they share the machine's moods.
 fn measure(options: &Options, value_bytes: usize) -> Result<(), Error> {
-    let taken = Contender::ALL.into_iter().filter(|who| who.takes(value_bytes));
+    let is_asked = |who: &Contender| {
+        let all = options.only.is_empty() || *who == Contender::Nomt;
+        all || options.only.iter().any(|word| word == who.word())
+    };
+    let taken =
+        Contender::ALL.into_iter().filter(|who| who.takes(value_bytes)).filter(is_asked);
     let mut workers = Vec::new();
     for who in taken {
         let folder = match &options.dir {
@@ -111,10 +124,10 @@ fn measure(options: &Options, value_bytes: usize) -> Result<(), Error> {
         workers.push((Worker::start(who, folder.path(), options, value_bytes)?, folder));
     }
     let mut answers = vec![Vec::new(); workers.len()];
-    for round in 0..=options.rounds {
+    for round in 0..options.before + options.rounds {
         for ((worker, _), answers) in workers.iter_mut().zip(&mut answers) {
             let answer = worker.ask(round)?;
-            if round > 0 {
+            if round >= options.before {
                 answers.push(answer);
             }
         }
@@ -123,13 +136,16 @@ fn measure(options: &Options, value_bytes: usize) -> Result<(), Error> {
     let peer = medians.last().ok_or("nobody was measured")?;
     for ((worker, _), median) in workers.iter().zip(&medians) {
         println!(
-            "| {value_bytes} bytes | {} | {:.1} ms | {:.1} ms | {:.1} MiB | {:.2} | {:.2} |",
+            "| {value_bytes} bytes | {} | {:.1} ms | {:.1} ms | {:.1} ms | {:.2} MiB | {:.2} | {:.2} | {:.2} | {:.2} |",
             worker.who.name(),
             median.cpu / 1e6,
             median.wall / 1e6,
+            median.wall_p99 / 1e6,
             median.written / 1_048_576.0,
             median.cpu / peer.cpu,
             median.wall / peer.wall,
+            median.wall_p99 / peer.wall_p99,
+            median.written / peer.written,
         );
     }
     Ok(())
@@ -138,19 +154,22 @@ fn measure(options: &Options, value_bytes: usize) -> Result<(), Error> {
 struct Median {
     cpu: f64,
     wall: f64,
+    wall_p99: f64,
     written: f64,
 }
 
 impl Median {
     fn of(answers: &[Answer]) -> Self {
-        let of = |figure: fn(&Answer) -> u64| {
+        let at = |part: usize, figure: fn(&Answer) -> u64| {
             let mut all: Vec<u64> = answers.iter().map(figure).collect();
             all.sort_unstable();
-            all[all.len() / 2] as f64
+            all[(all.len() * part / 100).min(all.len() - 1)] as f64
         };
+        let of = |figure| at(50, figure);
         Self {
             cpu: of(|answer| answer.cost.cpu_ns),
             wall: of(|answer| answer.cost.wall_ns),
+            wall_p99: at(99, |answer| answer.cost.wall_ns),
             written: of(|answer| answer.written),
         }
     }

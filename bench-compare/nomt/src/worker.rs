@@ -4,7 +4,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use spinney_store::RedbStore;
+use spinney_store::{AnyStore, LogStore, RedbStore};
 use spinney_tree::{Batch, HashFunction, PageStore, Scheme, Tree, TreeId, mpt::Mpt, pbt::Pbt};
 
 use crate::Error;
@@ -21,17 +21,21 @@ const TREE: TreeId = TreeId(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     Mpt,
+    MptLog,
     Pbt,
+    PbtLog,
     Nomt,
 }
 
 impl Contender {
-    pub const ALL: [Self; 3] = [Self::Mpt, Self::Pbt, Self::Nomt];
+    pub const ALL: [Self; 5] = [Self::Mpt, Self::MptLog, Self::Pbt, Self::PbtLog, Self::Nomt];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mpt => "mpt over redb",
+            Self::MptLog => "mpt over the log",
             Self::Pbt => "pbt:blake3 over redb",
+            Self::PbtLog => "pbt:blake3 over the log",
             Self::Nomt => "nomt",
         }
     }
@@ -39,7 +43,9 @@ impl Contender {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Mpt => "mpt",
+            Self::MptLog => "mpt-log",
             Self::Pbt => "pbt",
+            Self::PbtLog => "pbt-log",
             Self::Nomt => "nomt",
         }
     }
@@ -47,8 +53,8 @@ impl Contender {
     /// Bytes of a value: those of the binary tree have 32, and nomt is asked for both.
     pub const fn takes(self, value_bytes: usize) -> bool {
         match self {
-            Self::Mpt => value_bytes == inputs::VALUE_BYTES,
-            Self::Pbt => value_bytes == 32,
+            Self::Mpt | Self::MptLog => value_bytes == inputs::VALUE_BYTES,
+            Self::Pbt | Self::PbtLog => value_bytes == 32,
             Self::Nomt => true,
         }
     }
@@ -105,22 +111,31 @@ fn open(
 ) -> Result<Box<dyn Subject>, Error> {
     let pbt = Pbt { hash: HashFunction::Blake3 };
     Ok(match contender {
-        Contender::Mpt => Box::new(Ours::open(Mpt, folder, value_bytes)?),
-        Contender::Pbt => Box::new(Ours::open(pbt, folder, value_bytes)?),
+        Contender::Mpt => Box::new(Ours::open(Mpt, redb(folder)?, value_bytes)?),
+        Contender::MptLog => Box::new(Ours::open(Mpt, log(folder)?, value_bytes)?),
+        Contender::Pbt => Box::new(Ours::open(pbt, redb(folder)?, value_bytes)?),
+        Contender::PbtLog => Box::new(Ours::open(pbt, log(folder)?, value_bytes)?),
         Contender::Nomt => Box::new(crate::nomt_side::Nomt::open(folder, CACHE_MIB, value_bytes)?),
     })
 }
 
+fn redb(folder: &Path) -> Result<AnyStore, Error> {
+    Ok(RedbStore::create(folder, (CACHE_MIB / 2) << 20)?.into())
+}
+
+fn log(folder: &Path) -> Result<AnyStore, Error> {
+    Ok(LogStore::create(folder)?.into())
+}
+
 struct Ours<S: Scheme> {
-    store: RedbStore,
+    store: AnyStore,
     tree: Tree<S>,
     value_bytes: usize,
 }
 
 impl<S: Scheme> Ours<S> {
-    fn open(scheme: S, folder: &Path, value_bytes: usize) -> Result<Self, Error> {
+    fn open(scheme: S, store: AnyStore, value_bytes: usize) -> Result<Self, Error> {
         let cache = (CACHE_MIB / 2) << 20;
-        let store = RedbStore::create(folder, cache)?;
         let tree = Tree::open(scheme, TREE, &store.snapshot()?, cache)?;
         Ok(Self { store, tree, value_bytes })
     }

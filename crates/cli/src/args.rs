@@ -137,11 +137,11 @@ pub(crate) struct StoreArgs {
     /// root also sum and sum:bound. For replay several with commas between them, mpt among them.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     pub(crate) tree: String,
-    /// The store: memory, redb, sqlite or postgres. Without it, what --db names: a server's
-    /// address, a SQLite file, else a directory for redb; memory without --db.
+    /// The store: memory, redb, log, sqlite or postgres. Without it, what --db names: a server's
+    /// address, a SQLite file, the directory of a log, else one for redb; memory without --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     pub(crate) store: Option<String>,
-    /// Where the store is: a directory for redb, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
+    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
     /// Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: Option<PlaceName>,
@@ -190,11 +190,11 @@ impl FromStr for FileMode {
 /// A store that is there already.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtArgs {
-    /// Where the store is: a directory for redb, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
+    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
     /// Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: PlaceName,
-    /// The store: redb, sqlite or postgres. Without it, what --db names.
+    /// The store: redb, log, sqlite or postgres. Without it, what --db names.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     store: Option<String>,
     /// Memory for pages, the store's included.

@@ -298,9 +298,9 @@ impl Site {
         match (kind, target) {
             (Kind::Memory, _) => {
                 let what = "the target is a directory, a file or a server's address (--to-store)";
-                Err(Failure::new(what).hint("--to-store redb, sqlite or postgres"))
+                Err(Failure::new(what).hint("--to-store redb, log, sqlite or postgres"))
             }
-            (Kind::Redb | Kind::Sqlite, PlaceName::Path(path)) => {
+            (Kind::Redb | Kind::Log | Kind::Sqlite, PlaceName::Path(path)) => {
                 let part = PlaceName::Path(with_suffix(path, ".part"));
                 let place = Place::existing(&part, Some(name), cache)?;
                 if path.exists() {

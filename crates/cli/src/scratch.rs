@@ -26,7 +26,7 @@ impl ScratchArgs {
     pub(crate) fn at(&self, location: Option<&Location>) -> Result<Scratch, PipelineError> {
         Ok(match (&self.scratch, location) {
             (Some(dir), _) => Scratch::at(dir),
-            (None, Some(Location::Redb(path) | Location::Sqlite(path))) => {
+            (None, Some(Location::Redb(path) | Location::Log(path) | Location::Sqlite(path))) => {
                 Scratch::at(with_suffix(path, ".leaves"))
             }
             (None, _) => Scratch::new()?,

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use anyhow::Context as _;
-use spinney_store::{AnyStore, Location, OpenFor};
+use spinney_store::{AnyStore, Location, LogStore, OpenFor};
 use spinney_tree::StoreError;
 
 use crate::args::StoreArgs;
@@ -21,11 +21,12 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 pub(crate) enum Kind {
     Memory,
     Redb,
+    Log,
     Sqlite,
     Postgres,
 }
 
-const KINDS: [Kind; 4] = [Kind::Memory, Kind::Redb, Kind::Sqlite, Kind::Postgres];
+const KINDS: [Kind; 5] = [Kind::Memory, Kind::Redb, Kind::Log, Kind::Sqlite, Kind::Postgres];
 
 /// What a SQLite file begins with.
 const SQLITE: &[u8] = b"SQLite format 3\0";
@@ -35,6 +36,7 @@ impl Kind {
         match self {
             Self::Memory => "memory",
             Self::Redb => "redb",
+            Self::Log => "log",
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
         }
@@ -49,9 +51,13 @@ impl Kind {
         })
     }
 
-    /// The kind of what --db names, where nobody says which: a URL, a SQLite file, else a directory.
+    /// The kind of what --db names, where nobody says which: a URL, a SQLite file, the directory of a log, else a
+    /// directory for redb.
     pub(crate) fn of(name: &PlaceName) -> Self {
         let PlaceName::Path(path) = name else { return Self::Postgres };
+        if LogStore::is_at(path) {
+            return Self::Log;
+        }
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
         if read.is_ok() && start == SQLITE { Self::Sqlite } else { Self::Redb }
@@ -61,7 +67,7 @@ impl Kind {
     fn needs(self) -> &'static str {
         match self {
             Self::Memory => "nothing",
-            Self::Redb => "a directory",
+            Self::Redb | Self::Log => "a directory",
             Self::Sqlite => "a file",
             Self::Postgres => "a URL",
         }
@@ -71,6 +77,7 @@ impl Kind {
         Ok(Some(match (self, name.clone()) {
             (Self::Memory, _) => return Ok(None),
             (Self::Redb, PlaceName::Path(path)) => Location::Redb(path),
+            (Self::Log, PlaceName::Path(path)) => Location::Log(path),
             (Self::Sqlite, PlaceName::Path(path)) => Location::Sqlite(path),
             (Self::Postgres, PlaceName::Server(address)) => Location::Postgres(address),
             (Self::Postgres, PlaceName::Path(path)) => {
@@ -154,10 +161,10 @@ impl Place {
         Ok(Self { kind, location: kind.at(db)?, cache })
     }
 
-    /// Half of the memory is for pages of trees, half for the store's own.
+    /// Half of the memory is for pages of trees, half for the store's own, if it keeps any.
     pub(crate) fn tree_cache(&self) -> usize {
         match self.kind {
-            Kind::Memory | Kind::Postgres => self.cache,
+            Kind::Memory | Kind::Log | Kind::Postgres => self.cache,
             Kind::Redb | Kind::Sqlite => self.cache / 2,
         }
     }
@@ -237,7 +244,7 @@ impl Place {
     pub(crate) fn close(&self, store: AnyStore) -> Result<u64, StoreError> {
         let bytes = match &self.location {
             None => store.stats()?.tables.iter().map(|table| table.stored_bytes).sum(),
-            Some(Location::Redb(folder)) => {
+            Some(Location::Redb(folder) | Location::Log(folder)) => {
                 store.close()?;
                 return files_of(folder);
             }
@@ -256,8 +263,9 @@ impl Place {
 fn files_of(folder: &Path) -> Result<u64, StoreError> {
     let mut bytes = 0;
     for file in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
-        let found = file.and_then(|file| file.metadata());
-        bytes += found.map_err(|error| unreadable(folder, error))?.len();
+        let file = file.map_err(|error| unreadable(folder, error))?;
+        let found = file.metadata().map_err(|error| unreadable(folder, error))?;
+        bytes += if found.is_dir() { files_of(&file.path())? } else { found.len() };
     }
     Ok(bytes)
 }

@@ -39,6 +39,7 @@ struct Args {
 enum Store {
     Memory,
     Redb,
+    Log,
     Sqlite,
     Postgres,
 }
@@ -89,6 +90,7 @@ impl Places {
         Some(match store {
             Store::Memory => Self::Here(Kind::Memory),
             Store::Redb => Self::Here(Kind::Redb),
+            Store::Log => Self::Here(Kind::Log),
             Store::Sqlite => Self::Here(Kind::Sqlite),
             #[cfg(unix)]
             Store::Postgres => Self::Server(server::Server::start()?),

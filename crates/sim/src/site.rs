@@ -18,6 +18,8 @@ pub enum Kind {
     Memory,
     /// redb, on a disk that fails on demand.
     Redb,
+    /// The log, likewise.
+    Log,
     /// SQLite, likewise.
     Sqlite,
     /// PostgreSQL: the URL of a schema without tables. Its commits fail on demand; copies are in memory.
@@ -29,6 +31,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Memory => "memory",
             Self::Redb => "redb",
+            Self::Log => "log",
             Self::Sqlite => "sqlite",
             Self::Postgres(_) => "postgres",
         })
@@ -58,12 +61,13 @@ impl Site {
 
     /// Whether it is on a disk that fails.
     pub(crate) const fn has_disk(&self) -> bool {
-        matches!(self.kind, Kind::Redb | Kind::Sqlite)
+        matches!(self.kind, Kind::Redb | Kind::Log | Kind::Sqlite)
     }
 
     fn at(&self, name: &str) -> Option<Location> {
         match &self.kind {
             Kind::Redb => Some(Location::Redb(PathBuf::from("db").join(name))),
+            Kind::Log => Some(Location::Log(PathBuf::from("db").join(name))),
             Kind::Sqlite => Some(Location::Sqlite(PathBuf::from("db").join(name))),
             Kind::Postgres(url) if name == MAIN => Some(Location::Postgres(url.clone().into())),
             Kind::Memory | Kind::Postgres(_) => None,

@@ -11,6 +11,7 @@ use crate::creation;
 use crate::files::Files;
 use crate::folder::Folder;
 use crate::guard::backend;
+use crate::log_store::{LogRow, LogSnapshot, LogStore};
 use crate::postgres::{PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
@@ -37,6 +38,8 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// In a directory.
     Redb(RedbStore),
+    /// In a directory, as a log.
+    Log(LogStore),
     /// In a SQLite file.
     Sqlite(SqliteStore),
     /// In a PostgreSQL database.
@@ -49,6 +52,8 @@ pub enum AnyStore {
 pub enum Location {
     /// The directory of a redb store.
     Redb(PathBuf),
+    /// The directory of a log.
+    Log(PathBuf),
     /// The file of a SQLite store.
     Sqlite(PathBuf),
     /// The schema of a PostgreSQL store.
@@ -71,7 +76,7 @@ pub enum OpenFor {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Redb(path) | Self::Sqlite(path) => path.display().fmt(f),
+            Self::Redb(path) | Self::Log(path) | Self::Sqlite(path) => path.display().fmt(f),
             Self::Postgres(address) => address.fmt(f),
         }
     }
@@ -97,6 +102,9 @@ impl Location {
             (Self::Redb(at), Filling) => RedbStore::open_or_create_on(files, at, cache)?.into(),
             (Self::Redb(at), Writing) => RedbStore::open_on(files, at, cache)?.into(),
             (Self::Redb(at), Reading) => RedbStore::open_read_only_on(files, at, cache)?.into(),
+            (Self::Log(at), Filling) => LogStore::open_or_create_on(files, at)?.into(),
+            (Self::Log(at), Writing) => LogStore::open_on(files, at)?.into(),
+            (Self::Log(at), Reading) => LogStore::open_read_only_on(files, at)?.into(),
             (Self::Sqlite(at), Filling) => SqliteStore::open_or_create_on(files, at, cache)?.into(),
             (Self::Sqlite(at), Writing) => SqliteStore::open_on(files, at, cache)?.into(),
             (Self::Sqlite(at), Reading) => SqliteStore::open_read_only_on(files, at, cache)?.into(),
@@ -122,6 +130,10 @@ impl Location {
                 RedbStore::open_on(files, at, 0)?.close()?;
                 let folder = Folder::new(files, at);
                 folder.remove(&folder.own())
+            }
+            Self::Log(at) => {
+                LogStore::open_on(files, at)?.close()?;
+                LogStore::remove(files, at, &LogStore::own(at))
             }
             Self::Sqlite(at) => {
                 SqliteStore::open_on(files, at, 0)?.close()?;
@@ -155,7 +167,7 @@ impl Location {
 
     pub(crate) fn publish_on(&self, files: &Files, target: &Self) -> Result<(), StoreError> {
         let (from, to) = match (self, target) {
-            (Self::Redb(from), Self::Redb(to)) => (from, to),
+            (Self::Redb(from), Self::Redb(to)) | (Self::Log(from), Self::Log(to)) => (from, to),
             (Self::Sqlite(from), Self::Sqlite(to)) => {
                 sqlite::alone(files, from, from)?;
                 (from, to)
@@ -237,6 +249,12 @@ impl Location {
                 Ok::<_, E>(store.close()?)
             })?
             .into(),
+            Self::Log(at) => LogStore::create_by(files, at, |store| {
+                let store = AnyStore::from(store);
+                fill(&store)?;
+                Ok::<_, E>(store.close()?)
+            })?
+            .into(),
             Self::Sqlite(at) => SqliteStore::create_by(files, at, cache_bytes, |store| {
                 let store = AnyStore::from(store);
                 fill(&store)?;
@@ -279,6 +297,7 @@ impl AnyStore {
         match self {
             Self::Memory(_) => IoCounts::default(),
             Self::Redb(store) => store.io(),
+            Self::Log(store) => store.io(),
             Self::Sqlite(store) => store.io(),
             Self::Postgres(store) => store.io(),
         }
@@ -292,6 +311,7 @@ impl AnyStore {
         match self {
             Self::Memory(store) => memory_stats(&store.snapshot()?),
             Self::Redb(store) => store.stats(),
+            Self::Log(store) => store.stats(),
             Self::Sqlite(store) => store.stats(),
             Self::Postgres(store) => store.stats(),
         }
@@ -302,6 +322,7 @@ impl AnyStore {
         match self {
             Self::Memory(_) => "memory",
             Self::Redb(_) => "redb",
+            Self::Log(_) => "log",
             Self::Sqlite(_) => "sqlite",
             Self::Postgres(_) => "postgres",
         }
@@ -315,6 +336,7 @@ impl AnyStore {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.check(),
+            Self::Log(store) => store.check(),
             Self::Sqlite(store) => store.check(),
             Self::Postgres(store) => store.check(),
         }
@@ -328,6 +350,7 @@ impl AnyStore {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.compact().map(drop),
+            Self::Log(store) => store.compact(),
             Self::Sqlite(store) => store.compact(),
             Self::Postgres(store) => store.compact(),
         }
@@ -341,6 +364,7 @@ impl AnyStore {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.close(),
+            Self::Log(store) => store.close(),
             Self::Sqlite(store) => store.close(),
             Self::Postgres(store) => store.close(),
         }
@@ -373,6 +397,12 @@ impl From<RedbStore> for AnyStore {
     }
 }
 
+impl From<LogStore> for AnyStore {
+    fn from(store: LogStore) -> Self {
+        Self::Log(store)
+    }
+}
+
 impl From<SqliteStore> for AnyStore {
     fn from(store: SqliteStore) -> Self {
         Self::Sqlite(store)
@@ -392,6 +422,7 @@ impl PageStore for AnyStore {
         Ok(match self {
             Self::Memory(store) => AnySnapshot::Memory(store.snapshot()?),
             Self::Redb(store) => AnySnapshot::Redb(store.snapshot()?),
+            Self::Log(store) => AnySnapshot::Log(store.snapshot()?),
             Self::Sqlite(store) => AnySnapshot::Sqlite(store.snapshot()?),
             Self::Postgres(store) => AnySnapshot::Postgres(store.snapshot()?),
         })
@@ -401,6 +432,7 @@ impl PageStore for AnyStore {
         match self {
             Self::Memory(store) => store.commit(set),
             Self::Redb(store) => store.commit(set),
+            Self::Log(store) => store.commit(set),
             Self::Sqlite(store) => store.commit(set),
             Self::Postgres(store) => store.commit(set),
         }
@@ -415,6 +447,8 @@ pub enum AnySnapshot<'a> {
     Memory(MemorySnapshot),
     /// Of a store in a directory.
     Redb(RedbSnapshot<'a>),
+    /// Of a log.
+    Log(LogSnapshot<'a>),
     /// Of a store in a SQLite file.
     Sqlite(SqliteSnapshot<'a>),
     /// Of a store in a PostgreSQL database.
@@ -431,6 +465,7 @@ impl Snapshot for AnySnapshot<'_> {
         Ok(match self {
             Self::Memory(snapshot) => snapshot.read(table, key)?.map(AnyRow::Memory),
             Self::Redb(snapshot) => snapshot.read(table, key)?.map(AnyRow::Redb),
+            Self::Log(snapshot) => snapshot.read(table, key)?.map(AnyRow::Log),
             Self::Sqlite(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
             Self::Postgres(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
         })
@@ -447,7 +482,7 @@ impl Snapshot for AnySnapshot<'_> {
         match self {
             Self::Sqlite(snapshot) => snapshot.read_many(table, keys).map(sql),
             Self::Postgres(snapshot) => snapshot.read_many(table, keys).map(sql),
-            Self::Memory(_) | Self::Redb(_) => {
+            Self::Memory(_) | Self::Redb(_) | Self::Log(_) => {
                 keys.iter().map(|key| self.read(table, key)).collect()
             }
         }
@@ -467,6 +502,7 @@ impl Snapshot for AnySnapshot<'_> {
         match self {
             Self::Memory(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Redb(snapshot) => snapshot.scan(table, low, high, visit),
+            Self::Log(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Sqlite(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Postgres(snapshot) => snapshot.scan(table, low, high, visit),
         }
@@ -481,6 +517,8 @@ pub enum AnyRow<'s> {
     Memory(&'s [u8]),
     /// Of a store in a directory.
     Redb(RedbRow<'s>),
+    /// Of a log.
+    Log(LogRow<'s>),
     /// Of a store over SQL.
     Sql(SqlRow<'s>),
 }
@@ -492,6 +530,7 @@ impl Deref for AnyRow<'_> {
         match self {
             Self::Memory(row) => row,
             Self::Redb(row) => row,
+            Self::Log(row) => row,
             Self::Sql(row) => row,
         }
     }

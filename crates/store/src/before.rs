@@ -8,6 +8,7 @@ use spinney_tree::{PageStore as _, Snapshot as _, StoreError, Table};
 use crate::any::{AnyStore, Location, OpenFor};
 use crate::files::Files;
 use crate::folder::Folder;
+use crate::log_store::LogStore;
 use crate::sqlite::{SqliteStore, lock_of};
 
 /// Memory for a store that is only looked at.
@@ -78,6 +79,7 @@ impl Location {
         let files = Files::System;
         let missing = match self {
             Self::Redb(at) => Missing::of(&files, &Folder::new(&files, at).lock()),
+            Self::Log(at) => Missing::of(&files, &LogStore::lock_of(at)),
             Self::Sqlite(at) => Missing::of(&files, &lock_of(at)),
             Self::Postgres(_) => Missing::default(),
         };
@@ -134,6 +136,10 @@ impl Before {
                 // What is removed may be broken.
                 drop(store);
                 Folder::new(&files, at).remove(&self.missing)
+            }
+            (Location::Log(at), store) => {
+                drop(store);
+                LogStore::remove(&files, at, &self.missing)
             }
             (Location::Sqlite(at), store) => {
                 drop(store);

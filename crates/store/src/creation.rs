@@ -85,7 +85,7 @@ impl Site<'_> {
 
     /// Removes what failed. The error to report is the one that is there already.
     fn discard(&self, file: &Path) {
-        let _ = self.files.remove(file);
+        let _ = self.files.remove_all(file);
         for suffix in self.suffixes {
             let _ = self.files.remove(&beside(file, suffix));
         }

@@ -209,13 +209,22 @@ impl Files {
             Some(Found::Folder) => {}
             None => return Err(ErrorKind::NotFound.into()),
         }
-        for file in self.list(path)? {
-            self.open(&file, true)?.sync()?;
+        for inside in self.list(path)? {
+            self.sync(&inside)?;
         }
         self.sync_folder(path)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<std::path::PathBuf>> {
+    /// Removes a file, or a folder with the files in it, if there is one.
+    pub(crate) fn remove_all(&self, path: &Path) -> io::Result<()> {
+        if self.find(path)? != Some(Found::Folder) {
+            return self.remove(path);
+        }
+        self.list(path)?.iter().try_for_each(|inside| self.remove_all(inside))?;
+        self.remove_folder(path)
+    }
+
+    pub(crate) fn list(&self, folder: &Path) -> io::Result<Vec<std::path::PathBuf>> {
         match self {
             Self::System => fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect(),
             #[cfg(feature = "faults")]

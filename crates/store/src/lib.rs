@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`MemoryStore`](spinney_tree::MemoryStore) | memory | tests, roots that nobody keeps |
 //! | [`RedbStore`] | a directory with one redb file | the default: embedded, crash safe, pure Rust |
+//! | [`LogStore`] | a directory with an append-only log | many small commits: the fewest bytes a commit |
 //! | [`SqliteStore`] | a SQLite file | programs that keep other data in SQLite already |
 //! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that processes and machines share |
 //! | [`AnyStore`] | any of these | programs that choose at run time |
@@ -43,6 +44,7 @@ mod files;
 mod folder;
 mod frozen;
 mod guard;
+mod log_store;
 mod metered;
 mod postgres;
 mod redb_rows;
@@ -59,9 +61,11 @@ pub use behind::{BehindRow, BehindSnapshot, WriteBehind};
 pub use files::set_file_mode;
 pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;
+pub use log_store::{LogRow, LogSnapshot, LogStore};
 pub use postgres::{PostgresSnapshot, PostgresStore};
 pub use redb_store::RedbStore;
 pub use snapshot::{RedbRow, RedbSnapshot};
+pub use spinney_log::{Keep, Shipped, Stats as LogStats};
 pub use spinney_postgres::Address;
 pub use sql::SqlRow;
 pub use sqlite::{SqliteSnapshot, SqliteStore};

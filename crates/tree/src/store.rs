@@ -189,8 +189,22 @@ pub struct WriteSet {
     rows: Vec<Change>,
 }
 
-/// A row to write, or to remove where there is no value.
-type Change = (Table, Key, Option<Arc<[u8]>>);
+/// A row to write, or to remove where there is no value; and the row before, where that is known.
+type Change = (Table, Key, Option<Arc<[u8]>>, Option<Arc<[u8]>>);
+
+/// A row of a write set: see [`WriteSet::rows_over`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RowOver<'a> {
+    /// Its table.
+    pub table: Table,
+    /// Its key.
+    pub key: &'a [u8],
+    /// The row to write, or `None` to remove it.
+    pub row: Option<&'a [u8]>,
+    /// The row of the last commit, where the writer had it.
+    pub before: Option<&'a [u8]>,
+}
 
 /// The key of a row. Those of most pages need no memory of their own.
 type Key = SmallVec<[u8; 16]>;
@@ -203,12 +217,24 @@ impl WriteSet {
 
     /// Writes a row, over whatever is there.
     pub fn put(&mut self, table: Table, key: &[u8], value: impl Into<Arc<[u8]>>) {
-        self.rows.push((table, Key::from_slice(key), Some(value.into())));
+        self.rows.push((table, Key::from_slice(key), Some(value.into()), None));
+    }
+
+    /// Writes a row over another one. A store that writes what changed takes that from `before`, which has to be the
+    /// row of the last commit.
+    pub fn put_over(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: impl Into<Arc<[u8]>>,
+        before: Option<Arc<[u8]>>,
+    ) {
+        self.rows.push((table, Key::from_slice(key), Some(value.into()), before));
     }
 
     /// Removes a row, if there is one.
     pub fn delete(&mut self, table: Table, key: &[u8]) {
-        self.rows.push((table, Key::from_slice(key), None));
+        self.rows.push((table, Key::from_slice(key), None, None));
     }
 
     /// Removes all rows with `low < key < high` that were there before this write set.
@@ -247,7 +273,7 @@ impl WriteSet {
         }
         // Rows of one tree begin alike. What follows decides as a rule, and moves with its row's place alone.
         let first = self.rows[0].1.clone();
-        let alike = self.rows.iter().fold(first.len(), |alike, (_, key, _)| {
+        let alike = self.rows.iter().fold(first.len(), |alike, (_, key, ..)| {
             let same = |(a, b): &(&u8, &u8)| a == b;
             first[..alike].iter().zip(&key[..]).take_while(same).count()
         });
@@ -277,8 +303,8 @@ impl WriteSet {
             }
         }
         let mut take = |place: usize| {
-            let (table, key, value) = &mut self.rows[place];
-            (*table, std::mem::take(key), value.take())
+            let (table, key, value, before) = &mut self.rows[place];
+            (*table, std::mem::take(key), value.take(), before.take())
         };
         self.rows = kept.into_iter().map(&mut take).collect();
     }
@@ -317,7 +343,7 @@ impl WriteSet {
             Some(high) => before((table, high)),
             None => self.rows.partition_point(|row| row.0 <= table),
         };
-        self.rows[from..to.max(from)].iter().map(|(_, key, row)| (&key[..], row.as_deref()))
+        self.rows[from..to.max(from)].iter().map(|(_, key, row, _)| (&key[..], row.as_deref()))
     }
 
     /// The ranges to drop: table, lower and upper bound, both exclusive.
@@ -333,7 +359,17 @@ impl WriteSet {
     pub(crate) fn changes(
         &self,
     ) -> impl ExactSizeIterator<Item = (Table, &[u8], Option<&Arc<[u8]>>)> {
-        self.rows.iter().map(|(table, key, row)| (*table, &key[..], row.as_ref()))
+        self.rows.iter().map(|(table, key, row, _)| (*table, &key[..], row.as_ref()))
+    }
+
+    /// The rows, each with the row before, where that is known.
+    pub fn rows_over(&self) -> impl ExactSizeIterator<Item = RowOver<'_>> {
+        self.rows.iter().map(|(table, key, row, before)| RowOver {
+            table: *table,
+            key,
+            row: row.as_deref(),
+            before: before.as_deref(),
+        })
     }
 
     /// Bytes of keys and values written to a table: the logical size of the commit.

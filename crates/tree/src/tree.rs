@@ -517,9 +517,13 @@ impl<S: Scheme> Tree<S> {
         for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
         }
-        for write::Written { put, .. } in &rows.puts {
+        for write::Written { put, like, .. } in &rows.puts {
             stats.bytes += put.bytes() as u64;
-            set.put(Table::Pages, put.key.as_bytes(), Arc::clone(&put.row));
+            let before = like
+                .clone()
+                .or_else(|| self.resident(None, &|| put.key.clone(), &Loaded::default()));
+            let before = before.map(|page| Arc::clone(&page.row));
+            set.put_over(Table::Pages, put.key.as_bytes(), Arc::clone(&put.row), before);
         }
         let changed = pending.root != self.head.root || stats != CommitStats::default();
         let recorded = (changed || block != self.head.block) && !self.hidden;

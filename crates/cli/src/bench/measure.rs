@@ -121,6 +121,7 @@ impl Site<'_> {
         match kind {
             Kind::Memory | Kind::Postgres => None,
             Kind::Redb => Some(Location::Redb(self.folder.join(name))),
+            Kind::Log => Some(Location::Log(self.folder.join(format!("{name}.log")))),
             Kind::Sqlite => Some(Location::Sqlite(self.folder.join(format!("{name}.sqlite")))),
         }
     }

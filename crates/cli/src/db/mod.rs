@@ -2,8 +2,10 @@
 
 mod check;
 mod compact;
+mod copy;
 mod dump;
 mod info;
+mod ship;
 mod stats;
 
 use std::path::PathBuf;
@@ -55,6 +57,17 @@ pub(crate) enum DbVerb {
     /// Give space that no row uses back to the file system.
     #[command(after_help = "Example:\n  spinney db compact --db state.db")]
     Compact(ReportArgs),
+    /// Copy a store into a new one, of another kind if need be, while a writer may go on.
+    ///
+    /// The copy is of one commit: all rows, which are read again and compared. Refused or cut off, it leaves no store
+    /// behind.
+    #[command(after_help = "Example:\n  spinney db copy --db state.db backup.log --to-store log")]
+    Copy(copy::CopyArgs),
+    /// Copy what a second directory lacks of a log, which can be opened for reading there at any moment.
+    ///
+    /// Each time it copies what is new: on a disk of another machine, it is a replica.
+    #[command(after_help = "Example:\n  spinney db ship --db state.db --to /mnt/replica/state.db")]
+    Ship(ship::ShipArgs),
 }
 
 #[derive(Debug, Args)]
@@ -113,6 +126,8 @@ impl DbVerb {
             Self::Load(_) => "db load",
             Self::Remove(_) => "db remove",
             Self::Compact(_) => "db compact",
+            Self::Copy(_) => "db copy",
+            Self::Ship(_) => "db ship",
         }
     }
 
@@ -122,6 +137,8 @@ impl DbVerb {
                 args.format.asked()
             }
             Self::Load(args) => args.format.asked(),
+            Self::Copy(args) => args.format.asked(),
+            Self::Ship(args) => args.format.asked(),
             Self::Remove(args) => args.format.asked(),
             Self::Dump(_) => None,
         }
@@ -147,6 +164,8 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         DbVerb::Remove(args) => sums::remove(args, output),
         DbVerb::Compact(args) => compact::run(&args.at.place()?, output),
+        DbVerb::Copy(args) => copy::run(args, output),
+        DbVerb::Ship(args) => ship::run(args, output),
     }
 }
 

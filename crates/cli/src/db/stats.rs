@@ -70,8 +70,43 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
             fragmented_bytes: table.fragmented_bytes,
         });
     }
-    print(&tables, &pages_of(&snapshot)?, &stats, output)?;
+    print(&tables, &pages_of(&snapshot)?, &stats, log_of(store)?.as_ref(), output)?;
     Ok(Exit::Ok)
+}
+
+/// What a store that is a log has besides.
+#[derive(Debug, Serialize)]
+struct LogReport {
+    commit: u64,
+    oldest_commit: u64,
+    /// Bytes of whole rows and deltas, of the segments that they are in, and of those above which rows are moved.
+    live_bytes: u64,
+    used_bytes: u64,
+    allowed_bytes: u64,
+    deltas_per_row: f64,
+    files: u64,
+    oldest_segment: u64,
+    newest_segment: u64,
+    held_segments: u64,
+    index_bytes: u64,
+}
+
+fn log_of(store: &AnyStore) -> Result<Option<LogReport>, StoreError> {
+    let AnyStore::Log(log) = store else { return Ok(None) };
+    let stats = log.log_stats()?;
+    Ok(Some(LogReport {
+        commit: stats.commit,
+        oldest_commit: stats.oldest_commit,
+        live_bytes: stats.live_bytes,
+        used_bytes: stats.used_bytes,
+        allowed_bytes: stats.allowed_bytes,
+        deltas_per_row: stats.deltas as f64 / stats.rows.max(1) as f64,
+        files: stats.files,
+        oldest_segment: stats.segments.0,
+        newest_segment: stats.segments.1,
+        held_segments: stats.held_segments,
+        index_bytes: stats.index_bytes,
+    }))
 }
 
 #[derive(Debug, Default)]
@@ -98,15 +133,19 @@ fn print(
     tables: &[TableReport],
     trees: &[TreePages],
     stats: &StoreStats,
+    log: Option<&LogReport>,
     output: &Output,
 ) -> std::io::Result<()> {
     let (file_bytes, unused_bytes) = (stats.file_bytes, stats.unused_bytes());
     let format = output.format();
     if format == Format::Json {
-        let data = json!({
+        let mut data = json!({
             "tables": tables, "trees": trees, "file_bytes": file_bytes,
             "unused_bytes": unused_bytes,
         });
+        if let Some(log) = log {
+            data["log"] = json!(log);
+        }
         return output.envelope(&data, &[]);
     }
     let bytes = |n: u64| if format == Format::Csv { n.to_string() } else { human_bytes(n) };
@@ -143,6 +182,21 @@ fn print(
         output.line(&format!("file: {} ({file_bytes} bytes)", human_bytes(file_bytes)))?;
         output
             .line(&format!("in no table: {} ({unused_bytes} bytes)", human_bytes(unused_bytes)))?;
+        if let Some(log) = log {
+            output.line(&format!(
+                "log: commits {} to {}; {} alive in {} of segments, of which what is above {} is cleaned; {:.2} deltas \
+                 a row; {} files, {} segments held by readers or kept commits; index of {} in memory",
+                log.oldest_commit,
+                log.commit,
+                human_bytes(log.live_bytes),
+                human_bytes(log.used_bytes),
+                human_bytes(log.allowed_bytes),
+                log.deltas_per_row,
+                log.files,
+                log.held_segments,
+                human_bytes(log.index_bytes),
+            ))?;
+        }
     }
     Ok(())
 }

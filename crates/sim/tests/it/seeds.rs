@@ -28,6 +28,11 @@ fn a_few_seeds_over_redb() {
 }
 
 #[test]
+fn a_few_seeds_over_the_log() {
+    seeds(1..9, &Kind::Log);
+}
+
+#[test]
 fn a_few_seeds_over_sqlite() {
     seeds(1..9, &Kind::Sqlite);
 }

@@ -26,7 +26,7 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::{Leaf, Profile};
 use spinney_tree::{BlockId, HashFunction, MemoryStore, PageStore};
 
-use crate::each_operation::{self, History, SQLITE_AND_REDB, filling};
+use crate::each_operation::{self, EMBEDDED, History, filling};
 
 const CACHE_BYTES: usize = 8 << 10;
 const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
@@ -37,8 +37,8 @@ fn said(error: impl Display) -> String {
 
 /// Each operation fails; the power is cut at each.
 fn survives(work: &impl History) {
-    each_operation::fails(work, &SQLITE_AND_REDB);
-    each_operation::is_cut(work, &SQLITE_AND_REDB);
+    each_operation::fails(work, &EMBEDDED);
+    each_operation::is_cut(work, &EMBEDDED);
 }
 
 fn id(number: u64) -> BlockId {
@@ -321,6 +321,7 @@ fn beside(at: &Location, suffix: &str) -> Location {
     };
     match at {
         Location::Redb(path) => Location::Redb(with(path)),
+        Location::Log(path) => Location::Log(with(path)),
         Location::Sqlite(path) => Location::Sqlite(with(path)),
         other => other.clone(),
     }

@@ -128,6 +128,8 @@ pub(crate) struct Disk {
     pub(super) room: Option<u64>,
     /// Lock files that somebody holds.
     pub(super) locks: BTreeSet<PathBuf>,
+    /// Files that readers of a log hold, and how many.
+    pub(super) pins: BTreeMap<NodeId, usize>,
 }
 
 impl Disk {
@@ -363,7 +365,8 @@ impl Disk {
     /// The same disk, where nobody has a file open any more.
     pub(super) fn after_kill(&self) -> Self {
         let locks = BTreeSet::new();
-        Self { locks, faults: BTreeMap::new(), stop: None, log: Vec::new(), ..self.clone() }
+        let pins = BTreeMap::new();
+        Self { locks, pins, faults: BTreeMap::new(), stop: None, log: Vec::new(), ..self.clone() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A disk that fails on demand: for the tests of whatever writes to a store.
 //!
 //! A [`FaultDisk`] is a small file system in memory, which knows what would be left of it after a power cut.
-//! [redb](Location::Redb) and [SQLite](Location::Sqlite) stores lie on it as they lie in files: SQLite by a VFS,
+//! [redb](Location::Redb), [SQLite](Location::Sqlite) and [log](Location::Log) stores lie on it as they lie in files: SQLite by a VFS,
 //! and what the stores do with files themselves too. The disk counts the operations that change it, each
 //! [write, change of length, sync, creation, renaming, removal and sync of a folder](Operation), and each can be
 //! told to go wrong: to [stop](Stop) the disk there, or to be a [fault](Fault) alone.
@@ -15,7 +15,8 @@
 //!
 //! let mut set = WriteSet::new();
 //! set.put(Table::Meta, b"head", *b"1");
-//! for at in [Location::Redb("state".into()), Location::Sqlite("state.sqlite".into())] {
+//! let log = Location::Log("log".into());
+//! for at in [Location::Redb("state".into()), Location::Sqlite("state.sqlite".into()), log] {
 //!     let blank = FaultDisk::new();
 //!     blank.open(&at, OpenFor::Filling, 1 << 20)?.close()?;
 //!
@@ -46,6 +47,7 @@
 //! | [`Fault::Lost`], [`Fault::Torn`], [`Fault::Misdirected`]: the disk lied | it is in the state of some commit, or opening, reading or checking it answers an error: never another state that checks sound |
 
 mod disk;
+mod log_file;
 mod redb_file;
 mod vfs;
 
@@ -62,6 +64,7 @@ use crate::files::{Files, Found};
 use crate::guard::backend;
 use crate::redb_store::{Access, RedbStore};
 
+pub(crate) use self::log_file::LogFile;
 pub(crate) use self::redb_file::FaultFile;
 pub(crate) use self::vfs::{VFS, name_of};
 

@@ -1,9 +1,9 @@
 //! What every store does: written once, run for each.
 
-use spinney_store::{AnyStore, PostgresStore, RedbStore, SqliteStore};
+use spinney_store::{AnyStore, LogStore, PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
 
-use crate::tools::{Held, contents, postgres, puts, read, redb, rows, sqlite};
+use crate::tools::{Held, contents, log, postgres, puts, read, redb, rows, sqlite};
 
 /// Runs each property for a store, made by the expression.
 macro_rules! suite {
@@ -51,6 +51,8 @@ macro_rules! suite {
 suite! {
     memory: Held::<MemoryStore>::new(MemoryStore::new(), None);
     redb_in_a_folder: redb::<RedbStore>();
+    log_in_a_folder: log::<LogStore>();
+    any_as_a_log: log::<AnyStore>();
     sqlite_in_a_file: sqlite::<SqliteStore>();
     postgres_on_loopback: postgres::<PostgresStore>();
     any_in_memory: Held::<AnyStore>::new(AnyStore::memory(), None);

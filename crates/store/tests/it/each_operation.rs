@@ -22,8 +22,11 @@ pub(crate) trait History {
 }
 
 /// The kinds of stores that a disk holds, and their names there.
-pub(crate) const SQLITE_AND_REDB: [fn() -> Location; 2] =
-    [|| Location::Sqlite("db/state.sqlite".into()), || Location::Redb("db/state".into())];
+pub(crate) const EMBEDDED: [fn() -> Location; 3] = [
+    || Location::Sqlite("db/state.sqlite".into()),
+    || Location::Redb("db/state".into()),
+    || Location::Log("db/log".into()),
+];
 
 /// Opens a store, or makes it.
 pub(crate) fn filling(

@@ -6,7 +6,7 @@ use spinney_store::fault::{Fault, FaultDisk, Stop, Survivors};
 use spinney_store::{OpenFor, RedbStore};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
-use crate::each_operation::SQLITE_AND_REDB;
+use crate::each_operation::EMBEDDED;
 use crate::tools::{Contents, contents, puts};
 
 const COMMITS: u8 = 4;
@@ -202,7 +202,7 @@ fn a_full_disk_says_so() {
 /// before that process has written anything, and whether the one before was killed or ended.
 #[test]
 fn what_the_next_process_finds_is_durable() {
-    for at in SQLITE_AND_REDB.map(|at| at()) {
+    for at in EMBEDDED.map(|at| at()) {
         let blank = FaultDisk::new();
         blank.open(&at, OpenFor::Filling, 1 << 20).unwrap().close().unwrap();
         let faults = [Fault::Broken, Fault::Full, Fault::Short];

@@ -134,6 +134,7 @@ proptest! {
         let mut places = vec![
             Location::Redb(folder.path().join("redb")),
             Location::Sqlite(folder.path().join("sqlite")),
+            Location::Log(folder.path().join("log")),
         ];
         #[cfg(unix)]
         places.extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0.into())));

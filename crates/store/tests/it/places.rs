@@ -287,7 +287,8 @@ fn a_store_is_removed_whole_or_stays() {
     let folder = tempdir().unwrap();
     let redb = Location::Redb(folder.path().join("redb"));
     let sqlite = Location::Sqlite(folder.path().join("sqlite"));
-    let mut places = vec![redb, sqlite];
+    let log = Location::Log(folder.path().join("log"));
+    let mut places = vec![redb, sqlite, log];
     #[cfg(unix)]
     places
         .extend(crate::server::shared().map(|server| Location::Postgres(server.schema().0.into())));
@@ -310,7 +311,8 @@ fn a_store_is_removed_whole_or_stays() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let other = folder.path().join("other");
     fs::write(&other, [1; 600]).unwrap();
-    for place in [Location::Redb(other.clone()), Location::Sqlite(other.clone())] {
+    let log = Location::Log(other.clone());
+    for place in [Location::Redb(other.clone()), Location::Sqlite(other.clone()), log] {
         assert!(place.remove().is_err());
         assert_eq!(fs::read(&other).unwrap(), [1; 600]);
     }
@@ -323,7 +325,8 @@ fn a_store_that_is_refused_leaves_neither_folders_nor_a_lock() {
     fs::create_dir(&there).unwrap();
     let refuse = |_: &_| Err(StoreError::Missing { place: "refused".into() });
     for above in [&there, &not] {
-        for location in [Location::Redb(above.clone()), Location::Sqlite(above.join("file"))] {
+        let log = Location::Log(above.clone());
+        for location in [Location::Redb(above.clone()), Location::Sqlite(above.join("file")), log] {
             let refused = location.create_filled(CACHE_BYTES, refuse).unwrap_err();
             assert!(matches!(refused, StoreError::Missing { .. }), "{location}: {refused}");
             assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "{location}");

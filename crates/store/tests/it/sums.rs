@@ -58,6 +58,7 @@ pub(crate) fn places() -> Vec<Place> {
         Place::new(None, None),
         Place::in_folder(Location::Redb),
         Place::in_folder(Location::Sqlite),
+        Place::in_folder(Location::Log),
     ];
     if let Some(server) = shared() {
         places.push(Place::new(Some(Location::Postgres(server.schema().0.into())), None));

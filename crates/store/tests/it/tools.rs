@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use spinney_store::{PostgresStore, RedbStore, SqliteStore};
+use spinney_store::{LogStore, PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
 use tempfile::TempDir;
 
@@ -33,6 +33,13 @@ impl<S> Deref for Held<S> {
 pub(crate) fn redb<S: From<RedbStore>>() -> Held<S> {
     let folder = tempfile::tempdir().unwrap();
     let store = RedbStore::create(folder.path(), CACHE_BYTES).unwrap();
+    Held::new(store, Some(folder))
+}
+
+/// A new log in a folder of its own.
+pub(crate) fn log<S: From<LogStore>>() -> Held<S> {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::create(folder.path()).unwrap();
     Held::new(store, Some(folder))
 }
 

@@ -9,7 +9,7 @@ use spinney_tree::{
     Batch, BlockId, MemoryStore, PageStore, Snapshot, Table, Tree, TreeError, TreeId,
 };
 
-use crate::each_operation::{self, History, SQLITE_AND_REDB, filling};
+use crate::each_operation::{self, EMBEDDED, History, filling};
 
 const COMMITS: u64 = 50;
 const ID: TreeId = TreeId(1);
@@ -122,20 +122,20 @@ impl History for Fifty {
 
 #[test]
 fn fifty_commits_survive_a_failure_at_any_operation() {
-    each_operation::fails(&Fifty::new(), &SQLITE_AND_REDB);
+    each_operation::fails(&Fifty::new(), &EMBEDDED);
 }
 
 #[test]
 fn fifty_commits_survive_a_power_cut_at_any_operation() {
-    each_operation::is_cut(&Fifty::new(), &SQLITE_AND_REDB);
+    each_operation::is_cut(&Fifty::new(), &EMBEDDED);
 }
 
 #[test]
 fn fifty_commits_on_a_disk_that_lies_are_right_or_refused() {
-    each_operation::lies(&Fifty::new(), &SQLITE_AND_REDB);
+    each_operation::lies(&Fifty::new(), &EMBEDDED);
 }
 
 #[test]
 fn fifty_commits_survive_a_full_disk_of_any_size() {
-    each_operation::is_full(&Fifty::new(), &SQLITE_AND_REDB, 4_000);
+    each_operation::is_full(&Fifty::new(), &EMBEDDED, 4_000);
 }

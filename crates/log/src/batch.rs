@@ -1,0 +1,83 @@
+//! What a commit changes.
+
+use crate::format::Key;
+
+/// A row to write, or to remove where there is none.
+#[derive(Clone, Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) key: Key,
+    pub(crate) row: Option<&'a [u8]>,
+    pub(crate) before: Option<&'a [u8]>,
+}
+
+/// Rows to write and to remove, applied as one. Ranges are removed first; of the changes of one key the last one
+/// counts.
+///
+/// ```
+/// let mut batch = spinney_log::Batch::new();
+/// batch.put(b"key", b"row", None);
+/// batch.remove(b"other");
+/// batch.remove_between(b"low", b"lower");
+/// assert!(!batch.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch<'a> {
+    pub(crate) changes: Vec<Change<'a>>,
+    pub(crate) ranges: Vec<(Key, Key)>,
+}
+
+impl<'a> Batch<'a> {
+    /// Nothing to do.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes room for so many changes.
+    pub fn reserve(&mut self, changes: usize) {
+        self.changes.reserve(changes);
+    }
+
+    /// Writes a row. Where `before` is what the row is before this batch, what differs is written instead of all
+    /// of it; where it is not, that is found out, and does no harm.
+    pub fn put(&mut self, key: impl Into<Key>, row: &'a [u8], before: Option<&'a [u8]>) {
+        self.changes.push(Change { key: key.into(), row: Some(row), before });
+    }
+
+    /// Removes a row, if there is one.
+    pub fn remove(&mut self, key: impl Into<Key>) {
+        self.changes.push(Change { key: key.into(), row: None, before: None });
+    }
+
+    /// Removes all rows with `low < key < high` that were there before this batch.
+    pub fn remove_between(&mut self, low: impl Into<Key>, high: impl Into<Key>) {
+        self.ranges.push((low.into(), high.into()));
+    }
+
+    /// Whether there is nothing to do.
+    pub const fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Sorts the changes by key; the last one of a key stays.
+    pub(crate) fn sort(&mut self) {
+        if self.changes.is_sorted_by(|a, b| a.key < b.key) {
+            return;
+        }
+        self.changes.sort_by(|a, b| a.key.cmp(&b.key));
+        self.changes.dedup_by(|later, first| {
+            let same = later.key == first.key;
+            if same {
+                std::mem::swap(later, first);
+            }
+            same
+        });
+    }
+
+    pub(crate) fn drops(&self, key: &[u8]) -> bool {
+        self.ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..])
+    }
+
+    pub(crate) fn place_of(&self, key: &[u8]) -> Option<usize> {
+        self.changes.binary_search_by(|change| change.key[..].cmp(key)).ok()
+    }
+}

@@ -1,0 +1,136 @@
+//! Moving what is alive out of the oldest segments, a part with each commit.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::batch::Batch;
+use crate::error::{LogError, corrupt};
+use crate::format::{IndexReader, Item, Key};
+use crate::index::Piece;
+use crate::log::Keep;
+use crate::open::Needed;
+use crate::view::View;
+use crate::write::{Cleaned, Moved, Writer};
+
+/// The segment that is being cleaned.
+#[derive(Clone, Debug)]
+pub(crate) struct Victim {
+    segment: u32,
+    /// The next record.
+    at: u64,
+    /// What is left of the one before.
+    pieces: VecDeque<(Key, Piece)>,
+}
+
+/// One commit's part of cleaning.
+#[derive(Debug)]
+pub(crate) struct Cleaning {
+    victim: Option<Victim>,
+    gone: usize,
+    /// Bytes to move at most; `None` for what keeps pace with the commit.
+    bytes_max: Option<u64>,
+    pub(crate) own_bytes: u64,
+}
+
+impl Writer {
+    /// Bytes of segments above which rows are moved.
+    pub(crate) fn allowed(&self) -> u64 {
+        self.live / 8 * 15 + self.segment_bytes()
+    }
+
+    pub(crate) fn begin_cleaning(&self, bytes_max: Option<u64>) -> Cleaning {
+        Cleaning { victim: self.victim.clone(), gone: 0, bytes_max, own_bytes: 0 }
+    }
+}
+
+impl Cleaning {
+    pub(crate) fn end(self) -> Cleaned {
+        Cleaned { at: self.victim, gone: self.gone, own_bytes: self.own_bytes }
+    }
+
+    /// Chooses the rows that a commit moves.
+    pub(crate) fn choose(
+        &mut self,
+        writer: &Writer,
+        view: &View,
+        batch: &Batch<'_>,
+    ) -> Result<Moved, LogError> {
+        let mut moved = Moved::default();
+        let over = writer.used_bytes().saturating_sub(writer.allowed());
+        let forced = self.bytes_max.is_some();
+        if matches!(writer.keep, Keep::All) || (over == 0 && !forced) {
+            return Ok(moved);
+        }
+        let bytes_max = self.bytes_max.unwrap_or_else(|| (over / 8).max(writer.own_bytes));
+        let looks_max = if forced { usize::MAX } else { 2 * batch.changes.len() + 64 };
+        let (mut bytes, mut looks) = (0, 0);
+        let mut seen: HashSet<Key> = HashSet::new();
+        while bytes < bytes_max && looks < looks_max {
+            // The segment that is written to is never cleaned.
+            let Some(needed) = writer.used.get(self.gone) else { break };
+            if self.gone + 1 >= writer.used.len() {
+                break;
+            }
+            let number = needed.segment.number;
+            let victim = match &mut self.victim {
+                Some(victim) if victim.segment == number => victim,
+                other => {
+                    let gone: u64 = writer.used.iter().take(self.gone).map(|used| used.end).sum();
+                    if !forced && writer.used_bytes() - gone <= writer.allowed() {
+                        break;
+                    }
+                    other.insert(Victim { segment: number, at: 0, pieces: VecDeque::new() })
+                }
+            };
+            let Some((key, piece)) = victim.pieces.pop_front() else {
+                if victim.at >= needed.end {
+                    (self.victim, self.gone) = (None, self.gone + 1);
+                } else {
+                    looks += 1;
+                    victim.read(writer, needed)?;
+                }
+                continue;
+            };
+            looks += 1;
+            let Some(entry) = view.index.get(&key) else { continue };
+            if !entry.pieces.contains(&piece) || batch.drops(&key) || !seen.insert(key.clone()) {
+                continue;
+            }
+            if let Some(number) = batch.place_of(&key) {
+                moved.whole.insert(number);
+                continue;
+            }
+            bytes += entry.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+            moved.rows.push(key);
+        }
+        Ok(moved)
+    }
+}
+
+impl Victim {
+    /// Lists the pieces of the next record.
+    fn read(&mut self, writer: &Writer, needed: &Needed) -> Result<(), LogError> {
+        let segment = &needed.segment;
+        let header = segment.header(self.at, writer.files.id)?;
+        let Some(header) = header.filter(|header| header.segment == u64::from(self.segment)) else {
+            return Err(corrupt(&segment.place, format!("there is no record at {}", self.at)));
+        };
+        let index = segment.index(self.at, &header)?;
+        let mut data = self.at + header.data_at();
+        for item in IndexReader::new(&index) {
+            match item {
+                Some(Item::Whole(key, len, _) | Item::Delta(key, len, _)) => {
+                    let piece = Piece { segment: self.segment, at: data as u32, len };
+                    data += u64::from(len);
+                    self.pieces.push_back((key, piece));
+                }
+                Some(_) => {}
+                None => {
+                    let what = format!("the record at {} has an entry that is none", self.at);
+                    return Err(corrupt(&segment.place, what));
+                }
+            }
+        }
+        self.at += header.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! A row as changes of the row before.
+//!
+//! ```text
+//! delta = (copy, literal, skip: LEB128 each, literal bytes)*; what is left of the row before is copied
+//! ```
+
+use crate::format::{Bytes, put_number};
+
+/// So many equal bytes between two edits are copied by an edit of their own.
+const GAP: usize = 4;
+
+/// Appends what makes `new` of `old`. Answers `false`, and leaves `out` as it was, if that takes more than
+/// `limit` bytes.
+pub(crate) fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    let mut delta = Writer { out, copy: 0, limit: start + limit };
+    let fits =
+        if old.len() == new.len() { delta.aligned(old, new) } else { delta.spliced(old, new) };
+    if !fits {
+        out.truncate(start);
+    }
+    fits
+}
+
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    /// Bytes of the row before that come before the next edit.
+    copy: usize,
+    limit: usize,
+}
+
+impl Writer<'_> {
+    fn edit(&mut self, literal: &[u8], skip: usize) -> bool {
+        put_number(self.out, std::mem::take(&mut self.copy) as u64);
+        put_number(self.out, literal.len() as u64);
+        put_number(self.out, skip as u64);
+        self.out.extend_from_slice(literal);
+        self.out.len() <= self.limit
+    }
+
+    /// Edits between two stretches of one length.
+    fn aligned(&mut self, old: &[u8], new: &[u8]) -> bool {
+        let (len, mut at) = (old.len(), 0);
+        while at < len {
+            let from = same_until(old, new, at);
+            self.copy += from - at;
+            if from == len {
+                break;
+            }
+            let (mut end, mut next) = (from + 1, from + 1);
+            while next < len && next - end <= GAP {
+                if old[next] != new[next] {
+                    end = next + 1;
+                }
+                next += 1;
+            }
+            if !self.edit(&new[from..end], end - from) {
+                return false;
+            }
+            at = end;
+        }
+        self.out.len() <= self.limit
+    }
+
+    /// One stretch longer or shorter than it was, and edits on both sides of it.
+    fn spliced(&mut self, old: &[u8], new: &[u8]) -> bool {
+        let short = old.len().min(new.len());
+        let (more_old, more_new) = (old.len() - short, new.len() - short);
+        let (old_end, new_end) = (&old[more_old..], &new[more_new..]);
+        // Bytes that differ if all before a place is aligned to the starts, and the rest to the ends.
+        let mut cost = (0..short).filter(|&i| old_end[i] != new_end[i]).count() as isize;
+        let (mut best, mut place) = (cost, 0);
+        for i in 0..short {
+            cost += isize::from(old[i] != new[i]) - isize::from(old_end[i] != new_end[i]);
+            if cost < best {
+                (best, place) = (cost, i + 1);
+            }
+        }
+        best as usize <= self.limit
+            && self.aligned(&old[..place], &new[..place])
+            && self.edit(&new[place..place + more_new], more_old)
+            && self.aligned(&old_end[place..], &new_end[place..])
+    }
+}
+
+/// The first index from `at` on at which two stretches of one length differ.
+fn same_until(old: &[u8], new: &[u8], mut at: usize) -> usize {
+    const STEP: usize = 32;
+    while let (Some(a), Some(b)) = (old.get(at..at + STEP), new.get(at..at + STEP))
+        && a == b
+    {
+        at += STEP;
+    }
+    while at < old.len() && old[at] == new[at] {
+        at += 1;
+    }
+    at
+}
+
+/// Makes the new row. `None` if the delta is none of this row's.
+pub(crate) fn apply(old: &[u8], delta: &[u8], new: &mut Vec<u8>) -> Option<()> {
+    new.clear();
+    let (mut delta, mut rest) = (Bytes(delta), old);
+    while !delta.is_empty() {
+        let (copy, literal, skip) = (delta.size()?, delta.size()?, delta.size()?);
+        new.extend_from_slice(rest.split_off(..copy)?);
+        new.extend_from_slice(delta.take(literal)?);
+        rest.split_off(..skip)?;
+    }
+    new.extend_from_slice(rest);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::{apply, diff};
+
+    fn check(old: &[u8], new: &[u8], limit: usize) -> Option<usize> {
+        let mut delta = vec![7];
+        if !diff(old, new, limit, &mut delta) {
+            assert_eq!(delta, [7]);
+            return None;
+        }
+        let mut made = Vec::new();
+        apply(old, &delta[1..], &mut made).unwrap();
+        assert_eq!(made, new);
+        assert!(delta.len() - 1 <= limit);
+        Some(delta.len() - 1)
+    }
+
+    #[test]
+    fn small_changes_take_little() {
+        let old: Vec<u8> = (0..2_000_u32).map(|i| (i * i / 7) as u8).collect();
+        let mut new = old.clone();
+        new[100..132].fill(9);
+        assert!(check(&old, &new, 1_000).unwrap() <= 40);
+        new.splice(700..700, [1; 50]);
+        assert!(check(&old, &new, 1_000).unwrap() <= 100);
+        new.drain(1_500..1_600);
+        check(&old, &new, 3_000).unwrap();
+        assert_eq!(check(&old, &old, 0), Some(0));
+        assert_eq!(check(&[], &new, 10), None);
+        check(&[], &new, 9_000).unwrap();
+        check(&new, &[], 9_000).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn deltas_make_the_new_row(
+            old in vec(0..3_u8, 0..200),
+            edits in vec((any::<prop::sample::Index>(), vec(0..3_u8, 0..20), 0..20_usize), 0..4),
+        ) {
+            let mut new = old.clone();
+            for (at, bytes, cut) in edits {
+                let at = at.index(new.len() + 1);
+                let end = (at + cut).min(new.len());
+                new.splice(at..end, bytes);
+            }
+            check(&old, &new, 10_000).unwrap();
+            check(&old, &new, 20);
+        }
+
+        #[test]
+        fn any_bytes_are_a_delta_or_not(old in vec(any::<u8>(), 0..50), delta in vec(any::<u8>(), 0..50)) {
+            apply(&old, &delta, &mut Vec::new());
+        }
+    }
+}

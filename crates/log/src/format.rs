@@ -1,0 +1,358 @@
+//! The bytes of the log: see docs/page-log.md.
+
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::index::{Entry, Piece, Pieces};
+
+/// Records begin at multiples of it.
+pub(crate) const BLOCK: u64 = 4_096;
+pub(crate) const HEADER_BYTES: usize = 136;
+pub(crate) const FORMAT_BYTES: usize = 40;
+/// The format written here.
+const FORMAT: u32 = 1;
+const FORMAT_MAGIC: &[u8; 8] = b"SPNYLOG\n";
+const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"SPRC");
+
+/// The flag of a record that closes the log.
+pub(crate) const CLOSING: u32 = 1;
+/// A stretch begins with the first key.
+pub(crate) const FIRST: u8 = 1;
+/// A stretch goes on to the last key.
+pub(crate) const LAST: u8 = 2;
+
+/// The key of a row. Short ones need no memory of their own.
+pub type Key = SmallVec<[u8; 16]>;
+
+/// Which log a record belongs to.
+pub(crate) type StoreId = [u8; 16];
+
+/// The file that says that this is a log.
+pub(crate) fn format_file(id: StoreId) -> [u8; FORMAT_BYTES] {
+    let mut file = [0; FORMAT_BYTES];
+    file[..8].copy_from_slice(FORMAT_MAGIC);
+    file[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    file[16..32].copy_from_slice(&id);
+    let hash = xxh3_64(&file[..32]);
+    file[32..].copy_from_slice(&hash.to_le_bytes());
+    file
+}
+
+/// What is wrong with a file that is not the format's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoFormat {
+    Damaged,
+    Newer(u32),
+    Other,
+}
+
+pub(crate) fn read_format(file: &[u8]) -> Result<StoreId, NoFormat> {
+    let mut bytes = Bytes(file);
+    if bytes.take(8) != Some(FORMAT_MAGIC) {
+        return Err(NoFormat::Other);
+    }
+    let mut parts = || Some((bytes.u32()?, bytes.u32()?, bytes.array::<16>()?, bytes.u64()?));
+    let (format, _, id, hash) = parts().ok_or(NoFormat::Damaged)?;
+    match format {
+        _ if xxh3_64(&file[..32]) != hash => Err(NoFormat::Damaged),
+        FORMAT => Ok(id),
+        newer => Err(NoFormat::Newer(newer)),
+    }
+}
+
+/// The header of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) flags: u32,
+    pub(crate) id: StoreId,
+    pub(crate) segment: u64,
+    pub(crate) commit: u64,
+    pub(crate) before: u64,
+    pub(crate) before_end: u64,
+    pub(crate) oldest: u64,
+    /// Segment and offset.
+    pub(crate) replay: (u64, u64),
+    pub(crate) chain: u64,
+    pub(crate) entries: u32,
+    /// How many commits are kept.
+    pub(crate) keep: u32,
+    pub(crate) index_bytes: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) index_hash: u64,
+    pub(crate) data_hash: u64,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
+        out.extend_from_slice(&RECORD_MAGIC.to_le_bytes());
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(&self.id);
+        let numbers = [
+            self.segment,
+            self.commit,
+            self.before,
+            self.before_end,
+            self.oldest,
+            self.replay.0,
+            self.replay.1,
+            self.chain,
+            u64::from(self.entries) | u64::from(self.keep) << 32,
+            self.index_bytes,
+            self.data_bytes,
+            self.index_hash,
+            self.data_hash,
+        ];
+        numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
+        out.try_into().expect("the parts have this length")
+    }
+
+    /// The header that bytes begin with, if it is one of this log and sound.
+    pub(crate) fn decode(bytes: &[u8], id: StoreId) -> Option<Self> {
+        let head = bytes.get(..HEADER_BYTES)?;
+        let mut rest = Bytes(head);
+        if rest.u32()? != RECORD_MAGIC || xxh3_64(&head[..HEADER_BYTES - 8]) != hash_of(head) {
+            return None;
+        }
+        let header = Self {
+            flags: rest.u32()?,
+            id: rest.array()?,
+            segment: rest.u64()?,
+            commit: rest.u64()?,
+            before: rest.u64()?,
+            before_end: rest.u64()?,
+            oldest: rest.u64()?,
+            replay: (rest.u64()?, rest.u64()?),
+            chain: rest.u64()?,
+            entries: rest.u32()?,
+            keep: rest.u32()?,
+            index_bytes: rest.u64()?,
+            data_bytes: rest.u64()?,
+            index_hash: rest.u64()?,
+            data_hash: rest.u64()?,
+        };
+        // Lengths that no file has are not believed.
+        let long = header.index_bytes.max(header.data_bytes) > u64::from(u32::MAX);
+        (header.id == id && !long).then_some(header)
+    }
+
+    /// What the next record has as its chain.
+    pub(crate) fn hash(&self) -> u64 {
+        hash_of(&self.encode())
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        (HEADER_BYTES as u64 + self.index_bytes + self.data_bytes).next_multiple_of(BLOCK)
+    }
+
+    /// Where its data begins, from where it begins.
+    pub(crate) const fn data_at(&self) -> u64 {
+        HEADER_BYTES as u64 + self.index_bytes
+    }
+}
+
+fn hash_of(header: &[u8]) -> u64 {
+    Bytes(&header[HEADER_BYTES - 8..]).u64().unwrap_or_default()
+}
+
+/// The hash of a row.
+pub(crate) fn row_hash(key: &[u8], row: &[u8]) -> u64 {
+    xxh3_64_with_seed(row, xxh3_64(key))
+}
+
+pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Bytes that are read from the front.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        self.0.split_off(..bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.0.split_off_first().copied()
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return None;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn size(&mut self) -> Option<usize> {
+        self.number()?.try_into().ok()
+    }
+}
+
+/// An entry of a record's index. Where its data lies is the reader's to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    Removed(Key),
+    Whole(Key, u32, u64),
+    Delta(Key, u32, u64),
+    Range(Key, Key),
+    Held(Key, Entry),
+    Covered(u8, Key),
+}
+
+/// Writes the index of a record.
+#[derive(Debug, Default)]
+pub(crate) struct IndexWriter {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: u32,
+    last: Key,
+}
+
+impl IndexWriter {
+    fn begin(&mut self, kind: u8, key: &[u8]) {
+        self.entries += 1;
+        self.bytes.push(kind);
+        self.key(key);
+    }
+
+    fn key(&mut self, key: &[u8]) {
+        let shared = self.last.iter().zip(key).take_while(|(a, b)| a == b).count();
+        put_number(&mut self.bytes, shared as u64);
+        put_number(&mut self.bytes, (key.len() - shared) as u64);
+        self.bytes.extend_from_slice(&key[shared..]);
+        self.last.truncate(shared);
+        self.last.extend_from_slice(&key[shared..]);
+    }
+
+    pub(crate) fn removed(&mut self, key: &[u8]) {
+        self.begin(0, key);
+    }
+
+    pub(crate) fn row(&mut self, is_delta: bool, key: &[u8], data: usize, hash: u64) {
+        self.begin(1 + u8::from(is_delta), key);
+        put_number(&mut self.bytes, data as u64);
+        self.bytes.extend_from_slice(&hash.to_le_bytes());
+    }
+
+    pub(crate) fn range(&mut self, low: &[u8], high: &[u8]) {
+        self.begin(3, low);
+        self.key(high);
+    }
+
+    pub(crate) fn held(&mut self, key: &[u8], entry: &Entry) {
+        self.begin(4, key);
+        self.bytes.extend_from_slice(&entry.hash.to_le_bytes());
+        put_number(&mut self.bytes, entry.pieces.len() as u64);
+        for piece in &entry.pieces {
+            put_number(&mut self.bytes, u64::from(piece.segment));
+            put_number(&mut self.bytes, u64::from(piece.at));
+            put_number(&mut self.bytes, u64::from(piece.len));
+        }
+    }
+
+    /// Puts entries behind these that were written by themselves.
+    pub(crate) fn append(&mut self, other: Self) {
+        // The first key there shares nothing with the one before, whatever that is.
+        self.bytes.extend_from_slice(&other.bytes);
+        self.entries += other.entries;
+        self.last = other.last;
+    }
+
+    pub(crate) fn covered(&mut self, flags: u8, key: &[u8]) {
+        self.entries += 1;
+        self.bytes.extend_from_slice(&[5, flags]);
+        self.key(key);
+    }
+}
+
+/// Reads the index of a record.
+#[derive(Debug)]
+pub(crate) struct IndexReader<'a> {
+    bytes: Bytes<'a>,
+    last: Key,
+}
+
+impl<'a> IndexReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes: Bytes(bytes), last: Key::new() }
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        let (shared, rest) = (self.bytes.size()?, self.bytes.size()?);
+        if shared > self.last.len() {
+            return None;
+        }
+        self.last.truncate(shared);
+        self.last.extend_from_slice(self.bytes.take(rest)?);
+        Some(self.last.clone())
+    }
+
+    fn item(&mut self) -> Option<Item> {
+        match self.bytes.u8()? {
+            0 => self.key().map(Item::Removed),
+            kind @ 1..=2 => {
+                let key = self.key()?;
+                let data = u32::try_from(self.bytes.number()?).ok()?;
+                let hash = self.bytes.u64()?;
+                let item = if kind == 1 { Item::Whole } else { Item::Delta };
+                Some(item(key, data, hash))
+            }
+            3 => Some(Item::Range(self.key()?, self.key()?)),
+            4 => {
+                let key = self.key()?;
+                let hash = self.bytes.u64()?;
+                let mut pieces = Pieces::new();
+                for _ in 0..self.bytes.number()? {
+                    let mut number = || u32::try_from(self.bytes.number()?).ok();
+                    let (segment, at, len) = (number()?, number()?, number()?);
+                    pieces.push(Piece { segment, at, len });
+                }
+                (!pieces.is_empty()).then_some(Item::Held(key, Entry { hash, pieces }))
+            }
+            5 => {
+                let flags = self.bytes.u8()?;
+                Some(Item::Covered(flags, self.key()?))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Iterator for IndexReader<'_> {
+    /// `None` for bytes that are no entry.
+    type Item = Option<Item>;
+
+    fn next(&mut self) -> Option<Option<Item>> {
+        (!self.bytes.is_empty()).then(|| self.item())
+    }
+}

@@ -1,0 +1,386 @@
+//! The log: opening, reading, committing, closing.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::batch::Batch;
+use crate::disk::Disk;
+use crate::error::{LogError, corrupt, failed};
+use crate::follow::Follower;
+use crate::format::{StoreId, format_file};
+use crate::open::{FORMAT_FILE, Files, find, identify};
+use crate::ship::Shipped;
+use crate::view::{Counts, Meter, Snapshot, View};
+use crate::write::Writer;
+
+/// Which commits can be read besides the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// So many of the last ones, the last one included.
+    Commits(u64),
+    /// All of them: nothing is ever removed.
+    All,
+}
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which commits can be read besides the last one; `None` for what the log says of itself, which is the last
+    /// one alone when it is made.
+    pub keep: Option<Keep>,
+    /// Bytes of a segment at least. It is not part of the format.
+    pub segment_bytes_min: u64,
+}
+
+impl Default for Options {
+    /// What the log says of itself, and segments from 256 KiB on.
+    fn default() -> Self {
+        Self { keep: None, segment_bytes_min: 256 << 10 }
+    }
+}
+
+impl Options {
+    /// With other commits kept.
+    #[must_use]
+    pub const fn keep(mut self, keep: Keep) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+}
+
+impl Keep {
+    pub(crate) fn encode(self) -> u32 {
+        match self {
+            Self::Commits(commits) => commits.clamp(1, u64::from(u32::MAX) - 1) as u32,
+            Self::All => u32::MAX,
+        }
+    }
+
+    pub(crate) fn decode(keep: u32) -> Self {
+        if keep == u32::MAX { Self::All } else { Self::Commits(u64::from(keep).max(1)) }
+    }
+}
+
+/// An append-only store of rows: bytes by key, in order of keys.
+///
+/// Each commit is durable when it returns. Any number of threads may read and commit; commits take turns. One
+/// process has a log open for writing, any number may have it open for reading: see docs/page-log.md.
+#[derive(Debug)]
+pub struct Log {
+    files: Files,
+    state: RwLock<Arc<View>>,
+    access: Access,
+    /// Commits of the past that were read last.
+    past: Mutex<Vec<Arc<View>>>,
+}
+
+#[derive(Debug)]
+enum Access {
+    Writer(Box<Mutex<Writer>>),
+    Reader(Box<Mutex<Follower>>),
+}
+
+/// What a log holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The last commit.
+    pub commit: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// Bytes of what those are made of: whole rows and deltas.
+    pub live_bytes: u64,
+    /// Bytes of the segments that rows are in.
+    pub used_bytes: u64,
+    /// Bytes of all files.
+    pub file_bytes: u64,
+    /// All files of segments, free ones included.
+    pub files: u64,
+    /// Deltas that wait to be applied to their rows when those are read.
+    pub deltas: u64,
+    /// The oldest segment that rows are in, and the newest.
+    pub segments: (u64, u64),
+    /// The oldest commit that can be read.
+    pub oldest_commit: u64,
+    /// Bytes of segments above which rows are moved so that the oldest can go.
+    pub allowed_bytes: u64,
+    /// Segments without rows that cannot go yet: somebody reads them, or a commit that is kept.
+    pub held_segments: u64,
+    /// Bytes of memory that the index takes, about.
+    pub index_bytes: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number that no other log has.
+fn new_id() -> StoreId {
+    let draw = || std::hash::RandomState::new().build_hasher().finish().to_le_bytes();
+    let mut id = StoreId::default();
+    id[..8].copy_from_slice(&draw());
+    id[8..].copy_from_slice(&draw());
+    id
+}
+
+impl Log {
+    /// Makes a log in a folder that is there.
+    ///
+    /// # Errors
+    /// If there is a log already, another process is making one, or the disk fails.
+    pub fn create(disk: impl Disk + 'static, options: Options) -> Result<Self, LogError> {
+        let place = disk.place();
+        let Some(lock) = disk.lock().map_err(failed(&place))? else {
+            return Err(LogError::Busy { place });
+        };
+        match identify(&disk) {
+            Err(LogError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                let source = std::io::ErrorKind::AlreadyExists.into();
+                return Err(LogError::Io { place, source });
+            }
+        }
+        let made = disk.create(FORMAT_FILE).and_then(|file| {
+            file.write_at(&format_file(new_id()), 0)?;
+            file.sync()?;
+            disk.sync_names()
+        });
+        if let Err(error) = made {
+            let _ = disk.remove(FORMAT_FILE);
+            return Err(failed(&place)(error));
+        }
+        drop(lock);
+        Self::open(disk, options)
+    }
+
+    /// Opens a log for reading and writing.
+    ///
+    /// # Errors
+    /// [`LogError::Missing`] if there is none, [`LogError::Busy`] if another writer has it, [`LogError::Foreign`]
+    /// if it is something else or of a newer format, [`LogError::Corrupt`] if it is damaged.
+    pub fn open(disk: impl Disk + 'static, options: Options) -> Result<Self, LogError> {
+        let id = identify(&disk)?;
+        let place = disk.place();
+        let Some(lock) = disk.lock().map_err(failed(&place))? else {
+            return Err(LogError::Busy { place });
+        };
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        let files = Files { disk, id, meter: Arc::new(Meter::default()), writable: true };
+        let Some(mut found) = find(&files)? else {
+            return Err(corrupt(place, "its files change while nobody may change them"));
+        };
+        let writer = Writer::new(files.clone(), options, &mut found, lock)?;
+        let access = Access::Writer(Box::new(Mutex::new(writer)));
+        drop(found.replay);
+        Ok(Self { files, state: RwLock::new(Arc::new(found.view)), access, past: Mutex::default() })
+    }
+
+    /// Opens a log for reading, also while another process writes it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for `Busy`.
+    pub fn open_read_only(disk: impl Disk + 'static) -> Result<Self, LogError> {
+        let id = identify(&disk)?;
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        let files = Files { disk, id, meter: Arc::new(Meter::default()), writable: false };
+        let (follower, view) = Follower::start(&files)?;
+        let access = Access::Reader(Box::new(Mutex::new(follower)));
+        Ok(Self { files, state: RwLock::new(Arc::new(view)), access, past: Mutex::default() })
+    }
+
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A view of the last commit.
+    ///
+    /// # Errors
+    /// If another process writes the log, and what it wrote cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot, LogError> {
+        let Access::Reader(follower) = &self.access else {
+            return Ok(Snapshot { view: self.view(), _pin: None });
+        };
+        let mut follower = lock(follower);
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let pin = follower.refresh(&self.files, &mut state)?;
+        Ok(Snapshot { view: Arc::clone(&state), _pin: pin })
+    }
+
+    /// A view of an earlier commit that is kept. It costs reading the index as of that commit once; after that it
+    /// is as any other.
+    ///
+    /// # Errors
+    /// [`LogError::Gone`] if it is not kept.
+    pub fn at(&self, commit: u64) -> Result<Snapshot, LogError> {
+        let Snapshot { view, _pin } = self.snapshot()?;
+        if commit == view.commit {
+            return Ok(Snapshot { view, _pin });
+        }
+        let mut past = lock(&self.past);
+        if let Some(found) = past.iter().find(|past| past.commit == commit) {
+            return Ok(Snapshot { view: Arc::clone(found), _pin });
+        }
+        let found = crate::past::find(&self.files, &view, commit)?;
+        let found = Arc::new(found);
+        if self.keeps_views() {
+            past.truncate(3);
+            past.insert(0, Arc::clone(&found));
+        }
+        Ok(Snapshot { view: found, _pin })
+    }
+
+    /// Views of the past hold their segments: only where those stay anyway.
+    fn keeps_views(&self) -> bool {
+        matches!(&self.access, Access::Writer(writer) if lock(writer).keep == Keep::All)
+    }
+
+    /// Applies a batch: all of it, durably, or none.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if the disk fails or is full. If that was in the write itself, the log refuses all further
+    /// commits as [`LogError::Poisoned`] until it is opened again; then it is before the commit or after it.
+    pub fn commit(&self, batch: &mut Batch<'_>) -> Result<(), LogError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.write(batch, None)
+    }
+
+    fn writer(&self) -> Result<MutexGuard<'_, Writer>, LogError> {
+        let place = || self.files.disk.place();
+        let Access::Writer(writer) = &self.access else {
+            return Err(LogError::ReadOnly { place: place() });
+        };
+        let writer = lock(writer);
+        if writer.is_poisoned { Err(LogError::Poisoned { place: place() }) } else { Ok(writer) }
+    }
+
+    fn write(&self, batch: &mut Batch<'_>, to_clean: Option<u64>) -> Result<(), LogError> {
+        let mut writer = self.writer()?;
+        writer.commit(self.view(), batch, to_clean, |change| {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            // In place, unless a snapshot has it.
+            change(Arc::make_mut(&mut state))
+        })
+    }
+
+    /// Moves all rows that share a segment with what nobody needs, and gives the room back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn compact(&self) -> Result<(), LogError> {
+        const PART: u64 = 8 << 20;
+        let newest = self.writer()?.used.back().map_or(0, |used| used.segment.number);
+        let is_left = |writer: &Writer| {
+            writer.keep != Keep::All
+                && writer.used_bytes() > writer.live / 16 * 17 + writer.segment_bytes()
+                && writer.used.front().is_some_and(|used| used.segment.number < newest)
+        };
+        while is_left(&*self.writer()?) {
+            self.write(&mut Batch::new(), Some(PART))?;
+        }
+        self.writer()?.trim(0);
+        Ok(())
+    }
+
+    /// Which commits are kept from now on. The log remembers it with the next commit.
+    ///
+    /// # Errors
+    /// If it was opened read-only.
+    pub fn set_keep(&self, keep: Keep) -> Result<(), LogError> {
+        self.writer()?.set_keep(keep)
+    }
+
+    /// Bytes and calls that passed between the log and its disk since it was opened.
+    pub fn counts(&self) -> Counts {
+        self.files.meter.counts()
+    }
+
+    /// What the log holds. This reads nothing of the rows.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn stats(&self) -> Result<Stats, LogError> {
+        let view = self.snapshot()?.view;
+        let mut stats = Stats { commit: view.commit, rows: view.index.len(), ..Stats::default() };
+        for (_, entry) in view.index.from(&[]) {
+            stats.live_bytes += entry.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+            stats.deltas += entry.pieces.len() as u64 - 1;
+        }
+        stats.index_bytes = view.index.memory();
+        for name in self.files.names()? {
+            if let Some((segment, _)) = self.files.open(&name)? {
+                stats.files += 1;
+                stats.file_bytes += segment.length()?;
+            }
+        }
+        let number = |segment: Option<&u32>| segment.copied().unwrap_or_default().into();
+        let segments = &view.segments;
+        stats.segments = (number(segments.keys().next()), number(segments.keys().next_back()));
+        stats.used_bytes = stats.file_bytes;
+        stats.oldest_commit = crate::past::oldest(&self.files, &view)?;
+        if let Access::Writer(writer) = &self.access {
+            let writer = lock(writer);
+            stats.used_bytes = writer.used_bytes();
+            stats.allowed_bytes = writer.allowed();
+            stats.held_segments = writer.retired.len() as u64;
+            if let Some((commit, _)) = writer.kept.front() {
+                stats.oldest_commit = *commit;
+            } else if matches!(writer.keep, Keep::Commits(_)) {
+                stats.oldest_commit = view.commit;
+            }
+        }
+        Ok(stats)
+    }
+
+    /// Reads everything and verifies every hash: of the records that are needed, and of each row.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] at the first damage found.
+    pub fn check(&self) -> Result<(), LogError> {
+        let Snapshot { view, _pin } = self.snapshot()?;
+        crate::past::check(&self.files, &view)?;
+        for (key, entry) in view.index.from(&[]) {
+            view.row(key, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Copies what another folder, which is there, lacks of this log. That is a log of its own, of the commits of this
+    /// one, and can be read at any moment; nobody is to write it.
+    ///
+    /// # Errors
+    /// If there is something else, somebody writes it, or a disk fails; what was copied stays.
+    pub fn ship(&self, to: &impl Disk) -> Result<Shipped, LogError> {
+        let Snapshot { view, _pin } = self.snapshot()?;
+        let Some(_lock) = to.lock().map_err(failed(&to.place()))? else {
+            return Err(LogError::Busy { place: to.place() });
+        };
+        crate::ship::ship(&self.files, &view, to)
+    }
+
+    /// Closes the log and says whether that went well; dropping it does the same without saying so.
+    ///
+    /// # Errors
+    /// If the disk fails. No commit is lost.
+    pub fn close(self) -> Result<(), LogError> {
+        self.release()
+    }
+
+    fn release(&self) -> Result<(), LogError> {
+        match &self.access {
+            Access::Writer(writer) => lock(writer).close(),
+            Access::Reader(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Every commit is durable already.
+        let _ = self.release();
+    }
+}

@@ -1,0 +1,125 @@
+//! Commits before the last one, and all records that are there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::{LogError, corrupt};
+use crate::open::{Files, Needed, Tail, read};
+use crate::view::{Segment, View};
+
+/// The segments of a view, each with its end.
+pub(crate) fn needed(files: &Files, view: &View) -> Result<VecDeque<Needed>, LogError> {
+    let mut all: VecDeque<Needed> = VecDeque::new();
+    let mut end = None;
+    for segment in view.segments.values().rev() {
+        let Some(first) = segment.header(0, files.id)? else {
+            return Err(corrupt(&segment.place, "its first record is damaged"));
+        };
+        let end = match end.replace(first.before_end) {
+            Some(end) => end,
+            None => last_end(files, segment, view.commit)?,
+        };
+        all.push_front(Needed { segment: Arc::clone(segment), first, end });
+    }
+    Ok(all)
+}
+
+/// Where the records of the newest segment end that a view knows of.
+fn last_end(files: &Files, segment: &Segment, commit: u64) -> Result<u64, LogError> {
+    let (mut at, mut chain) = (0, None);
+    while let Some(header) = segment.header(at, files.id)? {
+        let follows = chain.is_none_or(|chain| chain == header.chain);
+        if !follows || header.segment != u64::from(segment.number) || header.commit > commit {
+            break;
+        }
+        chain = Some(header.hash());
+        at += header.len();
+    }
+    Ok(at)
+}
+
+/// The oldest commit whose record and index are there.
+pub(crate) fn oldest(files: &Files, view: &View) -> Result<u64, LogError> {
+    let Some(segment) = view.segments.values().next() else { return Ok(0) };
+    let Some(first) = segment.header(0, files.id)? else {
+        return Err(corrupt(&segment.place, "its first record is damaged"));
+    };
+    let mut at = 0;
+    while let Some(header) = segment.header(at, files.id)? {
+        if header.oldest >= first.segment {
+            return Ok(header.commit);
+        }
+        at += header.len();
+    }
+    Ok(view.commit)
+}
+
+/// The view as of an earlier commit.
+pub(crate) fn find(files: &Files, now: &View, commit: u64) -> Result<View, LogError> {
+    let gone = || -> Result<View, LogError> {
+        let (oldest, newest) = (oldest(files, now)?, now.commit);
+        Err(LogError::Gone { place: files.disk.place(), commit, oldest, newest })
+    };
+    if commit > now.commit {
+        return gone();
+    }
+    let mut needed = needed(files, now)?;
+    // Segments that begin later are of no interest.
+    while needed.back().is_some_and(|needed| needed.first.commit > commit) {
+        needed.pop_back();
+    }
+    let Some(last) = needed.back() else { return gone() };
+    let mut at = 0;
+    let tail = loop {
+        let header = if at < last.end { last.segment.header(at, files.id)? } else { None };
+        match header {
+            Some(header) if header.commit == commit => {
+                break Tail { segment: Arc::clone(&last.segment), at, header };
+            }
+            Some(header) => at += header.len(),
+            None => return gone(),
+        }
+    };
+    let oldest = needed.front().map_or(0, |needed| needed.segment.number);
+    if tail.header.oldest < u64::from(oldest) {
+        return gone();
+    }
+    while needed.front().is_some_and(|one| u64::from(one.segment.number) < tail.header.oldest) {
+        needed.pop_front();
+    }
+    let index = read(files, &needed, &tail)?.index;
+    let segments = needed.iter().map(|one| (one.segment.number, Arc::clone(&one.segment)));
+    Ok(View { index, segments: Arc::new(segments.collect()), commit })
+}
+
+/// Verifies all records of a view.
+pub(crate) fn check(files: &Files, view: &View) -> Result<(), LogError> {
+    let mut chain = None;
+    for needed in needed(files, view)? {
+        let segment = &needed.segment;
+        let mut at = 0;
+        while at < needed.end {
+            let header = segment.header(at, files.id)?;
+            let header = header.filter(|header| {
+                header.segment == u64::from(segment.number)
+                    && chain.is_none_or(|chain| chain == header.chain)
+            });
+            let whole = match &header {
+                Some(header) => segment.is_whole(at, header)?,
+                None => false,
+            };
+            let Some(header) = header.filter(|_| whole) else {
+                return Err(corrupt(&segment.place, format!("the record at {at} is damaged")));
+            };
+            chain = Some(header.hash());
+            at += header.len();
+        }
+        if at != needed.end {
+            return Err(corrupt(
+                &segment.place,
+                format!("its records do not end at {}", needed.end),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! A commit as readers see it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::delta;
+use crate::disk::DiskFile;
+use crate::error::{LogError, corrupt, failed};
+use crate::format::{self, BLOCK, HEADER_BYTES, Header, StoreId};
+use crate::index::{Entry, Index, Piece};
+
+/// What passed between a log and its disk since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Waits for the disk.
+    pub syncs: u64,
+    /// Bytes of rows that were moved so that a segment may go.
+    pub bytes_moved: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    bytes_read: AtomicU64,
+    reads: AtomicU64,
+    bytes_written: AtomicU64,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+    bytes_moved: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn counts(&self) -> Counts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            bytes_read: of(&self.bytes_read),
+            reads: of(&self.reads),
+            bytes_written: of(&self.bytes_written),
+            writes: of(&self.writes),
+            syncs: of(&self.syncs),
+            bytes_moved: of(&self.bytes_moved),
+        }
+    }
+
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A segment's file, open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// 0 for a file that holds nothing of use.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// The file, as messages name it.
+    pub(crate) place: String,
+    pub(crate) file: Box<dyn DiskFile>,
+    pub(crate) meter: Arc<Meter>,
+}
+
+impl Segment {
+    /// Reads exactly so many bytes.
+    pub(crate) fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LogError> {
+        let mut out = vec![0; bytes];
+        self.read_into(at, &mut out)?;
+        Ok(out)
+    }
+
+    pub(crate) fn read_into(&self, at: u64, out: &mut [u8]) -> Result<(), LogError> {
+        if self.read_some(at, out)? < out.len() {
+            return Err(corrupt(&self.place, "it ends before what it refers to"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_some(&self, at: u64, out: &mut [u8]) -> Result<usize, LogError> {
+        let read = self.file.read_at(out, at).map_err(failed(&self.place))?;
+        self.meter.reads.fetch_add(1, Ordering::Relaxed);
+        self.meter.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), LogError> {
+        self.meter.writes.fetch_add(1, Ordering::Relaxed);
+        self.meter.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.file.write_at(bytes, at).map_err(failed(&self.place))
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), LogError> {
+        self.meter.syncs.fetch_add(1, Ordering::Relaxed);
+        self.file.sync().map_err(failed(&self.place))
+    }
+
+    pub(crate) fn length(&self) -> Result<u64, LogError> {
+        self.file.length().map_err(failed(&self.place))
+    }
+
+    /// The header at an offset, if there is one.
+    pub(crate) fn header(&self, at: u64, id: StoreId) -> Result<Option<Header>, LogError> {
+        let mut head = [0; HEADER_BYTES];
+        let read = self.read_some(at, &mut head)?;
+        Ok(Header::decode(&head[..read], id))
+    }
+
+    /// The index of a record.
+    pub(crate) fn index(&self, at: u64, header: &Header) -> Result<Vec<u8>, LogError> {
+        let end = at.saturating_add(header.len());
+        // Before memory is taken for it.
+        if self.length()? < end {
+            return Err(corrupt(&self.place, "it ends before what it refers to"));
+        }
+        let index = self.read(at + HEADER_BYTES as u64, header.index_bytes as usize)?;
+        if xxhash_rust::xxh3::xxh3_64(&index) != header.index_hash {
+            let what = format!("the index of the record at {at} does not match its hash");
+            return Err(corrupt(&self.place, what));
+        }
+        Ok(index)
+    }
+
+    /// Whether all of a record matches its hashes.
+    pub(crate) fn is_whole(&self, at: u64, header: &Header) -> Result<bool, LogError> {
+        if self.length()? < at.saturating_add(header.len()) {
+            return Ok(false);
+        }
+        match self.index(at, header) {
+            Err(LogError::Corrupt { .. }) => return Ok(false),
+            index => drop(index?),
+        }
+        let data = self.read(at + header.data_at(), header.data_bytes as usize)?;
+        Ok(xxhash_rust::xxh3::xxh3_64(&data) == header.data_hash)
+    }
+}
+
+/// A locked file of another process's log. The system unlocks it if this process dies.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub(crate) segment: u64,
+    pub(crate) file: Box<dyn DiskFile>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.file.unlock();
+    }
+}
+
+pub(crate) type Segments = Arc<BTreeMap<u32, Arc<Segment>>>;
+
+/// A commit: where its rows lie, and the files of that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) index: Index,
+    pub(crate) segments: Segments,
+    pub(crate) commit: u64,
+}
+
+impl View {
+    pub(crate) fn row(&self, key: &[u8], entry: &Entry) -> Result<Vec<u8>, LogError> {
+        let pieces = entry.pieces.iter().map(|piece| Ok((self.segment(*piece)?, *piece)));
+        let pieces = pieces.collect::<Result<smallvec::SmallVec<[_; 9]>, LogError>>()?;
+        let Some(((first, piece), deltas)) = pieces.split_first() else {
+            return Err(corrupt("the index", "a row without pieces"));
+        };
+        if !deltas.is_empty() {
+            // All are asked for before the first one is waited for.
+            for (segment, piece) in &pieces {
+                segment.file.will_read(piece.at.into(), piece.len.into());
+            }
+        }
+        let mut row = first.read(piece.at.into(), piece.len as usize)?;
+        let (mut delta, mut next) = (Vec::new(), Vec::new());
+        for (segment, piece) in deltas {
+            delta.resize(piece.len as usize, 0);
+            segment.read_into(piece.at.into(), &mut delta)?;
+            if delta::apply(&row, &delta, &mut next).is_none() {
+                return Err(damaged(segment, key, piece));
+            }
+            std::mem::swap(&mut row, &mut next);
+        }
+        if format::row_hash(key, &row) != entry.hash {
+            return Err(damaged(first, key, piece));
+        }
+        Ok(row)
+    }
+
+    fn segment(&self, piece: Piece) -> Result<&Segment, LogError> {
+        let found = self.segments.get(&piece.segment);
+        found.map(|segment| &**segment).ok_or_else(|| {
+            corrupt("the index", format!("it refers to segment {}, which is gone", piece.segment))
+        })
+    }
+}
+
+fn damaged(segment: &Segment, key: &[u8], piece: &Piece) -> LogError {
+    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    corrupt(&segment.place, format!("row 0x{key} at {} does not match its hash", piece.at))
+}
+
+/// A consistent view of one commit: it stays as it is, whatever is committed later.
+///
+/// ```
+/// use spinney_log::{Batch, Folder, Log, Options};
+///
+/// let folder = tempfile::tempdir()?;
+/// let log = Log::create(Folder::new(folder.path()), Options::default())?;
+/// let mut batch = Batch::new();
+/// batch.put(b"key", b"row", None);
+/// log.commit(&mut batch)?;
+/// let snapshot = log.snapshot()?;
+/// assert_eq!(snapshot.get(b"key")?.as_deref(), Some(&b"row"[..]));
+/// # Ok::<_, spinney_log::LogError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(crate) view: Arc<View>,
+    pub(crate) _pin: Option<Arc<Pin>>,
+}
+
+impl Snapshot {
+    /// The number of the commit.
+    pub fn commit(&self) -> u64 {
+        self.view.commit
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> u64 {
+        self.view.index.len()
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] if it does not match its hash, [`LogError::Io`] if it cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LogError> {
+        self.view.index.get(key).map(|entry| self.view.row(key, entry)).transpose()
+    }
+
+    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers `false`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn scan(
+        &self,
+        low: &[u8],
+        high: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), LogError> {
+        for (key, entry) in self.view.index.from(low) {
+            if high.is_some_and(|high| &key[..] >= high) || !visit(key, &self.view.row(key, entry)?)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands each key from `low` on to `visit`, with how many pieces its row has and the bytes of those, until it
+    /// answers `false`. This reads nothing.
+    pub fn keys(&self, low: &[u8], visit: &mut dyn FnMut(&[u8], usize, u64) -> bool) {
+        for (key, entry) in self.view.index.from(low) {
+            let bytes = entry.pieces.iter().map(|piece| u64::from(piece.len)).sum();
+            if !visit(key, entry.pieces.len(), bytes) {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether a file has a record of this log after the one of this segment and commit, anywhere from an offset on.
+pub(crate) fn has_later(
+    segment: &Segment,
+    id: StoreId,
+    from: u64,
+    last: (u64, u64),
+) -> Result<bool, LogError> {
+    const PART: usize = 256 << 10;
+    let (mut at, mut part) = (from, vec![0; PART]);
+    loop {
+        let read = segment.read_some(at, &mut part)?;
+        for block in part[..read].chunks(BLOCK as usize) {
+            if let Some(header) = Header::decode(block, id)
+                && (header.segment, header.commit) > last
+            {
+                return Ok(true);
+            }
+        }
+        if read < PART {
+            return Ok(false);
+        }
+        at += PART as u64;
+    }
+}

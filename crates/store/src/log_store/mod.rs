@@ -1,0 +1,400 @@
+//! The log: a store of `spinney_log` in a directory.
+//!
+//! ```text
+//! DIR/spinney.log/        the log: see docs/page-log.md
+//! DIR/spinney.log.new/    a store that is being created: see the module `creation`
+//! DIR/spinney.lock        locked meanwhile
+//! key of the log = table (1) | key of the row
+//! ```
+
+mod disk;
+
+use std::io::ErrorKind;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
+use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+
+use crate::before::Missing;
+use crate::creation::Site;
+use crate::files::{Files, Found};
+use crate::guard::{backend, corrupt, foreign};
+use crate::stats::{IoCounts, StoreStats, TableStats};
+use disk::LogFolder;
+
+const FOLDER: &str = "spinney.log";
+const LOCK: &str = "spinney.lock";
+
+/// A store in a directory: an append-only log of what commits changed.
+///
+/// Each commit is durable when it returns, by one write and one sync. Any number of threads may read and commit;
+/// commits take turns. Rows are read from files each time: the memory of the store is that of its index.
+///
+/// # Other processes
+/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may
+/// [open it read-only](Self::open_read_only): each of their snapshots is of the last commit that was durable when it
+/// was taken, and holds the files that it needs for as long as it lives, or its process.
+///
+/// # After a failure
+/// If a commit fails in its write, all further commits fail until the store is opened again; what is read is the state
+/// before that commit. Opened again, it is before that commit or after it. A disk that is full before the write leaves
+/// everything as it was.
+///
+/// ```
+/// use spinney_store::LogStore;
+/// use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
+///
+/// let folder = tempfile::tempdir()?;
+/// let store = LogStore::open_or_create(folder.path())?;
+/// let mut set = WriteSet::new();
+/// set.put(Table::Meta, b"head", *b"12");
+/// store.commit(&set)?;
+///
+/// let reader = LogStore::open_read_only(folder.path())?;
+/// let snapshot = reader.snapshot()?;
+/// let row = snapshot.read(Table::Meta, b"head")?;
+/// assert_eq!(row.as_deref(), Some(&b"12"[..]));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LogStore {
+    log: Log,
+    place: PathBuf,
+}
+
+impl LogStore {
+    /// Creates a store in a directory, which is made if need be.
+    ///
+    /// # Errors
+    /// If there is a store already, or the directory cannot be written.
+    pub fn create(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::create_by(&Files::System, directory.as_ref(), Self::close)
+    }
+
+    /// Creates a store that `fill` puts rows into, and closes. Nobody sees it before that is done.
+    pub(crate) fn create_by<E: From<StoreError>>(
+        files: &Files,
+        directory: &Path,
+        fill: impl FnOnce(Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        if files.find(directory).is_ok_and(|found| matches!(found, Some(Found::File(_)))) {
+            return Err(not_a_directory(directory).into());
+        }
+        let (file, lock) = (directory.join(FOLDER), Self::lock_of(directory));
+        let site = Site { files, place: directory, file, lock, suffixes: &[] };
+        let make = |unfinished: &Path| {
+            let named = |error| backend(unfinished.display(), error);
+            files.remove_all(unfinished).map_err(named)?;
+            files.create_folder(unfinished).map_err(named)?;
+            let folder = LogFolder::new(files, unfinished);
+            let log = Log::create(folder, Options::default()).map_err(|e| told(directory, e))?;
+            fill(Self { log, place: directory.to_owned() })
+        };
+        site.create(make, |_| Self::open_on(files, directory))
+    }
+
+    /// Opens a store for reading and writing.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for writing,
+    /// [`StoreError::Foreign`] if it is something else or of a newer format, [`StoreError::Corrupt`] if it is
+    /// damaged.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_on(&Files::System, directory.as_ref())
+    }
+
+    pub(crate) fn open_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
+        let open = |folder| Log::open(folder, Options::default());
+        Self::open_by(files, directory, open)
+    }
+
+    /// Opens a store for reading and writing, after creating it if there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_or_create_on(&Files::System, directory.as_ref())
+    }
+
+    pub(crate) fn open_or_create_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
+        match Self::open_on(files, directory) {
+            Err(StoreError::Missing { .. }) => Self::create_by(files, directory, Self::close),
+            opened => opened,
+        }
+    }
+
+    /// Opens a store for reading, also while another process writes it, and also where nothing can be written.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for `Busy`.
+    pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_read_only_on(&Files::System, directory.as_ref())
+    }
+
+    pub(crate) fn open_read_only_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
+        Self::open_by(files, directory, Log::open_read_only)
+    }
+
+    fn open_by(
+        files: &Files,
+        directory: &Path,
+        open: impl FnOnce(LogFolder) -> Result<Log, LogError>,
+    ) -> Result<Self, StoreError> {
+        let folder = directory.join(FOLDER);
+        match files.find(&folder) {
+            Ok(Some(Found::Folder)) => {}
+            Ok(None) => return Err(StoreError::Missing { place: directory.display().to_string() }),
+            Ok(Some(Found::File(_))) => return Err(foreign(folder.display(), "it is a file")),
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                return Err(not_a_directory(directory));
+            }
+            Err(error) => return Err(backend(folder.display(), error)),
+        }
+        let log = open(LogFolder::new(files, &folder)).map_err(|error| told(directory, error))?;
+        Ok(Self { log, place: directory.to_owned() })
+    }
+
+    /// Whether a directory has a store of this kind, sound or not.
+    pub fn is_at(directory: impl AsRef<Path>) -> bool {
+        directory.as_ref().join(FOLDER).is_dir()
+    }
+
+    /// The lock of those who make a store, or remove it.
+    pub(crate) fn lock_of(directory: &Path) -> PathBuf {
+        directory.join(LOCK)
+    }
+
+    /// What is to go with the store: the lock, and the directory if nothing else lies in it.
+    pub(crate) fn own(directory: &Path) -> Missing {
+        Missing::from([Self::lock_of(directory), directory.to_owned()])
+    }
+
+    /// Removes the store, and of the folders those that were missing before.
+    pub(crate) fn remove(files: &Files, at: &Path, missing: &Missing) -> Result<(), StoreError> {
+        let _creation = files.lock(&Self::lock_of(at), at)?;
+        let (folder, gone) = (at.join(FOLDER), at.join(format!("{FOLDER}.new")));
+        let removed = files
+            .remove_all(&gone)
+            // Cut off, it is what the next creation removes.
+            .and_then(|()| match files.rename(&folder, &gone) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                renamed => renamed,
+            })
+            .and_then(|()| files.remove_all(&gone));
+        removed.map_err(|error| backend(at.display(), error))?;
+        missing.remove(files);
+        Ok(())
+    }
+
+    /// Bytes and calls that passed between the store and its files since it was opened.
+    pub fn io(&self) -> IoCounts {
+        let counts = self.log.counts();
+        IoCounts {
+            bytes_read: counts.bytes_read,
+            reads: counts.reads,
+            bytes_written: counts.bytes_written,
+            writes: counts.writes,
+            syncs: counts.syncs,
+            round_trips: 0,
+        }
+    }
+
+    /// What the store holds. Bytes of rows are those of what they are made of: whole rows and deltas.
+    ///
+    /// # Errors
+    /// If its folder cannot be read.
+    pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        let log = self.log_stats()?;
+        let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
+        let mut tables: Vec<_> = Table::ALL.into_iter().map(TableStats::new).collect();
+        snapshot.keys(&[], &mut |key, _, bytes| {
+            if let Some(found) = key.first().and_then(|table| tables.get_mut(usize::from(*table))) {
+                found.rows += 1;
+                found.stored_bytes += key.len() as u64 - 1 + bytes;
+            }
+            true
+        });
+        Ok(StoreStats { tables, file_bytes: log.file_bytes })
+    }
+
+    /// What the log holds, and what cleaning has to do.
+    ///
+    /// # Errors
+    /// If its folder cannot be read.
+    pub fn log_stats(&self) -> Result<Stats, StoreError> {
+        self.log.stats().map_err(|error| self.told(error))
+    }
+
+    /// Says which commits can be read besides the last one, from now on.
+    ///
+    /// # Errors
+    /// If the store was opened read-only.
+    pub fn set_keep(&self, keep: Keep) -> Result<(), StoreError> {
+        self.log.set_keep(keep).map_err(|error| self.told(error))
+    }
+
+    /// A view of an earlier commit of the log that is kept.
+    ///
+    /// # Errors
+    /// If it is not kept, or cannot be read.
+    pub fn at(&self, commit: u64) -> Result<LogSnapshot<'_>, StoreError> {
+        let snapshot = self.log.at(commit).map_err(|error| self.told(error))?;
+        Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
+    }
+
+    /// Copies what a second directory, which is made if need be, lacks of this store: a store of its own, that can be
+    /// opened for reading at any moment.
+    ///
+    /// # Errors
+    /// If there is something else, somebody writes it, or a disk fails. What was copied stays.
+    pub fn ship(&self, directory: impl AsRef<Path>) -> Result<Shipped, StoreError> {
+        let (files, directory) = (Files::System, directory.as_ref());
+        let folder = directory.join(FOLDER);
+        files.create_folder(&folder).map_err(|error| backend(folder.display(), error))?;
+        let shipped = self.log.ship(&LogFolder::new(&files, &folder));
+        shipped.map_err(|error| told(directory, error))
+    }
+
+    /// Reads everything and verifies every hash.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] at the first damage found.
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.log.check().map_err(|error| self.told(error))
+    }
+
+    /// Moves rows together and gives room back to the file system.
+    ///
+    /// # Errors
+    /// If it was opened read-only, or the disk fails.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.log.compact().map_err(|error| self.told(error))
+    }
+
+    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    ///
+    /// # Errors
+    /// If the disk fails. No commit is lost.
+    pub fn close(self) -> Result<(), StoreError> {
+        let Self { log, place } = self;
+        log.close().map_err(|error| told(&place, error))
+    }
+
+    fn told(&self, error: LogError) -> StoreError {
+        told(&self.place, error)
+    }
+}
+
+fn not_a_directory(path: &Path) -> StoreError {
+    foreign(path.display(), "it is a file, where the directory of a store was expected")
+}
+
+/// A log's error as a store's. `store` is the directory that the user named.
+fn told(store: &Path, error: LogError) -> StoreError {
+    let store = store.display();
+    match error {
+        LogError::Busy { .. } => StoreError::Busy { place: store.to_string() },
+        LogError::Corrupt { place, what } => corrupt(place, what),
+        LogError::Foreign { place, what } => foreign(place, what),
+        LogError::Io { place, source } => backend(place, source),
+        LogError::Missing { .. } => StoreError::Missing { place: store.to_string() },
+        LogError::Poisoned { .. } => {
+            backend(store, "an earlier write failed; close the store and open it again")
+        }
+        LogError::ReadOnly { .. } => backend(store, "it was opened read-only"),
+        other => backend(store, other),
+    }
+}
+
+fn key_of(table: Table, key: &[u8]) -> Key {
+    let mut of = Key::with_capacity(key.len() + 1);
+    of.push(table as u8);
+    of.extend_from_slice(key);
+    of
+}
+
+impl PageStore for LogStore {
+    type Snapshot<'a> = LogSnapshot<'a>;
+
+    fn snapshot(&self) -> Result<LogSnapshot<'_>, StoreError> {
+        let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
+        Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
+    }
+
+    fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        for (table, low, high) in set.drops() {
+            batch.remove_between(key_of(table, low), key_of(table, high));
+        }
+        let rows = set.rows_over();
+        batch.reserve(rows.len());
+        for change in rows {
+            let key = key_of(change.table, change.key);
+            match change.row {
+                Some(row) => batch.put(key, row, change.before),
+                None => batch.remove(key),
+            }
+        }
+        self.log.commit(&mut batch).map_err(|error| self.told(error))
+    }
+}
+
+/// A view of one commit of a [`LogStore`].
+#[derive(Debug)]
+pub struct LogSnapshot<'a> {
+    snapshot: spinney_log::Snapshot,
+    place: &'a Path,
+    store: PhantomData<&'a LogStore>,
+}
+
+impl LogSnapshot<'_> {
+    /// The number of the log's commit.
+    pub fn commit(&self) -> u64 {
+        self.snapshot.commit()
+    }
+}
+
+impl Snapshot for LogSnapshot<'_> {
+    type Row<'s>
+        = LogRow<'s>
+    where
+        Self: 's;
+
+    fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<LogRow<'s>>, StoreError> {
+        let row =
+            self.snapshot.get(&key_of(table, key)).map_err(|error| told(self.place, error))?;
+        Ok(row.map(|row| LogRow { row, snapshot: PhantomData }))
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        low: &[u8],
+        high: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let end = [table as u8 + 1];
+        let high = high.map_or_else(|| Key::from_slice(&end), |high| key_of(table, high));
+        let scanned = self
+            .snapshot
+            .scan(&key_of(table, low), Some(&high), &mut |key, row| visit(&key[1..], row));
+        scanned.map_err(|error| told(self.place, error))
+    }
+}
+
+/// A row lent by a [`LogSnapshot`].
+#[derive(Debug)]
+pub struct LogRow<'s> {
+    row: Vec<u8>,
+    snapshot: PhantomData<&'s ()>,
+}
+
+impl Deref for LogRow<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.row
+    }
+}
