@@ -21,6 +21,8 @@ type options struct {
 	// made are programs that are built already.
 	made programs
 	geth bool
+	// chain is where the heavy chain is already.
+	chain string
 	// make is where a chain is to be made, and nothing measured.
 	make string
 }
@@ -49,6 +51,7 @@ func parse() options {
 	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
 	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
+	flag.StringVar(&o.chain, "chain", "", "a folder in which -make has made the heavy chain already")
 	flag.StringVar(&o.make, "make", "", "only make the heavy chain, in this folder")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
@@ -90,7 +93,9 @@ func run(o options) error {
 func chains(o options, folder string) ([]chain, error) {
 	var found []chain
 	wanted := func(name string) bool { return o.only == "" || o.only == name }
-	if wanted("heavy") {
+	if wanted("heavy") && o.chain != "" {
+		found = append(found, chain{"heavy", o.chain, o.chain})
+	} else if wanted("heavy") {
 		made := filepath.Join(folder, "heavy")
 		// By a process of its own: what we measure begins with the memory of whoever starts it.
 		if err := o.size.makeIn(made); err != nil {

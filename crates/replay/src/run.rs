@@ -71,6 +71,11 @@ impl<'a> Run<'a> {
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ReplayError<S::Error>> {
         while self.next(replay, blocks, on_event)? {}
+        self.end(replay)
+    }
+
+    /// Refuses blocks that end before the one that the state stands at.
+    fn end<S: WorldState>(&self, replay: &Replay<S>) -> Result<(), ReplayError<S::Error>> {
         match replay.resume {
             Some((number, expected)) if !self.summary.stopped => {
                 Err(ReplayError::Resume { number, expected, got: None })
@@ -196,8 +201,7 @@ impl<'a> Run<'a> {
     {
         while !is_staged(replay, blocks) {
             if !self.next(replay, blocks, on_event)? {
-                // For what is said where blocks end too early.
-                return self.all(replay, blocks, on_event);
+                return self.end(replay);
             }
         }
         self.commit(replay, on_event)?;

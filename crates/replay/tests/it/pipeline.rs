@@ -196,6 +196,25 @@ fn the_first_bad_block_is_named() {
     assert_eq!(named(&spoilt), (8, Check::StateRoot, 7));
 }
 
+/// What is above the last block that is wanted is not looked at.
+#[test]
+fn a_run_ends_at_the_block_that_is_wanted() {
+    let (genesis, blocks) = sample(6);
+    for last in [0, 1, 2, 5, 6, 9] {
+        let store = MemoryStore::new();
+        let mut state = State::open(&store, 1 << 20).unwrap();
+        let reader = state.reader();
+        let mut replay = Replay::start(&genesis, state).unwrap();
+        let mut options = RunOptions::default();
+        (options.recover_threads, options.last) = (2, Some(last));
+        let blocks = blocks.iter().cloned().map(Ok);
+        let summary = replay.run_staged(reader, blocks, &options, |_| {}).unwrap();
+        assert_eq!(summary.block_count, last.min(6));
+        assert_eq!(replay.state().block().unwrap().number, last.min(6));
+        assert_eq!(replay.state().layer_count(), 0);
+    }
+}
+
 #[test]
 fn a_run_that_is_stopped_goes_on() {
     let (genesis, blocks) = sample(40);
