@@ -104,11 +104,8 @@ impl Cli {
             Verb::Snapshot(args) => args.verb.format(),
             Verb::Vectors(args) => args.format.asked(),
             Verb::Bench(args) => args.format.asked(),
-            Verb::Root(_)
-            | Verb::Prove(_)
-            | Verb::Verify(_)
-            | Verb::Witness(_)
-            | Verb::Completions { .. } => None,
+            Verb::Witness(args) => args.format(),
+            Verb::Root(_) | Verb::Prove(_) | Verb::Verify(_) | Verb::Completions { .. } => None,
         }
     }
 }

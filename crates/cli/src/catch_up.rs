@@ -8,8 +8,8 @@ use alloy_primitives::{B256, Bytes};
 use anyhow::Context as _;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use spinney_migrate::{CatchUp, CatchUpError, ListedBlock};
+use serde_json::{json, value::RawValue};
+use spinney_migrate::{AccessList, CatchUp, CatchUpError, ListedBlock};
 use spinney_state::embed::PBT;
 use spinney_store::AnyStore;
 use spinney_tree::pbt::Pbt;
@@ -61,9 +61,29 @@ pub(crate) struct CatchUpArgs {
 struct Line {
     number: u64,
     hash: B256,
-    parent: B256,
+    /// Without it, the block of the line before is meant.
+    parent: Option<B256>,
+    #[serde(alias = "balHash")]
     bal_hash: B256,
-    bal: Bytes,
+    #[serde(alias = "rlp")]
+    bal: Option<Bytes>,
+    /// The list as JSON, which is read where there is no RLP.
+    #[serde(rename = "accessList")]
+    access_list: Option<Box<RawValue>>,
+}
+
+impl Line {
+    /// The RLP of the list.
+    fn rlp(&self) -> anyhow::Result<Bytes> {
+        if let Some(rlp) = &self.bal {
+            return Ok(rlp.clone());
+        }
+        let text = self.access_list.as_ref().map_or("null", |list| list.get());
+        let list = AccessList::read_json(text, self.bal_hash);
+        let number = self.number;
+        let list = list.map_err(|source| CatchUpError::List { number, source })?;
+        Ok(list.to_rlp())
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -93,10 +113,13 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut stopped = false;
     // What the lists say of the block where the store stands: they may have forks of it.
     let (start, mut at_start) = (tree.base(), Vec::new());
+    let mut before = None;
     for (number, line) in (1_u64..).zip(Lines(input)) {
         let line =
             line.with_context(|| format!("reading line {number} of {}", args.lists.display()))?;
         let line: Line = parse(&line, number)?;
+        let parent = line.parent.or(before).unwrap_or_else(|| B256::from(tree.head().hash));
+        before = Some(line.hash);
         if args.to.is_some_and(|to| line.number > to) {
             continue;
         }
@@ -111,7 +134,7 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
             stopped = true;
             break;
         }
-        let root = apply(&mut tree, &line, &mut report)?;
+        let root = apply(&mut tree, &line, parent, &mut report)?;
         if let Some(roots) = &mut roots {
             let line = json!({ "number": line.number, "hash": line.hash, "root": root });
             writeln!(roots, "{line}")?;
@@ -160,13 +183,15 @@ fn other_chain(start: BlockId, theirs: B256) -> Failure {
 fn apply(
     tree: &mut CatchUp<&AnyStore>,
     line: &Line,
+    parent: B256,
     report: &mut Report,
-) -> Result<B256, CatchUpError> {
+) -> anyhow::Result<B256> {
     let layers = tree.layers();
+    let rlp = line.rlp()?;
     let root = tree.apply(&ListedBlock {
         id: BlockId { number: line.number, hash: line.hash.0 },
-        parent: line.parent,
-        list: &line.bal,
+        parent,
+        list: &rlp,
         list_hash: line.bal_hash,
     })?;
     report.blocks += 1;

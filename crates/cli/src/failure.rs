@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use serde_json::json;
 use spinney_migrate::{CatchUpError, FileError, MigrateError};
 use spinney_postgres::{ServerError, Why};
-use spinney_replay::{DiffReplayError, ReplayError, SourceError, WitnessError};
+use spinney_replay::{
+    DiffReplayError, ReplayError, SourceError, SszError, WitnessError, WitnessFileError,
+};
 use spinney_state::StateError;
 use spinney_state::embed::EmbedError;
 use spinney_tree::{StoreError, TreeError};
@@ -306,6 +308,8 @@ fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
         .downcast_ref()
         .map(store_hint)
         .or_else(|| cause.downcast_ref().and_then(witness_hint))
+        .or_else(|| cause.downcast_ref().map(witness_file_hint))
+        .or_else(|| cause.downcast_ref().map(ssz_hint))
         .or_else(|| cause.downcast_ref().and_then(tree_hint))
         .or_else(|| cause.downcast_ref().and_then(state_hint))
         .or_else(|| cause.downcast_ref().and_then(embed_hint))
@@ -440,6 +444,24 @@ fn embed_hint(error: &EmbedError) -> Option<&'static str> {
 /// What a file of traces is.
 pub(crate) const TRACE_HINT: &str = "a line is what debug_traceBlockByNumber answers for one block, with \
     {\"tracer\": \"prestateTracer\", \"tracerConfig\": {\"diffMode\": true}}";
+
+fn witness_file_hint(error: &WitnessFileError) -> &'static str {
+    match error {
+        WitnessFileError::Io(_) => "check the file and the disk",
+        WitnessFileError::TooLong => "one witness a line, or a file each",
+        _ => {
+            "a witness is an object with state, codes and headers, as debug_executionWitness answers it, or \
+             the SSZ that guests take"
+        }
+    }
+}
+
+fn ssz_hint(error: &SszError) -> &'static str {
+    match error {
+        SszError::Early(_) => "guests take blocks from Amsterdam on: leave out --encoding ssz",
+        _ => "the file is damaged, or no input of a guest: make it again",
+    }
+}
 
 /// Where making a witness differs from a replay: there is no store that anything could be in.
 fn witness_hint(error: &WitnessError) -> Option<&'static str> {

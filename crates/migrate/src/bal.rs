@@ -10,6 +10,8 @@ use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::{Decodable as _, Encodable as _};
 use spinney_state::{Account, AccountChange, Change, Changes};
 
+use crate::bal_json;
+
 /// Why a block-level access list is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -22,6 +24,9 @@ pub enum ListError {
         /// The hash of the list.
         found: B256,
     },
+    /// The text is no access list.
+    #[error("no block-level access list in JSON: {0}")]
+    Json(String),
     /// Its bytes are no access list.
     #[error("no block-level access list: {0}")]
     Rlp(String),
@@ -59,6 +64,50 @@ impl AccessList {
             return Err(ListError::Rlp("it goes on behind its end".into()));
         }
         Self::canonical(list)
+    }
+
+    /// Reads a list in the JSON that geth writes, whose hash has to be the one that the block's header
+    /// names.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub fn read_json(text: &str, header_hash: B256) -> Result<Self, ListError> {
+        let accounts: Vec<bal_json::Account> =
+            serde_json::from_str(text).map_err(|error| ListError::Json(error.to_string()))?;
+        let list = Self::canonical(accounts.into_iter().map(AccountChanges::from).collect())?;
+        let found = list.hash();
+        if found != header_hash {
+            return Err(ListError::Hash { expected: header_hash, found });
+        }
+        Ok(list)
+    }
+
+    /// Takes a list that was made while a block was executed.
+    ///
+    /// # Errors
+    /// If it is not canonical.
+    pub fn made(list: Vec<AccountChanges>) -> Result<Self, ListError> {
+        Self::canonical(list)
+    }
+
+    /// The JSON that geth writes.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, U256};
+    /// # use spinney_migrate::AccessList;
+    /// # use spinney_state::{AccountChange, Change, Changes};
+    /// let mut all = Changes::default();
+    /// let paid = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
+    /// all.accounts.insert(Address::ZERO, Change::Written(paid));
+    /// let list = AccessList::of([(1, &all)], &all, &Default::default())?;
+    /// let json = list.to_json();
+    /// assert!(json.contains(r#""balanceChanges":[{"blockAccessIndex":"0x1","postBalance":"0x5"}]"#));
+    /// assert_eq!(AccessList::read_json(&json, list.hash())?, list);
+    /// # Ok::<_, spinney_migrate::ListError>(())
+    /// ```
+    pub fn to_json(&self) -> String {
+        let accounts: Vec<_> = self.0.iter().map(bal_json::Account::from).collect();
+        serde_json::to_string(&accounts).expect("lists and strings are JSON")
     }
 
     /// Refuses what is not in the one form that a block's list has: in order, nothing twice.

@@ -12,6 +12,7 @@
 
 mod back;
 mod bal;
+mod bal_json;
 mod catch_up;
 mod convert;
 mod error;

@@ -65,7 +65,7 @@ pub(crate) struct Receipts {
     pub(crate) gas_used: u64,
     pub(crate) root: B256,
     pub(crate) logs_bloom: Bloom,
-    pub(crate) requests_hash: Option<B256>,
+    pub(crate) requests: Option<Requests>,
     /// From Amsterdam on.
     pub(crate) access_list: Option<BlockAccessList>,
 }
@@ -157,9 +157,9 @@ pub(crate) fn execute<S: WorldState>(
         }
     }
     execution.index += 1;
-    let requests_hash = execution.requests(config)?;
+    let requests = execution.requests(config)?;
     let rewards = rewards(fork, block);
-    execution.finish(rewards, requests_hash)
+    execution.finish(rewards, requests)
 }
 
 struct Execution<'a, S: WorldState> {
@@ -253,6 +253,16 @@ impl<'a, S: WorldState> Execution<'a, S> {
         if let Some(list) = &mut self.list {
             list.take(self.index, touched);
         }
+        // What is changed in a transaction was read before it: code is made where none was, and a
+        // delegation is looked at before it is replaced.
+        for (address, account) in touched.iter().filter(|(_, account)| account.info.code.is_some())
+        {
+            let hash = account.original_info().code_hash;
+            if hash != EMPTY_CODE_HASH {
+                let db = self.evm.db();
+                db.state.code_read(*address, hash, db.overlay.has_code(&hash));
+            }
+        }
     }
 
     /// Takes over what a transaction did.
@@ -271,7 +281,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     }
 
     /// What the execution layer asks of the consensus layer, from Prague on.
-    fn requests(&mut self, config: &ChainConfig) -> Result<Option<B256>, Stop<S::Error>> {
+    fn requests(&mut self, config: &ChainConfig) -> Result<Option<Requests>, Stop<S::Error>> {
         if self.fork < Fork::Prague {
             return Ok(None);
         }
@@ -289,7 +299,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
             let call = SystemCall { contract, input: Bytes::new(), must_succeed: true };
             requests.push(&self.system_call(&call)?);
         }
-        Ok(Some(requests.hash()))
+        Ok(Some(requests))
     }
 
     fn system_call(&mut self, call: &SystemCall) -> Result<Bytes, Stop<S::Error>> {
@@ -328,7 +338,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     fn finish(
         mut self,
         rewards: BTreeMap<Address, U256>,
-        requests_hash: Option<B256>,
+        requests: Option<Requests>,
     ) -> Result<Outcome, Stop<S::Error>> {
         let removes_empty = self.fork >= Fork::Eip158;
         let (mut list, index) = (self.list.take(), self.index);
@@ -361,7 +371,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
             gas_used: self.gas.used(),
             root: calculate_receipt_root(&self.receipts),
             logs_bloom: self.receipts.iter().fold(Bloom::ZERO, bloom),
-            requests_hash,
+            requests,
             access_list: list.map(ListBuilder::finish),
         });
         let apply = self.apply;

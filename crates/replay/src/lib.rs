@@ -14,7 +14,8 @@
 //! | read what geth's `prestateTracer` says of blocks, and replay that | [`TraceReader`], [`Replay::traced`] |
 //! | read a dump of a state, or an allocation, account by account, or slot by slot | [`read_state_file`], [`read_state_slots`] |
 //! | make a chain to try things on | [`SampleChain`] |
-//! | make and check execution witnesses | [`WitnessMaker`], [`Witness`] |
+//! | make and check execution witnesses, and execute on them | [`WitnessMaker`], [`Witness`], [`WitnessState`] |
+//! | say what is wrong with a witness, and how two differ | [`Witness::examine`], [`witness_differences`] |
 //!
 //! ```
 //! use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
@@ -81,5 +82,9 @@ pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};
 pub use state_file::{StateFile, StateFileError, StateTaker, read_state_file, read_state_slots};
 pub use textbook::TextbookState;
 pub use trace::{BlockTrace, TraceReader, TransactionTrace};
-pub use witness::{Witness, WitnessError, WitnessMaker, WitnessStateError};
+pub use witness::{
+    Diagnosis, Finding, FindingKind, Findings, GivenWitness, MadeWitness, PartCounts, SszError,
+    Witness, WitnessError, WitnessFileError, WitnessForm, WitnessMaker, WitnessReader,
+    WitnessState, WitnessStateError, witness_differences,
+};
 pub use world::{CommittedState, SealedBlock, WorldState};

@@ -94,6 +94,11 @@ impl Overlay {
         state.code(hash)
     }
 
+    /// Whether the block has written this code.
+    pub(crate) fn has_code(&self, hash: &B256) -> bool {
+        self.codes.contains_key(hash)
+    }
+
     /// Takes over what a transaction did, and returns it when asked.
     ///
     /// Touched empty accounts are removed; before EIP-158 the EVM does not report them as touched,

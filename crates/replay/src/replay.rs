@@ -6,7 +6,7 @@ use std::{
 };
 
 use alloy_eip7928::BlockAccessList;
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_state::Changes;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     execute::{Chain, Outcome, Stop, Transactions, execute},
     genesis::Genesis,
     ommers::{Ancestors, Refusal},
+    requests::Requests,
     rules::{Failure, Head, check_block, check_link, checks, equal},
     run::Run,
     senders::{Signer, signers},
@@ -129,6 +130,9 @@ pub struct BlockReport {
     /// Accounts that it destroyed and made again, with the slots that went, as far as the
     /// [state knows them](WorldState::slots); where steps were asked for.
     pub replaced: BTreeMap<Address, Vec<B256>>,
+    /// What it asks of the consensus layer (EIP-7685), by type, from Prague on: types without data are
+    /// empty. Nothing where its transactions were traced.
+    pub requests: Vec<Bytes>,
     /// What it looked at and changed, part by part, as its header names it: from Amsterdam on, where
     /// its transactions were executed.
     pub access_list: Option<BlockAccessList>,
@@ -571,6 +575,9 @@ impl<S: WorldState> Replay<S> {
         let has_roots = fork < Fork::Byzantium && !is_traced;
         let by_transaction = if has_roots { transaction_count } else { 0 };
         let execute = started.elapsed().saturating_sub(outcome.apply);
+        let (requests, access_list) = outcome
+            .receipts
+            .map_or((None, None), |receipts| (receipts.requests, receipts.access_list));
         Ok(BlockReport {
             number: header.number,
             hash: block.hash,
@@ -587,7 +594,8 @@ impl<S: WorldState> Replay<S> {
             steps: outcome.steps,
             left_empty: outcome.left_empty,
             replaced: outcome.replaced,
-            access_list: outcome.receipts.and_then(|receipts| receipts.access_list),
+            requests: requests.map_or_else(Vec::new, Requests::into_data),
+            access_list,
             times: BlockTimes { recover, execute, apply: outcome.apply, ..BlockTimes::default() },
         })
     }
@@ -620,8 +628,8 @@ impl<S: WorldState> Replay<S> {
             equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
             equal(Check::LogsBloom, receipts.logs_bloom, header.logs_bloom)?;
             equal(Check::ReceiptsRoot, receipts.root, header.receipts_root)?;
-            if let (Some(expected), Some(got)) = (receipts.requests_hash, header.requests_hash) {
-                equal(Check::RequestsHash, expected, got)?;
+            if let (Some(made), Some(got)) = (&receipts.requests, header.requests_hash) {
+                equal(Check::RequestsHash, made.hash(), got)?;
             }
             if let Some(made) = &receipts.access_list {
                 check_made(made, block)?;

@@ -38,6 +38,16 @@ impl Requests {
         self.0.push(data.to_vec());
     }
 
+    /// Takes the data by type.
+    pub(crate) const fn of(data: Vec<Vec<u8>>) -> Self {
+        Self(data)
+    }
+
+    /// The data by type.
+    pub(crate) fn into_data(self) -> Vec<Bytes> {
+        self.0.into_iter().map(Bytes::from).collect()
+    }
+
     /// The commitment in the header: types without data do not count.
     pub(crate) fn hash(&self) -> B256 {
         let mut all = Sha256::new();

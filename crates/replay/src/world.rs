@@ -51,6 +51,13 @@ pub trait WorldState: StateRead {
         Ok(None)
     }
 
+    /// Told of each account whose code a transaction or a system call read, with the code's hash.
+    /// `written` says that the block itself has written that code before. Of use to those who note what
+    /// is read; code that is read is asked for by its hash all the same.
+    fn code_read(&self, address: Address, hash: B256, written: bool) {
+        let _ = (address, hash, written);
+    }
+
     /// The root of another tree that the state keeps, by its name, as of the last sealed block. A state
     /// that keeps none has no such root.
     fn tree_root(&self, tree: &str) -> Option<B256> {

@@ -1,4 +1,5 @@
-//! What blocks did as block-level access lists, derived from their execution.
+//! What blocks did as block-level access lists: the chain's own from Amsterdam on, and before it derived
+//! from their execution.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -26,6 +27,8 @@ use crate::out_file::OutFile;
 pub(crate) struct Lists {
     path: PathBuf,
     out: OutFile,
+    /// Whether each list is written as JSON, too.
+    json: bool,
     /// The last block that has a list here.
     last: Option<u64>,
     failed: Option<Failure>,
@@ -40,10 +43,10 @@ struct Listed {
 
 impl Lists {
     /// Begins a file, or goes on with one whose last list is that of the block where the store stands.
-    pub(super) fn begin(path: &Path, head: Option<BlockId>) -> Result<Self, Failure> {
+    pub(super) fn begin(path: &Path, json: bool, head: Option<BlockId>) -> Result<Self, Failure> {
         let mut out = OutFile::begin(Some(path))?;
         let last = take_over(path, &mut out, head)?;
-        Ok(Self { path: path.to_owned(), out, last, failed: None })
+        Ok(Self { path: path.to_owned(), out, json, last, failed: None })
     }
 
     /// Notes a block: `false` if it has no list, which is told in the end.
@@ -73,20 +76,33 @@ impl Lists {
                 ),
             )
         };
-        if let Some(address) = block.left_empty.first() {
+        if let Some(address) = block.left_empty.first().filter(|_| block.access_list.is_none()) {
             return Err(unsaid(anyhow::anyhow!(
                 "account {address} is left there with nothing in it, as before Spurious Dragon, which a list \
                  cannot say: behind it such an account is gone"
             )));
         }
-        let steps = block.steps.iter().map(|step| (step.index, &step.changes));
-        let list = AccessList::of(steps, &block.changes, &block.replaced);
+        let list = match &block.access_list {
+            // The chain's own, which its header names.
+            Some(own) => AccessList::made(own.clone()),
+            None => {
+                let steps = block.steps.iter().map(|step| (step.index, &step.changes));
+                AccessList::of(steps, &block.changes, &block.replaced)
+            }
+        };
         let list = list.map_err(|error| unsaid(error.into()))?;
         let rlp: Bytes = list.to_rlp();
-        let line = json!({
+        let mut line = json!({
             "number": number, "hash": block.hash, "parent": block.parent_hash,
             "bal_hash": list.hash(), "bal": rlp,
-        });
+        })
+        .to_string();
+        if self.json {
+            line.pop();
+            line.push_str(",\"accessList\":");
+            line.push_str(&list.to_json());
+            line.push('}');
+        }
         writeln!(self.out, "{line}").map_err(|error| unwritten(&self.path, error))
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod chain;
 pub(crate) mod diffs;
 mod driven;
 pub(crate) mod input;
+mod listed;
 mod lists;
 mod report;
 pub(crate) mod watch;
@@ -56,6 +57,10 @@ pub(crate) struct ReplayArgs {
     /// missing, and no roots known.
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
+    /// Take what blocks did from their access lists, a block a line as --bal-out writes them, and execute nothing:
+    /// each list has the hash that its header names, and the state the header's root.
+    #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = ["traces", "bal_out"])]
+    bals: Option<PathBuf>,
     /// Where the chance of the sample chain comes from.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs", "traces"])]
     seed: u64,
@@ -75,6 +80,9 @@ pub(crate) struct ReplayArgs {
     /// ends where the store stands is gone on with.
     #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
     bal_out: Option<PathBuf>,
+    /// Write each list as JSON beside its RLP, as geth writes it: `accessList` (--bal-out).
+    #[arg(long, requires = "bal_out")]
+    bal_json: bool,
     /// Threads that recover senders and compute roots; all cores unless told otherwise. From two on blocks are
     /// executed while roots and commits of those before them are under way.
     #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
@@ -204,11 +212,19 @@ impl Run<'_> {
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
         check_head(&state, self.args.to)?;
-        let not_checked = input.source.not_checked();
+        let not_checked = match self.args.bals {
+            Some(_) => &["seals", "signatures", "receipts", "requests", "header fields"],
+            None => input.source.not_checked(),
+        };
         let (summary, state) = match input.source {
+            Source::Chain { genesis, blocks, .. } if self.args.bals.is_some() => {
+                let lists = self.args.bals.as_deref().map(listed::ListLines::open).transpose()?;
+                let lists = lists.expect("it was just looked at");
+                listed::run(state, &genesis, (blocks, lists), &options, watch)?
+            }
             Source::Chain { genesis, blocks, traces } => {
                 let head = state.block();
-                let begin = |path| Lists::begin(path, head);
+                let begin = |path| Lists::begin(path, self.args.bal_json, head);
                 let mut lists = self.args.bal_out.as_deref().map(begin).transpose()?;
                 let done = chain::run(
                     state,

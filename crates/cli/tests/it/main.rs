@@ -1,5 +1,6 @@
 //! The `spinney` binary as its users meet it: standard output, standard error and exit codes.
 
+mod access_lists;
 mod bench;
 mod binary;
 mod catch_up;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, all_forks, command, spinney, spinney_fed};
+use crate::support::{Folder, all_forks, amsterdam, command, spinney, spinney_fed};
 
 const TRACE: &str = r#"{"put": {"0x646f65": "0x7265696e64656572", "0x646f67": "0x7075707079", "0x646f67676c6573776f727468": "0x636174"}}"#;
 const ROOT: &str = "0x8aad789dff2f538bca5d8ea56e8abe10f4c7ba3a5dea95fea4cd6e7c3a1168d3";
@@ -239,17 +239,17 @@ fn witnesses_are_made_and_checked() {
     let folder = Folder::new();
     let input = ["witness", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
     let witness = |args: &[&str]| spinney(&[&input[..], args].concat());
-    let one = json(&witness(&["-q", "--block", "77"]).exits(0).out);
-    assert_eq!(one["number"], 77);
+    let one = json(&witness(&["-q", "--keys", "--block", "77"]).exits(0).out);
     for field in ["state", "codes", "keys", "headers"] {
         assert!(one[field].as_array().is_some_and(|list| !list.is_empty()), "{field}: {one}");
     }
     let out = folder.path("out.ndjson");
-    let ran = witness(&["--range", "70..80", "--out", &out]).exits(0);
+    let ran = witness(&["--range", "70..80", "--keys", "--out", &out]).exits(0);
     assert!(ran.out.is_empty() && ran.err.contains("11 witnesses made and checked"), "{ran:?}");
     let lines = std::fs::read_to_string(&out).expect("it was written");
     assert_eq!(lines.lines().count(), 11);
-    assert_eq!(json(lines.lines().nth(7).unwrap()), one);
+    let line = json(lines.lines().nth(7).unwrap());
+    assert_eq!((&line["number"], &line["witness"]), (&77.into(), &one));
     witness(&["--block", "300"]).exits(2).refuses("ends at block 213");
     witness(&["--block", "0"]).exits(2).refuses("the genesis");
     let _ = witness(&["--range", "9..2"]).exits(2);
@@ -315,4 +315,65 @@ fn witnesses_are_written_whole_or_not_at_all() {
     let nowhere = folder.path("no/out.ndjson");
     let input = ["witness", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--all"];
     spinney(&[&input[..], &["--out", &nowhere]].concat()).exits(2).refuses("cannot write");
+}
+
+/// Witnesses of any client are judged, compared and minimized.
+#[test]
+fn witnesses_of_others_are_judged() {
+    let Some(chain) = amsterdam() else { return };
+    let folder = Folder::new();
+    let path = |name: &str| folder.path(name);
+    let input = ["--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let witness = |args: &[&str]| spinney(&[&["witness"], args, &input[..]].concat());
+    let (good, geth, ssz) = (path("good"), path("geth"), path("ssz"));
+    let _ = witness(&["-q", "--block", "70", "--out", &good]).exits(0);
+    let _ = witness(&["-q", "--block", "70", "--form", "geth", "--out", &geth]).exits(0);
+    let _ = witness(&["-q", "--block", "70", "--encoding", "ssz", "--out", &ssz]).exits(0);
+    let report = json(&witness(&["check", "--json", &good]).exits(0).out);
+    assert_eq!((&report["block"], &report["canonical"]), (&70.into(), &true.into()));
+    // Its own block comes with the input of a guest.
+    spinney(&["witness", "check", "--json", &ssz, "--genesis", &chain.genesis]).exits(0);
+    let report = json(&witness(&["check", "--json", &geth]).exits(1).out);
+    assert_eq!((&report["executed"], &report["canonical"]), (&true.into(), &false.into()));
+    let kinds: Vec<_> =
+        report["findings"].as_array().unwrap().iter().map(|told| told["kind"].clone()).collect();
+    assert!(kinds.contains(&"form".into()), "{report}");
+    // Not one byte is other after minimizing.
+    let minimized = path("minimized");
+    let _ = witness(&["minimize", "-q", &geth, "--out", &minimized]).exits(0);
+    let read = |path: &str| std::fs::read(path).unwrap();
+    assert_eq!(read(&minimized), read(&good));
+    spinney(&["witness", "diff", &good, &minimized]).exits(0);
+    let ran = witness(&["diff", &good, &geth]).exits(1);
+    assert!(ran.out.contains("form: the second: keys is null"), "{ran:?}");
+    // Damaged, of no chain, and no witness at all.
+    let mut damaged: Value = serde_json::from_slice(&read(&good)).unwrap();
+    damaged["state"].as_array_mut().unwrap().remove(9);
+    let damaged = folder.write("damaged", damaged.to_string());
+    let report = json(&witness(&["check", "--json", &damaged]).exits(1).out);
+    assert_eq!(report["findings"][0]["kind"], "missing", "{report}");
+    witness(&["minimize", &damaged]).exits(1).refuses("cannot be executed");
+    let cut = folder.write("cut", &read(&ssz)[..5_000]);
+    witness(&["check", &cut]).exits(2).refuses("offset");
+    witness(&["check", &folder.write("none", "{}")]).exits(2).refuses("it has no state");
+    witness(&["check", &folder.write("empty", "")]).exits(2).refuses("holds no witness");
+    spinney(&["witness", "check", &good]).exits(2).refuses("--genesis");
+    let _ = witness(&["--all", "--encoding", "ssz"]).exits(2);
+}
+
+/// A line a block for binary trees: a proof of what it looks up.
+#[test]
+fn witnesses_of_binary_trees_are_proofs() {
+    let Some(chain) = amsterdam() else { return };
+    for tree in ["pbt:blake3", "ubt:sha256"] {
+        let args = ["--genesis", &chain.genesis, "--blocks", &chain.blocks, "--tree", tree];
+        let ran = spinney(&[&["witness", "-q", "--range", "38..41"], &args[..]].concat()).exits(0);
+        let lines: Vec<_> = ran.out.lines().map(json).collect();
+        assert_eq!(lines.len(), 4);
+        for line in lines {
+            assert_eq!(line["tree"], tree);
+            let lens = ["keys", "values"].map(|list| line[list].as_array().unwrap().len());
+            assert!(lens[0] > 4 && lens[0] == lens[1], "{line}");
+        }
+    }
 }

@@ -159,6 +159,10 @@ pub(crate) fn all_forks() -> Option<Chain> {
     chain("chains/all-forks", 213)
 }
 
+pub(crate) fn amsterdam() -> Option<Chain> {
+    chain("chains/amsterdam", 200)
+}
+
 impl Chain {
     /// Replays it, as JSON.
     pub(crate) fn replay(&self, more: &[&str]) -> Ran {

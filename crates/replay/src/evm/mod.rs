@@ -49,6 +49,8 @@ pub(crate) struct BlockHashes {
     newest: VecDeque<(u64, B256)>,
     /// The oldest block whose hash a contract was told since somebody looked.
     oldest_told: Oldest,
+    /// The oldest block whose hash a contract asked for and nobody knows, since somebody looked.
+    oldest_lacked: Oldest,
 }
 
 /// The smallest number of those noted; `u64::MAX` for none. Noted by readers, hence atomic.
@@ -76,16 +78,29 @@ impl BlockHashes {
     }
 
     fn hash(&self, number: u64) -> Option<B256> {
-        let (first, _) = self.newest.front()?;
-        let index = usize::try_from(number.checked_sub(*first)?).ok()?;
-        let (_, hash) = self.newest.get(index)?;
-        self.oldest_told.0.fetch_min(number, Ordering::Relaxed);
-        Some(*hash)
+        let hash = self.newest.front().and_then(|(first, _)| {
+            let index = usize::try_from(number.checked_sub(*first)?).ok()?;
+            self.newest.get(index).map(|(_, hash)| *hash)
+        });
+        let noted = if hash.is_some() { &self.oldest_told } else { &self.oldest_lacked };
+        noted.0.fetch_min(number, Ordering::Relaxed);
+        hash
     }
 
     /// The oldest block whose hash a contract was told since the last call.
     pub(crate) fn take_oldest_told(&self) -> Option<u64> {
-        let oldest = self.oldest_told.0.swap(u64::MAX, Ordering::Relaxed);
+        self.oldest_told.take()
+    }
+
+    /// The oldest block whose hash a contract asked for in vain since the last call.
+    pub(crate) fn take_oldest_lacked(&self) -> Option<u64> {
+        self.oldest_lacked.take()
+    }
+}
+
+impl Oldest {
+    fn take(&self) -> Option<u64> {
+        let oldest = self.0.swap(u64::MAX, Ordering::Relaxed);
         (oldest != u64::MAX).then_some(oldest)
     }
 }
@@ -150,6 +165,11 @@ impl<S: StateRead> Database for BlockDb<'_, S> {
     fn block_hash(&mut self, number: u64) -> Result<B256, Self::Error> {
         self.hashes.hash(number).ok_or(DatabaseError::BlockHash(number))
     }
+}
+
+/// Code as the EVM takes it. Code from before EIP-3541 may start like a delegation without being one.
+pub(crate) fn bytecode(code: Bytes) -> Bytecode {
+    Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code))
 }
 
 /// The EVM for one block.

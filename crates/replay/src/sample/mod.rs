@@ -174,7 +174,7 @@ impl<S: WorldState> SampleChain<S> {
         header.gas_used = receipts.gas_used;
         header.receipts_root = receipts.root;
         header.logs_bloom = receipts.logs_bloom;
-        header.requests_hash = receipts.requests_hash;
+        header.requests_hash = receipts.requests.map(|requests| requests.hash());
         let block = ChainBlock::new(block.block);
         let hash = Some(block.hash);
         self.state

@@ -113,6 +113,12 @@ fn signers_of(
         .collect()
 }
 
+/// The public key that signed a transaction: 65 bytes, not compressed.
+pub(crate) fn public_key(transaction: &Transaction) -> Option<[u8; 65]> {
+    let key = transaction.signature().recover_from_prehash(&signing_hash(transaction)).ok()?;
+    key.to_encoded_point(false).as_bytes().try_into().ok()
+}
+
 fn signing_hash(transaction: &Transaction) -> B256 {
     match transaction {
         Transaction::Legacy(signed) => signed.tx().signature_hash(),

@@ -1,7 +1,7 @@
 //! Making witnesses while a chain is replayed.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use alloy_consensus::Header;
@@ -9,9 +9,9 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use spinney_state::{Mark, State, StateError};
 use spinney_tree::PageStore;
 
-use super::nodes::StateNodes;
-use super::partial_state::PartialState;
-use super::record::{Record, Recorder};
+use super::collapses::Collapses;
+use super::nodes::{Place, StateNodes, digests};
+use super::record::{Keys, Record, Recorder};
 use super::{Witness, WitnessError};
 use crate::config::ChainConfig;
 use crate::error::ReplayError;
@@ -39,8 +39,8 @@ const COMMIT_EVERY: u64 = 64;
 /// for block in sample {
 ///     let block = block?;
 ///     let difficulty = maker.total_difficulty();
-///     let witness = maker.witness(&block)?.unwrap();
-///     witness.check(maker.config(), difficulty, &block)?;
+///     let made = maker.witness(&block)?.unwrap();
+///     made.witness.check(maker.config(), difficulty, &block)?;
 /// }
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -59,6 +59,16 @@ impl<P: PageStore> WitnessMaker<P> {
     pub fn start(genesis: &Genesis, state: State<P>) -> Result<Self, WitnessError> {
         let replay = Replay::start(genesis, Recorder::new(state)).map_err(Box::new)?;
         Ok(Self { replay, headers: VecDeque::from([genesis.header.clone()]) })
+    }
+
+    /// Makes what was executed durable, as happens now and then by itself.
+    ///
+    /// # Errors
+    /// If the state fails.
+    pub fn commit(&mut self) -> Result<(), WitnessError> {
+        let number = self.replay.head().header.number;
+        let failed = |error| Box::new(ReplayError::State { number, error });
+        Ok(self.replay.state_mut().commit().map_err(failed)?)
     }
 
     /// The rules of the chain.
@@ -92,7 +102,7 @@ impl<P: PageStore> WitnessMaker<P> {
     ///
     /// # Errors
     /// As [`Replay::block`], or if the state fails.
-    pub fn witness(&mut self, block: &ChainBlock) -> Result<Option<Witness>, WitnessError> {
+    pub fn witness(&mut self, block: &ChainBlock) -> Result<Option<MadeWitness>, WitnessError> {
         // A bad block may have left what it asked for.
         self.forget();
         let before = self.state().mark();
@@ -102,24 +112,20 @@ impl<P: PageStore> WitnessMaker<P> {
         let (state, number) = (self.state(), report.number);
         let headers = self.headers_from(self.replay.hashes().take_oldest_told());
         let nodes = Collected::of(state, &before, &record)?;
-        let mut partial = PartialState::new(root);
-        for changes in &record.applied {
-            let applied = partial.apply(&nodes, changes);
-            nodes.failed.take().map_or(Ok(()), Err)?;
-            applied.map_err(|error| WitnessError::Make { number, error })?;
-        }
-        let nodes = nodes.nodes.into_inner().into_values();
+        let asked = Collapses::new(&nodes, root).ask(&record.applied);
+        nodes.failed.take().map_or(Ok(()), Err)?;
+        asked.map_err(|error| WitnessError::Make { number, error })?;
+        let code = |hash: &B256| record.code.get(hash).cloned();
         let witness = Witness {
-            number,
-            hash: report.hash,
-            root: report.state_root,
-            state: nodes.map(|rlp| Bytes::copy_from_slice(&rlp)).collect(),
-            codes: record.codes.into_values().collect(),
-            keys: keys(&record.keys),
+            state: nodes.into_sorted(),
+            codes: sorted(record.codes.wanted().filter_map(|(hash, _)| code(hash)).collect()),
+            keys: Vec::new(),
             headers,
         };
+        let other_codes = sorted(record.codes.others().filter_map(code).collect());
         self.advance(block)?;
-        Ok(Some(witness))
+        let keys = record.keys;
+        Ok(Some(MadeWitness { report, witness, other_codes, keys }))
     }
 
     fn headers_from(&self, oldest: Option<u64>) -> Vec<Bytes> {
@@ -145,27 +151,52 @@ impl<P: PageStore> WitnessMaker<P> {
         self.headers.push_back(header.clone());
         let number = header.number;
         if number.is_multiple_of(COMMIT_EVERY) {
-            let failed = |error| Box::new(ReplayError::State { number, error });
-            self.replay.state_mut().commit().map_err(failed)?;
+            self.commit()?;
         }
         Ok(())
     }
 }
 
-fn keys(record: &BTreeMap<Address, BTreeSet<B256>>) -> Vec<Bytes> {
-    let mut keys = Vec::new();
-    for (address, slots) in record {
-        keys.push(Bytes::copy_from_slice(address.as_slice()));
-        keys.extend(slots.iter().map(|slot| Bytes::copy_from_slice(slot.as_slice())));
+/// A witness, and what clients add to theirs.
+#[derive(Debug)]
+pub struct MadeWitness {
+    /// What the block did.
+    pub report: BlockReport,
+    /// The canonical witness, without keys.
+    pub witness: Witness,
+    /// Code beside that which was read, and was not there before the block at the account that was
+    /// read, in order of its bytes.
+    pub other_codes: Vec<Bytes>,
+    keys: Keys,
+}
+
+impl MadeWitness {
+    /// The accounts that were looked up, with their slots that were.
+    pub fn looked_up(&self) -> impl Iterator<Item = (&Address, &BTreeSet<B256>)> {
+        self.keys.0.iter()
     }
-    keys
+
+    /// The addresses and slots that were looked up: in order of their bytes, each once.
+    pub fn keys(&self) -> Vec<Bytes> {
+        self.keys.sorted()
+    }
+
+    /// The same, each address followed by its slots.
+    pub fn keys_by_account(&self) -> Vec<Bytes> {
+        self.keys.by_account()
+    }
+}
+
+fn sorted(mut all: Vec<Bytes>) -> Vec<Bytes> {
+    all.sort_unstable();
+    all
 }
 
 /// The nodes of a witness; what is not there yet is fetched from the whole state.
 struct Collected<'a, P: PageStore> {
     state: &'a State<P>,
     before: &'a Mark,
-    nodes: RefCell<BTreeMap<B256, Arc<[u8]>>>,
+    nodes: RefCell<HashMap<B256, Arc<[u8]>>>,
     /// Why a node could not be fetched.
     failed: RefCell<Option<StateError>>,
 }
@@ -174,14 +205,20 @@ impl<'a, P: PageStore> Collected<'a, P> {
     /// The nodes on all paths of a record.
     fn of(state: &'a State<P>, before: &'a Mark, record: &Record) -> Result<Self, StateError> {
         let mut paths = Vec::new();
-        for (address, slots) in &record.keys {
+        for (address, slots) in &record.keys.0 {
             let account = keccak256(address);
             paths.push(account.to_vec());
             paths.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
         }
-        let nodes = state.path_nodes(before, &paths)?.into_iter();
-        let nodes = nodes.map(|rlp| (keccak256(&rlp), Arc::from(rlp))).collect();
+        let nodes = state.path_nodes(before, &paths)?;
+        let digests = digests(&nodes);
+        let nodes = digests.into_iter().zip(nodes.into_iter().map(Arc::from)).collect();
         Ok(Self { state, before, nodes: RefCell::new(nodes), failed: RefCell::default() })
+    }
+
+    fn into_sorted(self) -> Vec<Bytes> {
+        let nodes = self.nodes.into_inner().into_values();
+        sorted(nodes.map(|rlp| Bytes::copy_from_slice(&rlp)).collect())
     }
 
     /// The node that lies at a path of the whole state: a sibling that was left alone.
@@ -202,10 +239,11 @@ impl<'a, P: PageStore> Collected<'a, P> {
 }
 
 impl<P: PageStore> StateNodes for Collected<'_, P> {
-    fn node(&self, account: Option<B256>, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>> {
+    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>> {
         if let Some(node) = self.nodes.borrow().get(&B256::from(*digest)) {
             return Some(Arc::clone(node));
         }
+        let account = place.slot.map(|_| keccak256(place.account));
         match self.fetch(account, digest, path) {
             Ok(Some(node)) => {
                 self.nodes.borrow_mut().insert(digest.into(), Arc::clone(&node));

@@ -1,42 +1,52 @@
 //! Execution witnesses: all that a block needs of the state before it, and of the chain.
 //!
+//! The form is the canonical one of the execution specifications (`build_execution_witness`): nodes
+//! and codes once each, in order of their bytes; headers ascending; code only where the same account
+//! had it before the block and it was read.
+//!
 //! [`WitnessMaker`] executes blocks on a whole state, notes what each reads, and collects the nodes on
-//! those paths, and those that survive beside what a block deletes. [`Witness::check`] executes the block
-//! again on nothing else: the header is checked as in a replay, its state root included.
+//! those paths, and those that survive beside what a block deletes. [`Witness::check`] executes the
+//! block again on nothing else: the header is checked as in a replay, its state root included.
+//! [`WitnessState`] is the state of a witness by itself.
 
 mod check;
+mod collapses;
+mod doctor;
+mod forms;
 mod make;
 mod nodes;
 mod partial_state;
 mod record;
+mod ssz;
+mod state;
 
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{Address, B256, Bytes};
 use serde::{Deserialize, Serialize};
 use spinney_state::StateError;
 use spinney_tree::mpt::partial::PartialError;
 
-pub use self::make::WitnessMaker;
+pub use self::{
+    doctor::{Diagnosis, Finding, FindingKind, Findings, PartCounts, witness_differences},
+    forms::{GivenWitness, WitnessFileError, WitnessForm, WitnessReader},
+    make::{MadeWitness, WitnessMaker},
+    ssz::SszError,
+    state::WitnessState,
+};
 use crate::error::ReplayError;
 
-/// All that a block needs to be executed: the JSON is that of `debug_executionWitness`, with the block's
-/// number, hash and state root beside it.
+/// All that a block needs to be executed: the JSON is that of `debug_executionWitness`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[non_exhaustive]
 pub struct Witness {
-    /// The block's number.
-    pub number: u64,
-    /// Its hash.
-    pub hash: B256,
-    /// The root of the state after it.
-    pub root: B256,
-    /// Trie nodes in RLP, of accounts and storage, each once, in order of their digests.
+    /// Trie nodes in RLP, of accounts and storage, each once, in order of their bytes.
     pub state: Vec<Bytes>,
-    /// Code that is executed or copied, in order of its digests.
+    /// Code that is read where the same account had it before the block, in order of its bytes.
     pub codes: Vec<Bytes>,
-    /// Addresses that are looked up, each followed by its slots that are.
+    /// Addresses and slots that are looked up, in order of their bytes, each once; none where they
+    /// were not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Bytes>,
-    /// Headers in RLP, without a gap, up to the block's parent: that one alone, unless the block asks for
-    /// the hash of an older one.
+    /// Headers in RLP, without a gap, up to the block's parent: that one alone, unless the block asks
+    /// for the hash of an older one.
     pub headers: Vec<Bytes>,
 }
 
@@ -45,16 +55,40 @@ pub struct Witness {
 #[non_exhaustive]
 pub enum WitnessStateError {
     /// A trie node is missing or malformed.
-    #[error(transparent)]
-    Node(#[from] PartialError),
+    #[error("account {account}{}: {source}", Slot(*.slot))]
+    Node {
+        /// The account that it is needed for.
+        account: Address,
+        /// The slot that it is needed for, in the storage of the account.
+        slot: Option<B256>,
+        /// What is wrong with it.
+        #[source]
+        source: PartialError,
+    },
     /// The leaf of an account or a slot holds something else.
-    #[error("the leaf of {what} holds 0x{bytes}")]
+    #[error("account {account}{}: its leaf holds 0x{bytes}", Slot(*.slot))]
     Leaf {
-        /// An account or a slot, by its digest.
-        what: String,
+        /// The account.
+        account: Address,
+        /// The slot.
+        slot: Option<B256>,
         /// What it holds.
         bytes: String,
     },
+    /// Code is missing, by its hash.
+    #[error("the code {0} is missing")]
+    Code(B256),
+    /// A header of the block's ancestors is missing.
+    #[error("the header of block {0} is missing")]
+    Header(u64),
+}
+
+struct Slot(Option<B256>);
+
+impl std::fmt::Display for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |slot| write!(f, ", slot {slot}"))
+    }
 }
 
 /// Why a witness could not be made, or does not hold.

@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 
 use alloy_consensus::{EMPTY_ROOT_HASH, TrieAccount};
-use alloy_primitives::{B256, U256, hex, keccak256};
+use alloy_primitives::{Address, B256, U256, hex};
 use alloy_rlp::Decodable;
 use spinney_state::{Account, AccountChange, Change, Changes};
-use spinney_tree::mpt::partial::PartialTrie;
+use spinney_tree::mpt::partial::{PartialError, PartialTrie};
 
-use super::WitnessStateError;
-use super::nodes::{StateNodes, TrieNodes};
+use super::{
+    WitnessStateError,
+    nodes::{Does, Place, StateNodes, TrieNodes},
+};
 
 /// The accounts, and the storage of those that were written to.
 #[derive(Clone, Debug)]
 pub(super) struct PartialState {
     accounts: PartialTrie,
-    storages: BTreeMap<B256, PartialTrie>,
+    storages: BTreeMap<Address, PartialTrie>,
 }
 
 impl PartialState {
@@ -23,71 +25,86 @@ impl PartialState {
         Self { accounts: PartialTrie::new(root.0), storages: BTreeMap::new() }
     }
 
-    /// The account under the digest of an address.
+    /// The account under an address.
     pub(super) fn account(
         &self,
         nodes: &impl StateNodes,
-        key: B256,
+        address: Address,
+        does: Does,
     ) -> Result<Option<TrieAccount>, WitnessStateError> {
-        let leaf = self.accounts.get(&TrieNodes { nodes, account: None }, &key.0)?;
-        leaf.map(|leaf| decode("account", key, &leaf)).transpose()
+        let place = Place::of(address, None, does);
+        let leaf = self.accounts.get(&TrieNodes { nodes, place }, &place.key.0);
+        let leaf = leaf.map_err(|error| place.failed(error))?;
+        leaf.map(|leaf| decode(&place, &leaf)).transpose()
     }
 
-    /// The value under the digests of an address and a slot.
+    /// The value of a slot.
     pub(super) fn slot(
         &self,
         nodes: &impl StateNodes,
-        key: B256,
+        address: Address,
         slot: B256,
     ) -> Result<U256, WitnessStateError> {
-        let Some(account) = self.account(nodes, key)? else { return Ok(U256::ZERO) };
+        let Some(account) = self.account(nodes, address, Does::Read)? else {
+            return Ok(U256::ZERO);
+        };
         let closed;
-        let storage = match self.storages.get(&key) {
+        let storage = match self.storages.get(&address) {
             Some(storage) => storage,
             None => {
                 closed = PartialTrie::new(account.storage_root.0);
                 &closed
             }
         };
-        let leaf = storage.get(&TrieNodes { nodes, account: Some(key) }, &slot.0)?;
-        leaf.map_or(Ok(U256::ZERO), |leaf| decode("slot", slot, &leaf))
+        let place = Place::of(address, Some(slot), Does::Read);
+        let leaf = storage.get(&TrieNodes { nodes, place }, &place.key.0);
+        let leaf = leaf.map_err(|error| place.failed(error))?;
+        leaf.map_or(Ok(U256::ZERO), |leaf| decode(&place, &leaf))
     }
 
-    /// Does what a layer of changes does, and answers with the root. In each trie deletions come last, so
-    /// that a sibling is asked for only where it is left alone in the end.
+    /// Does what a layer of changes does, and answers with the root. In each trie deletions come last,
+    /// so that a sibling is asked for only where it is left alone in the end.
     pub(super) fn apply(
         &mut self,
         nodes: &impl StateNodes,
         changes: &Changes,
     ) -> Result<B256, WitnessStateError> {
-        let accounts = TrieNodes { nodes, account: None };
+        let mut lacks = Lacks { goes_on: nodes.goes_on(), first: None };
         let mut gone = Vec::new();
         for (address, change) in &changes.accounts {
-            let key = keccak256(address);
+            let place = Place::of(*address, None, Does::Write);
             match change {
-                Change::Deleted => gone.push(key),
+                Change::Deleted => gone.push(place),
                 Change::Written(change) => {
-                    let account = self.write(nodes, key, change)?;
-                    self.accounts.put(&accounts, &key.0, &alloy_rlp::encode(account))?;
+                    let written = self.write(nodes, *address, change, &mut lacks);
+                    let Some(account) = lacks.of(written)? else { continue };
+                    let source = TrieNodes { nodes, place };
+                    let put = self.accounts.put(&source, &place.key.0, &alloy_rlp::encode(account));
+                    lacks.of(put.map_err(|error| place.failed(error)))?;
                 }
             }
         }
-        for key in gone {
-            self.accounts.delete(&accounts, &key.0)?;
-            self.storages.remove(&key);
+        for place in gone {
+            let deleted = self.accounts.delete(&TrieNodes { nodes, place }, &place.key.0);
+            lacks.of(deleted.map_err(|error| place.failed(error)))?;
+            self.storages.remove(&place.account);
         }
-        Ok(self.accounts.root().into())
+        lacks.first.map_or_else(|| Ok(self.accounts.root().into()), Err)
     }
 
     fn write(
         &mut self,
         nodes: &impl StateNodes,
-        key: B256,
+        address: Address,
         change: &AccountChange,
+        lacks: &mut Lacks,
     ) -> Result<TrieAccount, WitnessStateError> {
-        let old = if change.fresh { None } else { self.account(nodes, key)? };
+        let old = match change.fresh {
+            true => None,
+            false => self.account(nodes, address, Does::Write)?,
+        };
         if old.is_none() {
-            self.storages.remove(&key);
+            self.storages.remove(&address);
         }
         let empty = Account::EMPTY;
         let mut account = old.unwrap_or(TrieAccount {
@@ -103,24 +120,59 @@ impl PartialState {
             return Ok(account);
         }
         let closed = || PartialTrie::new(account.storage_root.0);
-        let storage = self.storages.entry(key).or_insert_with(closed);
-        let source = TrieNodes { nodes, account: Some(key) };
+        let storage = self.storages.entry(address).or_insert_with(closed);
         let (cleared, set): (Vec<_>, Vec<_>) =
             change.storage.iter().partition(|(_, value)| value.is_zero());
         for (slot, value) in set {
-            storage.put(&source, &keccak256(slot).0, &alloy_rlp::encode(value))?;
+            let place = Place::of(address, Some(*slot), Does::Write);
+            let source = TrieNodes { nodes, place };
+            let put = storage.put(&source, &place.key.0, &alloy_rlp::encode(value));
+            lacks.of(put.map_err(|error| place.failed(error)))?;
         }
         for (slot, _) in cleared {
-            storage.delete(&source, &keccak256(slot).0)?;
+            let place = Place::of(address, Some(*slot), Does::Write);
+            let deleted = storage.delete(&TrieNodes { nodes, place }, &place.key.0);
+            lacks.of(deleted.map_err(|error| place.failed(error)))?;
         }
         account.storage_root = storage.root().into();
         Ok(account)
     }
 }
 
-fn decode<T: Decodable>(what: &str, key: B256, leaf: &[u8]) -> Result<T, WitnessStateError> {
+/// Missing nodes that were passed over.
+struct Lacks {
+    goes_on: bool,
+    first: Option<WitnessStateError>,
+}
+
+impl Lacks {
+    /// What was done; `None` if a node was missing for it, and all that is missing is wanted.
+    fn of<T>(
+        &mut self,
+        done: Result<T, WitnessStateError>,
+    ) -> Result<Option<T>, WitnessStateError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if self.goes_on && error.is_missing() => {
+                self.first.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl WitnessStateError {
+    /// Whether a node is missing, and not malformed.
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self, Self::Node { source: PartialError::Missing(_), .. })
+    }
+}
+
+fn decode<T: Decodable>(place: &Place, leaf: &[u8]) -> Result<T, WitnessStateError> {
     alloy_rlp::decode_exact(leaf).map_err(|_| WitnessStateError::Leaf {
-        what: format!("{what} {key}"),
+        account: place.account,
+        slot: place.slot,
         bytes: hex::encode(leaf),
     })
 }

@@ -114,7 +114,7 @@ fn every_state_knows_who_has_storage() {
         let state = State::open(MemoryStore::new(), 1 << 20).unwrap();
         let mut maker = WitnessMaker::start(&chain.genesis, state).unwrap();
         let difficulty = maker.total_difficulty();
-        let witness = maker.witness(&block).unwrap().expect("it is new");
+        let witness = maker.witness(&block).unwrap().expect("it is new").witness;
         witness.check(maker.config(), difficulty, &block).unwrap();
     }
 }

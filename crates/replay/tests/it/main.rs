@@ -1,10 +1,12 @@
 //! Integration tests of the replay, in one binary.
 
+mod amsterdam;
 mod bad_blocks;
 mod chains;
 mod collisions;
 mod dao;
 mod differences;
+mod doctor;
 mod engine;
 mod genesis;
 mod layers;
