@@ -8,7 +8,7 @@
 //! rounds, which take turns.
 
 #[path = "../tests/it/made.rs"]
-#[allow(dead_code, reason = "a part of it is used")]
+#[expect(dead_code, reason = "a part of it is used")]
 mod made;
 
 use std::{error::Error, time::Duration};

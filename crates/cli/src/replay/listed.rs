@@ -106,7 +106,7 @@ impl ListLines {
     }
 }
 
-pub(crate) fn run<'s, S: Driven<'s>>(
+pub(crate) fn run<S: Driven>(
     mut state: S,
     genesis: &Genesis,
     (blocks, mut lists): (ChainReader<'static>, ListLines),
@@ -164,7 +164,7 @@ pub(crate) fn run<'s, S: Driven<'s>>(
                 return Err(error);
             }
         };
-        watch.block(number, root, 0);
+        watch.block(number, root, (0, 0));
         if run.uncommitted >= options.commit_every || run.state.is_full() {
             run.commit(head, watch)?;
         }
@@ -195,7 +195,7 @@ struct ListRun<S> {
     uncommitted: u64,
 }
 
-impl<'s, S: Driven<'s>> ListRun<S> {
+impl<S: Driven> ListRun<S> {
     fn block(&mut self, block: &ChainBlock, line: &ListLine) -> anyhow::Result<B256> {
         let header = &block.block.header;
         let number = header.number;

@@ -167,11 +167,6 @@ impl<S: StateRead> Database for BlockDb<'_, S> {
     }
 }
 
-/// Code as the EVM takes it. Code from before EIP-3541 may start like a delegation without being one.
-pub(crate) fn bytecode(code: Bytes) -> Bytecode {
-    Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code))
-}
-
 /// The EVM for one block.
 pub(crate) fn block_evm<'a, S: WorldState>(
     config: &ChainConfig,

@@ -114,7 +114,7 @@ impl<P: PageStore> WitnessMaker<P> {
         let nodes = Collected::of(state, &before, &record)?;
         let asked = Collapses::new(&nodes, root).ask(&record.applied);
         nodes.failed.take().map_or(Ok(()), Err)?;
-        asked.map_err(|error| WitnessError::Make { number, error })?;
+        asked.map_err(|error| WitnessError::Make { number, error: Box::new(error) })?;
         let code = |hash: &B256| record.code.get(hash).cloned();
         let witness = Witness {
             state: nodes.into_sorted(),

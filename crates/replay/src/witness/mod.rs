@@ -75,12 +75,6 @@ pub enum WitnessStateError {
         /// What it holds.
         bytes: String,
     },
-    /// Code is missing, by its hash.
-    #[error("the code {0} is missing")]
-    Code(B256),
-    /// A header of the block's ancestors is missing.
-    #[error("the header of block {0} is missing")]
-    Header(u64),
 }
 
 struct Slot(Option<B256>);
@@ -119,6 +113,6 @@ pub enum WitnessError {
         number: u64,
         /// Why not.
         #[source]
-        error: WitnessStateError,
+        error: Box<WitnessStateError>,
     },
 }

@@ -4,9 +4,6 @@ use std::{cell::RefCell, collections::HashMap};
 
 use alloy_consensus::EMPTY_ROOT_HASH;
 use alloy_primitives::{Address, B256, Bytes, U256};
-use revm::{
-    DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
-};
 use spinney_state::{Account, Changes, EMPTY_CODE_HASH, StateRead};
 
 use super::{
@@ -16,15 +13,16 @@ use super::{
     record::{Codes, Keys},
 };
 use crate::{
-    evm::bytecode,
+    database::StateDatabase,
     world::{SealedBlock, WorldState},
 };
 
 /// The state before a block as far as a witness has it, and what was applied since: what an execution
 /// without a state of its own reads.
 ///
-/// It is a [`StateRead`] and a [`WorldState`], so a [`Replay`](crate::Replay) can drive it; and a
-/// database of revm, for those who execute by themselves.
+/// It is a [`StateRead`] and a [`WorldState`], so a [`Replay`](crate::Replay) can drive it; and
+/// [`into_database`](Self::into_database) makes a database of revm of it, for those who execute by
+/// themselves.
 ///
 /// ```
 /// use alloy_primitives::{Address, U256};
@@ -84,6 +82,14 @@ impl WitnessState {
             hashes: hashes.collect(),
             noted: None,
         }
+    }
+
+    /// A database of revm, which knows the hashes of the witness's headers.
+    pub fn into_database(mut self) -> StateDatabase<Self> {
+        let hashes = std::mem::take(&mut self.hashes);
+        hashes.into_iter().fold(StateDatabase::new(self), |database, (number, hash)| {
+            database.with_hash(number, hash)
+        })
     }
 
     /// From here on notes what is asked.
@@ -182,35 +188,5 @@ impl WorldState for WitnessState {
     fn commit(&mut self) -> Result<(), WitnessStateError> {
         self.layers.clear();
         Ok(())
-    }
-}
-
-impl DBErrorMarker for WitnessStateError {}
-
-impl DatabaseRef for WitnessState {
-    type Error = WitnessStateError;
-
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, WitnessStateError> {
-        let account = StateRead::account(self, address)?;
-        Ok(account.map(|account| AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            account_id: None,
-            code: None,
-        }))
-    }
-
-    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, WitnessStateError> {
-        let code = StateRead::code(self, hash)?.ok_or(WitnessStateError::Code(hash))?;
-        Ok(bytecode(code))
-    }
-
-    fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, WitnessStateError> {
-        StateRead::storage(self, address, slot.into())
-    }
-
-    fn block_hash_ref(&self, number: u64) -> Result<B256, WitnessStateError> {
-        self.hashes.get(&number).copied().ok_or(WitnessStateError::Header(number))
     }
 }
