@@ -19,6 +19,7 @@ use spinney_migrate::AccessList;
 use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, TraceReader, parse_alloc};
 use spinney_state::sum::{SumError, SumTree};
 use spinney_state::{Account, Changes};
+use spinney_tree::verkle::json::Json as _;
 use spinney_tree::{
     Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree, TreeId,
     WriteSet,

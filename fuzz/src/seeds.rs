@@ -7,6 +7,7 @@ use crate::{TREE, rows_of};
 use spinney_ipa::Crs;
 use spinney_migrate::AccessList;
 use spinney_replay::{Replay, SampleChain, SampleOptions, TextbookState};
+use spinney_tree::verkle::json::Json as _;
 use spinney_tree::{
     Batch, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table, Tree,
     binary::proof::{BinaryTree, KeysProof},

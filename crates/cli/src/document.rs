@@ -19,7 +19,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
-use spinney_tree::verkle::proof::{Malformed, Proof as VerkleProof, StateDiff};
+use spinney_tree::verkle::json::{Json, NotJson};
+use spinney_tree::verkle::proof::{Proof as VerkleProof, StateDiff};
 
 pub use self::strict::{Strict, VALUES_MAX};
 
@@ -221,7 +222,7 @@ pub enum DocumentError {
         /// Which part.
         field: &'static str,
         /// What is wrong with it.
-        source: Malformed,
+        source: NotJson,
     },
     /// The proof is one of another kind of tree.
     #[error("its proof is {0}, and its tree is {1}")]

@@ -15,7 +15,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::HashFunction;
 
-/// Whether the CPU has all of these: asked of it, or, without `std`, of what the crate is built for.
+/// Whether the CPU has all of these: asked of it, or, without `std`, of what the crate is built
+/// for.
 #[cfg(target_arch = "x86_64")]
 macro_rules! cpu_has {
     ($($feature:tt),+) => {{

@@ -20,8 +20,8 @@
 //! Which kernels run is found out once, at run time ([`Backend::detect`]), and can be said by
 //! [`set_backend`]; digests do not depend on it.
 //!
-//! The feature `std`, which is a default, asks the CPU what it can do. Without it the crate needs `core`
-//! and `alloc` only, and runs the kernels of the CPU features that it is built for.
+//! The feature `std`, which is a default, asks the CPU what it can do. Without it the crate needs
+//! `core` and `alloc` only, and runs the kernels of the CPU features that it is built for.
 //!
 //! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a
 //! folder with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file

@@ -3,8 +3,8 @@
 /// What a processor brings at once.
 const LINE_BYTES: usize = 64;
 
-/// Asks for the cache lines of some items, and waits for none of them. Reading them later gives what it would
-/// have given anyway, sooner. Where processors cannot be asked this does nothing.
+/// Asks for the cache lines of some items, and waits for none of them. Reading them later gives
+/// what it would have given anyway, sooner. Where processors cannot be asked this does nothing.
 ///
 /// ```
 /// let row = vec![7; 2_000];
@@ -25,8 +25,8 @@ pub fn prefetch<T>(items: &[T]) {
 #[expect(unsafe_code, reason = "the instruction takes a pointer")]
 fn ask(line: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: the instruction is part of SSE, which every x86-64 processor has. It is a hint: it reads nothing
-    // that the program sees, and no address makes it fault.
+    // SAFETY: the instruction is part of SSE, which every x86-64 processor has. It is a hint: it
+    // reads nothing that the program sees, and no address makes it fault.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 

@@ -39,8 +39,8 @@ impl SignedScalar {
         if self.negative { -residue } else { residue }
     }
 
-    /// Hands out the non-zero digits `(position, digit, negative)`, where the digit is between 1 and
-    /// half the base.
+    /// Hands out the non-zero digits `(position, digit, negative)`, where the digit is between 1
+    /// and half the base.
     #[inline]
     pub(crate) fn for_each_digit(&self, base: &Base, mut take: impl FnMut(usize, usize, bool)) {
         let [a, b, c, d] = add_limbs(&self.magnitude, &base.halves);
@@ -69,10 +69,11 @@ impl SignedScalar {
     }
 }
 
-/// A base of 2^bits in which scalars are written: digits are between minus half of it and half of it.
+/// A base of 2^bits in which scalars are written: digits are between minus half of it and half of
+/// it.
 ///
-/// Half of the base is added at each position but the last one. Then there are no carries to follow:
-/// what a position has of the sum is its digit, and half of the base.
+/// Half of the base is added at each position but the last one. Then there are no carries to
+/// follow: what a position has of the sum is its digit, and half of the base.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     bits: usize,

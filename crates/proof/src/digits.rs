@@ -1,9 +1,9 @@
 //! Digits of paths.
 //!
-//! A path is a string of bits, most significant first, read as digits of 1, 2, 4 or 8 bits. Keys are
-//! whole bytes. A piece of a path (the skip of a branch, the rest of a terminal's key) is a [`Run`]: its
-//! bytes keep the alignment they have in the whole path, so that runs and keys compare byte by byte
-//! and a run is copied without shifting wherever its node moves.
+//! A path is a string of bits, most significant first, read as digits of 1, 2, 4 or 8 bits. Keys
+//! are whole bytes. A piece of a path (the skip of a branch, the rest of a terminal's key) is a
+//! [`Run`]: its bytes keep the alignment they have in the whole path, so that runs and keys compare
+//! byte by byte and a run is copied without shifting wherever its node moves.
 
 use alloc::vec::Vec;
 
@@ -121,7 +121,8 @@ fn same_bytes(a: &[u8], b: &[u8]) -> usize {
 
 /// A piece of a path: `len` digits from digit `start` on.
 ///
-/// `bytes[0]` is the byte of the path that holds digit `start`; bits outside the run are of no meaning.
+/// `bytes[0]` is the byte of the path that holds digit `start`; bits outside the run are of no
+/// meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     bytes: &'a [u8],
@@ -183,7 +184,8 @@ impl<'a> Run<'a> {
         (0..self.len).map(|index| self.digit(index))
     }
 
-    /// The bytes that the run touches, aligned as in the whole path; bits outside the run are noise.
+    /// The bytes that the run touches, aligned as in the whole path; bits outside the run are
+    /// noise.
     #[inline]
     pub const fn aligned(&self) -> &'a [u8] {
         self.bytes
@@ -235,7 +237,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Appends the path that ends with the run: `fork` digits of `path`, one more, if any, and the run.
+    /// Appends the path that ends with the run: `fork` digits of `path`, one more, if any, and the
+    /// run.
     #[inline]
     pub fn put_path(&self, path: &[u8], fork: usize, digit: Option<u8>, out: &mut Vec<u8>) {
         let (base, bit) = (out.len(), fork * self.width.bits());
@@ -252,8 +255,8 @@ impl<'a> Run<'a> {
         self.extend(out, base);
     }
 
-    /// Extends a path that ends where the run starts: `out[base..]` holds the whole bytes of the path
-    /// so far, the last one zero beyond it.
+    /// Extends a path that ends where the run starts: `out[base..]` holds the whole bytes of the
+    /// path so far, the last one zero beyond it.
     #[inline]
     pub fn extend(&self, out: &mut Vec<u8>, base: usize) {
         if self.len == 0 {

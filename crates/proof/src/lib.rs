@@ -1,14 +1,16 @@
 //! Proofs of authenticated trees, checked by anyone: no engine, no store, no `std`.
 //!
-//! Whoever trusts a root checks here what somebody else says of the tree below it. What was sent is of
-//! one type and answers nothing; its `verify` returns another type, which answers.
+//! Whoever trusts a root checks here what somebody else says of the tree below it. What was sent is
+//! of one type and answers nothing; its `verify` returns another type, which answers.
 //!
-//! | tree | what was sent | what answers |
-//! |---|---|---|
-//! | Merkle Patricia trie ([`mpt`]) | [`mpt::Proof`], [`mpt::RangeProof`], [`mpt::AccountProof`] | [`mpt::VerifiedProof`], [`mpt::VerifiedRange`], [`mpt::VerifiedAccount`] |
+//! - Merkle Patricia trie ([`mpt`]): [`mpt::Proof`], [`mpt::RangeProof`] and [`mpt::AccountProof`]
+//!   become [`mpt::VerifiedProof`], [`mpt::VerifiedRange`] and [`mpt::VerifiedAccount`];
+//! - binary trees ([`binary`]): [`binary::KeysProof`] becomes [`binary::VerifiedKeys`];
+//! - Merkle-sum tree ([`sum`]): [`sum::Proof`] becomes [`sum::Included`] or [`sum::Excluded`];
+//! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes `verkle::Verified`.
 //!
-//! The crate needs `alloc`. It does not panic on bytes that others made, follows them in loops, and takes
-//! memory in proportion to them. The feature `std`, a default, only makes it faster.
+//! The crate needs `alloc`. It does not panic on bytes that others made, follows them in loops, and
+//! takes memory in proportion to them. The feature `std`, a default, only makes it faster.
 //!
 //! ```
 //! use spinney_proof::mpt::Proof;
@@ -27,8 +29,12 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod binary;
 pub mod digits;
 mod error;
 pub mod mpt;
+pub mod sum;
+#[cfg(feature = "verkle")]
+pub mod verkle;
 
 pub use error::NotProven;

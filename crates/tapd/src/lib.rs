@@ -1,5 +1,5 @@
-//! Reads the Merkle-sum trees that a Taproot Assets daemon (tapd) keeps in SQLite or PostgreSQL, and
-//! verifies every hash and sum on the way. It never writes.
+//! Reads the Merkle-sum trees that a Taproot Assets daemon (tapd) keeps in SQLite or PostgreSQL,
+//! and verifies every hash and sum on the way. It never writes.
 //!
 //! ```no_run
 //! let mut database = spinney_tapd::Database::sqlite("tapd.db")?;
@@ -18,8 +18,8 @@
 //! mssmt_nodes(hash_key, l_hash_key, r_hash_key, key, value, sum, namespace)  primary key (hash_key, namespace)
 //! mssmt_roots(namespace, root_hash)
 //! ```
-//! A branch has both of its children's hashes, a compacted leaf a key and a value, a leaf at depth 256 a
-//! value alone. What real ones hold beside that, and what is made of it:
+//! A branch has both of its children's hashes, a compacted leaf a key and a value, a leaf at depth
+//! 256 a value alone. What real ones hold beside that, and what is made of it:
 //! - an empty child is its well-known hash, with or without a row: both are empty;
 //! - chains of branches with one child, left by deletions: read as they are;
 //! - sums are 64 unsigned bits in a signed column: read as such;

@@ -1,10 +1,10 @@
 //! From the root of a tree to its leaves, some thousand rows at a time.
 //!
 //! Invariants:
-//! - the last places that were found are looked at first, so that few wait: at most a chunk's children a
-//!   level;
-//! - a place is looked into only if its row's hash is that of its content, so that no row leads back to
-//!   one above it;
+//! - the last places that were found are looked at first, so that few wait: at most a chunk's
+//!   children a level;
+//! - a place is looked into only if its row's hash is that of its content, so that no row leads
+//!   back to one above it;
 //! - a branch waits until the sums of both children are known, or one of them is damaged.
 
 use std::fmt;
@@ -313,7 +313,7 @@ impl State {
             to: slot.depth as u16,
         });
         let mut climbs: Vec<_> = climbs.collect();
-        sha256_sum_climb(&mut climbs, HASHES.empty());
+        sha256_sum_climb(&mut climbs, &*HASHES.empty());
         let hashes: Vec<_> = climbs.into_iter().map(|climb| climb.hash).collect();
         for (Held { slot, key, leaf }, hash) in held.into_iter().zip(hashes) {
             if hash != slot.hash {
@@ -333,7 +333,8 @@ impl State {
 
 /// The key of a leaf: the way to its row, and what the row says of the bits below it.
 ///
-/// The row's own bits above are not looked at: equal subtrees share a row, and it has one of their keys.
+/// The row's own bits above are not looked at: equal subtrees share a row, and it has one of their
+/// keys.
 fn full_key(slot: &Slot, key: Option<&[u8]>) -> Result<[u8; 32], String> {
     let Some(key) = key else {
         return match slot.depth {

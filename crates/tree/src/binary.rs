@@ -1,15 +1,30 @@
 //! What the two binary trees have in common: commitments are digests, nothing is 32 zeros, and proofs.
 
-mod make;
-pub mod proof;
-mod verify;
+mod prove;
 
 use spinney_hash::{Digest, HashFunction, Inputs};
+pub(crate) use spinney_proof::binary::EMPTY;
 
-use crate::scheme::{Refused, SchemeId};
+use crate::scheme::{Refused, Scheme, SchemeId};
 
-/// The commitment to nothing.
-pub(crate) const EMPTY: Digest = [0; 32];
+/// Proofs of the binary trees: [`spinney_proof::binary`].
+pub mod proof {
+    pub use spinney_proof::NotProven;
+    pub use spinney_proof::binary::{KeysProof, ProofError, VerifiedKeys, Word};
+
+    pub use super::BinaryTree;
+}
+
+/// A binary tree over the engine: [`Ubt`](crate::ubt::Ubt) and [`Pbt`](crate::pbt::Pbt).
+pub trait BinaryTree:
+    Scheme<Commit = Digest, Root = Digest> + spinney_proof::binary::BinaryRules
+{
+}
+
+impl<S> BinaryTree for S where
+    S: Scheme<Commit = Digest, Root = Digest> + spinney_proof::binary::BinaryRules
+{
+}
 
 /// The discriminant of a tree with a hash.
 pub(crate) const fn scheme_id(tree: u16, hash: HashFunction) -> SchemeId {

@@ -8,9 +8,9 @@
     clippy::unwrap_used
 )]
 
-use std::collections::BTreeMap;
+use spinney_proof::binary::{KeysProof, VerifiedKeys};
+use spinney_proof::verkle::{self, KeysFault};
 
-use crate::binary::proof::{self, KeysProof, VerifiedKeys};
 use crate::error::TreeError;
 use crate::pbt::Pbt;
 use crate::scheme::Scheme;
@@ -18,7 +18,6 @@ use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 use crate::ubt::Ubt;
 use crate::verkle::Verkle;
-use crate::verkle::proof::{Malformed, Proof, ProofFault, StateDiff};
 
 /// A tree of values of 32 bytes whose keys are proven: [`Ubt`], [`Pbt`] and [`Verkle`].
 ///
@@ -50,26 +49,11 @@ pub trait KeyProofs: Scheme<Root = [u8; 32]> + Sized {
     ) -> Result<KeysProof, TreeError>;
 
     /// Checks, without a store, that a tree with this root holds what is claimed of every key. In a Verkle
-    /// tree the absence of [`Proof::unsure_stems`] is not shown by it.
+    /// tree the absence of [`unsure_stems`](verkle::Proof::unsure_stems) is not shown by it.
     ///
     /// # Errors
     /// If the tree has no such key, one is claimed twice, the proof is malformed, or it shows anything else.
     fn verify_keys(&self, root: &[u8; 32], sent: &KeysProof) -> Result<VerifiedKeys, KeysFault>;
-}
-
-/// Why a proof of keys is not believed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeysFault {
-    /// In a binary tree.
-    #[error(transparent)]
-    Binary(#[from] proof::ProofError),
-    /// In a Verkle tree: its bytes are none.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// In a Verkle tree: it does not hold.
-    #[error(transparent)]
-    Verkle(#[from] ProofFault),
 }
 
 /// The binary trees have the same proofs.
@@ -111,19 +95,6 @@ impl KeyProofs for Verkle {
     }
 
     fn verify_keys(&self, root: &[u8; 32], sent: &KeysProof) -> Result<VerifiedKeys, KeysFault> {
-        let mut values = BTreeMap::new();
-        let mut claimed = Vec::with_capacity(sent.entries.len());
-        for (key, value) in &sent.entries {
-            let refused = |what| proof::ProofError::Key { key: key.clone(), what };
-            let key: [u8; 32] =
-                key[..].try_into().map_err(|_| refused("the tree has no keys of this length"))?;
-            if values.insert(key.to_vec(), *value).is_some() {
-                return Err(refused("it is claimed twice").into());
-            }
-            claimed.push((key, *value));
-        }
-        let diff = StateDiff::of(claimed);
-        Proof::from_bytes(&sent.proof)?.verify(self.crs(), root, &diff)?;
-        Ok(VerifiedKeys { values })
+        verkle::verify_keys(self.crs(), root, sent)
     }
 }

@@ -64,7 +64,7 @@ pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;
 pub use error::TreeError;
-pub use key_proofs::{KeyProofs, KeysFault};
+pub use key_proofs::KeyProofs;
 pub use memory::{MemorySnapshot, MemoryStore};
 pub use read::{Entry, Value};
 pub use rebuild::Rebuild;
@@ -75,6 +75,7 @@ pub use scheme::{
 };
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
+pub use spinney_proof::verkle::KeysFault;
 pub use store::{PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};
 pub use view::TreeView;

@@ -1,4 +1,5 @@
-//! Inputs of one length, at most a block, sixteen at a time in the 32-bit lanes of 512-bit registers.
+//! Inputs of one length, at most a block, sixteen at a time in the 32-bit lanes of 512-bit
+//! registers.
 
 use core::arch::x86_64::*;
 

@@ -67,8 +67,8 @@ fn whole_block(block: &[u8; RATE]) -> (__m512i, __m512i, i64) {
     (x86::avx512::load(low), x86::avx512::load(high), i64::from_le_bytes(*end))
 }
 
-/// Pads in registers what [`super::last_block`] pads in memory. Without a branch up to 127 bytes, as
-/// lanes have all lengths.
+/// Pads in registers what [`super::last_block`] pads in memory. Without a branch up to 127 bytes,
+/// as lanes have all lengths.
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 #[inline]
 fn last_block(rest: &[u8]) -> (__m512i, __m512i, i64) {

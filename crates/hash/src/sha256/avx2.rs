@@ -31,8 +31,8 @@ pub(super) fn hash8(inputs: &[&[u8]; 8], known: Known, digests: &mut [Digest; 8]
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of `right`,
-/// then the tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of
+/// `right`, then the tail of known schedule.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn climb8(lanes: &mut LaneWords<8>, siblings: &[[u32; 8]; 8], right: u16) {
     level(lanes, |i| avx2::words(&siblings[i]), right);

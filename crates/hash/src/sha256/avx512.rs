@@ -31,8 +31,8 @@ pub(super) fn hash16(inputs: &[&[u8]; 16], known: Known, digests: &mut [Digest; 
     }
 }
 
-/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of `right`,
-/// then the tail of known schedule.
+/// Hashes one node in each lane: its hash and a sibling of its own, on the right in the lanes of
+/// `right`, then the tail of known schedule.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2")]
 pub(super) fn climb16(lanes: &mut LaneWords<16>, siblings: &[[u32; 16]; 8], right: u16) {
     level(lanes, |i| avx512::words(&siblings[i]), right);

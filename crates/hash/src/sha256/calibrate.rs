@@ -1,4 +1,5 @@
-//! Whether 16 lanes of AVX-512 beat the SHA instructions on this machine: it differs from CPU to CPU.
+//! Whether 16 lanes of AVX-512 beat the SHA instructions on this machine: it differs from CPU to
+//! CPU.
 
 use std::{
     sync::OnceLock,

@@ -5,14 +5,15 @@
 //! second block (the sum and the padding): its message schedule is expanded once a climb instead of
 //! once a level.
 //!
-//! Where all lanes are at one depth they are *in step*: one sibling serves them all, and the sides of eight
-//! levels come from one byte of each path. So climbs that start and end alike go side by side.
+//! Where all lanes are at one depth they are *in step*: one sibling serves them all, and the sides
+//! of eight levels come from one byte of each path. So climbs that start and end alike go side by
+//! side.
 //!
 //! Invariants:
 //! - Lanes `0..active` each hold an unfinished climb; `depth` is where its hash stands, above `to`.
 //! - Lanes that finish take the next climbs at once, or once those that are about to arrive have
-//!   arrived too, and the last active lanes move into those that nothing is left for: so climbs of any
-//!   lengths keep the lanes full until fewer are left than there are lanes.
+//!   arrived too, and the last active lanes move into those that nothing is left for: so climbs of
+//!   any lengths keep the lanes full until fewer are left than there are lanes.
 //! - A climber that is told so gives up when too few are left, and leaves them where they are, for
 //!   one with fewer lanes to go on with.
 

@@ -1,4 +1,5 @@
-//! Inputs of 64 bytes, pairs of digests, sixteen at a time in the 32-bit lanes of 512-bit registers.
+//! Inputs of 64 bytes, pairs of digests, sixteen at a time in the 32-bit lanes of 512-bit
+//! registers.
 
 use super::{
     avx512::{add, choose, initial, majority, rotate, shift, splat, xor3},

@@ -98,8 +98,8 @@ pub fn sha256_sum_climb(climbs: &mut [SumClimb], empty: &[Digest]) {
     Sha256::in_use().sum_climb(climbs, empty);
 }
 
-/// Fewer inputs than this run on the SHA instructions, where there are any, rather than on 16 lanes of
-/// AVX-512: half of them, since the lanes are preferred only where they are faster when full.
+/// Fewer inputs than this run on the SHA instructions, where there are any, rather than on 16 lanes
+/// of AVX-512: half of them, since the lanes are preferred only where they are faster when full.
 const WIDE_INPUTS_MIN: usize = 8;
 
 /// The kernels of one backend, which the CPU has.

@@ -106,8 +106,9 @@ macro_rules! compression {
     };
 }
 
-/// Defines what expands the schedules of all lanes' second blocks at once; wants what [`compression`] wants in
-/// scope, and a module `$lanes` that loads words (`words`) and takes them back (`to_words`).
+/// Defines what expands the schedules of all lanes' second blocks at once; wants what
+/// [`compression`] wants in scope, and a module `$lanes` that loads words (`words`) and takes them
+/// back (`to_words`).
 macro_rules! expansion {
     ($(#[$attribute:meta])* fn $expand:ident($words:ty), $lanes:ident) => {
         $(#[$attribute])*

@@ -134,7 +134,8 @@ impl<'a, const QUARTERS: usize, const BIG_ENDIAN: bool> Groups<'a, QUARTERS, BIG
             this: self.this,
             next: self.next,
             before: self.before,
-            // Before the first group there are no digests: what is stored then gives way to its own.
+            // Before the first group there are no digests: what is stored then gives way to its
+            // own.
             digests: &mut self.digests[index.saturating_sub(1)],
         })
     }
@@ -250,8 +251,8 @@ fn transpose_inputs<const BIG_ENDIAN: bool>(
     }
 }
 
-/// Part `2 * half + pair` is half `half` of the digests of lanes `j`, `4 + j`, `8 + j` and `12 + j`,
-/// for `j` of `2 * pair` and `2 * pair + 1`.
+/// Part `2 * half + pair` is half `half` of the digests of lanes `j`, `4 + j`, `8 + j` and `12 +
+/// j`, for `j` of `2 * pair` and `2 * pair + 1`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn transpose_digests<const BIG_ENDIAN: bool>(

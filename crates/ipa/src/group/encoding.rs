@@ -113,8 +113,8 @@ pub(crate) fn decode_trusted(encodings: &[[u8; 64]], kernel: Kernel) -> Vec<Opti
     elements
 }
 
-/// [`Element::to_uncompressed`] and [`Element::map_to_field`] of each, the latter as 32 little-endian
-/// bytes, for one inversion.
+/// [`Element::to_uncompressed`] and [`Element::map_to_field`] of each, the latter as 32
+/// little-endian bytes, for one inversion.
 pub(crate) fn encode_and_map(elements: &[Element], kernel: Kernel) -> Vec<([u8; 64], [u8; 32])> {
     let encode = |encoded: Encoded| {
         let mut bytes = [0; 64];

@@ -16,8 +16,8 @@ const BATCH_PICKS_MIN: usize = 128;
 /// Picks of a batch: its points should stay in a core's own cache, beside those of the next one.
 const BATCH_PICKS_MAX: usize = 6_144;
 
-/// A point of a table: x and y of its [`Short`] form in the kernel's own form, each packed into four
-/// words. Only the kernel that packed it may read it.
+/// A point of a table: x and y of its [`Short`] form in the kernel's own form, each packed into
+/// four words. Only the kernel that packed it may read it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Multiple(pub(crate) [[u64; 4]; 2]);
@@ -50,7 +50,8 @@ pub(super) struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// How many points are asked for at once: a core waits for a dozen or so at a time, and no more.
+    /// How many points are asked for at once: a core waits for a dozen or so at a time, and no
+    /// more.
     pub(super) const AT_ONCE: usize = 2;
 
     /// Asks for the next points.
@@ -64,8 +65,8 @@ impl Ahead<'_> {
     }
 }
 
-/// Asks for the points of the picks from `known` on that are of a first batch, before which there is none
-/// that would.
+/// Asks for the points of the picks from `known` on that are of a first batch, before which there
+/// is none that would.
 #[inline]
 pub(crate) fn ask_first(table: &[Multiple], picks: &[Pick], known: usize) {
     if known < BATCH_PICKS_MAX {

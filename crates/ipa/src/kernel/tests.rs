@@ -149,8 +149,8 @@ proptest! {
         }
     }
 
-    /// Of few points, so that those that meet often are alike, opposite, or add up to nothing; and of
-    /// many, each picked once, as sums are built that share inversions.
+    /// Of few points, so that those that meet often are alike, opposite, or add up to nothing; and
+    /// of many, each picked once, as sums are built that share inversions.
     #[test]
     fn sums_of_a_table_are_those_of_its_points(
         count in prop_oneof![1usize..6, Just(1_500)],

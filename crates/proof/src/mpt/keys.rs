@@ -39,7 +39,8 @@ impl Proof {
     /// Follows each key from `root` down: which of them the trie holds, and under what value.
     ///
     /// # Errors
-    /// If no key is asked for, a node on a path is missing or malformed, or one in the proof lies on no path.
+    /// If no key is asked for, a node on a path is missing or malformed, or one in the proof lies
+    /// on no path.
     pub fn verify<K: AsRef<[u8]>>(
         &self,
         root: &[u8; 32],

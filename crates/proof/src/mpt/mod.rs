@@ -1,5 +1,5 @@
-//! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D): its nodes, its proofs, and tries of which
-//! only some nodes are known ([`partial`]).
+//! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D): its nodes, its proofs, and tries of
+//! which only some nodes are known ([`partial`]).
 //!
 //! Verifying allocates no more than a small multiple of the proof,
 //! and follows foreign nodes in a loop. A proof that somebody sent ([`Proof`], [`RangeProof`],
@@ -13,8 +13,9 @@
 //!
 //! A proof is the RLP of nodes, root first. A node that is embedded in its parent is not listed; a
 //! proof that lists it is accepted. A proof against the empty trie has no node, or the single node
-//! `0x80`. RLP, hex prefixes and shapes are taken in their canonical form only, and a node on the path
-//! of no key is refused: a proof cannot be changed and still hold, but for the order of its nodes.
+//! `0x80`. RLP, hex prefixes and shapes are taken in their canonical form only, and a node on the
+//! path of no key is refused: a proof cannot be changed and still hold, but for the order of its
+//! nodes.
 //!
 //! ```
 //! use spinney_proof::mpt::Proof;

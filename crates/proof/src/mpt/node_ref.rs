@@ -5,8 +5,8 @@ use spinney_hash::keccak256;
 
 use crate::error::Hex;
 
-/// What a parent holds of a child in a Merkle Patricia trie: the child's RLP if that is shorter than 32
-/// bytes, else its Keccak-256 digest.
+/// What a parent holds of a child in a Merkle Patricia trie: the child's RLP if that is shorter
+/// than 32 bytes, else its Keccak-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeRef {
     /// 32 for a digest, else the length of the RLP.

@@ -1,8 +1,8 @@
 //! A trie of which only some nodes are known, by the book: what is left of a state in a witness.
 //!
-//! Keys are 32 bytes, as digests are, so nothing here goes deeper than 64 digits, whatever the nodes
-//! say; a node that would is malformed. A node is read when a path leads through it. What is not
-//! touched stays what its parent holds of it.
+//! Keys are 32 bytes, as digests are, so nothing here goes deeper than 64 digits, whatever the
+//! nodes say; a node that would is malformed. A node is read when a path leads through it. What is
+//! not touched stays what its parent holds of it.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -29,8 +29,8 @@ const DEPTH: usize = 64;
 
 /// Where a partial trie's nodes come from.
 pub trait NodeSource {
-    /// The RLP of the node with this Keccak-256 digest, which lies at these digits (one a byte); `None`
-    /// where it is not known.
+    /// The RLP of the node with this Keccak-256 digest, which lies at these digits (one a byte);
+    /// `None` where it is not known.
     fn node(&self, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>>;
 }
 
@@ -180,8 +180,8 @@ impl PartialTrie {
     /// Deletes a key; it need not be there.
     ///
     /// # Errors
-    /// If a node on its path is missing or malformed, or the sibling that would be left alone is. Then
-    /// the trie holds what it held.
+    /// If a node on its path is missing or malformed, or the sibling that would be left alone is.
+    /// Then the trie holds what it held.
     pub fn delete(&mut self, source: &impl NodeSource, key: &[u8; 32]) -> Result<(), PartialError> {
         self.top.delete(source, &digits(key), 0)
     }
@@ -243,8 +243,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes room in a leaf or an extension, which lies at `above`, for a branch behind its first `common`
-    /// digits. Until the branch has its second child the trie is none.
+    /// Makes room in a leaf or an extension, which lies at `above`, for a branch behind its first
+    /// `common` digits. Until the branch has its second child the trie is none.
     fn split(&mut self, common: usize, above: &[u8]) -> Result<(), PartialError> {
         let (Self::Leaf(path, _) | Self::Extension(path, _)) = &*self else {
             return Err(misplaced(above));

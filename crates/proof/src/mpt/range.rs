@@ -76,8 +76,9 @@ impl RangeProof {
     /// included, and no others.
     ///
     /// # Errors
-    /// If the range ends before it starts, if entries are out of order, out of the range or empty, if they are not those of the trie, or
-    /// if a node is missing, malformed or on the path of neither end.
+    /// If the range ends before it starts, if entries are out of order, out of the range or empty,
+    /// if they are not those of the trie, or if a node is missing, malformed or on the path of
+    /// neither end.
     pub fn verify(self, root: &[u8; 32]) -> Result<VerifiedRange, ProofError> {
         if let Some(end) = self.end.as_ref().filter(|end| **end < self.start) {
             return Err(ProofError::Bounds { start: self.start, end: end.clone() });

@@ -94,8 +94,8 @@ pub(crate) fn hex_prefix_len(path: Run<'_>) -> usize {
 
 /// Appends the RLP string of a hex-prefixed path.
 ///
-/// The run is aligned as in the key, so where it ends at a whole byte (a leaf always does) its bytes
-/// are copied as they stand.
+/// The run is aligned as in the key, so where it ends at a whole byte (a leaf always does) its
+/// bytes are copied as they stand.
 #[inline]
 pub(crate) fn put_hex_prefix(out: &mut Vec<u8>, path: Run<'_>, leaf: bool) {
     let flag = if leaf { 0x20 } else { 0 };

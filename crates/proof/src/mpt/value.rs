@@ -16,7 +16,8 @@ pub const EMPTY_CODE_HASH: [u8; 32] = [
     0xe5, 0x00, 0xb6, 0x53, 0xca, 0x82, 0x27, 0x3b, 0x7b, 0xfa, 0xd8, 0x04, 0x5d, 0x85, 0xa4, 0x70,
 ];
 
-/// The value of an account, as a tree of accounts keeps it: `nonce` and `balance` in RLP, then the code hash.
+/// The value of an account, as a tree of accounts keeps it: `nonce` and `balance` in RLP, then the
+/// code hash.
 ///
 /// `balance` is big-endian; leading zeros are dropped.
 pub fn account_value(nonce: u64, balance: &[u8; 32], code_hash: &[u8; 32]) -> Vec<u8> {

@@ -4,48 +4,29 @@
 //! key, so moving it changes nothing; a branch hashes the bits that all below it share beyond its
 //! parent's. That is the engine's own normal form, digits being bits. The tree keeps zeros: that a slot
 //! of zeros is absent is the state's rule.
+//!
+//! ```
+//! use spinney_tree::{HashFunction, bulk, pbt::Pbt};
+//!
+//! let pbt = Pbt { hash: HashFunction::Blake3 };
+//! let root = bulk::root_of_sorted(&pbt, &[([0xab], [1; 32])])?;
+//! assert_eq!(root[..4], [0x2e, 0xbe, 0xea, 0x9f]);
+//! # Ok::<_, spinney_tree::TreeError>(())
+//! ```
 
 pub mod reference;
 
-use spinney_hash::{Digest, HashFunction};
+use spinney_hash::Digest;
+pub use spinney_proof::binary::Pbt;
+use spinney_proof::binary::{PBT_BRANCH, PBT_LEAF};
 
-use crate::binary::proof::BinaryTree;
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
-
-/// Stands before what a leaf hashes.
-pub(crate) const LEAF: u8 = 0x00;
-/// Stands before what a branch hashes.
-pub(crate) const BRANCH: u8 = 0x01;
-
-/// The partitioned binary tree over raw keys.
-///
-/// ```
-/// use spinney_tree::{HashFunction, bulk, pbt::Pbt};
-///
-/// let pbt = Pbt { hash: HashFunction::Blake3 };
-/// let root = bulk::root_of_sorted(&pbt, &[([0xab], [1; 32])])?;
-/// assert_eq!(root[..4], [0x2e, 0xbe, 0xea, 0x9f]);
-/// # Ok::<_, spinney_tree::TreeError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pbt {
-    /// The hash of every node.
-    pub hash: HashFunction,
-}
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
 pub struct Scratch {
     hasher: Hasher,
-}
-
-impl BinaryTree for Pbt {
-    const STEMS: bool = false;
-
-    fn hash(&self) -> HashFunction {
-        self.hash
-    }
 }
 
 impl Scheme for Pbt {
@@ -77,7 +58,7 @@ impl Scheme for Pbt {
     ) {
         hasher.clear();
         for job in jobs {
-            hasher.bytes.push(LEAF);
+            hasher.bytes.push(PBT_LEAF);
             job.put_key(&mut hasher.bytes);
             hasher.bytes.extend_from_slice(job.payload);
             hasher.end();
@@ -94,7 +75,7 @@ impl Scheme for Pbt {
         hasher.clear();
         for job in jobs {
             let bits = u16::try_from(job.skip.len()).unwrap_or(u16::MAX);
-            hasher.bytes.push(BRANCH);
+            hasher.bytes.push(PBT_BRANCH);
             hasher.bytes.extend_from_slice(&bits.to_be_bytes());
             job.skip.put_packed(&mut hasher.bytes);
             job.children.iter().for_each(|(_, commit)| hasher.bytes.extend_from_slice(&commit));

@@ -1,10 +1,7 @@
-//! The Merkle-sum sparse Merkle tree of Taproot Assets (bip-tap-ms-smt), and a profile of it for
-//! liabilities.
+//! The Merkle-sum sparse Merkle tree of Taproot Assets (bip-tap-ms-smt) over the engine.
 //!
-//! A tree of depth 256: a key of 32 bytes is a path from the root, the bits of each byte from the lowest
-//! up, 0 to the left. A leaf is a value with a sum; every node carries the sum of what is below it. Here:
-//! what nodes hash to, the textbook tree ([`mod@reference`]), the tree over the engine ([`Sum`]), and proofs
-//! ([`Proof`]).
+//! What its nodes hash to and its proofs are [`spinney_proof::sum`]'s; here are the scheme ([`Sum`]), the
+//! textbook tree ([`mod@reference`]) and the making of proofs.
 //!
 //! ```
 //! use spinney_tree::sum::{Leaf, Profile, Proof, reference};
@@ -21,186 +18,517 @@
 //! proofs[1].verify_exclusion(Profile::Compatible, root, &[3; 32])?;
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Digits are bits, and an engine key is the tree's own with the bits of each byte reversed, so that the
+//! engine's order is the tree's. A commitment is the node at the depth at which it hangs: a lone leaf
+//! has climbed there from depth 256, and so has a branch through the bits it skips.
+//!
+//! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and, where
+//! it hangs above [`CHECKPOINT`], the hash it had there on its way up. A leaf that rises goes on from
+//! where it hung; one that sinks because another moves in beside it starts over from the checkpoint.
+//! Older pages have checkpoints at [`CHECKPOINT_BEFORE`]: they are kept until their leaf passes the new one.
 
-mod climb;
-mod leaves;
-mod proof;
 mod prove;
 pub mod reference;
-mod scheme;
-mod verify;
 
-use std::sync::LazyLock;
-
-use spinney_hash::sha256;
-
-pub use climb::levels_climbed;
-pub use proof::{Excluded, Included, Proof, ProofError};
 pub use prove::Proven;
-pub use scheme::{Scratch, Sum, SumCommit, SumRoot, path};
-pub use verify::{Claim, ClaimError, verify_many};
+use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
-/// Levels below the root: leaves are at this depth.
-pub const DEPTH: usize = 256;
+use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, WasTerminal};
+use spinney_proof::sum::LeafHashes;
+pub use spinney_proof::sum::{
+    Claim, ClaimError, DEPTH, Excluded, Included, Leaf, Profile, Proof, ProofError, SumNode,
+    SumOverflow, levels_climbed, verify_many,
+};
 
-/// What a branch binds of its children.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Profile {
-    /// Taproot Assets' own: a branch hashes its children's hashes and their total.
-    ///
-    /// It does not bind how the total is split. Whoever makes the tree can show one split to one reader
-    /// and another to the next: two leaves of 100 in a tree whose root says 100 both verify. Fine where
-    /// readers check the whole tree, as of assets; not for liabilities.
-    #[default]
-    Compatible,
-    /// Version 1 of `sum:bound`: a branch hashes its children's hashes and each one's sum; leaves and
-    /// branches begin with different bytes.
-    Bound,
+/// The depth at which a leaf on its way up leaves a hash: below where leaves hang if their keys are like
+/// digests, but for one in 2^32 / n of a tree of n. From there a leaf that sinks climbs some 17 levels, not
+/// 240 (docs/decisions/2026-11-22-sum-checkpoints.md).
+const CHECKPOINT: u16 = 32;
+/// Where pages had them before: a flag of 1.
+const CHECKPOINT_BEFORE: u16 = 40;
+
+/// How many bytes of a value are its sum.
+const SUM_BYTES: usize = 8;
+
+/// The Merkle-sum tree of a profile, as a scheme of the engine.
+///
+/// [`crate::Tree`] takes keys as [`path`] writes them, and values as [`Leaf::encode`]
+/// does. An empty leaf is a deletion.
+///
+/// ```
+/// use spinney_tree::sum::{Leaf, Sum, path, reference};
+/// use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId};
+///
+/// let store = MemoryStore::new();
+/// let mut tree = Tree::open(Sum::default(), TreeId(1), &store.snapshot()?, 1 << 20)?;
+/// let leaf = Leaf { value: b"five".into(), sum: 5 };
+/// let mut batch = Batch::new();
+/// batch.put(&path(&[1; 32]), &leaf.encode());
+/// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+/// assert_eq!(pending.root().node(), reference::root(Default::default(), &[([1; 32], leaf)].into())?);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// What its branches bind.
+    pub profile: Profile,
 }
 
-/// What a leaf of [`Profile::Bound`] begins with: version 1, a leaf.
-const BOUND_LEAF: u8 = 0x10;
-/// What a branch of [`Profile::Bound`] begins with: version 1, a branch.
-const BOUND_BRANCH: u8 = 0x11;
-
-/// A value and what it counts for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Leaf {
-    /// Bytes of any length.
-    pub value: Vec<u8>,
-    /// What it adds to every sum above it.
-    pub sum: u64,
+/// A key as the engine takes it, and back: the bits of each byte reversed.
+pub fn path(key: &[u8; 32]) -> [u8; 32] {
+    key.map(u8::reverse_bits)
 }
 
-impl Leaf {
-    /// Whether this is no leaf: putting it is a deletion. Without a value but with a sum it is one.
-    pub fn is_empty(&self) -> bool {
-        self.value.is_empty() && self.sum == 0
-    }
-
-    /// The leaf as a value of the engine: its sum (8 bytes, big-endian), then its own value.
-    pub fn encode(&self) -> Vec<u8> {
-        [&self.sum.to_be_bytes()[..], &self.value].concat()
-    }
-
-    /// Reads what [`Leaf::encode`] writes; `None` if it is too short for a sum.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (sum, value) = bytes.split_first_chunk()?;
-        Some(Self { value: value.to_vec(), sum: u64::from_be_bytes(*sum) })
-    }
+/// A node where it hangs and, of a leaf, the hash that it had on its way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumCommit {
+    node: SumNode,
+    checkpoint: Checkpoint,
 }
 
-/// The hash and the sum of a node: of the root, what a whole tree is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SumNode {
-    /// SHA-256.
-    pub hash: [u8; 32],
-    /// The total of all leaves below.
-    pub sum: u64,
+/// A hash that a leaf had on its way up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Checkpoint {
+    /// All zeros where there is none.
+    hash: Digest,
+    /// How deep that was: 0 if there is none.
+    depth: u16,
 }
 
-/// The root of one tree as a leaf of another: the hash as its value, and the sum.
-impl From<SumNode> for Leaf {
-    fn from(node: SumNode) -> Self {
-        Self { value: node.hash.to_vec(), sum: node.sum }
-    }
-}
+impl Checkpoint {
+    const NONE: Self = Self { hash: [0; 32], depth: 0 };
 
-/// A root as a root record has it: the hash, then the sum, big-endian.
-impl From<[u8; 40]> for SumNode {
-    fn from(bytes: [u8; 40]) -> Self {
-        Self::read(&bytes)
-    }
-}
-
-impl SumNode {
-    /// The hash and the sum, 8 bytes big-endian.
-    fn bytes(&self) -> [u8; 40] {
-        let mut bytes = [0; 40];
-        bytes[..32].copy_from_slice(&self.hash);
-        bytes[32..].copy_from_slice(&self.sum.to_be_bytes());
-        bytes
-    }
-
-    fn read(bytes: &[u8; 40]) -> Self {
-        let (mut hash, mut sum) = ([0; 32], [0; 8]);
-        hash.copy_from_slice(&bytes[..32]);
-        sum.copy_from_slice(&bytes[32..]);
-        Self { hash, sum: u64::from_be_bytes(sum) }
-    }
-}
-
-/// The sums below a node exceed 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the sum of the leaves overflows 64 bits (integer overflow)")]
-pub struct SumOverflow;
-
-impl Profile {
-    /// The node of a leaf: `SHA256(value || sum)`, with the sum as 8 bytes, big-endian; bound,
-    /// `SHA256(0x10 || value || sum)`.
-    pub fn leaf(self, leaf: &Leaf) -> SumNode {
-        let mut bytes = Vec::with_capacity(leaf.value.len() + 9);
-        self.put_leaf(&leaf.value, leaf.sum, &mut bytes);
-        SumNode { hash: sha256(&bytes), sum: leaf.sum }
-    }
-
-    /// The node over two: `SHA256(left || right || total)`; bound,
-    /// `SHA256(0x11 || left || left sum || right || right sum)`.
-    ///
-    /// # Errors
-    /// If the total overflows.
-    pub fn branch(self, left: SumNode, right: SumNode) -> Result<SumNode, SumOverflow> {
-        let sum = left.sum.checked_add(right.sum).ok_or(SumOverflow)?;
-        let hash = match self {
-            Self::Compatible => sha256(&[&left.hash[..], &right.hash, &sum.to_be_bytes()].concat()),
-            Self::Bound => sha256(
-                &[
-                    &[BOUND_BRANCH],
-                    &left.hash[..],
-                    &left.sum.to_be_bytes(),
-                    &right.hash,
-                    &right.sum.to_be_bytes(),
-                ]
-                .concat(),
-            ),
-        };
-        Ok(SumNode { hash, sum })
-    }
-
-    /// The hashes of empty subtrees by the depth of their top, 0 to 256. Their sums are 0.
-    pub fn empty(self) -> &'static [[u8; 32]; DEPTH + 1] {
-        static COMPATIBLE: LazyLock<[[u8; 32]; DEPTH + 1]> =
-            LazyLock::new(|| empty_table(Profile::Compatible));
-        static BOUND: LazyLock<[[u8; 32]; DEPTH + 1]> =
-            LazyLock::new(|| empty_table(Profile::Bound));
-        match self {
-            Self::Compatible => &COMPATIBLE,
-            Self::Bound => &BOUND,
+    /// Its depth as pages have it.
+    const fn flag(self) -> u8 {
+        match self.depth {
+            CHECKPOINT_BEFORE => 1,
+            depth => depth as u8,
         }
     }
 
-    /// The node of an empty subtree whose top is at a depth.
-    ///
-    /// # Panics
-    /// If the depth is over 256.
-    pub fn empty_node(self, depth: usize) -> SumNode {
-        SumNode { hash: self.empty()[depth], sum: 0 }
+    /// The depth of one with this flag; `None` if there is no such flag.
+    const fn depth_of(flag: u8) -> Option<u16> {
+        match flag {
+            0 => Some(0),
+            1 => Some(CHECKPOINT_BEFORE),
+            _ if flag as u16 == CHECKPOINT => Some(CHECKPOINT),
+            _ => None,
+        }
     }
 }
 
-fn empty_table(profile: Profile) -> [[u8; 32]; DEPTH + 1] {
-    let mut node = profile.leaf(&Leaf::default());
-    let mut table = [node.hash; DEPTH + 1];
-    for depth in (0..DEPTH).rev() {
-        // Sums of nothing do not overflow.
-        node = profile.branch(node, node).unwrap_or(node);
-        table[depth] = node.hash;
+/// A root: the hash, then the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumRoot([u8; 40]);
+
+impl SumRoot {
+    /// The root as a node.
+    pub fn node(&self) -> SumNode {
+        SumNode::read(&self.0)
     }
-    table
 }
 
-/// Whether a key goes right below a depth.
-fn goes_right(key: &[u8; 32], depth: usize) -> bool {
-    (key[depth / 8] >> (depth % 8)) & 1 == 1
+impl From<SumNode> for SumRoot {
+    fn from(node: SumNode) -> Self {
+        Self(node.bytes())
+    }
+}
+
+impl AsRef<[u8]> for SumRoot {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Buffers of the scheme.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    rises: Vec<SumClimb>,
+    /// Where each rise of a leaf ends, and the checkpoint that it has already.
+    goals: Vec<(u16, Checkpoint)>,
+    /// Leaves that are hashed, and for which rises.
+    leaves: LeafHashes,
+    fresh: Vec<u32>,
+    /// What branches hash, and what they are: at their forks, until those that are to rise have risen.
+    bytes: Vec<u8>,
+    digests: Vec<Digest>,
+    sums: Vec<u64>,
+    /// The branches that rise.
+    rising: Vec<u32>,
+    key: Vec<u8>,
+}
+
+impl Scheme for Sum {
+    const DIGIT_BITS: u8 = 1;
+    const OWNER: Option<Owner> = None;
+    const PREFIX_KEYS: bool = false;
+    const KEEP_TERMINALS: bool = true;
+    // A leaf costs what a hundred updates of other trees do.
+    const SPLIT_OPS_MIN: usize = 64;
+    // Its leaves climb on sixteen lanes, and the last of a range's leave some of them empty.
+    const RANGES_PER_THREAD: usize = 4;
+    const WEIGHT_MAX: Option<u64> = Some(u64::MAX);
+
+    type Commit = SumCommit;
+    type Root = SumRoot;
+    type Scratch = Scratch;
+
+    fn id(&self) -> SchemeId {
+        let hash = match self.profile {
+            Profile::Compatible => 0,
+            Profile::Bound => 1,
+        };
+        SchemeId { tree: 5, hash }
+    }
+
+    fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {
+        if key.len() != 32 {
+            return Err(Refused::KeyLength { got: key.len(), expected: "32 bytes" });
+        }
+        match value {
+            Some(value) if value.len() < SUM_BYTES => Err(Refused::ValueLength {
+                got: value.len(),
+                expected: "8 bytes of its sum, and any others behind them",
+            }),
+            Some(value) => Ok(*value != [0; SUM_BYTES]),
+            None => Ok(true),
+        }
+    }
+
+    fn commit_terminals<'a>(
+        &self,
+        jobs: impl Iterator<Item = TerminalJob<'a, SumCommit>>,
+        scratch: &mut Scratch,
+        out: &mut Vec<SumCommit>,
+    ) {
+        scratch.clear();
+        for job in jobs {
+            scratch.terminal(self.profile, &job);
+        }
+        scratch.hash_fresh();
+        // First to the checkpoint, those that start below it and end above it; the others all the way.
+        for (rise, (goal, _)) in scratch.rises.iter_mut().zip(&scratch.goals) {
+            rise.to = if rise.from > CHECKPOINT { CHECKPOINT.max(*goal) } else { rise.from };
+        }
+        scratch.climb(self.profile);
+        for (rise, (goal, checkpoint)) in scratch.rises.iter_mut().zip(&mut scratch.goals) {
+            if *goal >= CHECKPOINT {
+                *checkpoint = Checkpoint::NONE;
+            } else if rise.from == CHECKPOINT {
+                *checkpoint = Checkpoint { hash: rise.hash, depth: CHECKPOINT };
+            }
+            rise.to = *goal;
+        }
+        scratch.climb(self.profile);
+        let commits = scratch.rises.iter().zip(&scratch.goals);
+        out.extend(
+            commits.map(|(rise, &(_, checkpoint))| SumCommit { node: node_of(rise), checkpoint }),
+        );
+    }
+
+    fn commit_branches<'a>(
+        &self,
+        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        scratch: &mut Scratch,
+        out: &mut Vec<SumCommit>,
+    ) {
+        scratch.clear();
+        for job in jobs {
+            scratch.branch(self.profile, &job, depth_of(job.skip.start()));
+        }
+        let checkpoint = Checkpoint::NONE;
+        out.extend(scratch.branches(self.profile).map(|node| SumCommit { node, checkpoint }));
+    }
+
+    fn weight(&self, value: &[u8]) -> u64 {
+        split_value(value).0
+    }
+
+    fn weight_below(&self, commit: &SumCommit) -> u64 {
+        commit.node.sum
+    }
+
+    fn root(&self, top: Option<&SumCommit>) -> SumRoot {
+        top.map_or_else(|| self.profile.empty_node(0), |top| top.node).into()
+    }
+
+    fn decode_root(&self, bytes: &[u8]) -> Option<SumRoot> {
+        bytes.try_into().ok().map(SumRoot)
+    }
+
+    fn encode_commit(&self, commit: &SumCommit, out: &mut Vec<u8>) {
+        out.push(commit.checkpoint.flag());
+        out.extend_from_slice(&commit.node.bytes());
+        if commit.checkpoint != Checkpoint::NONE {
+            out.extend_from_slice(&commit.checkpoint.hash);
+        }
+    }
+
+    fn agree(&self, one: &SumCommit, other: &SumCommit) -> bool {
+        // Older pages have checkpoints elsewhere.
+        one.node == other.node
+    }
+
+    fn decode_commit(&self, bytes: &[u8]) -> Option<(SumCommit, usize)> {
+        let (node, rest) = bytes.split_first_chunk::<BRANCH_BYTES>()?;
+        let (flag, node) = node.split_first()?;
+        let (depth, node) = (Checkpoint::depth_of(*flag)?, SumNode::read(node.first_chunk()?));
+        if depth == 0 {
+            return Some((SumCommit { node, checkpoint: Checkpoint::NONE }, BRANCH_BYTES));
+        }
+        let checkpoint = Checkpoint { hash: *rest.first_chunk()?, depth };
+        Some((SumCommit { node, checkpoint }, BRANCH_BYTES + 32))
+    }
+
+    #[inline]
+    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        let len = match Checkpoint::depth_of(*bytes.first()?)? {
+            0 => BRANCH_BYTES,
+            _ => BRANCH_BYTES + 32,
+        };
+        (len <= bytes.len()).then_some(len)
+    }
+}
+
+/// A commitment without a checkpoint, as pages keep it.
+const BRANCH_BYTES: usize = 1 + 40;
+
+/// The node that a rise has come to.
+const fn node_of(rise: &SumClimb) -> SumNode {
+    SumNode { hash: rise.hash, sum: rise.sum }
+}
+
+/// The sum and the bytes of a value; a damaged page may hold anything.
+fn split_value(value: &[u8]) -> (u64, &[u8]) {
+    match value.split_first_chunk::<SUM_BYTES>() {
+        Some((sum, value)) => (u64::from_be_bytes(*sum), value),
+        None => (0, value),
+    }
+}
+
+/// A depth that is none if a page is damaged.
+fn depth_of(digits: usize) -> u16 {
+    digits.min(DEPTH) as u16
+}
+
+/// The rise of a leaf from where it was committed to already, as near to `to` as may be, and the
+/// checkpoint that it has; else `None`, from a hash that is to be computed at depth 256.
+fn rise_of_leaf(
+    path: [u8; 32],
+    sum: u64,
+    was: Option<WasTerminal<SumCommit>>,
+    to: u16,
+) -> (SumClimb, Option<Checkpoint>) {
+    let rise = |hash, from| SumClimb { hash, sum, path, from, to };
+    match was {
+        Some(WasTerminal { depth, commit, .. }) if usize::from(to) <= depth => {
+            (rise(commit.node.hash, depth_of(depth)), Some(commit.checkpoint))
+        }
+        // Where there is none its depth is 0, and no leaf sinks to that.
+        Some(WasTerminal { commit: SumCommit { checkpoint, .. }, .. })
+            if to <= checkpoint.depth =>
+        {
+            (rise(checkpoint.hash, checkpoint.depth), Some(checkpoint))
+        }
+        _ => (rise([0; 32], DEPTH as u16), None),
+    }
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.rises.clear();
+        self.goals.clear();
+        self.leaves.clear();
+        self.fresh.clear();
+        self.bytes.clear();
+        self.digests.clear();
+        self.sums.clear();
+        self.rising.clear();
+    }
+
+    fn terminal(&mut self, profile: Profile, job: &TerminalJob<'_, SumCommit>) {
+        self.key.clear();
+        job.put_key(&mut self.key);
+        let goal = depth_of(job.suffix.start());
+        self.leaf(profile, key_of(&self.key), job.payload, job.was, goal);
+    }
+
+    /// A leaf to take up to a depth; answers the number of its rise.
+    fn leaf(
+        &mut self,
+        profile: Profile,
+        key: [u8; 32],
+        payload: &[u8],
+        was: Option<WasTerminal<SumCommit>>,
+        goal: u16,
+    ) -> u32 {
+        let (sum, value) = split_value(payload);
+        let (rise, known) = rise_of_leaf(key, sum, was, goal);
+        if known.is_none() {
+            self.leaves.push(profile, value, sum);
+            self.fresh.push(self.rises.len() as u32);
+        }
+        self.rises.push(rise);
+        self.goals.push((goal, known.unwrap_or(Checkpoint::NONE)));
+        self.rises.len() as u32 - 1
+    }
+
+    /// Takes leaves all the way up at once, and leaves no checkpoints.
+    fn climb_to_goals(&mut self, profile: Profile) {
+        for (rise, (goal, _)) in self.rises.iter_mut().zip(&self.goals) {
+            rise.to = *goal;
+        }
+        self.climb(profile);
+    }
+
+    /// Hashes the leaves that are not known yet.
+    fn hash_fresh(&mut self) {
+        for (rise, hash) in self.fresh.iter().zip(self.leaves.finish()) {
+            self.rises[*rise as usize].hash = *hash;
+        }
+    }
+
+    /// The nodes of the leaves where they are.
+    fn leaf_nodes(&self) -> impl Iterator<Item = SumNode> + '_ {
+        self.rises.iter().map(node_of)
+    }
+
+    /// A branch to take up to a depth from what it hashes at its fork; answers its number.
+    fn branch(&mut self, profile: Profile, job: &BranchJob<'_, Sum>, to: u16) -> u32 {
+        let fork = depth_of(job.skip.end());
+        let mut sides = [None; 2];
+        for (digit, commit) in job.children.iter() {
+            sides[usize::from(digit)] = Some(commit.node);
+        }
+        // A damaged page may name one child.
+        let empty = || profile.empty_node(DEPTH.min(usize::from(fork) + 1));
+        let [left, right] = sides.map(|side| side.unwrap_or_else(empty));
+        profile.put_branch((&left.hash, left.sum), (&right.hash, right.sum), &mut self.bytes);
+        let (number, sum) = (self.sums.len() as u32, left.sum.wrapping_add(right.sum));
+        self.sums.push(sum);
+        // Most stay where they fork.
+        if to < fork {
+            let (mut path, first) = ([0; 32], job.skip.start() / 8);
+            for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
+                *to = from.reverse_bits();
+            }
+            self.rising.push(number);
+            self.rises.push(SumClimb { hash: [0; 32], sum, path, from: fork, to });
+        }
+        number
+    }
+
+    /// The nodes of all branches where they are to be.
+    fn branches(&mut self, profile: Profile) -> impl Iterator<Item = SumNode> + '_ {
+        self.digests.resize(self.sums.len(), [0; 32]);
+        match &mut self.digests[..] {
+            [] => {}
+            [one] => *one = sha256(&self.bytes),
+            many => sha256_equal(&self.bytes, profile.branch_bytes(), many),
+        }
+        for (rise, branch) in self.rises.iter_mut().zip(&self.rising) {
+            rise.hash = self.digests[*branch as usize];
+        }
+        self.climb(profile);
+        for (rise, branch) in self.rises.iter().zip(&self.rising) {
+            self.digests[*branch as usize] = rise.hash;
+        }
+        self.digests.iter().zip(&self.sums).map(|(&hash, &sum)| SumNode { hash, sum })
+    }
+
+    /// Takes all up to where they are to be.
+    fn climb(&mut self, profile: Profile) {
+        if !self.rises.is_empty() {
+            profile.climb(&mut self.rises);
+        }
+    }
+}
+
+/// An engine key as users write it; one of a damaged page may have any length.
+fn key_of(engine: &[u8]) -> [u8; 32] {
+    let mut key = [0; 32];
+    for (to, from) in key.iter_mut().zip(engine) {
+        *to = from.reverse_bits();
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheme::JobKey;
+    use spinney_proof::digits::{Run, Width};
+
+    const SUM: Sum = Sum { profile: Profile::Compatible };
+
+    /// What a leaf commits to at a depth, if it committed to something before.
+    fn commit(key: &[u8; 32], depth: usize, was: Option<(usize, SumCommit)>) -> SumCommit {
+        let engine = path(key);
+        let job = TerminalJob {
+            key: JobKey::Whole(&engine),
+            suffix: Run::of(&engine, depth, DEPTH, Width::new(1)),
+            payload: &[0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3],
+            owned: None,
+            was: was.map(|(depth, commit)| WasTerminal { commit, depth, owned: None }),
+        };
+        let mut out = Vec::new();
+        SUM.commit_terminals(std::iter::once(job), &mut Scratch::default(), &mut out);
+        out[0]
+    }
+
+    fn encoded(commit: &SumCommit) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        SUM.encode_commit(commit, &mut bytes);
+        assert_eq!(SUM.commit_bytes(&bytes), Some(bytes.len()));
+        assert_eq!(SUM.decode_commit(&bytes), Some((*commit, bytes.len())));
+        bytes
+    }
+
+    /// A leaf at `depth`, as pages had it that keep checkpoints at depth 40.
+    fn old(key: &[u8; 32], depth: usize) -> SumCommit {
+        let checkpoint = Checkpoint { hash: commit(key, 40, None).node.hash, depth: 40 };
+        let commit = SumCommit { checkpoint, ..commit(key, depth, None) };
+        assert_eq!(encoded(&commit)[0], 1);
+        commit
+    }
+
+    #[test]
+    fn leaves_go_on_from_where_they_were_as_they_would_from_the_bottom() {
+        let key = [0x5b; 32];
+        for from in [0, 3, 31, 32, 33, 39, 40, 41, 255] {
+            let fresh = commit(&key, from, None);
+            assert_eq!(encoded(&fresh)[0], if from < 32 { 32 } else { 0 });
+            for to in [0, 2, 16, 31, 32, 33, 40, 41, 256] {
+                assert_eq!(commit(&key, to, Some((from, fresh))), commit(&key, to, None));
+            }
+        }
+    }
+
+    #[test]
+    fn checkpoints_of_older_pages_serve_until_their_leaf_passes_the_new_one() {
+        let key = [0xc6; 32];
+        for (from, to) in [(20, 10), (20, 20), (20, 30), (20, 32), (20, 36), (20, 41), (36, 20)] {
+            let (then, fresh) =
+                (commit(&key, to, Some((from, old(&key, from)))), commit(&key, to, None));
+            assert_eq!(then.node, fresh.node, "{from} to {to}");
+            // One that rises has its own still; it did not come by the new depth.
+            let kept = from < 32 && to <= from;
+            assert_eq!(then.checkpoint.depth, if kept { 40 } else { fresh.checkpoint.depth });
+        }
+    }
+
+    #[test]
+    fn commitments_of_no_known_flag_or_cut_off_are_refused() {
+        let whole = encoded(&commit(&[7; 32], 4, None));
+        assert_eq!(whole.len(), BRANCH_BYTES + 32);
+        for flag in (0..=u8::MAX).filter(|flag| ![0, 1, 32].contains(flag)) {
+            let bytes = [&[flag], &whole[1..]].concat();
+            assert!(SUM.decode_commit(&bytes).is_none() && SUM.commit_bytes(&bytes).is_none());
+        }
+        for len in 0..whole.len() {
+            assert!(SUM.decode_commit(&whole[..len]).is_none());
+            assert!(SUM.commit_bytes(&whole[..len]).is_none());
+        }
+    }
 }

@@ -4,8 +4,7 @@
 //! and so proves that it has no leaf, what it leaves is to be taken as far up as that: a leaf from its
 //! checkpoint, a branch from its fork, all of them on full lanes.
 
-use super::scheme::{Scratch, key_of, split_value};
-use super::{DEPTH, Leaf, Proof, Sum, SumNode, path};
+use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value};
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode};
 use crate::store::Snapshot;

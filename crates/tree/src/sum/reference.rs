@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DEPTH, Leaf, Profile, Proof, SumNode, SumOverflow, goes_right};
+use spinney_proof::sum::{DEPTH, Leaf, Profile, Proof, SumNode, SumOverflow, goes_right};
 
 /// Leaves by their keys. Empty ones are none.
 pub type Leaves = BTreeMap<[u8; 32], Leaf>;

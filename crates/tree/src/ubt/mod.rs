@@ -13,30 +13,11 @@
 pub mod reference;
 
 use spinney_hash::{Digest, HashFunction};
+pub use spinney_proof::binary::{STEM_BYTES, Ubt};
 
-use crate::binary::proof::BinaryTree;
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::scheme::{BranchJob, Owned, Owner, Refused, Scheme, SchemeId, TerminalJob};
 use spinney_proof::digits::Run;
-
-/// How many bytes of a key are its stem.
-pub const STEM_BYTES: usize = 31;
-
-/// The unified binary tree over raw keys of 32 bytes.
-///
-/// ```
-/// use spinney_tree::{HashFunction, bulk, ubt::Ubt};
-///
-/// let ubt = Ubt { hash: HashFunction::Sha256 };
-/// let root = bulk::root_of_sorted(&ubt, &[([0; 32], [1; 32])])?;
-/// assert_eq!(root[..4], [0xaa, 0xb1, 0x06, 0x0e]);
-/// # Ok::<_, spinney_tree::TreeError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ubt {
-    /// The hash of every node.
-    pub hash: HashFunction,
-}
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
@@ -57,14 +38,6 @@ struct Climb {
     /// Where its bits start, topmost first, and how many are left.
     from: u32,
     left: u32,
-}
-
-impl BinaryTree for Ubt {
-    const STEMS: bool = true;
-
-    fn hash(&self) -> HashFunction {
-        self.hash
-    }
 }
 
 impl Scheme for Ubt {
@@ -140,7 +113,7 @@ impl Scheme for Ubt {
         Scratch { stems, .. }: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
-        let climb = |suffix, payload| self.rise(self.hash.hash(&value(payload)), suffix);
+        let climb = |suffix, payload| rise(self.hash, self.hash.hash(&value(payload)), suffix);
         let owned = match job.owned {
             Some(Owned::Commit(owned)) => owned,
             Some(Owned::Value(suffix, payload)) => climb(suffix, payload),
@@ -153,7 +126,7 @@ impl Scheme for Ubt {
 
     #[inline(always)]
     fn commit_branch(&self, job: BranchJob<'_, Self>, _: &mut Scratch, out: &mut Vec<Digest>) {
-        out.push(self.rise(self.hash.hash(sides(&job).as_flattened()), job.skip));
+        out.push(rise(self.hash, self.hash.hash(sides(&job).as_flattened()), job.skip));
     }
 
     fn root(&self, top: Option<&Digest>) -> Digest {
@@ -207,17 +180,15 @@ fn sides(job: &BranchJob<'_, Ubt>) -> [Digest; 2] {
     })
 }
 
-impl Ubt {
-    /// Takes one commitment up beside nothing.
-    #[inline]
-    fn rise(&self, mut digest: Digest, run: Run<'_>) -> Digest {
-        for side in run.digits().rev() {
-            let mut sides = [EMPTY; 2];
-            sides[usize::from(side)] = digest;
-            digest = self.hash.hash(sides.as_flattened());
-        }
-        digest
+/// Takes one commitment up beside nothing.
+#[inline]
+fn rise(hash: HashFunction, mut digest: Digest, run: Run<'_>) -> Digest {
+    for side in run.digits().rev() {
+        let mut sides = [EMPTY; 2];
+        sides[usize::from(side)] = digest;
+        digest = hash.hash(sides.as_flattened());
     }
+    digest
 }
 
 impl Scratch {

@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use spinney_proof::verkle::limbs;
+
 use spinney_ipa::{Element, Fr};
 
 /// What a node commits to.
@@ -71,15 +73,6 @@ impl Point {
 /// An element of a page. One that is none, in a page that somebody forged, stands for nothing.
 pub(super) fn element(bytes: &[u8; 64]) -> Element {
     Element::from_uncompressed_trusted(bytes).unwrap_or(Element::IDENTITY)
-}
-
-/// The limbs of a scalar, least significant first.
-pub(super) fn limbs(scalar: &[u8; 32]) -> [u64; 4] {
-    let mut limbs = [0; 4];
-    for (limb, bytes) in limbs.iter_mut().zip(scalar.as_chunks::<8>().0) {
-        *limb = u64::from_le_bytes(*bytes);
-    }
-    limbs
 }
 
 impl Commit {

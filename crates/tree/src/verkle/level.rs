@@ -6,7 +6,9 @@
 
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
-use super::commit::{Commit, Kind, Point, limbs};
+use spinney_proof::verkle::{limbs, terms};
+
+use super::commit::{Commit, Kind, Point};
 use crate::scheme::{TerminalJob, WasTerminal};
 use spinney_proof::digits::Run;
 
@@ -50,13 +52,6 @@ struct Climb {
 }
 
 const NOTHING: [u64; 4] = [0; 4];
-
-/// The terms of a value: its basis points and limbs. The first half carries the mark of presence.
-pub(super) fn terms(value: Option<[u8; 32]>) -> [[u64; 4]; 2] {
-    let Some(value) = value else { return [NOTHING; 2] };
-    let [a, b, c, d] = limbs(&value);
-    [[a, b, 1, 0], [c, d, 0, 0]]
-}
 
 impl Level {
     pub(super) fn clear(&mut self) {

@@ -10,8 +10,9 @@
 //! neither the order of changes nor their batches show in them.
 
 mod commit;
+pub mod json;
 mod level;
-pub mod proof;
+mod prove;
 pub mod reference;
 
 use std::sync::{Arc, OnceLock};
@@ -19,11 +20,16 @@ use std::sync::{Arc, OnceLock};
 pub use commit::Commit;
 use level::{Level, Shape};
 use spinney_ipa::{Crs, Element, TableOptions};
+pub use spinney_proof::verkle::STEM_BYTES;
 
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
-/// How many bytes of a key are its stem.
-pub const STEM_BYTES: usize = 31;
+/// Proofs of the tree: [`spinney_proof::verkle`].
+pub mod proof {
+    pub use spinney_proof::verkle::{
+        Malformed, Proof, ProofFault, StateDiff, StemDiff, SuffixDiff, Verified,
+    };
+}
 
 /// The Verkle tree over raw keys of 32 bytes. Values have 32 bytes; one of zeros is a value.
 ///

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use spinney_ipa::{Crs, Fr, Multiproof, ProverOpening, Transcript};
+use spinney_tree::verkle::json::Json as _;
 use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{Pending, TreeError};
 

@@ -72,8 +72,8 @@ pub(super) fn encode(elements: &[Element]) -> Vec<Encoded> {
     encoded
 }
 
-/// Hands out the integers x, y and x/y of eight elements at a time, `< 2 q`, and where they start; the
-/// last eight come first.
+/// Hands out the integers x, y and x/y of eight elements at a time, `< 2 q`, and where they start;
+/// the last eight come first.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn affine_rows(
     elements: &[Element],

@@ -62,11 +62,11 @@ pub(in crate::kernel) struct Batch {
     sums: Vec<Points>,
 }
 
-/// An addition of one row to another: the difference that it divides by, and the product of those before it
-/// in its chain.
+/// An addition of one row to another: the difference that it divides by, and the product of those
+/// before it in its chain.
 ///
-/// There are two chains, of every other addition, since the next product could begin long before one is
-/// there.
+/// There are two chains, of every other addition, since the next product could begin long before
+/// one is there.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     low: u32,
@@ -202,8 +202,9 @@ impl Batch {
     }
 }
 
-/// Takes steps, the last one first, and goes on in both chains from the inverses of their products. One
-/// product waits for another in each step, so all steps do a part of their work before any does the next.
+/// Takes steps, the last one first, and goes on in both chains from the inverses of their products.
+/// One product waits for another in each step, so all steps do a part of their work before any does
+/// the next.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn add_block(
     rows: &mut [Row],

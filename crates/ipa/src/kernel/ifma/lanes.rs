@@ -367,8 +367,8 @@ impl<F: LaneField> Sums<F> {
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn settle(&self) -> Lanes<F> {
         let mut limbs = self.0;
-        // How often q goes into the value and q, told by the highest limb: never more, and less only
-        // where the rest is below 1.1 q. What the limbs below carry into it is more than -8.
+        // How often q goes into the value and q, told by the highest limb: never more, and less
+        // only where the rest is below 1.1 q. What the limbs below carry into it is more than -8.
         let above = _mm512_add_epi64(limbs[LIMBS - 1], broadcast(F::PRIME[LIMBS - 1] - 8));
         let count = _mm512_madd52hi_epu64(_mm512_setzero_si512(), above, broadcast(F::RECIPROCAL));
         for (limb, multiples) in limbs.iter_mut().zip(&F::MULTIPLES) {

@@ -1,9 +1,46 @@
-//! go-verkle's JSON.
+//! go-verkle's JSON of proofs and values.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use serde_json::{Map, Value, json};
 use spinney_ipa::{MULTIPROOF_BYTES, Multiproof};
 
-use super::{Malformed, Proof, StateDiff, StemDiff, SuffixDiff};
+use spinney_proof::verkle::{Malformed, Proof, StateDiff, StemDiff, SuffixDiff};
+
+/// What go-verkle has a JSON form of: a [`Proof`] and a [`StateDiff`].
+pub trait Json: Sized {
+    /// The JSON that go-verkle writes.
+    fn to_json(&self) -> Value;
+
+    /// Reads what go-verkle writes.
+    ///
+    /// # Errors
+    /// If a part is missing or is not what it should be.
+    fn from_json(json: &Value) -> Result<Self, NotJson>;
+}
+
+/// Why JSON is no proof, or are no values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotJson {
+    /// The JSON has another shape.
+    #[error("{at}: {what}")]
+    Shape {
+        /// Where in it.
+        at: String,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The multiproof in it is none.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
 
 /// How many points of a kind an inner product proof has.
 const ROUNDS: usize = 8;
@@ -12,30 +49,27 @@ fn hex(bytes: &[u8]) -> String {
     format!("0x{}", crate::error::hex(bytes))
 }
 
-impl Proof {
+impl Json for Proof {
     /// The proof as go-verkle writes it: points and bytes in hex, the last scalar big-endian.
-    pub fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let list = |points: &[[u8; 32]]| points.iter().map(|point| hex(point)).collect::<Vec<_>>();
-        let bytes = self.multiproof.to_bytes();
+        let bytes = self.multiproof().to_bytes();
         let mut words = bytes.as_chunks::<32>().0.iter();
         let mut next = |count| words.by_ref().take(count).map(|word| hex(word)).collect::<Vec<_>>();
         let (quotient, left, right) = (next(1).concat(), next(ROUNDS), next(ROUNDS));
         let mut last = words.next().copied().unwrap_or_default();
         last.reverse();
         json!({
-            "otherStems": self.other_stems.iter().map(|stem| hex(stem)).collect::<Vec<_>>(),
-            "depthExtensionPresent": hex(&self.statuses),
-            "commitmentsByPath": list(&self.commitments),
+            "otherStems": self.other_stems().iter().map(|stem| hex(stem)).collect::<Vec<_>>(),
+            "depthExtensionPresent": hex(self.statuses()),
+            "commitmentsByPath": list(self.commitments()),
             "d": quotient,
             "ipaProof": { "cl": left, "cr": right, "finalEvaluation": hex(&last) },
         })
     }
 
     /// Reads a proof as go-verkle writes it. Commitments are looked at when it is verified.
-    ///
-    /// # Errors
-    /// If a part is missing or is not what it should be.
-    pub fn from_json(json: &Value) -> Result<Self, Malformed> {
+    fn from_json(json: &Value) -> Result<Self, NotJson> {
         let proof = At { json, path: String::new() };
         let ipa = proof.get("ipaProof")?;
         let mut bytes = Vec::with_capacity(MULTIPROOF_BYTES);
@@ -55,18 +89,19 @@ impl Proof {
         bytes.extend(last);
         let stems = proof.get("otherStems")?.list()?;
         let commitments = proof.get("commitmentsByPath")?.list()?;
-        Ok(Self {
-            other_stems: stems.iter().map(At::bytes).collect::<Result<_, _>>()?,
-            statuses: proof.get("depthExtensionPresent")?.hex()?,
-            commitments: commitments.iter().map(At::bytes).collect::<Result<_, _>>()?,
-            multiproof: Multiproof::from_bytes(&bytes)?,
-        })
+        let multiproof = Multiproof::from_bytes(&bytes).map_err(Malformed::from)?;
+        Ok(Self::new(
+            stems.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            proof.get("depthExtensionPresent")?.hex()?,
+            commitments.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            multiproof,
+        ))
     }
 }
 
-impl StateDiff {
+impl Json for StateDiff {
     /// The values as go-verkle writes them: absent and unchanged ones are null.
-    pub fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let suffix = |entry: &SuffixDiff| {
             let value = |value: &Option<[u8; 32]>| value.map(|value| hex(&value));
             json!({
@@ -83,15 +118,12 @@ impl StateDiff {
     }
 
     /// Reads values as go-verkle writes them.
-    ///
-    /// # Errors
-    /// If a part is missing or is not what it should be.
-    pub fn from_json(json: &Value) -> Result<Self, Malformed> {
+    fn from_json(json: &Value) -> Result<Self, NotJson> {
         let stems = At { json, path: String::new() }.list()?;
         let suffix = |entry: &At<'_>| {
             let number = entry.get("suffix")?;
             let suffix = number.json.as_u64().and_then(|n| u8::try_from(n).ok());
-            Ok::<_, Malformed>(SuffixDiff {
+            Ok::<_, NotJson>(SuffixDiff {
                 suffix: suffix.ok_or_else(|| number.wrong("a number below 256"))?,
                 current: entry.optional("currentValue")?,
                 new: entry.optional("newValue")?,
@@ -100,7 +132,7 @@ impl StateDiff {
         let stem = |entry: &At<'_>| {
             let suffixes = entry.get("suffixDiffs")?.list()?;
             let suffixes = suffixes.iter().map(suffix).collect::<Result<_, _>>()?;
-            Ok::<_, Malformed>(StemDiff { stem: entry.get("stem")?.bytes()?, suffixes })
+            Ok::<_, NotJson>(StemDiff { stem: entry.get("stem")?.bytes()?, suffixes })
         };
         Ok(Self(stems.iter().map(stem).collect::<Result<_, _>>()?))
     }
@@ -113,17 +145,17 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    fn wrong(&self, expected: &str) -> Malformed {
+    fn wrong(&self, expected: &str) -> NotJson {
         let path = self.path.strip_prefix('.').unwrap_or(&self.path);
         let at = if path.is_empty() { "the document" } else { path };
-        Malformed::Json { at: at.to_owned(), what: format!("expected {expected}") }
+        NotJson::Shape { at: at.to_owned(), what: format!("expected {expected}") }
     }
 
-    fn object(&self) -> Result<&'a Map<String, Value>, Malformed> {
+    fn object(&self) -> Result<&'a Map<String, Value>, NotJson> {
         self.json.as_object().ok_or_else(|| self.wrong("an object"))
     }
 
-    fn get(&self, name: &str) -> Result<Self, Malformed> {
+    fn get(&self, name: &str) -> Result<Self, NotJson> {
         let path = format!("{}.{name}", self.path);
         match self.object()?.get(name) {
             Some(json) => Ok(Self { json, path }),
@@ -131,7 +163,7 @@ impl<'a> At<'a> {
         }
     }
 
-    fn list(&self) -> Result<Vec<Self>, Malformed> {
+    fn list(&self) -> Result<Vec<Self>, NotJson> {
         // Go writes no list for an empty one.
         if self.json.is_null() {
             return Ok(Vec::new());
@@ -141,7 +173,7 @@ impl<'a> At<'a> {
         Ok(list.iter().enumerate().map(at).collect())
     }
 
-    fn hex(&self) -> Result<Vec<u8>, Malformed> {
+    fn hex(&self) -> Result<Vec<u8>, NotJson> {
         let expected = "hex digits after 0x, two a byte";
         let text = self.json.as_str().and_then(|text| text.strip_prefix("0x"));
         let digits = text.ok_or_else(|| self.wrong(expected))?.as_bytes();
@@ -152,12 +184,12 @@ impl<'a> At<'a> {
         bytes.filter(|_| rest.is_empty()).ok_or_else(|| self.wrong(expected))
     }
 
-    fn bytes<const N: usize>(&self) -> Result<[u8; N], Malformed> {
+    fn bytes<const N: usize>(&self) -> Result<[u8; N], NotJson> {
         let bytes = self.hex()?;
         bytes.try_into().map_err(|_| self.wrong(&format!("{N} bytes")))
     }
 
-    fn optional<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Malformed> {
+    fn optional<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, NotJson> {
         match self.object()?.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(_) => self.get(name)?.bytes().map(Some),

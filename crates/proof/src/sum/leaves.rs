@@ -1,5 +1,7 @@
 //! Many leaves hashed side by side, in bounded memory.
 
+use alloc::vec::Vec;
+
 use spinney_hash::{Digest, Inputs, sha256, sha256_many};
 
 use super::{BOUND_LEAF, Profile};
@@ -9,7 +11,7 @@ const WAITING_BYTES: usize = 1 << 20;
 
 /// The hashes of leaves, in the order in which they are put in.
 #[derive(Debug, Default)]
-pub(super) struct LeafHashes {
+pub struct LeafHashes {
     bytes: Vec<u8>,
     /// Where each leaf that waits ends in `bytes`.
     ends: Vec<u32>,
@@ -17,14 +19,15 @@ pub(super) struct LeafHashes {
 }
 
 impl LeafHashes {
-    pub(super) fn clear(&mut self) {
+    /// Forgets them all.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
         self.digests.clear();
     }
 
     /// Adds a leaf.
-    pub(super) fn push(&mut self, profile: Profile, value: &[u8], sum: u64) {
+    pub fn push(&mut self, profile: Profile, value: &[u8], sum: u64) {
         if self.bytes.len() + value.len() > WAITING_BYTES {
             self.hash();
         }
@@ -52,7 +55,7 @@ impl LeafHashes {
     }
 
     /// The hash of each leaf.
-    pub(super) fn finish(&mut self) -> &[Digest] {
+    pub fn finish(&mut self) -> &[Digest] {
         self.hash();
         &self.digests
     }
@@ -71,6 +74,9 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use super::{LeafHashes, WAITING_BYTES};
     use crate::sum::{Leaf, Profile};
 

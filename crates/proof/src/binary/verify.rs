@@ -8,16 +8,14 @@
     clippy::unwrap_used
 )]
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::Cell;
 
 use spinney_hash::Digest;
 
-use super::EMPTY;
-use super::proof::{ProofError, Rules, Word};
-use crate::pbt;
-use crate::scheme::KEY_BYTES_MAX;
-use crate::ubt::STEM_BYTES;
+use super::{EMPTY, PBT_BRANCH, PBT_KEY_BYTES_MAX, PBT_LEAF, ProofError, Rules, STEM_BYTES, Word};
 
 /// Bits of a stem.
 const STEM_BITS: usize = 8 * STEM_BYTES;
@@ -26,7 +24,7 @@ const UBT_BITS: usize = 256;
 
 /// What is said of a key.
 #[derive(Clone, Debug)]
-struct Claim<'p> {
+struct KeyClaim<'p> {
     key: &'p [u8],
     value: Option<Word>,
     witness: bool,
@@ -37,7 +35,7 @@ struct Claim<'p> {
 /// Where a node is: the claims whose keys lead there, which share their first `depth` bits.
 #[derive(Clone, Copy, Debug)]
 struct Place<'c, 'p> {
-    claims: &'c [Claim<'p>],
+    claims: &'c [KeyClaim<'p>],
     depth: usize,
     /// Whether it is within a stem.
     within: bool,
@@ -61,18 +59,18 @@ struct Fork<'c, 'p> {
     /// The bits of the skip, packed, where they are not those of the keys.
     bits: Option<&'p [u8]>,
     /// The claims that go right.
-    right: &'c [Claim<'p>],
+    right: &'c [KeyClaim<'p>],
 }
 
 /// A side of a fork, or what a whole node hashes to.
 #[derive(Clone, Copy, Debug)]
-struct Side {
+struct ForkSide {
     digest: Digest,
     /// Whether the proof opens it down to a leaf.
     leaf: bool,
 }
 
-impl Side {
+impl ForkSide {
     const NOTHING: Self = Self { digest: EMPTY, leaf: false };
 }
 
@@ -100,8 +98,8 @@ pub(super) fn run(
     if got == *root { Ok(()) } else { Err(ProofError::Root { expected: *root, got }) }
 }
 
-fn claim(key: &[u8], value: Option<Word>, witness: bool) -> Claim<'_> {
-    Claim { key, value, witness, used: Cell::new(false) }
+fn claim(key: &[u8], value: Option<Word>, witness: bool) -> KeyClaim<'_> {
+    KeyClaim { key, value, witness, used: Cell::new(false) }
 }
 
 /// Bit `index`, the most significant one of the first byte first; zero behind the end.
@@ -114,7 +112,7 @@ fn bits(bytes: &[u8]) -> usize {
 }
 
 /// The claims that a key is present.
-fn present<'c, 'p>(claims: &'c [Claim<'p>]) -> impl Iterator<Item = &'c Claim<'p>> {
+fn present<'c, 'p>(claims: &'c [KeyClaim<'p>]) -> impl Iterator<Item = &'c KeyClaim<'p>> {
     claims.iter().filter(|claim| claim.value.is_some())
 }
 
@@ -166,7 +164,11 @@ impl<'p> Reader<'p> {
     }
 
     /// Reads the witnesses, and puts them among the claims.
-    fn witnesses(&mut self, rules: Rules, claims: &mut Vec<Claim<'p>>) -> Result<(), ProofError> {
+    fn witnesses(
+        &mut self,
+        rules: Rules,
+        claims: &mut Vec<KeyClaim<'p>>,
+    ) -> Result<(), ProofError> {
         let mut last: Option<&[u8]> = None;
         for _ in 0..self.number()? {
             let len = self.number()?;
@@ -191,12 +193,12 @@ struct Verifier<'c, 'p> {
     rules: Rules,
     reader: Reader<'p>,
     tasks: Vec<Task<'c, 'p>>,
-    sides: Vec<Side>,
+    sides: Vec<ForkSide>,
 }
 
 impl<'c, 'p> Verifier<'c, 'p> {
     /// The root of what is claimed.
-    fn root(&mut self, claims: &'c [Claim<'p>]) -> Result<Digest, ProofError> {
+    fn root(&mut self, claims: &'c [KeyClaim<'p>]) -> Result<Digest, ProofError> {
         self.tasks.push(Task::Node(Place { claims, depth: 0, within: false }));
         while let Some(task) = self.tasks.pop() {
             match task {
@@ -206,13 +208,13 @@ impl<'c, 'p> Verifier<'c, 'p> {
                     if digest == EMPTY {
                         return self.malformed("a side of a fork is empty");
                     }
-                    self.sides.push(Side { digest, leaf: false });
+                    self.sides.push(ForkSide { digest, leaf: false });
                 }
                 Task::Fork(fork) => self.fork(&fork)?,
                 Task::Stem(stem) => {
                     let held = self.side()?;
                     let digest = self.rules.hash.hash(&[stem, &[0], &held.digest].concat());
-                    self.sides.push(Side { digest, ..held });
+                    self.sides.push(ForkSide { digest, ..held });
                 }
             }
         }
@@ -230,7 +232,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
     }
 
     /// The side that was done last.
-    fn side(&mut self) -> Result<Side, ProofError> {
+    fn side(&mut self) -> Result<ForkSide, ProofError> {
         match self.sides.pop() {
             Some(side) => Ok(side),
             None => self.malformed("it has fewer nodes than its forks have sides"),
@@ -254,7 +256,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
         else {
             return self.malformed("a stem is reached, and nothing in it is claimed present");
         };
-        let of_stem = |claim: &Claim<'_>| claim.key.starts_with(stem);
+        let of_stem = |claim: &KeyClaim<'_>| claim.key.starts_with(stem);
         let mut runs = place.claims.chunk_by(|a, b| of_stem(a) == of_stem(b));
         let claims = runs.find(|run| run.first().is_some_and(of_stem)).unwrap_or_default();
         if present(place.claims).any(|claim| !of_stem(claim)) {
@@ -278,10 +280,10 @@ impl<'c, 'p> Verifier<'c, 'p> {
         let hash = self.rules.hash;
         let value = claim.value.unwrap_or_default();
         let side = if self.rules.stems {
-            let leaf = Side { digest: hash.hash(&value), leaf: true };
+            let leaf = ForkSide { digest: hash.hash(&value), leaf: true };
             self.climb(leaf, (place.depth..UBT_BITS).map(|at| bit(claim.key, at)))?
         } else {
-            Side { digest: hash.hash(&[&[pbt::LEAF], claim.key, &value].concat()), leaf: true }
+            ForkSide { digest: hash.hash(&[&[PBT_LEAF], claim.key, &value].concat()), leaf: true }
         };
         self.sides.push(side);
         Ok(())
@@ -291,7 +293,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
         let Place { claims, depth, within } = place;
         let skip = self.reader.number()?;
         let end = match (self.rules.stems, within) {
-            (false, _) => 8 * KEY_BYTES_MAX,
+            (false, _) => 8 * PBT_KEY_BYTES_MAX,
             (true, false) => STEM_BITS,
             (true, true) => UBT_BITS,
         };
@@ -307,7 +309,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
         if packed.is_none() && bits(first) <= fork {
             return self.malformed("a key ends above a fork that it is to go through");
         }
-        let below = |claim: &Claim<'_>| {
+        let below = |claim: &KeyClaim<'_>| {
             let same = |(at, skipped): (usize, usize)| match packed {
                 Some(packed) => bit(claim.key, at) == bit(packed, skipped),
                 None => bit(claim.key, at) == bit(first, at),
@@ -345,14 +347,14 @@ impl<'c, 'p> Verifier<'c, 'p> {
             None => at.map(|(at, _)| bit(first, at)).collect(),
         };
         if !self.rules.stems {
-            let mut input = vec![pbt::BRANCH];
+            let mut input = vec![PBT_BRANCH];
             // Below 65,536: a fork is above the end of every key.
             input.extend_from_slice(&(skip as u16).to_be_bytes());
             let pack = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte >> 1 | bit << 7);
             input.extend(skipped.chunks(8).map(pack));
             input.extend_from_slice([left.digest, right.digest].as_flattened());
             let digest = self.rules.hash.hash(&input);
-            self.sides.push(Side { digest, leaf: left.leaf || right.leaf });
+            self.sides.push(ForkSide { digest, leaf: left.leaf || right.leaf });
             return Ok(());
         }
         if reads_as_stem(&left) {
@@ -369,43 +371,43 @@ impl<'c, 'p> Verifier<'c, 'p> {
 
     /// Two sides of a UBT, of which one may be empty.
     ///
-    /// They have to be told from a stem: see the module [`proof`](super::proof).
-    fn join(&self, left: Side, right: Side) -> Result<Side, ProofError> {
+    /// They have to be told from a stem: see the module.
+    fn join(&self, left: ForkSide, right: ForkSide) -> Result<ForkSide, ProofError> {
         if reads_as_stem(&left) && right.digest != EMPTY && !right.leaf {
             return self
                 .malformed("a fork reads as a stem, and no leaf on its right side is shown");
         }
         let digest = self.rules.hash.hash([left.digest, right.digest].as_flattened());
-        Ok(Side { digest, leaf: left.leaf || right.leaf })
+        Ok(ForkSide { digest, leaf: left.leaf || right.leaf })
     }
 
     /// A side up beside nothing, along bits topmost first.
     fn climb(
         &self,
-        side: Side,
+        side: ForkSide,
         bits: impl DoubleEndedIterator<Item = u8>,
-    ) -> Result<Side, ProofError> {
+    ) -> Result<ForkSide, ProofError> {
         bits.rev().try_fold(side, |side, bit| match bit {
-            0 => self.join(side, Side::NOTHING),
-            _ => self.join(Side::NOTHING, side),
+            0 => self.join(side, ForkSide::NOTHING),
+            _ => self.join(ForkSide::NOTHING, side),
         })
     }
 }
 
 /// Whether a left side can be a stem and the zero behind it.
-fn reads_as_stem(left: &Side) -> bool {
+fn reads_as_stem(left: &ForkSide) -> bool {
     left.digest.ends_with(&[0])
 }
 
 /// Where a leaf stands alone, keys claimed absent may end, too: then a witness has shown it.
-fn uses(claims: &[Claim<'_>], witness: &Claim<'_>) {
+fn uses(claims: &[KeyClaim<'_>], witness: &KeyClaim<'_>) {
     if claims.iter().any(|claim| !claim.witness) {
         witness.used.set(true);
     }
 }
 
 /// A leaf among these tells a fork from a stem: the first witness, if no key claimed is present.
-fn tells_apart(claims: &[Claim<'_>]) {
+fn tells_apart(claims: &[KeyClaim<'_>]) {
     if present(claims).all(|claim| claim.witness)
         && let Some(witness) = present(claims).next()
     {

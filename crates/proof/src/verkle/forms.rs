@@ -1,10 +1,14 @@
 //! The proof, and its bytes.
 
+use alloc::vec::Vec;
+use core::fmt;
+
 use spinney_ipa::{MULTIPROOF_BYTES, Multiproof, ProofError};
 
-use super::{StateDiff, Status};
+use super::diff::StateDiff;
+use super::node::Status;
 
-/// A proof of the values in a [`StateDiff`](super::StateDiff). It answers nothing until it is verified.
+/// A proof of the values in a [`StateDiff`]. It answers nothing until it is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     pub(super) other_stems: Vec<[u8; 31]>,
@@ -15,12 +19,11 @@ pub struct Proof {
     pub(super) multiproof: Multiproof,
 }
 
-/// Why bytes or JSON are no proof.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why bytes are no proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
     /// The bytes end within a part, or go on behind the last one.
-    #[error("{what} ends at byte {at} of {len}: the proof is cut off or goes on behind its end")]
     Length {
         /// Which part.
         what: &'static str,
@@ -30,32 +33,69 @@ pub enum Malformed {
         len: usize,
     },
     /// The multiproof is none.
-    #[error("the multiproof is malformed: {0}")]
-    Multiproof(#[from] ProofError),
-    /// The JSON is not that of a proof.
-    #[error("{at}: {what}")]
-    Json {
-        /// Where in it.
-        at: String,
-        /// What is wrong there.
-        what: String,
-    },
+    Multiproof(ProofError),
 }
 
+impl From<ProofError> for Malformed {
+    fn from(error: ProofError) -> Self {
+        Self::Multiproof(error)
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { what, at, len } => write!(
+                f,
+                "{what} ends at byte {at} of {len}: the proof is cut off or goes on behind its end"
+            ),
+            Self::Multiproof(error) => write!(f, "the multiproof is malformed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
 impl Proof {
+    /// A proof of these parts.
+    pub const fn new(
+        other_stems: Vec<[u8; 31]>,
+        statuses: Vec<u8>,
+        commitments: Vec<[u8; 32]>,
+        multiproof: Multiproof,
+    ) -> Self {
+        Self { other_stems, statuses, commitments, multiproof }
+    }
+
+    /// A byte a stem, in order: what its path ends with, and how long that is.
+    pub fn statuses(&self) -> &[u8] {
+        &self.statuses
+    }
+
+    /// The commitments of the nodes on the paths, in order of paths, but that of the root node.
+    pub fn commitments(&self) -> &[[u8; 32]] {
+        &self.commitments
+    }
+
+    /// What opens them.
+    pub const fn multiproof(&self) -> &Multiproof {
+        &self.multiproof
+    }
+
     /// The stems that stand where keys would, in order.
     pub fn other_stems(&self) -> &[[u8; 31]] {
         &self.other_stems
     }
 
-    /// The stems of a difference that the proof says end in nothing, deeper than below the root: their
-    /// absence is **not shown**, even where the proof verifies.
+    /// The stems of a difference that the proof says end in nothing, deeper than below the root:
+    /// their absence is **not shown**, even where the proof verifies.
     ///
-    /// A leaf commits to `[1, stem, C1, C2, 0, ..]`. Put where an internal node is said to be, it opens
-    /// to nothing at every digit from 4 on, and the format of go-verkle has nothing that says which of
-    /// the two a commitment is: its openings are fixed by the keys. So whoever holds a leaf can show
-    /// its own stem absent one digit deeper. The root is no leaf, and where another stem stands in
-    /// the place, its mark is opened: those absences are sound, as is every presence.
+    /// A leaf commits to `[1, stem, C1, C2, 0, ..]`. Put where an internal node is said to be, it
+    /// opens to nothing at every digit from 4 on, and the format of go-verkle has nothing that says
+    /// which of the two a commitment is: its openings are fixed by the keys. So whoever holds a
+    /// leaf can show its own stem absent one digit deeper. The root is no leaf, and where another
+    /// stem stands in the place, its mark is opened: those absences are sound, as is every
+    /// presence.
     pub fn unsure_stems(&self, diff: &StateDiff) -> Vec<[u8; 31]> {
         let unsure = |byte: u8| match Status::read(byte) {
             Some((Status::Empty, depth)) => depth > 1,

@@ -1,5 +1,8 @@
 //! What a proof is about: values, and what becomes of them.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// The values under some keys, and those that replace them, by stems.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateDiff(pub Vec<StemDiff>);
@@ -25,10 +28,11 @@ pub struct SuffixDiff {
 }
 
 impl StateDiff {
-    /// Values that stay, in any order. A key that comes twice makes a difference that no proof shows.
+    /// Values that stay, in any order. A key that comes twice makes a difference that no proof
+    /// shows.
     ///
     /// ```
-    /// use spinney_tree::verkle::proof::StateDiff;
+    /// use spinney_proof::verkle::StateDiff;
     ///
     /// let diff = StateDiff::of([([2; 32], None), ([1; 32], Some([7; 32]))]);
     /// assert_eq!(diff.get(&[1; 32]).unwrap().current, Some([7; 32]));
@@ -70,7 +74,7 @@ impl StateDiff {
     /// Says what becomes of a value. `false` if the key is not among those here.
     ///
     /// ```
-    /// use spinney_tree::verkle::proof::{StateDiff, StemDiff, SuffixDiff};
+    /// use spinney_proof::verkle::{StateDiff, StemDiff, SuffixDiff};
     ///
     /// let suffixes = vec![SuffixDiff { suffix: 7, current: None, new: None }];
     /// let mut diff = StateDiff(vec![StemDiff { stem: [1; 31], suffixes }]);

@@ -8,6 +8,10 @@
     clippy::unwrap_used
 )]
 
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
 use spinney_hash::{SumClimb, sha256_equal};
 
 use super::leaves::LeafHashes;
@@ -25,8 +29,7 @@ pub struct Claim<'a> {
 }
 
 /// The first claim of many that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("proof {index}: {source}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimError {
     /// Which one it is, from 0.
     pub index: usize,
@@ -34,19 +37,28 @@ pub struct ClaimError {
     pub source: ProofError,
 }
 
-/// Verifies that all claims hold in the tree of a root. On full lanes a proof costs a third of what it
-/// costs alone.
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "proof {}: {}", self.index, self.source)
+    }
+}
+
+impl core::error::Error for ClaimError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Verifies that all claims hold in the tree of a root. On full lanes a proof costs a third of what
+/// it costs alone.
 ///
 /// ```
-/// use spinney_tree::sum::{Claim, Leaf, Profile, reference, verify_many};
+/// use spinney_proof::sum::{Claim, Leaf, Profile, Proof, verify_many};
 ///
 /// let leaf = Leaf { value: b"five".into(), sum: 5 };
-/// let leaves = [([1; 32], leaf.clone())].into();
-/// let (root, proofs) = reference::prove(Profile::Compatible, &leaves, &[[1; 32], [3; 32]])?;
-/// let claims = [
-///     Claim { key: &[1; 32], leaf: Some(&leaf), proof: &proofs[0] },
-///     Claim { key: &[3; 32], leaf: None, proof: &proofs[1] },
-/// ];
+/// let proof = Proof::decode(&[&[0; 2][..], &[0xff; 32]].concat())?;
+/// let root = proof.root(Profile::Compatible, &[1; 32], &leaf)?;
+/// let claims = [Claim { key: &[1; 32], leaf: Some(&leaf), proof: &proof }];
 /// verify_many(Profile::Compatible, root, &claims)?;
 /// let wrong = [Claim { leaf: None, ..claims[0] }];
 /// assert!(verify_many(Profile::Compatible, root, &wrong).is_err());

@@ -1,41 +1,25 @@
-//! The root after the values have become what they are to become, from nothing but a verified proof.
+//! The root after the values have become what they are to become, from nothing but a verified
+//! proof.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
-use super::super::level::terms;
-use super::shape::{Node, stem_scalar};
-use super::{LEAF_HALVES, ProofFault, StemDiff, Verified, half, places};
-use crate::verkle::STEM_BYTES;
+use super::diff::StemDiff;
+use super::node::{LEAF_HALVES, STEM_BYTES, half, places, stem_scalar, terms};
+use super::shape::{PathNode, ProofFault};
+use super::verify::Verified;
 
 /// A leaf: its stem and its commitment.
-type Leaf = ([u8; 31], Element);
+type StemLeaf = ([u8; 31], Element);
 
 impl Verified<'_> {
     /// The root of the tree in which every value with a new one has that instead, compressed.
     ///
-    /// ```
-    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, verkle::Verkle};
-    /// # let (store, verkle) = (MemoryStore::new(), Verkle::shared());
-    /// # let tree = Tree::open(verkle.clone(), TreeId(1), &store.snapshot()?, 1 << 20)?;
-    /// # let mut batch = Batch::new();
-    /// # batch.put(&[1; 32], &[1; 32]);
-    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-    /// let (proof, mut diff) = tree.prove(&store.snapshot()?, Some(&pending), &[[1; 32], [2; 32]])?;
-    /// diff.set_new(&[2; 32], [7; 32]);
-    /// let verified = proof.verify(verkle.crs(), &pending.root(), &diff)?;
-    ///
-    /// let mut batch = Batch::new();
-    /// batch.put(&[2; 32], &[7; 32]);
-    /// let after = tree.prepare(&store.snapshot()?, Some(&pending), batch)?;
-    /// assert_eq!(verified.post_root(verkle.crs())?, after.root());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
-    /// None of what [`Proof::verify`](super::Proof::verify) has answered; a conflict where a node on the
-    /// path of a change were not known.
+    /// None of what [`Proof::verify`](super::Proof::verify) has answered; a conflict where a node
+    /// on the path of a change were not known.
     pub fn post_root(&self, crs: &Crs) -> Result<[u8; 32], ProofFault> {
         let mut changed = self.changed_slots(crs)?;
         // From the deepest nodes up: what a child commits to now, by path.
@@ -71,21 +55,21 @@ impl Verified<'_> {
 
     /// The commitments of leaves that change, and of what comes where they or nothing were.
     fn changed_slots(&self, crs: &Crs) -> Result<BTreeMap<Vec<u8>, Element>, ProofFault> {
-        let mut slots: BTreeMap<&Vec<u8>, Vec<Leaf>> = BTreeMap::new();
+        let mut slots: BTreeMap<&Vec<u8>, Vec<StemLeaf>> = BTreeMap::new();
         for (entry, path) in self.diff.0.iter().zip(&self.shape.ends) {
             if entry.suffixes.iter().all(|suffix| suffix.new.is_none()) {
                 continue;
             }
             let leaf = match self.shape.nodes.get(path) {
-                Some(Node::Leaf { stem, .. }) if *stem == entry.stem => {
+                Some(PathNode::Leaf { stem, .. }) if *stem == entry.stem => {
                     self.changed(crs, path, entry)?
                 }
                 _ => fresh(crs, entry),
             };
             slots.entry(path).or_default().push((entry.stem, leaf));
         }
-        let build = |(path, mut leaves): (&Vec<u8>, Vec<Leaf>)| {
-            if let Some(Node::Leaf { stem, .. }) = self.shape.nodes.get(path)
+        let build = |(path, mut leaves): (&Vec<u8>, Vec<StemLeaf>)| {
+            if let Some(PathNode::Leaf { stem, .. }) = self.shape.nodes.get(path)
                 && !leaves.iter().any(|leaf| leaf.0 == *stem)
             {
                 leaves.push((*stem, self.element(path)?));
@@ -134,19 +118,19 @@ fn values(entry: &StemDiff, which: u8) -> Vec<Delta> {
 fn fresh(crs: &Crs, entry: &StemDiff) -> Element {
     let mut halves = [Element::IDENTITY; 2];
     for (which, half) in (0..).zip(&mut halves) {
-        crs.add_deltas(std::slice::from_mut(half), &values(entry, which));
+        crs.add_deltas(core::slice::from_mut(half), &values(entry, which));
     }
     let scalars = Element::map_to_field_many(&halves);
     crs.commit(&[&[Fr::ONE, stem_scalar(&entry.stem)][..], &scalars].concat())
 }
 
-/// The commitment of what holds these leaves, whose stems differ and begin alike, in order of stems, at
-/// `depth`.
-fn subtree(crs: &Crs, leaves: &[Leaf], depth: usize) -> Element {
+/// The commitment of what holds these leaves, whose stems differ and begin alike, in order of
+/// stems, at `depth`.
+fn subtree(crs: &Crs, leaves: &[StemLeaf], depth: usize) -> Element {
     if let [(_, leaf)] = leaves {
         return *leaf;
     }
-    let digit = |leaf: &Leaf| leaf.0.get(depth).copied();
+    let digit = |leaf: &StemLeaf| leaf.0.get(depth).copied();
     let mut digits = Vec::new();
     let mut below = Vec::new();
     for children in leaves.chunk_by(|a, b| digit(a) == digit(b)) {

@@ -1,22 +1,23 @@
 //! The nodes that a proof shows, by path: what a verifier rebuilds of the tree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::fmt;
 
 use spinney_ipa::{DecodeError, Element, Fr, Opening, ProofError};
 
-use super::super::commit::limbs;
-use super::super::level::terms;
-use super::{LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, StemDiff, half, places};
+use super::diff::{StateDiff, StemDiff};
+use super::forms::Proof;
+use super::node::{LEAF_HALVES, LEAF_MARK, LEAF_STEM, Status, half, places, stem_scalar, terms};
+use crate::error::Hex;
 
 /// Why a proof is not believed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProofFault {
     /// It is about no key, or keys are out of order.
-    #[error("the keys do not strictly rise, or there are none")]
     Keys,
     /// There are more stems than statuses, or fewer.
-    #[error("{statuses} statuses for {stems} stems")]
     Statuses {
         /// Statuses in the proof.
         statuses: usize,
@@ -24,7 +25,6 @@ pub enum ProofFault {
         stems: usize,
     },
     /// A status says nothing known.
-    #[error("stem 0x{}: {byte:#04x} is no status", crate::error::hex(.stem))]
     Status {
         /// The stem.
         stem: [u8; 31],
@@ -32,22 +32,18 @@ pub enum ProofFault {
         byte: u8,
     },
     /// A stem is said to be absent and has a value.
-    #[error("stem 0x{}: it is said to be absent, and has a value", crate::error::hex(.stem))]
     AbsentValue {
         /// The stem.
         stem: [u8; 31],
     },
     /// Two stems need different nodes at one place.
-    #[error("the node at 0x{} would have to be two things", crate::error::hex(.path))]
     Conflict {
         /// Its path.
         path: Vec<u8>,
     },
     /// Stems that stand where keys would are missing, out of order or too many.
-    #[error("the other stems are not those that stand where absent ones would")]
     OtherStems,
     /// Commitments are missing or too many.
-    #[error("{got} commitments, where the nodes on the paths of the keys have {expected}")]
     Commitments {
         /// How many there are.
         got: usize,
@@ -55,7 +51,6 @@ pub enum ProofFault {
         expected: usize,
     },
     /// A commitment is none.
-    #[error("commitment {index}: {error}")]
     Commitment {
         /// Which, by path.
         index: usize,
@@ -63,23 +58,59 @@ pub enum ProofFault {
         error: DecodeError,
     },
     /// The root is none.
-    #[error("the root is no commitment: {0}")]
     Root(DecodeError),
     /// The openings do not follow from the commitments.
-    #[error(transparent)]
-    Openings(#[from] ProofError),
+    Openings(ProofError),
 }
+
+impl From<ProofError> for ProofFault {
+    fn from(error: ProofError) -> Self {
+        Self::Openings(error)
+    }
+}
+
+impl fmt::Display for ProofFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keys => f.write_str("the keys do not strictly rise, or there are none"),
+            Self::Statuses { statuses, stems } => {
+                write!(f, "{statuses} statuses for {stems} stems")
+            }
+            Self::Status { stem, byte } => {
+                write!(f, "stem 0x{}: {byte:#04x} is no status", Hex(stem))
+            }
+            Self::AbsentValue { stem } => {
+                write!(f, "stem 0x{}: it is said to be absent, and has a value", Hex(stem))
+            }
+            Self::Conflict { path } => {
+                write!(f, "the node at 0x{} would have to be two things", Hex(path))
+            }
+            Self::OtherStems => {
+                f.write_str("the other stems are not those that stand where absent ones would")
+            }
+            Self::Commitments { got, expected } => write!(
+                f,
+                "{got} commitments, where the nodes on the paths of the keys have {expected}"
+            ),
+            Self::Commitment { index, error } => write!(f, "commitment {index}: {error}"),
+            Self::Root(error) => write!(f, "the root is no commitment: {error}"),
+            Self::Openings(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ProofFault {}
 
 /// The nodes on the paths of the keys.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    pub(super) nodes: BTreeMap<Vec<u8>, Node>,
+    pub(super) nodes: BTreeMap<Vec<u8>, PathNode>,
     /// The path at which each stem of the difference ends, in order of stems.
     pub(super) ends: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum PathNode {
     /// With the places at which it is opened.
     Internal(BTreeSet<u8>),
     Leaf {
@@ -91,7 +122,7 @@ pub(super) enum Node {
     Empty,
 }
 
-impl Node {
+impl PathNode {
     /// Whether a commitment goes with it.
     pub(super) const fn commits(&self) -> bool {
         !matches!(self, Self::Empty)
@@ -122,7 +153,7 @@ impl Shape {
             }
             shape.descend(path)?;
             match status {
-                Status::Empty => shape.place(path, Node::Empty)?,
+                Status::Empty => shape.place(path, PathNode::Empty)?,
                 Status::Other => others.entry(path).or_default().push(stem),
                 Status::Present => shape.present(path, entry)?,
             }
@@ -137,9 +168,11 @@ impl Shape {
     fn descend(&mut self, path: &[u8]) -> Result<(), ProofFault> {
         let mut above = Vec::with_capacity(path.len());
         for digit in path {
-            let node =
-                self.nodes.entry(above.clone()).or_insert_with(|| Node::Internal(BTreeSet::new()));
-            let Node::Internal(opened) = node else {
+            let node = self
+                .nodes
+                .entry(above.clone())
+                .or_insert_with(|| PathNode::Internal(BTreeSet::new()));
+            let PathNode::Internal(opened) = node else {
                 return Err(ProofFault::Conflict { path: above });
             };
             opened.insert(*digit);
@@ -149,9 +182,9 @@ impl Shape {
     }
 
     /// Puts a node where none is. Nothing may be said to be nothing again.
-    fn place(&mut self, path: &[u8], node: Node) -> Result<(), ProofFault> {
+    fn place(&mut self, path: &[u8], node: PathNode) -> Result<(), ProofFault> {
         match (self.nodes.get(path), &node) {
-            (None, _) | (Some(Node::Empty), Node::Empty) => {
+            (None, _) | (Some(PathNode::Empty), PathNode::Empty) => {
                 self.nodes.insert(path.to_vec(), node);
                 Ok(())
             }
@@ -166,10 +199,10 @@ impl Shape {
             suffixes.map(|suffix| (suffix.suffix, suffix.current)).collect::<Vec<_>>()
         });
         let halves = opened.each_ref().map(|suffixes| !suffixes.is_empty());
-        self.place(path, Node::Leaf { stem: entry.stem, halves })?;
+        self.place(path, PathNode::Leaf { stem: entry.stem, halves })?;
         for (at, suffixes) in (LEAF_HALVES..).zip(opened) {
             if !suffixes.is_empty() {
-                self.place(&[path, &[at]].concat(), Node::Half(suffixes))?;
+                self.place(&[path, &[at]].concat(), PathNode::Half(suffixes))?;
             }
         }
         Ok(())
@@ -188,13 +221,13 @@ impl Shape {
         for (path, absent) in others {
             let stem = match self.nodes.get(*path) {
                 // It is there anyway.
-                Some(Node::Leaf { stem, .. }) => *stem,
+                Some(PathNode::Leaf { stem, .. }) => *stem,
                 Some(_) => return Err(ProofFault::Conflict { path: path.to_vec() }),
                 None => {
                     // Paths rise, none begins another, and so the stems rise with them.
                     let stem = stems.next().filter(|stem| stem.starts_with(path));
                     let stem = *stem.ok_or(ProofFault::OtherStems)?;
-                    self.nodes.insert(path.to_vec(), Node::Leaf { stem, halves: [false; 2] });
+                    self.nodes.insert(path.to_vec(), PathNode::Leaf { stem, halves: [false; 2] });
                     stem
                 }
             };
@@ -210,10 +243,10 @@ impl Shape {
         let mut end: Option<&Vec<u8>> = None;
         for (path, node) in &self.nodes {
             let below = end.is_some_and(|end| path.starts_with(end));
-            if below && !matches!(node, Node::Half(_)) {
+            if below && !matches!(node, PathNode::Half(_)) {
                 return Err(ProofFault::Conflict { path: path.clone() });
             }
-            if matches!(node, Node::Leaf { .. } | Node::Empty) {
+            if matches!(node, PathNode::Leaf { .. } | PathNode::Empty) {
                 end = Some(path);
             }
         }
@@ -234,33 +267,26 @@ impl Shape {
                 elements.get(&below[..]).map_or(Fr::ZERO, |child| child.1)
             };
             match node {
-                Node::Internal(opened) => {
+                PathNode::Internal(opened) => {
                     opened.iter().for_each(|&digit| open(digit, child(digit)));
                 }
-                Node::Leaf { stem, halves } => {
+                PathNode::Leaf { stem, halves } => {
                     open(LEAF_MARK, Fr::ONE);
                     open(LEAF_STEM, stem_scalar(stem));
                     for (half, _) in (LEAF_HALVES..).zip(halves).filter(|(_, open)| **open) {
                         open(half, child(half));
                     }
                 }
-                Node::Half(suffixes) => {
+                PathNode::Half(suffixes) => {
                     for &(suffix, value) in suffixes {
                         for (index, term) in places(suffix).into_iter().zip(terms(value)) {
                             open(index, Fr::from_limbs(term));
                         }
                     }
                 }
-                Node::Empty => {}
+                PathNode::Empty => {}
             }
         }
         openings
     }
-}
-
-/// What a leaf commits to in place of its stem.
-pub(super) fn stem_scalar(stem: &[u8; 31]) -> Fr {
-    let mut wide = [0; 32];
-    wide[..31].copy_from_slice(stem);
-    Fr::from_limbs(limbs(&wide))
 }

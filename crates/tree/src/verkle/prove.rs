@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spinney_ipa::{Crs, Element, Fr, Multiproof, ProverOpening, Transcript};
 
-use super::super::commit::{Commit, Kind, element};
-use super::super::level::terms;
-use super::super::{STEM_BYTES, Verkle};
-use super::shape::stem_scalar;
-use super::{
-    LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, StateDiff, Status, StemDiff, SuffixDiff, half, places,
+use spinney_proof::verkle::{
+    LEAF_HALVES, LEAF_MARK, LEAF_STEM, Proof, STEM_BYTES, StateDiff, Status, StemDiff, SuffixDiff,
+    half, places, stem_scalar, terms,
 };
+
+use super::Verkle;
+use super::commit::{Commit, Kind, element};
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode};
 use crate::scheme::{BranchJob, Refused, Scheme, TerminalJob};
@@ -41,7 +41,26 @@ struct Shown {
 
 impl Tree<Verkle> {
     /// Proves keys, present or absent, in `state` or in the last commit. The second answer has their
-    /// values, which the proof goes with; say there what becomes of them ([`StateDiff::set_new`]).
+    /// values, which the proof goes with; say there what becomes of them ([`StateDiff::set_new`]), and a
+    /// verified proof has the root after that.
+    ///
+    /// ```
+    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, verkle::Verkle};
+    /// # let (store, verkle) = (MemoryStore::new(), Verkle::shared());
+    /// # let tree = Tree::open(verkle.clone(), TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// # let mut batch = Batch::new();
+    /// # batch.put(&[1; 32], &[1; 32]);
+    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    /// let (proof, mut diff) = tree.prove(&store.snapshot()?, Some(&pending), &[[1; 32], [2; 32]])?;
+    /// diff.set_new(&[2; 32], [7; 32]);
+    /// let verified = proof.verify(verkle.crs(), &pending.root(), &diff)?;
+    ///
+    /// let mut batch = Batch::new();
+    /// batch.put(&[2; 32], &[7; 32]);
+    /// let after = tree.prepare(&store.snapshot()?, Some(&pending), batch)?;
+    /// assert_eq!(verified.post_root(verkle.crs())?, after.root());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// If there are no keys, `state` stands on an older commit, or a page is damaged or cannot be read.
@@ -286,6 +305,6 @@ impl Maker<'_> {
         }
         let other_stems = self.other_stems.into_values().collect();
         let commitments = Element::compress_many(&commitments);
-        (Proof { other_stems, statuses, commitments, multiproof }, diff)
+        (Proof::new(other_stems, statuses, commitments, multiproof), diff)
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use spinney_hash::Digest;
+use spinney_proof::binary::{KeysProof, UBT_KEY_BYTES, Word};
 
-use super::proof::{BinaryTree, KeysProof, UBT_KEY_BYTES, Word};
+use super::BinaryTree;
 use crate::error::TreeError;
 use crate::page::corrupt;
 use crate::page_key::PageKey;

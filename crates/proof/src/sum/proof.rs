@@ -1,13 +1,13 @@
 //! Proofs: made, encoded, decoded, verified. No store and no engine is needed.
 //!
-//! A proof is the siblings on the path of a key, and says nothing of the key, its leaf or the root: those
-//! are given to the verifier. The same siblings prove that a leaf is there, or, with the empty leaf, that
-//! none is.
+//! A proof is the siblings on the path of a key, and says nothing of the key, its leaf or the root:
+//! those are given to the verifier. The same siblings prove that a leaf is there, or, with the
+//! empty leaf, that none is.
 //!
 //! ```text
 //! full         256 nodes: hash (32) | sum (8, BE), the sibling at depth 256 first
-//! compressed   number of nodes (2, BE) | as many nodes | bitmap (32): bit i, the lowest bit of a byte
-//!              first, says that sibling i is that of an empty subtree and left out
+//! compressed   number of nodes (2, BE) | as many nodes | bitmap (32): bit i, the lowest bit of a
+//!              byte first, says that sibling i is that of an empty subtree and left out
 //! ```
 #![deny(
     clippy::arithmetic_side_effects,
@@ -17,6 +17,9 @@
     clippy::unreachable,
     clippy::unwrap_used
 )]
+
+use alloc::vec::Vec;
+use core::fmt;
 
 use super::{DEPTH, Leaf, Profile, SumNode, SumOverflow, goes_right};
 
@@ -78,11 +81,10 @@ impl Excluded<'_> {
 }
 
 /// Why bytes are no proof, or a proof does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProofError {
     /// The bytes end early, or go on after the end.
-    #[error("a proof of {nodes} nodes is {expected} bytes long, and this one has {found}")]
     Length {
         /// How many nodes it says that it has; 256 of a full one.
         nodes: usize,
@@ -92,13 +94,11 @@ pub enum ProofError {
         found: usize,
     },
     /// There are not even the bytes that say how long the proof is.
-    #[error("{found} bytes are too few for a compressed proof, which has 34 or more")]
     Short {
         /// Bytes given.
         found: usize,
     },
     /// The number of nodes is not that of the siblings that are not empty.
-    #[error("it has {nodes} nodes, and {siblings} siblings that are not empty by its bitmap")]
     Count {
         /// How many nodes it has.
         nodes: usize,
@@ -106,28 +106,55 @@ pub enum ProofError {
         siblings: usize,
     },
     /// The sums overflow on the way up.
-    #[error("the sums of its siblings overflow 64 bits at depth {depth}")]
     Overflow {
         /// The depth of the node whose sum it is.
         depth: usize,
     },
     /// The proof leads to another root.
-    #[error("it does not lead to that root: a wrong key, leaf, sibling or root")]
     Root,
     /// The leaf to include is the empty one.
-    #[error("an empty leaf cannot be included; whether the key has none is another question")]
     EmptyLeaf,
 }
 
+impl fmt::Display for ProofError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { nodes, expected, found } => write!(
+                f,
+                "a proof of {nodes} nodes is {expected} bytes long, and this one has {found}"
+            ),
+            Self::Short { found } => {
+                write!(f, "{found} bytes are too few for a compressed proof, which has 34 or more")
+            }
+            Self::Count { nodes, siblings } => write!(
+                f,
+                "it has {nodes} nodes, and {siblings} siblings that are not empty by its bitmap"
+            ),
+            Self::Overflow { depth } => {
+                write!(f, "the sums of its siblings overflow 64 bits at depth {depth}")
+            }
+            Self::Root => {
+                f.write_str("it does not lead to that root: a wrong key, leaf, sibling or root")
+            }
+            Self::EmptyLeaf => f.write_str(
+                "an empty leaf cannot be included; whether the key has none is another question",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ProofError {}
+
 impl Proof {
     /// The proof with these siblings, the one at depth 256 first; `None` if they are not 256.
-    pub(super) fn from_siblings(profile: Profile, siblings: Vec<SumNode>) -> Option<Self> {
+    pub fn from_siblings(profile: Profile, siblings: Vec<SumNode>) -> Option<Self> {
         if siblings.len() != DEPTH {
             return None;
         }
         let mut proof = Self { empty: [0; BITMAP_BYTES], nodes: Vec::new() };
+        let empty = profile.empty();
         for (at, node) in siblings.into_iter().enumerate() {
-            if node == profile.empty_node(depth_of(at)) {
+            if node.sum == 0 && empty.get(depth_of(at)) == Some(&node.hash) {
                 proof.set_empty(at, true);
             } else {
                 proof.nodes.push(node);
@@ -137,7 +164,7 @@ impl Proof {
     }
 
     /// The proof with these siblings that are not empty: their depths and nodes, from the top down.
-    pub(super) fn from_found(siblings: impl DoubleEndedIterator<Item = (u16, SumNode)>) -> Self {
+    pub fn from_found(siblings: impl DoubleEndedIterator<Item = (u16, SumNode)>) -> Self {
         let mut proof = Self { empty: [0xff; BITMAP_BYTES], nodes: Vec::new() };
         for (depth, node) in siblings.rev() {
             proof.set_empty(DEPTH.saturating_sub(usize::from(depth)), false);
@@ -164,9 +191,9 @@ impl Proof {
 
     /// The 256 siblings, that at depth 256 first.
     pub fn siblings(&self, profile: Profile) -> impl Iterator<Item = SumNode> + '_ {
-        let mut nodes = self.nodes.iter();
+        let (empty, mut nodes) = (profile.empty(), self.nodes.iter());
         (0..DEPTH).filter_map(move |at| match self.is_empty_at(at) {
-            true => Some(profile.empty_node(depth_of(at))),
+            true => Some(SumNode { hash: *empty.get(depth_of(at))?, sum: 0 }),
             false => nodes.next().copied(),
         })
     }

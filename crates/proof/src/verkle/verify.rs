@@ -1,11 +1,13 @@
 //! Believing a proof.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use spinney_ipa::{Crs, Element, Fr, Transcript};
 
-use super::shape::Shape;
-use super::{Proof, ProofFault, StateDiff};
+use super::diff::StateDiff;
+use super::forms::Proof;
+use super::shape::{ProofFault, Shape};
 
 /// What a proof showed.
 #[derive(Debug)]
@@ -17,8 +19,9 @@ pub struct Verified<'a> {
 }
 
 impl Proof {
-    /// Checks that a tree with this root, compressed, has the current values in `diff`. What becomes of
-    /// them is for [`Verified::post_root`]. The absence of [`Proof::unsure_stems`] is not shown by it.
+    /// Checks that a tree with this root, compressed, has the current values in `diff`. What
+    /// becomes of them is for [`Verified::post_root`]. The absence of [`Proof::unsure_stems`] is
+    /// not shown by it.
     ///
     /// # Errors
     /// If the proof does not show exactly that, or could be shorter.
@@ -37,7 +40,7 @@ impl Proof {
         }
         let decoded = Element::from_compressed_many(&self.commitments)
             .map_err(|(index, error)| ProofFault::Commitment { index, error })?;
-        let all: Vec<Element> = std::iter::once(root).chain(decoded).collect();
+        let all: Vec<Element> = core::iter::once(root).chain(decoded).collect();
         let scalars = Element::map_to_field_many(&all);
         let known = all.into_iter().zip(scalars);
         // The root's path is the first.
@@ -51,7 +54,8 @@ impl Proof {
 }
 
 impl Verified<'_> {
-    /// The value of a key: `None` if it is not one that the proof is about, `Some(None)` if it is absent.
+    /// The value of a key: `None` if it is not one that the proof is about, `Some(None)` if it is
+    /// absent.
     pub fn get(&self, key: &[u8; 32]) -> Option<Option<[u8; 32]>> {
         self.diff.get(key).map(|entry| entry.current)
     }
