@@ -44,7 +44,8 @@ impl Scheme for Plain {
         level: &mut Level,
         out: &mut Vec<Digest>,
     ) {
-        (level.bytes.clear(), level.ends.clear());
+        level.bytes.clear();
+        level.ends.clear();
         for job in jobs {
             level.bytes.push(0);
             job.put_key(&mut level.bytes);
@@ -89,8 +90,6 @@ impl Scheme for Plain {
     }
 }
 
-type Entries = BTreeMap<[u8; 32], Vec<u8>>;
-
 /// By the book: slow, and plain enough to be right.
 fn reference(entries: &[(&[u8; 32], &Vec<u8>)], depth: usize) -> Digest {
     if let [(key, value)] = entries {
@@ -120,7 +119,7 @@ proptest! {
         ),
         commits in any::<u8>(),
     ) {
-        let (store, mut entries, mut pending) = (MemoryStore::new(), Entries::new(), None);
+        let (store, mut entries, mut pending) = (MemoryStore::new(), BTreeMap::new(), None);
         let open = |store: &MemoryStore| Tree::open(Plain, TreeId(1), &store.snapshot()?, 1 << 20);
         let mut tree = open(&store).unwrap();
         for (number, changes) in batches.iter().enumerate() {
@@ -137,13 +136,13 @@ proptest! {
                 }
             }
             let next = tree.prepare(&store.snapshot().unwrap(), pending.as_ref(), batch).unwrap();
-            let all: Vec<_> = entries.iter().collect();
-            prop_assert_eq!(next.root(), reference(&all, 0));
+            let expected = reference(&entries.iter().collect::<Vec<_>>(), 0);
+            prop_assert_eq!(next.root(), expected);
             pending = Some(next);
             if commits >> number & 1 == 1 {
                 tree.commit(&store, &pending.take().unwrap(), None).unwrap();
                 tree = open(&store).unwrap();
-                prop_assert_eq!(tree.root(), reference(&all, 0));
+                prop_assert_eq!(tree.root(), expected);
             }
         }
     }
