@@ -7,7 +7,8 @@
 //!   become [`mpt::VerifiedProof`], [`mpt::VerifiedRange`] and [`mpt::VerifiedAccount`];
 //! - binary trees ([`binary`]): [`binary::KeysProof`] becomes [`binary::VerifiedKeys`];
 //! - Merkle-sum tree ([`sum`]): [`sum::Proof`] becomes [`sum::Included`] or [`sum::Excluded`];
-//! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes `verkle::Verified`.
+//! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes
+//!   `verkle::Verified`.
 //!
 //! The crate needs `alloc`. It does not panic on bytes that others made, follows them in loops, and
 //! takes memory in proportion to them. The feature `std`, a default, only makes it faster.
