@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
+#[cfg(feature = "postgres")]
 use spinney_postgres::Address;
 use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
 
@@ -12,10 +13,13 @@ use crate::files::Files;
 use crate::folder::Folder;
 use crate::guard::backend;
 use crate::log_store::{LogRow, LogSnapshot, LogStore};
+#[cfg(feature = "postgres")]
 use crate::postgres::{PostgresSnapshot, PostgresStore};
 use crate::redb_store::RedbStore;
 use crate::snapshot::{RedbRow, RedbSnapshot};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use crate::sql::SqlRow;
+#[cfg(feature = "sqlite")]
 use crate::sqlite::{self, SqliteSnapshot, SqliteStore};
 use crate::stats::{IoCounts, StoreStats, TableStats};
 
@@ -41,8 +45,10 @@ pub enum AnyStore {
     /// In a directory, as a log.
     Log(LogStore),
     /// In a SQLite file.
+    #[cfg(feature = "sqlite")]
     Sqlite(SqliteStore),
     /// In a PostgreSQL database.
+    #[cfg(feature = "postgres")]
     Postgres(PostgresStore),
 }
 
@@ -55,8 +61,10 @@ pub enum Location {
     /// The directory of a log.
     Log(PathBuf),
     /// The file of a SQLite store.
+    #[cfg(feature = "sqlite")]
     Sqlite(PathBuf),
     /// The schema of a PostgreSQL store.
+    #[cfg(feature = "postgres")]
     Postgres(Address),
 }
 
@@ -76,7 +84,10 @@ pub enum OpenFor {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Redb(path) | Self::Log(path) | Self::Sqlite(path) => path.display().fmt(f),
+            Self::Redb(path) | Self::Log(path) => path.display().fmt(f),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => path.display().fmt(f),
+            #[cfg(feature = "postgres")]
             Self::Postgres(address) => address.fmt(f),
         }
     }
@@ -105,11 +116,17 @@ impl Location {
             (Self::Log(at), Filling) => LogStore::open_or_create_on(files, at)?.into(),
             (Self::Log(at), Writing) => LogStore::open_on(files, at)?.into(),
             (Self::Log(at), Reading) => LogStore::open_read_only_on(files, at)?.into(),
+            #[cfg(feature = "sqlite")]
             (Self::Sqlite(at), Filling) => SqliteStore::open_or_create_on(files, at, cache)?.into(),
+            #[cfg(feature = "sqlite")]
             (Self::Sqlite(at), Writing) => SqliteStore::open_on(files, at, cache)?.into(),
+            #[cfg(feature = "sqlite")]
             (Self::Sqlite(at), Reading) => SqliteStore::open_read_only_on(files, at, cache)?.into(),
+            #[cfg(feature = "postgres")]
             (Self::Postgres(at), Filling) => PostgresStore::open_or_create(at)?.into(),
+            #[cfg(feature = "postgres")]
             (Self::Postgres(at), Writing) => PostgresStore::open(at)?.into(),
+            #[cfg(feature = "postgres")]
             (Self::Postgres(at), Reading) => PostgresStore::open_read_only(at)?.into(),
         })
     }
@@ -135,10 +152,12 @@ impl Location {
                 LogStore::open_on(files, at)?.close()?;
                 LogStore::remove(files, at, &LogStore::own(at))
             }
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(at) => {
                 SqliteStore::open_on(files, at, 0)?.close()?;
                 SqliteStore::remove(files, at, &[sqlite::lock_of(at)].into())
             }
+            #[cfg(feature = "postgres")]
             Self::Postgres(at) => PostgresStore::remove(at),
         }
     }
@@ -168,6 +187,7 @@ impl Location {
     pub(crate) fn publish_on(&self, files: &Files, target: &Self) -> Result<(), StoreError> {
         let (from, to) = match (self, target) {
             (Self::Redb(from), Self::Redb(to)) | (Self::Log(from), Self::Log(to)) => (from, to),
+            #[cfg(feature = "sqlite")]
             (Self::Sqlite(from), Self::Sqlite(to)) => {
                 sqlite::alone(files, from, from)?;
                 (from, to)
@@ -180,6 +200,7 @@ impl Location {
             Err(error) => return Err(backend(target, error)),
         }
         creation::publish(files, from, to).map_err(|error| backend(target, error))?;
+        #[cfg(feature = "sqlite")]
         if let Self::Sqlite(from) = self {
             // The lock has the name of what is gone.
             let _ = files.remove(&sqlite::lock_of(from));
@@ -193,6 +214,7 @@ impl Location {
     /// As [`go_on`](Self::go_on).
     pub fn begin(&self, cache_bytes: usize) -> Result<AnyStore, StoreError> {
         match self {
+            #[cfg(feature = "postgres")]
             Self::Postgres(at) => Ok(PostgresStore::begin(at)?.into()),
             _ => self.open(OpenFor::Filling, cache_bytes),
         }
@@ -205,6 +227,7 @@ impl Location {
     /// If there is a finished store already, somebody else is filling it, or it cannot be made.
     pub fn go_on(&self, cache_bytes: usize) -> Result<AnyStore, StoreError> {
         match self {
+            #[cfg(feature = "postgres")]
             Self::Postgres(at) => Ok(PostgresStore::go_on(at)?.into()),
             _ => self.open(OpenFor::Filling, cache_bytes),
         }
@@ -255,12 +278,14 @@ impl Location {
                 Ok::<_, E>(store.close()?)
             })?
             .into(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(at) => SqliteStore::create_by(files, at, cache_bytes, |store| {
                 let store = AnyStore::from(store);
                 fill(&store)?;
                 Ok::<_, E>(store.close()?)
             })?
             .into(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(at) => {
                 let store = AnyStore::from(PostgresStore::begin(at)?);
                 let filled = fill(&store).and_then(|()| Ok(store.finish()?));
@@ -282,6 +307,7 @@ impl AnyStore {
     /// If the server cannot be reached.
     pub fn finish(&self) -> Result<(), StoreError> {
         match self {
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.finish(),
             _ => Ok(()),
         }
@@ -298,7 +324,9 @@ impl AnyStore {
             Self::Memory(_) => IoCounts::default(),
             Self::Redb(store) => store.io(),
             Self::Log(store) => store.io(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.io(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.io(),
         }
     }
@@ -312,7 +340,9 @@ impl AnyStore {
             Self::Memory(store) => memory_stats(&store.snapshot()?),
             Self::Redb(store) => store.stats(),
             Self::Log(store) => store.stats(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.stats(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.stats(),
         }
     }
@@ -323,7 +353,9 @@ impl AnyStore {
             Self::Memory(_) => "memory",
             Self::Redb(_) => "redb",
             Self::Log(_) => "log",
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => "sqlite",
+            #[cfg(feature = "postgres")]
             Self::Postgres(_) => "postgres",
         }
     }
@@ -337,7 +369,9 @@ impl AnyStore {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.check(),
             Self::Log(store) => store.check(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.check(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.check(),
         }
     }
@@ -351,7 +385,9 @@ impl AnyStore {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.compact().map(drop),
             Self::Log(store) => store.compact(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.compact(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.compact(),
         }
     }
@@ -365,7 +401,9 @@ impl AnyStore {
             Self::Memory(_) => Ok(()),
             Self::Redb(store) => store.close(),
             Self::Log(store) => store.close(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.close(),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.close(),
         }
     }
@@ -403,12 +441,14 @@ impl From<LogStore> for AnyStore {
     }
 }
 
+#[cfg(feature = "sqlite")]
 impl From<SqliteStore> for AnyStore {
     fn from(store: SqliteStore) -> Self {
         Self::Sqlite(store)
     }
 }
 
+#[cfg(feature = "postgres")]
 impl From<PostgresStore> for AnyStore {
     fn from(store: PostgresStore) -> Self {
         Self::Postgres(store)
@@ -423,7 +463,9 @@ impl PageStore for AnyStore {
             Self::Memory(store) => AnySnapshot::Memory(store.snapshot()?),
             Self::Redb(store) => AnySnapshot::Redb(store.snapshot()?),
             Self::Log(store) => AnySnapshot::Log(store.snapshot()?),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => AnySnapshot::Sqlite(store.snapshot()?),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => AnySnapshot::Postgres(store.snapshot()?),
         })
     }
@@ -433,7 +475,9 @@ impl PageStore for AnyStore {
             Self::Memory(store) => store.commit(set),
             Self::Redb(store) => store.commit(set),
             Self::Log(store) => store.commit(set),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.commit(set),
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.commit(set),
         }
     }
@@ -450,8 +494,10 @@ pub enum AnySnapshot<'a> {
     /// Of a log.
     Log(LogSnapshot<'a>),
     /// Of a store in a SQLite file.
+    #[cfg(feature = "sqlite")]
     Sqlite(SqliteSnapshot<'a>),
     /// Of a store in a PostgreSQL database.
+    #[cfg(feature = "postgres")]
     Postgres(PostgresSnapshot<'a>),
 }
 
@@ -466,7 +512,9 @@ impl Snapshot for AnySnapshot<'_> {
             Self::Memory(snapshot) => snapshot.read(table, key)?.map(AnyRow::Memory),
             Self::Redb(snapshot) => snapshot.read(table, key)?.map(AnyRow::Redb),
             Self::Log(snapshot) => snapshot.read(table, key)?.map(AnyRow::Log),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
+            #[cfg(feature = "postgres")]
             Self::Postgres(snapshot) => snapshot.read(table, key)?.map(AnyRow::Sql),
         })
     }
@@ -476,11 +524,14 @@ impl Snapshot for AnySnapshot<'_> {
         table: Table,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<AnyRow<'s>>>, StoreError> {
+        #[cfg(any(feature = "sqlite", feature = "postgres"))]
         let sql = |rows: Vec<Option<SqlRow<'s>>>| {
             rows.into_iter().map(|row| row.map(AnyRow::Sql)).collect()
         };
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(snapshot) => snapshot.read_many(table, keys).map(sql),
+            #[cfg(feature = "postgres")]
             Self::Postgres(snapshot) => snapshot.read_many(table, keys).map(sql),
             Self::Memory(_) | Self::Redb(_) | Self::Log(_) => {
                 keys.iter().map(|key| self.read(table, key)).collect()
@@ -489,7 +540,11 @@ impl Snapshot for AnySnapshot<'_> {
     }
 
     fn is_far(&self) -> bool {
-        matches!(self, Self::Postgres(_))
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => true,
+            _ => false,
+        }
     }
 
     fn scan(
@@ -503,7 +558,9 @@ impl Snapshot for AnySnapshot<'_> {
             Self::Memory(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Redb(snapshot) => snapshot.scan(table, low, high, visit),
             Self::Log(snapshot) => snapshot.scan(table, low, high, visit),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(snapshot) => snapshot.scan(table, low, high, visit),
+            #[cfg(feature = "postgres")]
             Self::Postgres(snapshot) => snapshot.scan(table, low, high, visit),
         }
     }
@@ -520,6 +577,7 @@ pub enum AnyRow<'s> {
     /// Of a log.
     Log(LogRow<'s>),
     /// Of a store over SQL.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     Sql(SqlRow<'s>),
 }
 
@@ -531,6 +589,7 @@ impl Deref for AnyRow<'_> {
             Self::Memory(row) => row,
             Self::Redb(row) => row,
             Self::Log(row) => row,
+            #[cfg(any(feature = "sqlite", feature = "postgres"))]
             Self::Sql(row) => row,
         }
     }

@@ -9,6 +9,7 @@ use crate::any::{AnyStore, Location, OpenFor};
 use crate::files::Files;
 use crate::folder::Folder;
 use crate::log_store::LogStore;
+#[cfg(feature = "sqlite")]
 use crate::sqlite::{SqliteStore, lock_of};
 
 /// Memory for a store that is only looked at.
@@ -80,7 +81,9 @@ impl Location {
         let missing = match self {
             Self::Redb(at) => Missing::of(&files, &Folder::new(&files, at).lock()),
             Self::Log(at) => Missing::of(&files, &LogStore::lock_of(at)),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(at) => Missing::of(&files, &lock_of(at)),
+            #[cfg(feature = "postgres")]
             Self::Postgres(_) => Missing::default(),
         };
         // Whatever cannot be opened is somebody's.
@@ -128,6 +131,7 @@ impl Before {
         let files = Files::System;
         match (&self.location, store) {
             // On a server it may not be finished, so that nobody else finds it.
+            #[cfg(feature = "postgres")]
             (Location::Postgres(_), AnyStore::Postgres(store)) => {
                 store.discard()?;
                 store.close()
@@ -141,10 +145,12 @@ impl Before {
                 drop(store);
                 LogStore::remove(&files, at, &self.missing)
             }
+            #[cfg(feature = "sqlite")]
             (Location::Sqlite(at), store) => {
                 drop(store);
                 SqliteStore::remove(&files, at, &self.missing)
             }
+            #[cfg(feature = "postgres")]
             (Location::Postgres(_), store) => store.close(),
         }
     }

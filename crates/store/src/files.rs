@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redb::StorageBackend;
 use redb::backends::FileBackend;
+#[cfg(feature = "sqlite")]
 use rusqlite::{Connection, OpenFlags};
 use spinney_tree::StoreError;
 
@@ -275,6 +276,7 @@ impl Files {
     }
 
     /// Connects SQLite to a file; to one that nobody changes, without locks and without a file beside it.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn connect(
         &self,
         path: &Path,
@@ -296,6 +298,7 @@ impl Files {
     }
 
     /// Lets `work` use SQLite. On a test's disk one does so at a time.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         match self {
             Self::System => work(),
@@ -323,6 +326,7 @@ fn has_name(file: &File, path: &Path) -> bool {
 }
 
 /// The URI of a file that nobody changes.
+#[cfg(feature = "sqlite")]
 fn uri(path: &Path) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {

@@ -32,6 +32,8 @@
 //! assert_eq!(tree.root(), pending.root());
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! SQLite and PostgreSQL are features, `sqlite` and `postgres`, both on unless told otherwise.
 #![forbid(unsafe_code)]
 
 mod any;
@@ -46,12 +48,15 @@ mod frozen;
 mod guard;
 mod log_store;
 mod metered;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod redb_rows;
 mod redb_store;
 mod seal;
 mod snapshot;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod stats;
 
@@ -62,11 +67,15 @@ pub use files::set_file_mode;
 pub use frozen::{Frozen, FrozenSnapshot};
 pub use guard::quiet_panics;
 pub use log_store::{LogRow, LogSnapshot, LogStore};
+#[cfg(feature = "postgres")]
 pub use postgres::{PostgresSnapshot, PostgresStore};
 pub use redb_store::RedbStore;
 pub use snapshot::{RedbRow, RedbSnapshot};
 pub use spinney_log::{Keep, Shipped, Stats as LogStats};
+#[cfg(feature = "postgres")]
 pub use spinney_postgres::Address;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use sql::SqlRow;
+#[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteSnapshot, SqliteStore};
 pub use stats::{IoCounts, StoreStats, TableStats};

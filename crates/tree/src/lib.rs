@@ -37,6 +37,7 @@ mod key_proofs;
 mod levels;
 mod memory;
 pub mod mpt;
+pub mod names;
 mod node;
 mod page;
 mod page_key;

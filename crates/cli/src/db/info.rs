@@ -3,10 +3,14 @@
 use alloy_primitives::{B256, hex};
 use serde::Serialize;
 use serde_json::json;
-use spinney_state::sum::{Namespace, namespaces};
+use spinney_state::sum::SumError;
 use spinney_store::AnyStore;
+use spinney_tree::mpt::Mpt;
+use spinney_tree::names::{self, NamedTree};
+use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::{Sum, SumNode};
-use spinney_tree::{PageStore as _, RootRecord, Scheme as _, TreeId};
+use spinney_tree::ubt::Ubt;
+use spinney_tree::{PageStore as _, RootRecord, Scheme as _, SchemeId, TreeId};
 
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output};
@@ -15,7 +19,7 @@ use crate::{sums, trees};
 #[derive(Debug, Serialize)]
 struct TreeInfo {
     id: u32,
-    /// Of a sum tree.
+    /// Its name: those of a state have none.
     namespace: Option<String>,
     tree: String,
     keys: &'static str,
@@ -30,14 +34,9 @@ struct TreeInfo {
 }
 
 impl TreeInfo {
-    fn of(id: TreeId, record: &RootRecord, names: &[Namespace]) -> Self {
+    fn of(id: TreeId, record: &RootRecord, names: &[NamedTree]) -> Self {
         let named = names.iter().find(|named| named.id == id);
-        let sum = match trees::Name::of(record.scheme) {
-            Some(trees::Name::Sum(_)) => {
-                <[u8; 40]>::try_from(&record.root[..]).ok().map(SumNode::from)
-            }
-            _ => None,
-        };
+        let sum = root_node(record.scheme, &record.root);
         let root = sum.as_ref().map_or(&record.root[..], |node| &node.hash[..]);
         Self {
             id: id.0,
@@ -56,10 +55,33 @@ impl TreeInfo {
     }
 }
 
-impl From<&Namespace> for TreeInfo {
+/// The root of a sum tree, taken apart.
+fn root_node(scheme: SchemeId, root: &[u8]) -> Option<SumNode> {
+    match trees::Name::of(scheme) {
+        Some(trees::Name::Sum(_)) => <[u8; 40]>::try_from(root).ok().map(SumNode::from),
+        _ => None,
+    }
+}
+
+/// The root of a tree that holds nothing, as its record would have it.
+fn empty_root(scheme: SchemeId) -> Vec<u8> {
+    match trees::Name::of(scheme) {
+        Some(trees::Name::Mpt) => Mpt.root(None).to_vec(),
+        Some(trees::Name::Ubt(hash)) => Ubt { hash }.root(None).to_vec(),
+        Some(trees::Name::Pbt(hash)) => Pbt { hash }.root(None).to_vec(),
+        Some(trees::Name::Sum(profile)) => Sum { profile }.root(None).as_ref().to_vec(),
+        // Its empty root takes no points.
+        Some(trees::Name::Verkle) => vec![0; 32],
+        None => Vec::new(),
+    }
+}
+
+impl From<&NamedTree> for TreeInfo {
     /// Of a tree that has a name, and no commit yet.
-    fn from(named: &Namespace) -> Self {
-        let (scheme, empty) = (Sum { profile: named.profile }.id(), named.profile.empty_node(0));
+    fn from(named: &NamedTree) -> Self {
+        let scheme = named.scheme;
+        let root = empty_root(scheme);
+        let sum = root_node(scheme, &root);
         Self {
             id: named.id.0,
             namespace: Some(named.name.clone()),
@@ -70,8 +92,8 @@ impl From<&Namespace> for TreeInfo {
             commit: 0,
             block: None,
             block_hash: None,
-            root: hex::encode_prefixed(empty.hash),
-            root_sum: Some(empty.sum.to_string()),
+            root: hex::encode_prefixed(sum.as_ref().map_or(&root[..], |node| &node.hash[..])),
+            root_sum: sum.map(|node| node.sum.to_string()),
         }
     }
 }
@@ -79,7 +101,7 @@ impl From<&Namespace> for TreeInfo {
 pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
     let mut infos = Vec::new();
     let snapshot = store.snapshot()?;
-    let names = namespaces(&snapshot).map_err(sums::plain)?;
+    let names = names::list(&snapshot).map_err(SumError::from).map_err(sums::plain)?;
     for (id, record) in super::records(&snapshot)? {
         infos.push(TreeInfo::of(id, &record?, &names));
     }

@@ -32,7 +32,7 @@ mod turns;
 use std::io;
 
 use spinney_tree::sum::Profile;
-use spinney_tree::{StoreError, TreeError, TreeId};
+use spinney_tree::{SchemeId, StoreError, TreeError, TreeId};
 
 pub use names::{NAME_BYTES_MAX, Namespace, namespaces};
 pub use together::{Nest, commit_together};
@@ -49,6 +49,14 @@ pub enum SumError {
         bytes: usize,
         /// The longest that there may be.
         most: usize,
+    },
+    /// The tree of a name is no sum tree.
+    #[error("{name:?} is the name of a tree {scheme}, and of no sum tree")]
+    OtherTree {
+        /// The name.
+        name: String,
+        /// The kind and hash of its tree.
+        scheme: SchemeId,
     },
     /// The tree of a name is of another profile.
     #[error("namespace {name:?} holds a tree of the profile {is:?}, not {asked:?}")]

@@ -1,0 +1,478 @@
+//! A store, and its trees by name.
+//!
+//! Invariants:
+//! - a name is of one tree, whatever its kind; each tree has an id that no other tree had before it;
+//! - commits take turns: between what a commit looks at and what it writes nobody else of this process
+//!   writes;
+//! - trees that the `spinney` command keeps have no such names, and are never written here.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use spinney_tree::names::{self, FIRST_ID};
+use spinney_tree::{
+    MemoryStore, PageStore, RootRecord, SchemeId, Snapshot, StoreError, Table, Tree, TreeId,
+    WriteSet,
+};
+
+use crate::error::Error;
+use crate::kind::TreeKind;
+use crate::pending::Commit;
+use crate::tree::{Core, DbTree};
+
+/// The store of a database that is not told another: of any kind that the crate has.
+#[cfg(any(feature = "redb", feature = "sqlite", feature = "postgres"))]
+pub type AnyStore = spinney_store::AnyStore;
+/// The store of a database that is not told another: of any kind that the crate has.
+#[cfg(not(any(feature = "redb", feature = "sqlite", feature = "postgres")))]
+pub type AnyStore = MemoryStore;
+
+/// How a database is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    tree_cache: usize,
+    store_cache: usize,
+    read_only: bool,
+}
+
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        Self { tree_cache: 64 << 20, store_cache: 64 << 20, read_only: false }
+    }
+}
+
+impl DatabaseOptions {
+    /// A cache of 64 MiB for each open tree, and as much for the store; to read and to write.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bounds the bytes of pages that each open tree keeps in memory.
+    #[must_use]
+    pub const fn tree_cache(mut self, bytes: usize) -> Self {
+        self.tree_cache = bytes;
+        self
+    }
+
+    /// Bounds the bytes that the store keeps of its file, where it is in a file.
+    #[must_use]
+    pub const fn store_cache(mut self, bytes: usize) -> Self {
+        self.store_cache = bytes;
+        self
+    }
+
+    /// Opens to read, also while another process writes. States can be prepared and proven, and none
+    /// committed.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Opens the database in a directory; to be written it is made if there is none.
+    ///
+    /// # Errors
+    /// If it is no store, another process writes it, or it is damaged.
+    #[cfg(feature = "redb")]
+    pub fn open(self, directory: impl Into<std::path::PathBuf>) -> Result<Database, Error> {
+        self.at(&spinney_store::Location::Redb(directory.into()))
+    }
+
+    /// Opens the database in a SQLite file; to be written it is made if there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(self, file: impl Into<std::path::PathBuf>) -> Result<Database, Error> {
+        self.at(&spinney_store::Location::Sqlite(file.into()))
+    }
+
+    /// Opens the database in a schema of a PostgreSQL database; to be written it is made if there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or if the server cannot be reached.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(self, address: impl Into<String>) -> Result<Database, Error> {
+        let address = spinney_store::Address::new(address);
+        self.at(&spinney_store::Location::Postgres(address))
+    }
+
+    pub(crate) const fn tree_cache_of(&self) -> usize {
+        self.tree_cache
+    }
+
+    #[cfg(any(feature = "redb", feature = "sqlite", feature = "postgres"))]
+    fn at(self, location: &spinney_store::Location) -> Result<Database, Error> {
+        use spinney_store::OpenFor::{Filling, Reading};
+        let what_for = if self.read_only { Reading } else { Filling };
+        let store = location.open(what_for, self.store_cache)?;
+        Ok(self.over(store))
+    }
+
+    /// The database over a store.
+    pub fn over<P: PageStore + 'static>(self, store: P) -> Database<P> {
+        let shared =
+            Shared { store, options: self, turn: Mutex::default(), open: Mutex::default() };
+        Database { shared: Arc::new(shared) }
+    }
+}
+
+/// Trees by name in one store, any number of them and of any kind.
+///
+/// It is cheap to clone, and clones and the trees that it hands out may go to any threads. Any number of
+/// them read and prepare at once; commits take turns.
+///
+/// ```
+/// use spinney::{Database, Mpt, TreeKind};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("state.redb");
+/// # #[cfg(feature = "redb")] {
+/// let db = Database::open(path)?;                            // or memory(), sqlite(..), postgres(..)
+/// let accounts = db.tree::<Mpt>("accounts")?;
+/// let pending = accounts.batch().put(b"doe", b"reindeer").delete(b"dog").prepare()?;
+/// let root = pending.root();                                 // nothing is written yet
+/// let proof = accounts.at(&pending).prove([b"doe"])?;        // a view: get, range, prefix, prove
+/// pending.commit()?;                                         // durable
+/// let verified = Mpt::verify(&root, &proof)?;                // needs `proof` alone
+/// assert_eq!(verified.get(b"doe")?, Some(&b"reindeer"[..]));
+/// # }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Database<P: PageStore + 'static = AnyStore> {
+    shared: Arc<Shared<P>>,
+}
+
+impl<P: PageStore> Clone for Database<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: PageStore> fmt::Debug for Database<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+/// What a database and its trees have in common.
+pub(crate) struct Shared<P> {
+    pub(crate) store: P,
+    pub(crate) options: DatabaseOptions,
+    /// Whose turn it is to write.
+    turn: Mutex<()>,
+    /// Trees that somebody has open.
+    open: Mutex<HashMap<TreeId, Weak<dyn Any + Send + Sync>>>,
+}
+
+/// A tree that a database holds: see [`Database::trees`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind and hash.
+    pub scheme: SchemeId,
+    /// The root of the last commit, as its kind writes it; `None` before the first one.
+    pub root: Option<Vec<u8>>,
+    /// How many commits were made to it.
+    pub commits: u64,
+    /// Whether the `spinney` command keeps it, so that it can only be read here.
+    pub is_of_command: bool,
+}
+
+/// A tree of the store, by its name.
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) id: TreeId,
+    pub(crate) scheme: SchemeId,
+}
+
+impl Database {
+    /// Opens the database in a directory, which is made if there is none: see [`DatabaseOptions::open`].
+    ///
+    /// # Errors
+    /// If it is no store, another process writes it, or it is damaged.
+    #[cfg(feature = "redb")]
+    pub fn open(directory: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
+        DatabaseOptions::new().open(directory)
+    }
+
+    /// Opens the database in a SQLite file, which is made if there is none: see [`DatabaseOptions::sqlite`].
+    ///
+    /// ```
+    /// # use spinney::{Database, Mpt};
+    /// # let folder = tempfile::tempdir()?;
+    /// let db = Database::sqlite(folder.path().join("state.sqlite"))?;
+    /// db.tree::<Mpt>("accounts")?.batch().put(b"doe", b"reindeer").prepare()?.commit()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](DatabaseOptions::open).
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(file: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
+        DatabaseOptions::new().sqlite(file)
+    }
+
+    /// Opens the database in PostgreSQL, which is made if there is none: see [`DatabaseOptions::postgres`].
+    ///
+    /// # Errors
+    /// As [`open`](DatabaseOptions::open), or if the server cannot be reached.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(address: impl Into<String>) -> Result<Self, Error> {
+        DatabaseOptions::new().postgres(address)
+    }
+
+    /// An empty database in memory, which goes with its last handle.
+    pub fn memory() -> Self {
+        DatabaseOptions::new().over(MemoryStore::new().into())
+    }
+}
+
+impl<P: PageStore> Database<P> {
+    pub(crate) const fn of(shared: Arc<Shared<P>>) -> Self {
+        Self { shared }
+    }
+
+    /// The database over a store of any kind, with the default options.
+    pub fn over(store: P) -> Self {
+        DatabaseOptions::new().over(store)
+    }
+
+    /// The store. What is written there without the database is seen by trees that are opened later.
+    pub fn store(&self) -> &P {
+        &self.shared.store
+    }
+
+    /// Opens the tree of a name; to be written it is made if there is none. It is the
+    /// [standard](TreeKind::standard) one of its kind.
+    ///
+    /// # Errors
+    /// [`Error::OtherScheme`] if the name is that of another tree, [`Error::NoTree`] if there is none and the
+    /// database is read-only; if the store fails or is damaged.
+    pub fn tree<S: TreeKind>(&self, name: &str) -> Result<DbTree<S, P>, Error> {
+        self.tree_with(name, S::standard())
+    }
+
+    /// The same of a tree with another hash than the standard one, or another profile.
+    ///
+    /// # Errors
+    /// As [`tree`](Self::tree).
+    pub fn tree_with<S: TreeKind>(&self, name: &str, scheme: S) -> Result<DbTree<S, P>, Error> {
+        let shared = &self.shared;
+        let _turn = shared.turn();
+        let known = match find(&shared.store.snapshot()?, name)? {
+            Some(known) if known.scheme == scheme.id() => known,
+            Some(Known { name, scheme: found, .. }) => {
+                return Err(Error::OtherScheme { name, found, asked: scheme.id() });
+            }
+            None if shared.options.read_only => {
+                let held = self.trees()?.into_iter().map(|tree| tree.name).collect();
+                return Err(Error::NoTree { name: name.to_owned(), held });
+            }
+            None if is_of_command(name) => {
+                return Err(Error::Reserved { name: name.to_owned() });
+            }
+            None => shared.create(name, scheme.id())?,
+        };
+        let mut open = shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = open.get(&known.id).and_then(Weak::upgrade);
+        if let Some(core) = there.and_then(|core| core.downcast::<Core<S, P>>().ok()) {
+            return Ok(DbTree::of(core));
+        }
+        let cache = shared.options.tree_cache;
+        let tree = Tree::open(scheme.clone(), known.id, &shared.store.snapshot()?, cache);
+        let tree = tree.map_err(|error| Error::of(name, error))?;
+        let core = Arc::new(Core::new(Arc::clone(shared), known, scheme, tree));
+        let weak: Weak<Core<S, P>> = Arc::downgrade(&core);
+        open.retain(|_, tree| tree.strong_count() > 0);
+        open.insert(core.id, weak);
+        Ok(DbTree::of(core))
+    }
+
+    /// The trees that the store holds, in order of their names.
+    ///
+    /// ```
+    /// # use spinney::{Database, Mpt, Verkle};
+    /// let db = Database::memory();
+    /// db.tree::<Mpt>("accounts")?;
+    /// let [accounts] = &db.trees()?[..] else { unreachable!("one tree") };
+    /// assert_eq!((&accounts.name[..], accounts.commits), ("accounts", 0));
+    /// let other = db.tree::<Verkle>("accounts").unwrap_err();
+    /// assert!(other.to_string().starts_with("\"accounts\" is a tree mpt"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
+        let snapshot = self.shared.store.snapshot()?;
+        let mut trees = Vec::new();
+        let mut known = command_trees(&snapshot)?;
+        let named = names::list(&snapshot)?.into_iter();
+        known.extend(named.map(|tree| Known { name: tree.name, id: tree.id, scheme: tree.scheme }));
+        for Known { name, id, scheme } in known {
+            let record = record_of(&snapshot, id).map_err(|error| Error::of(&name, error))?;
+            trees.push(TreeInfo {
+                name,
+                scheme,
+                commits: record.as_ref().map_or(0, |record| record.commit),
+                root: record.map(|record| record.root),
+                is_of_command: id.0 < FIRST_ID,
+            });
+        }
+        trees.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(trees)
+    }
+
+    /// Removes a tree with all that it holds. There is no way back. Handles on it that are still there say
+    /// [`Error::Dropped`]; their views go on showing what they showed.
+    ///
+    /// # Errors
+    /// [`Error::NoTree`] if there is no tree of the name; if the `spinney` command keeps it, the database is
+    /// read-only, or the store fails.
+    pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
+        self.shared.writable()?;
+        let _turn = self.shared.turn();
+        let snapshot = self.shared.store.snapshot()?;
+        let Some(known) = find(&snapshot, name)? else {
+            let held = self.trees()?.into_iter().map(|tree| tree.name).collect();
+            return Err(Error::NoTree { name: name.to_owned(), held });
+        };
+        let named = names::find(&snapshot, name)?.filter(|named| named.id == known.id);
+        let named = named.ok_or_else(|| Error::CommandTree { name: name.to_owned() })?;
+        let mut set = WriteSet::new();
+        // All pages of the tree begin with its id, and have more.
+        let (low, high) = (named.id.0.to_be_bytes(), named.id.0.wrapping_add(1).to_be_bytes());
+        set.drop_range(Table::Pages, low.to_vec(), high.to_vec());
+        set.delete(Table::Roots, &RootRecord::key(named.id));
+        names::remove(&named, &snapshot, &mut set)?;
+        drop(snapshot);
+        set.sort();
+        Ok(self.shared.store.commit(&set)?)
+    }
+
+    /// Commits states of several trees: all of them or none, durably.
+    ///
+    /// ```
+    /// # use spinney::{Database, Mpt, Pbt};
+    /// let db = Database::memory();
+    /// let (one, other) = (db.tree::<Mpt>("one")?, db.tree::<Pbt>("other")?);
+    /// let put = one.batch().put(b"doe", b"reindeer").prepare()?;
+    /// let also = other.batch().put(&[7; 34], &[1; 32]).prepare()?;
+    /// db.commit(&[&put, &also])?;
+    /// assert_eq!((one.root()?, other.root()?), (put.root(), also.root()));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if another state of one of the trees was committed since, [`Error::TwoStates`] if two
+    /// are of one tree; if the database is read-only, or the store fails.
+    pub fn commit(&self, states: &[&dyn Commit<P>]) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.writable()?;
+        let _turn = shared.turn();
+        let mut seen = Vec::with_capacity(states.len());
+        let mut set = WriteSet::new();
+        let mut staged = Vec::with_capacity(states.len());
+        for state in states {
+            let (id, tree) = state.tree();
+            if !std::ptr::eq(state.store(), &raw const shared.store) {
+                return Err(Error::OtherDatabase { tree: tree.to_owned() });
+            }
+            if seen.contains(&id) {
+                return Err(Error::TwoStates { tree: tree.to_owned() });
+            }
+            seen.push(id);
+            let before = (set.rows().len(), set.drops().len());
+            let adopt = state.stage(&mut set)?;
+            // A tree that nothing changes in stays where it is, and so do the states that stand on it.
+            if before != (set.rows().len(), set.drops().len()) {
+                staged.push(adopt);
+            }
+        }
+        if set.is_empty() {
+            return Ok(());
+        }
+        set.sort();
+        shared.store.commit(&set)?;
+        staged.into_iter().for_each(|adopt| adopt());
+        Ok(())
+    }
+}
+
+impl<P: PageStore> Shared<P> {
+    /// Waits for the turn to write.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        // There is nothing behind the lock that a panic could have left halfway.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) const fn writable(&self) -> Result<(), Error> {
+        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Gives a name to a new tree, durably.
+    fn create(&self, name: &str, scheme: SchemeId) -> Result<Known, Error> {
+        let mut set = WriteSet::new();
+        let named = names::create(name, scheme, &self.store.snapshot()?, &mut set)?;
+        set.sort();
+        self.store.commit(&set)?;
+        Ok(Known { name: named.name, id: named.id, scheme })
+    }
+}
+
+/// The tree of a name.
+pub(crate) fn find(snapshot: &impl Snapshot, name: &str) -> Result<Option<Known>, Error> {
+    if is_of_command(name) {
+        let mut trees = command_trees(snapshot)?.into_iter();
+        return Ok(trees.find(|tree| tree.name == name));
+    }
+    let named = names::find(snapshot, name)?;
+    Ok(named.map(|tree| Known { name: tree.name, id: tree.id, scheme: tree.scheme }))
+}
+
+pub(crate) fn record_of(
+    snapshot: &impl Snapshot,
+    id: TreeId,
+) -> Result<Option<RootRecord>, spinney_tree::TreeError> {
+    let row = snapshot.read(Table::Roots, &RootRecord::key(id))?;
+    row.map(|row| RootRecord::decode(id, &row)).transpose()
+}
+
+/// The trees without a registered name: those of a state, or of raw keys, that the `spinney` command keeps.
+fn command_trees(snapshot: &impl Snapshot) -> Result<Vec<Known>, Error> {
+    let mut found: Vec<Result<Known, Error>> = Vec::new();
+    let high = FIRST_ID.to_be_bytes();
+    let scanned: Result<(), StoreError> =
+        snapshot.scan(Table::Roots, &[], Some(&high), &mut |key, row| {
+            let id = TreeId(key.try_into().map_or(0, u32::from_be_bytes));
+            let record = RootRecord::decode(id, row);
+            let known = record.map(|record| {
+                let name = command_name(record.scheme);
+                Known { name, id, scheme: record.scheme }
+            });
+            found.push(known.map_err(|error| Error::of(&id.to_string(), error)));
+            true
+        });
+    scanned?;
+    found.into_iter().collect()
+}
+
+/// What the command calls a tree of a scheme.
+fn command_name(scheme: SchemeId) -> String {
+    match scheme.tree {
+        1 | 2 => "mpt".into(),
+        _ => scheme.to_string(),
+    }
+}
+
+/// Whether the command has a tree that it calls so.
+fn is_of_command(name: &str) -> bool {
+    let hashed = (3..=4).flat_map(|tree| (1..=3).map(move |hash| SchemeId { tree, hash }));
+    let others = [SchemeId { tree: 1, hash: 0 }, SchemeId { tree: 6, hash: 0 }];
+    hashed.chain(others).any(|scheme| command_name(scheme) == name)
+}
