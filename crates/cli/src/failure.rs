@@ -411,6 +411,13 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
         StateError::LeftBehind { .. } | StateError::OtherBlock { .. } => {
             "name the trees that spinney db info shows with --tree, or begin anew in a new --db"
         }
+        StateError::Remains { .. } => {
+            "blocks before this one are in. Execute them on a tree in which slots go with their account: \
+             --tree mpt,.. or pbt:..,.. in a new --db"
+        }
+        StateError::NoMpt { .. } => {
+            "replay the blocks into a new --db with --tree mpt,.. to have both"
+        }
         StateError::NotKept { .. } => {
             "earlier states come from a replay into a new --db; with --keep-undo N or all a replay \
              keeps more of them"

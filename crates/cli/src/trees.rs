@@ -120,12 +120,12 @@ impl Name {
     }
 }
 
-/// The trees of one state in one store: the Merkle Patricia trie, and those beside it, in order.
+/// The trees of one state in one store, in order of their ids; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Together(Vec<Name>);
+pub(crate) struct TreeSet(Vec<Name>);
 
-impl Together {
-    /// Reads names with commas between them. Blocks are executed on the first tree, so it has to be there.
+impl TreeSet {
+    /// Reads names with commas between them.
     pub(crate) fn parse(names: &str) -> Result<Self, Failure> {
         let mut trees = names.split(',').map(Name::parse).collect::<Result<Vec<_>, _>>()?;
         trees.iter().try_for_each(|name| name.check_holds_accounts())?;
@@ -134,19 +134,27 @@ impl Together {
             let what = format!("{} and {} in one store (--tree)", pair[0], pair[1]);
             return Err(Failure::new(what).hint("a store has one tree of a kind"));
         }
-        match trees.split_first() {
-            Some((Name::Mpt, beside)) => Ok(Self(beside.to_vec())),
-            _ => Err(Failure::new(format!("{names} without mpt (--tree)")).hint(format!(
-                "blocks are executed on mpt, whose roots their headers give: --tree mpt,{names}"
-            ))),
-        }
+        Ok(Self(trees))
     }
 
-    /// Those that a store holds.
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the Merkle Patricia trie is among them, whose roots headers give.
+    pub(crate) fn has_mpt(&self) -> bool {
+        self.0.contains(&Name::Mpt)
+    }
+
+    /// Those that a store holds; of an empty one the Merkle Patricia trie.
     pub(crate) fn of(snapshot: &impl Snapshot) -> anyhow::Result<Self> {
-        let beside = of_states(snapshot)?.into_iter().filter(|(id, _)| *id != MPT);
+        let held = of_states(snapshot)?;
+        if held.is_empty() {
+            return Ok(Self(vec![Name::Mpt]));
+        }
         let name = |(_, record): (TreeId, RootRecord)| Name::of(record.scheme).ok_or(record.scheme);
-        let names: Result<_, SchemeId> = beside.map(name).collect();
+        let names: Result<_, SchemeId> = held.into_iter().map(name).collect();
         let newer = "use the spinney that wrote it, or a newer one";
         Ok(Self(names.map_err(|scheme| {
             Failure::new(format!("the store holds a tree of {scheme}")).hint(newer)
@@ -159,11 +167,14 @@ impl Together {
         store: P,
         cache_bytes: usize,
     ) -> Result<State<P>, StateError> {
-        let cache_bytes = cache_bytes / (self.0.len() + 1);
-        let mut state = State::open(store, cache_bytes)?;
+        let cache_bytes = cache_bytes / self.0.len().max(1);
+        let mut state = match self.has_mpt() {
+            true => State::open(store, cache_bytes)?,
+            false => State::open_without_mpt(store)?,
+        };
         for name in &self.0 {
             match *name {
-                Name::Mpt => unreachable!("it is the first one, and not beside itself"),
+                Name::Mpt => {}
                 Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
                 Name::Verkle => state.add_tree(Verkle::shared(), cache_bytes)?,
                 Name::Ubt(hash) => state.add_tree(Ubt { hash }, cache_bytes)?,
@@ -176,25 +187,19 @@ impl Together {
     /// Opens a store's state with the trees that it holds.
     pub(crate) fn open_all<P: PageStore>(store: P, cache_bytes: usize) -> anyhow::Result<State<P>> {
         let snapshot = store.snapshot()?;
-        let held = of_states(&snapshot)?;
-        if let Some((_, other)) = held.first()
-            && !held.iter().any(|(id, _)| *id == MPT)
-        {
-            let what = format!("the store holds {} without mpt (--db)", name_of(other.scheme));
-            return Err(Failure::new(what)
-                .hint("such a store keeps no earlier blocks: spinney db info shows where it stands")
-                .into());
-        }
         let trees = Self::of(&snapshot)?;
         drop(snapshot);
         Ok(trees.open(store, cache_bytes)?)
     }
 }
 
-impl fmt::Display for Together {
+impl fmt::Display for TreeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("mpt")?;
-        self.0.iter().try_for_each(|name| write!(f, ",{name}"))
+        for (place, name) in self.0.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{name}")?;
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine's state as one that a replay drives, a block at a time or in chunks.
 
 use alloy_primitives::{Address, B256};
-use spinney_state::{Changes, Chunks, Reader, State, StateError};
+use spinney_state::{Changes, Chunks, MPT, Reader, State, StateError};
 use spinney_tree::{BlockId, PageStore};
 
 use crate::world::{CommittedState, SealedBlock, WorldState};
@@ -24,6 +24,10 @@ impl<P: PageStore> WorldState for State<P> {
         Self::seal(self, block.id())
     }
 
+    fn own_root(&self) -> Option<B256> {
+        (!self.has_mpt()).then(|| self.root())
+    }
+
     fn has_storage(&self, address: Address) -> Result<bool, StateError> {
         Self::has_storage(self, address)
     }
@@ -33,7 +37,7 @@ impl<P: PageStore> WorldState for State<P> {
     }
 
     fn tree_root(&self, tree: &str) -> Option<B256> {
-        let mut beside = self.trees().into_iter().skip(1);
+        let mut beside = self.trees().into_iter().filter(|held| held.id != MPT);
         Some(beside.find(|beside| beside.scheme.to_string() == tree)?.root)
     }
 
@@ -63,6 +67,10 @@ impl<P: PageStore> WorldState for Chunks<P> {
 
     fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, StateError> {
         self.gather(changes, root)
+    }
+
+    fn own_root(&self) -> Option<B256> {
+        self.state().own_root()
     }
 
     fn is_full(&self) -> bool {

@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
         summary.block_count += 1;
         summary.transaction_count += report.transaction_count as u64;
         summary.gas_used = summary.gas_used.saturating_add(report.gas_used);
-        summary.root_count += 1;
+        summary.root_count += u64::from(report.is_root_checked);
         summary.receipt_root_count += report.receipt_root_count as u64;
         summary.times.read += report.times.read;
         summary.times.recover += report.times.recover;

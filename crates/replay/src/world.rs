@@ -14,7 +14,7 @@ use spinney_state::{Changes, StateRead};
 /// [`commit`]: Self::commit
 pub trait WorldState: StateRead {
     /// Puts a layer of changes on top of all applied so far, and returns the root of the Merkle
-    /// Patricia trie. Called with no changes too; the layer counts all the same. A refused layer
+    /// Patricia trie, or anything where the state [has none](Self::own_root). Called with no changes too; the layer counts all the same. A refused layer
     /// has changed nothing.
     fn apply(&mut self, changes: &Changes) -> Result<B256, Self::Error>;
 
@@ -24,6 +24,13 @@ pub trait WorldState: StateRead {
     fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, Self::Error> {
         let _ = root;
         self.apply(changes)
+    }
+
+    /// The root of the tree that a state without a Merkle Patricia trie has, as of the last sealed block; `None`
+    /// of a state with such a trie. With it nothing is compared with the state roots of headers, nor, before
+    /// Byzantium, with the roots of receipts, which have state roots in them.
+    fn own_root(&self) -> Option<B256> {
+        None
     }
 
     /// Whether a state that gathers blocks has gathered as much as it was to: then it is to commit.

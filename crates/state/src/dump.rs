@@ -2,22 +2,26 @@
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256};
 use spinney_tree::mpt::{MptState, NodeRef};
-use spinney_tree::{Entries, PageStore, Snapshot, Table};
+use spinney_tree::{Entries, PageStore, Snapshot, Table, Tree};
 
 use crate::Account;
 use crate::mpt_state::{State, StateError, decode_account, decode_slot};
 
 impl<P: PageStore> State<P> {
     /// The accounts of the last commit with their storage, in order of their hashed addresses.
+    ///
+    /// # Errors
+    /// If the store fails, or holds no Merkle Patricia trie.
     pub fn dump(&self) -> Result<Dump<'_, P>, StateError> {
-        Ok(Dump { state: self, snapshot: self.store.snapshot()?, missing_code: false })
+        let (mpt, snapshot) = (self.mpt()?, self.store.snapshot()?);
+        Ok(Dump { mpt, snapshot, missing_code: false })
     }
 }
 
 /// The content of a state: see [`State::dump`].
 #[derive(Debug)]
-pub struct Dump<'a, P: PageStore> {
-    state: &'a State<P>,
+pub struct Dump<'a, P: PageStore + 'a> {
+    mpt: &'a Tree<MptState>,
     snapshot: P::Snapshot<'a>,
     missing_code: bool,
 }
@@ -41,7 +45,7 @@ pub struct DumpedAccount {
     pub storage: Vec<(B256, U256)>,
 }
 
-impl<P: PageStore> Dump<'_, P> {
+impl<'a, P: PageStore + 'a> Dump<'a, P> {
     /// Whether accounts are given whose code the store lacks: where only its hash was ever given, by
     /// state differences. Unless told so, they are errors.
     pub const fn allow_missing_code(&mut self, allow: bool) {
@@ -51,7 +55,7 @@ impl<P: PageStore> Dump<'_, P> {
     /// The accounts, in order of their hashed addresses. An account's storage is held in memory. An account
     /// whose code the store lacks is an error, [`StateError::NoCode`], and ends them.
     pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
-        let entries = self.state.tree.entries(&self.snapshot, None, b"");
+        let entries = self.mpt.entries(&self.snapshot, None, b"");
         Accounts { dump: self, entries, next: None, failed: false }
     }
 
@@ -95,7 +99,7 @@ struct Accounts<'d, 'a, P: PageStore> {
     failed: bool,
 }
 
-impl<P: PageStore> Accounts<'_, '_, P> {
+impl<'a, P: PageStore + 'a> Accounts<'_, 'a, P> {
     fn advance(&mut self) -> Result<Option<DumpedAccount>, StateError> {
         for entry in self.entries.by_ref() {
             let entry = entry?;
@@ -116,7 +120,7 @@ impl<P: PageStore> Accounts<'_, '_, P> {
     }
 }
 
-impl<P: PageStore> Iterator for Accounts<'_, '_, P> {
+impl<'a, P: PageStore + 'a> Iterator for Accounts<'_, 'a, P> {
     type Item = Result<DumpedAccount, StateError>;
 
     fn next(&mut self) -> Option<Self::Item> {

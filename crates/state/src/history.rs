@@ -13,15 +13,15 @@ use std::fmt;
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::mpt::{MptState, slot_value};
 use spinney_tree::{
-    Batch, BlockId, PageStore, Pending, RootRecord, Snapshot, Table, Tree, TreeError, TreeId,
-    WriteSet,
+    Batch, BlockId, PageStore, Pending, RootRecord, Snapshot, Staged, Table, Tree, TreeError,
+    TreeId, WriteSet,
 };
 
 use crate::history_row::{Packer, Record, key};
 use crate::lazy::LazySnapshot;
 use crate::leaf_undo::LeafUndo;
 use crate::mpt_state::{
-    Keys, MPT, State, StateError, batch_of, codes_of, decode_slot, put_account, slot_key,
+    Keys, State, StateError, batch_of, codes_of, decode_slot, put_account, slot_key,
 };
 use crate::undo::{Before, OldAccount, OldFields, Slot, Undo};
 use crate::{Account, AccountChange, Change, Changes, StateRead};
@@ -67,6 +67,19 @@ pub struct Kept {
     pub newest: BlockId,
 }
 
+/// What goes back to a block.
+enum Back {
+    /// Nothing: it is that of the last commit.
+    Here(BlockId),
+    To {
+        block: BlockId,
+        /// The Merkle Patricia trie then, where there is one.
+        pending: Option<Pending<MptState>>,
+        /// What takes the other trees back.
+        trees: BTreeMap<TreeId, LeafUndo>,
+    },
+}
+
 impl<P: PageStore> State<P> {
     /// How many blocks the state can be taken back: what is beyond is forgotten by the next commit. 512
     /// unless told otherwise.
@@ -79,7 +92,7 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// If the store cannot be read, or its history is damaged.
     pub fn kept(&self) -> Result<Option<Kept>, StateError> {
-        let Some(newest) = self.tree.block() else { return Ok(None) };
+        let Some(newest) = self.block() else { return Ok(None) };
         kept(&self.store.snapshot()?, newest).map(Some)
     }
 
@@ -105,7 +118,7 @@ impl<P: PageStore> State<P> {
             faults.len() < FAULTS_MAX
         };
         self.store.snapshot()?.scan(Table::History, &[], None, &mut look)?;
-        if let Some(last) = last.filter(|last| Some(*last) != self.tree.block()) {
+        if let Some(last) = last.filter(|last| Some(*last) != self.block()) {
             faults.push(fault(last.number, "it is the last one, and not of the state's block"));
         }
         Ok(faults)
@@ -132,11 +145,18 @@ impl<P: PageStore> State<P> {
     /// ```
     ///
     /// # Errors
-    /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged.
+    /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged; or if the
+    /// store holds no Merkle Patricia trie: of the other trees [`BinaryState::at`](crate::embed::BinaryState::at)
+    /// gives one by one.
     pub fn at(&self, number: u64) -> Result<KeptState<'_, P>, StateError> {
+        let mpt = self.mpt()?;
         let snapshot = self.store.snapshot()?;
-        let (block, pending, _) = self.back_at(&snapshot, number)?;
-        Ok(KeptState { state: self, snapshot, pending, block: Some(block), codes: Vec::new() })
+        let back = self.back_at(&snapshot, number)?;
+        let (block, pending) = match back {
+            Back::Here(block) => (block, None),
+            Back::To { block, pending, .. } => (block, pending),
+        };
+        Ok(KeptState { state: self, mpt, snapshot, pending, block: Some(block), codes: Vec::new() })
     }
 
     /// Takes the state back to a kept block, in one commit, and forgets the history after it. Changes
@@ -150,45 +170,50 @@ impl<P: PageStore> State<P> {
         self.sealed.clear();
         self.beside.undo_to(0);
         let snapshot = self.store.snapshot()?;
-        let (block, pending, trees) = self.back_at(&snapshot, number)?;
-        let Some(pending) = pending else { return Ok(block) };
+        let (block, pending, trees) = match self.back_at(&snapshot, number)? {
+            Back::Here(block) => return Ok(block),
+            Back::To { block, pending, trees } => (block, pending, trees),
+        };
         let mut set = WriteSet::new();
-        let staged = self.tree.stage(&snapshot, &pending, Some(block), &mut set)?;
+        let staged = match (&self.mpt, &pending) {
+            (Some(mpt), Some(back)) => Some(mpt.stage(&snapshot, back, Some(block), &mut set)?),
+            _ => None,
+        };
         drop(snapshot);
         self.beside.stage_back(&self.store, &trees, block, &mut set)?;
         set.drop_range(Table::History, key(number).to_vec(), AFTER_ALL.to_vec());
         set.sort();
-        self.written += staged.stats();
         self.timed(|t| &mut t.store, || self.store.commit(&set))?;
-        self.tree.adopt(staged);
-        self.beside.adopt();
+        let others = self.beside.adopt();
+        self.written += staged.as_ref().map_or(others, Staged::stats);
+        if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
+            mpt.adopt(staged);
+        }
         self.publish();
         Ok(block)
     }
 
-    /// A block by its number, its state where that is not the last commit, and what takes the trees
-    /// beside back to it.
-    #[expect(clippy::type_complexity, reason = "the parts of one answer")]
-    fn back_at<N: Snapshot>(
-        &self,
-        snapshot: &N,
-        number: u64,
-    ) -> Result<(BlockId, Option<Pending<MptState>>, BTreeMap<TreeId, LeafUndo>), StateError> {
-        is_of_last_commit(snapshot, MPT, self.tree.commit_number())?;
-        let Some(head) = self.tree.block() else {
+    /// What goes back to a block.
+    fn back_at<N: Snapshot>(&self, snapshot: &N, number: u64) -> Result<Back, StateError> {
+        let (commits, head) = self.head();
+        is_of_last_commit(snapshot, self.first_id(), commits)?;
+        let Some(head) = head else {
             return Err(StateError::NotKept { block: number, kept: None });
         };
         if number == head.number {
-            return Ok((head, None, BTreeMap::new()));
+            return Ok(Back::Here(head));
         }
         let Record { parent, parent_root, undo, trees, .. } = undo_after(snapshot, head, number)?;
+        let Some(mpt) = &self.mpt else {
+            return Ok(Back::To { block: parent, pending: None, trees });
+        };
         let batch = self.batch_back(snapshot, head, &undo)?;
-        let pending = self.tree.prepare(snapshot, None, batch)?;
+        let pending = mpt.prepare(snapshot, None, batch)?;
         let found = B256::from(pending.root());
         if found != parent_root {
             return Err(StateError::UndoneRoot { block: number, expected: parent_root, found });
         }
-        Ok((parent, Some(pending), trees))
+        Ok(Back::To { block: parent, pending: Some(pending), trees })
     }
 
     /// The operations that an undo comes to, on the last commit.
@@ -236,16 +261,18 @@ impl<P: PageStore> State<P> {
     /// Whether what is applied next will be asked to be undone: there is a state below it, and a block
     /// whose state that is.
     pub(crate) fn keeps_history(&self) -> bool {
-        self.keep != KeepHistory::Blocks(0)
-            && (self.tree.block().is_some() || !self.sealed.is_empty())
+        self.keep != KeepHistory::Blocks(0) && (self.block().is_some() || !self.sealed.is_empty())
     }
 
     /// The slots of an account in all that was applied, in no particular order; `None` where not all of them are
-    /// known by themselves, since their preimages were not kept.
+    /// known by themselves, since their preimages were not kept or there is no Merkle Patricia trie.
     ///
     /// # Errors
     /// If the store fails or is damaged.
     pub fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, StateError> {
+        if self.mpt.is_none() {
+            return Ok(None);
+        }
         let snapshot = LazySnapshot::new(&self.store);
         let storage = self.storage_of(&snapshot, self.top(), keccak256(address))?;
         let named = storage.into_keys().map(|slot| match slot {
@@ -260,6 +287,9 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// If the store fails or is damaged.
     pub fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        if self.mpt.is_none() {
+            return self.has_storage_without_mpt(address);
+        }
         let snapshot = LazySnapshot::new(&self.store);
         self.has_storage_in(&snapshot, self.top(), keccak256(address), |_| false)
     }
@@ -272,7 +302,7 @@ impl<P: PageStore> State<P> {
         account: B256,
         is_cleared: impl Fn(&B256) -> bool,
     ) -> Result<bool, StateError> {
-        for entry in self.tree.prefix(snapshot, state, account.as_slice()) {
+        for entry in self.mpt()?.prefix(snapshot, state, account.as_slice()) {
             let entry = entry?;
             let slot = entry.key.get(32..).filter(|slot| slot.len() == 32).map(B256::from_slice);
             if slot.is_some_and(|slot| !is_cleared(&slot)) {
@@ -290,7 +320,7 @@ impl<P: PageStore> State<P> {
         account: B256,
     ) -> Result<BTreeMap<Slot, U256>, StateError> {
         let mut hashed = Vec::new();
-        for entry in self.tree.prefix(snapshot, state, account.as_slice()) {
+        for entry in self.mpt()?.prefix(snapshot, state, account.as_slice()) {
             let entry = entry?;
             if let Some(slot) = entry.key.get(32..).filter(|slot| slot.len() == 32) {
                 hashed.push((B256::from_slice(slot), decode_slot(&entry.value)?));
@@ -324,7 +354,9 @@ impl<P: PageStore> State<P> {
         };
         let mut packer = Packer::new();
         let mut rows: Vec<([u8; 8], Vec<u8>)> = Vec::new();
-        let mut parent = self.tree.block().map(|block| (block, B256::from(self.tree.root())));
+        // Each of the other trees has its own root before in what takes it back.
+        let mpt_root = || self.mpt.as_ref().map_or(B256::ZERO, |mpt| mpt.root().into());
+        let mut parent = self.block().map(|block| (block, mpt_root()));
         let mut broken = parent.is_none();
         let mut start = 0;
         let oldest = match self.keep {
@@ -342,7 +374,7 @@ impl<P: PageStore> State<P> {
                 }
             }
             let layer = end.checked_sub(1).map(|last| self.layers[last].root);
-            parent = Some((*block, layer.unwrap_or_else(|| self.tree.root().into())));
+            parent = Some((*block, layer.unwrap_or_else(mpt_root)));
             start = *end;
         }
         if broken {
@@ -511,7 +543,7 @@ impl Record {
 }
 
 /// Above the key of every row.
-const AFTER_ALL: [u8; 9] = [0xff; 9];
+pub(crate) const AFTER_ALL: [u8; 9] = [0xff; 9];
 
 pub(crate) fn decode(key: &[u8], row: &[u8]) -> Result<Record, StateError> {
     let number = key.try_into().map(u64::from_be_bytes);
@@ -541,6 +573,7 @@ fn changed_fields(change: &AccountChange, old: &Account) -> OldFields {
 /// trace.
 pub struct KeptState<'a, P: PageStore> {
     state: &'a State<P>,
+    mpt: &'a Tree<MptState>,
     snapshot: P::Snapshot<'a>,
     pending: Option<Pending<MptState>>,
     block: Option<BlockId>,
@@ -559,7 +592,7 @@ impl<P: PageStore> fmt::Debug for KeptState<'_, P> {
 impl<'a, P: PageStore> KeptState<'a, P> {
     /// The state root.
     pub fn root(&self) -> B256 {
-        let root = self.pending.as_ref().map_or_else(|| self.state.tree.root(), Pending::root);
+        let root = self.pending.as_ref().map_or_else(|| self.mpt.root(), Pending::root);
         root.into()
     }
 
@@ -570,7 +603,7 @@ impl<'a, P: PageStore> KeptState<'a, P> {
 
     /// The tree that the state is one of: [`pending`](Self::pending) says which.
     pub const fn tree(&self) -> &'a Tree<MptState> {
-        &self.state.tree
+        self.mpt
     }
 
     /// The state in the tree; `None` is that of the last commit.
@@ -599,15 +632,15 @@ impl<'a, P: PageStore> KeptState<'a, P> {
     /// # Errors
     /// If a change makes no sense, or the store fails.
     pub fn apply(&self, changes: &Changes) -> Result<Self, StateError> {
-        let state = self.state;
+        let (state, mpt) = (self.state, self.mpt);
         let keys = Keys::of(changes);
         let mut codes = self.codes.clone();
         codes.extend(codes_of(changes)?.into_iter().map(|(hash, code)| (hash, code.clone())));
         let snapshot = state.store.snapshot()?;
         let old = state.old_accounts(&snapshot, self.pending(), changes, &keys, false)?;
         let batch = batch_of(changes, &keys, &old);
-        let pending = state.tree.prepare(&snapshot, self.pending(), batch)?;
-        Ok(Self { state, snapshot, pending: Some(pending), block: None, codes })
+        let pending = mpt.prepare(&snapshot, self.pending(), batch)?;
+        Ok(Self { state, mpt, snapshot, pending: Some(pending), block: None, codes })
     }
 }
 

@@ -4,11 +4,10 @@
 //! executor reads it. With the state goes a history of its last blocks: it can be [taken
 //! back](State::unwind_to) to one of them, or [looked at](State::at) as it was then. [`embed`] has the
 //! state in the binary trees and the Verkle tree, alone, or [beside](State::add_tree) the Merkle Patricia
-//! trie; [`sum`] has Merkle-sum trees by name.
+//! trie and one another; [`sum`] has Merkle-sum trees by name.
 #![forbid(unsafe_code)]
 
 mod account;
-mod beside;
 mod change;
 mod chunk;
 mod differences;
@@ -23,11 +22,11 @@ mod mpt_state;
 mod prove;
 mod reader;
 mod references;
+mod state_tree;
 pub mod sum;
 mod undo;
 
 pub use account::{Account, EMPTY_CODE_HASH};
-pub use beside::TreeReport;
 pub use change::{AccountChange, Change, Changes, StateRead};
 pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
 pub use dump::{Dump, DumpedAccount};
@@ -36,3 +35,4 @@ pub use leaves::{leaf_of_slot, leaves_of, root_of};
 pub use mpt_state::{MPT, State, StateError, StateTimes};
 pub use prove::Mark;
 pub use reader::Reader;
+pub use state_tree::TreeReport;

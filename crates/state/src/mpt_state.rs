@@ -1,4 +1,4 @@
-//! Ethereum's state in a Merkle Patricia trie over a store.
+//! Ethereum's state in the trees of a store: in a Merkle Patricia trie as a rule.
 //!
 //! Invariants:
 //! - reads see the last commit and every change applied since;
@@ -17,15 +17,15 @@ use spinney_tree::mpt::{
     MptState, account_value, decode_account_value, decode_slot_value, slot_value,
 };
 use spinney_tree::{
-    Batch, BlockId, CommitStats, Finding, PageStore, Pending, SchemeId, Snapshot, StoreError,
-    Table, Tree, TreeCosts, TreeError, TreeId, WriteSet,
+    Batch, BlockId, CommitStats, Finding, PageStore, Pending, SchemeId, Snapshot, Staged,
+    StoreError, Table, Tree, TreeCosts, TreeError, TreeId, WriteSet,
 };
 
-use crate::beside::{Members, stands};
 use crate::embed::EmbedError;
 use crate::history::{KeepHistory, Newest, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::reader::{Published, Reader};
+use crate::state_tree::{Members, short, stands};
 use crate::undo::Undo;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
 
@@ -66,6 +66,22 @@ pub enum StateError {
         expected: B256,
         /// The root that came out.
         found: B256,
+    },
+    /// An account is made again where a tree without a Merkle Patricia trie beside it still has slots of it.
+    #[error(
+        "account {address} is made again, and {tree} still holds slots of it: a tree that keeps what was deleted cannot tell them from new ones"
+    )]
+    Remains {
+        /// The account.
+        address: Address,
+        /// The tree.
+        tree: SchemeId,
+    },
+    /// What was asked for is known to a Merkle Patricia trie alone, and the store holds none.
+    #[error("the store holds {}, and this needs mpt", named_trees(.held))]
+    NoMpt {
+        /// The trees that it holds.
+        held: Vec<SchemeId>,
     },
     /// Code was given that is not behind its hash.
     #[error("account {address}: code of hash {found} where {expected} is named")]
@@ -133,13 +149,15 @@ pub enum StateError {
         kept: Option<(u64, u64)>,
     },
     /// A tree is not where the others are. `None` is an empty tree, then a state of no block.
-    #[error("{tree} {}, and mpt {}: trees of one store go together from its first block on", stands(*.found), stands(*.expected))]
+    #[error("{tree} {}, and {} {}: trees of one store go together from its first block on", stands(*.found), short(*.first), stands(*.expected))]
     OtherBlock {
         /// The tree.
         tree: SchemeId,
-        /// The block whose state it holds.
+        /// The first tree of the store.
+        first: SchemeId,
+        /// The block whose state the tree holds.
         found: Option<Option<BlockId>>,
-        /// The block of the Merkle Patricia trie.
+        /// The block of the first tree.
         expected: Option<Option<BlockId>>,
     },
     /// Taken back to a block, the state does not have the root that it had then.
@@ -155,6 +173,13 @@ pub enum StateError {
     /// A tree refused or failed.
     #[error(transparent)]
     Tree(#[from] TreeError),
+}
+
+fn named_trees(held: &[SchemeId]) -> String {
+    match held {
+        [] => "no tree".into(),
+        held => held.iter().map(|scheme| short(*scheme)).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn range(kept: Option<(u64, u64)>) -> String {
@@ -194,7 +219,8 @@ pub struct StateTimes {
 /// What was applied at once, and what was noted before it.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    pub(crate) pending: Pending<MptState>,
+    /// The state in the Merkle Patricia trie, where there is one.
+    pub(crate) pending: Option<Pending<MptState>>,
     /// The root that the state has with it. That of a block whose batch was applied with later ones is the one
     /// that its header gives, and then it is not the pending state's.
     pub(crate) root: B256,
@@ -227,7 +253,8 @@ pub(crate) struct Layer {
 #[derive(Debug)]
 pub struct State<P: PageStore> {
     pub(crate) store: P,
-    pub(crate) tree: Tree<MptState>,
+    /// The Merkle Patricia trie. Where there is none, the first of the others is read.
+    pub(crate) mpt: Option<Tree<MptState>>,
     pub(crate) layers: Vec<Layer>,
     /// Other trees of the same state.
     pub(crate) beside: Members<P>,
@@ -257,13 +284,43 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// If the store holds something else, or is damaged.
     pub fn open(store: P, cache_bytes: usize) -> Result<Self, StateError> {
-        let snapshot = store.snapshot()?;
-        let tree = Tree::open(MptState, MPT, &snapshot, cache_bytes)?;
-        let beside = Members::none_of(&snapshot)?;
-        drop(snapshot);
+        let mpt = Tree::open(MptState, MPT, &store.snapshot()?, cache_bytes)?;
+        Self::of(store, Some(mpt))
+    }
+
+    /// Opens the state in a store without a Merkle Patricia trie: it is in the trees that are
+    /// [added](Self::add_tree) next, at least one. One of them is read, a PBT before any other. No header
+    /// gives a root of these trees, so nobody can say that their roots are right; and what only the trie
+    /// knows, [`StateError::NoMpt`] says.
+    ///
+    /// ```
+    /// # use alloy_primitives::{Address, U256};
+    /// # use spinney_state::{AccountChange, Change, Changes, State, StateRead};
+    /// # use spinney_tree::{BlockId, HashFunction, MemoryStore, pbt::Pbt};
+    /// let mut state = State::open_without_mpt(MemoryStore::new())?;
+    /// state.add_tree(Pbt { hash: HashFunction::Blake3 }, 1 << 20)?;
+    /// let rich = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
+    /// let changes = Changes { accounts: [(Address::ZERO, Change::Written(rich))].into() };
+    /// state.apply(&changes)?;
+    /// assert_eq!(state.account(Address::ZERO)?.unwrap().balance, U256::from(5));
+    /// state.seal(BlockId::default())?;
+    /// state.commit()?;
+    /// assert_eq!(state.trees().len(), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the store fails or is damaged. One that holds a Merkle Patricia trie is refused by the first
+    /// commit: [`StateError::LeftBehind`].
+    pub fn open_without_mpt(store: P) -> Result<Self, StateError> {
+        Self::of(store, None)
+    }
+
+    fn of(store: P, mpt: Option<Tree<MptState>>) -> Result<Self, StateError> {
+        let beside = Members::none_of(&store.snapshot()?, mpt.is_some())?;
         Ok(Self {
             store,
-            tree,
+            mpt,
             layers: Vec::new(),
             beside,
             sealed: Vec::new(),
@@ -297,9 +354,31 @@ impl<P: PageStore> State<P> {
         self.store
     }
 
-    /// The state root, of all that was applied.
+    /// The state root, of all that was applied. Without a Merkle Patricia trie it is the root of the tree
+    /// that is read, as of the last block sealed.
     pub fn root(&self) -> B256 {
-        self.top().map_or_else(|| self.tree.root(), Pending::root).into()
+        match &self.mpt {
+            Some(mpt) => self.top().map_or_else(|| mpt.root(), Pending::root).into(),
+            None => self.beside.main().map_or(B256::ZERO, |main| main.tree.root()),
+        }
+    }
+
+    /// Whether the state is in a Merkle Patricia trie, whose roots the headers of blocks give.
+    pub const fn has_mpt(&self) -> bool {
+        self.mpt.is_some()
+    }
+
+    /// The Merkle Patricia trie, for what nothing else can answer.
+    pub(crate) fn mpt(&self) -> Result<&Tree<MptState>, StateError> {
+        self.mpt.as_ref().ok_or_else(|| StateError::NoMpt { held: self.beside.schemes() })
+    }
+
+    /// How many commits were made to the first tree, and of which block the last one is.
+    pub(crate) fn head(&self) -> (u64, Option<BlockId>) {
+        match &self.mpt {
+            Some(mpt) => (mpt.commit_number(), mpt.block()),
+            None => self.beside.main().map_or((0, None), |main| main.tree.head()),
+        }
     }
 
     /// What the last [`State::commit`]s wrote to the tree, all together.
@@ -308,28 +387,30 @@ impl<P: PageStore> State<P> {
     }
 
     /// The block of the last commit, if it was told.
-    pub const fn block(&self) -> Option<BlockId> {
-        self.tree.block()
+    pub fn block(&self) -> Option<BlockId> {
+        self.head().1
     }
 
     /// How many commits were made to the state; with none the store holds nothing of it.
-    pub const fn commit_number(&self) -> u64 {
-        self.tree.commit_number()
+    pub fn commit_number(&self) -> u64 {
+        self.head().0
     }
 
-    /// Whoever reads the last commit while the state goes on, from another thread too.
-    pub fn reader(&mut self) -> Reader<P>
+    /// Whoever reads the last commit while the state goes on, from another thread too; `None` where the state
+    /// is in no Merkle Patricia trie.
+    pub fn reader(&mut self) -> Option<Reader<P>>
     where
         P: Clone,
     {
-        let published = self.readers.get_or_insert_with(|| Published::new(self.tree.view()));
-        Reader::new(self.store.clone(), published.clone())
+        let mpt = self.mpt.as_ref()?;
+        let published = self.readers.get_or_insert_with(|| Published::new(mpt.view()));
+        Some(Reader::new(self.store.clone(), published.clone()))
     }
 
     /// Shows the last commit to those who read beside the state.
     pub(crate) fn publish(&self) {
-        if let Some(readers) = &self.readers {
-            readers.set(self.tree.view());
+        if let (Some(readers), Some(mpt)) = (&self.readers, &self.mpt) {
+            readers.set(mpt.view());
         }
     }
 
@@ -346,9 +427,9 @@ impl<P: PageStore> State<P> {
         self.times.get()
     }
 
-    /// What the tree did since the state was opened.
+    /// What the Merkle Patricia trie did since the state was opened.
     pub fn costs(&self) -> TreeCosts {
-        self.tree.costs()
+        self.mpt.as_ref().map(Tree::costs).unwrap_or_default()
     }
 
     pub(crate) fn timed<T>(
@@ -365,12 +446,7 @@ impl<P: PageStore> State<P> {
     }
 
     pub(crate) fn top(&self) -> Option<&Pending<MptState>> {
-        self.layers.last().map(|layer| &layer.pending)
-    }
-
-    /// What reads of the state need.
-    pub(crate) fn parts(&self) -> (&P, &Tree<MptState>, Option<&Pending<MptState>>) {
-        (&self.store, &self.tree, self.top())
+        self.layers.last()?.pending.as_ref()
     }
 
     /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is
@@ -382,7 +458,7 @@ impl<P: PageStore> State<P> {
         let (codes, preimages) = (self.codes.len(), self.preimages.len());
         match self.prepare(changes) {
             Ok((pending, undo)) => {
-                let root = pending.root().into();
+                let root = pending.as_ref().map_or(B256::ZERO, |pending| pending.root().into());
                 let changes = (!self.beside.are_none()).then(|| changes.clone());
                 self.layers.push(Layer { pending, root, codes, preimages, undo, changes });
                 Ok(root)
@@ -397,23 +473,27 @@ impl<P: PageStore> State<P> {
     fn prepare(
         &mut self,
         changes: &Changes,
-    ) -> Result<(Pending<MptState>, Option<Undo>), StateError> {
+    ) -> Result<(Option<Pending<MptState>>, Option<Undo>), StateError> {
         let keys = self.timed(|t| &mut t.key_hashing, || Keys::of(changes));
         self.note_codes(changes)?;
         if self.keep_preimages {
             self.note_preimages(changes, &keys)?;
         }
         let kept = self.keeps_history();
+        let Some(mpt) = &self.mpt else {
+            // The other trees know what takes them back.
+            return Ok((None, kept.then(Undo::default)));
+        };
         let snapshot = LazySnapshot::new(&self.store);
         let parent = self.top();
         let old = self.old_accounts(&snapshot, parent, changes, &keys, kept)?;
         let batch = batch_of(changes, &keys, &old);
-        let prepare = || self.tree.prepare(&snapshot, parent, batch);
+        let prepare = || mpt.prepare(&snapshot, parent, batch);
         let pending = self.timed(|t| &mut t.tree, prepare)?;
         // After the batch, which has read the pages of these slots level by level.
         let undo = || undo_of(&Newest(self, &snapshot), changes, &keys, &old);
         let undo = if kept { Some(self.timed(|t| &mut t.history, undo)?) } else { None };
-        Ok((pending, undo))
+        Ok((Some(pending), undo))
     }
 
     /// The accounts before the changes, in their order; those of accounts that are replaced only if
@@ -573,32 +653,48 @@ impl<P: PageStore> State<P> {
 
     fn write(&mut self, unsealed: bool) -> Result<CommitStats, StateError> {
         let last = self.sealed.last().copied();
-        let before = if unsealed { None } else { self.tree.block() };
+        let before = if unsealed { None } else { self.block() };
         let block = last.map(|(_, block)| block).or(before);
         let mut set = WriteSet::new();
-        let pending = match self.top() {
-            Some(pending) => pending.clone(),
-            None => self.tree.prepare(&self.store.snapshot()?, None, Batch::new())?,
+        let staged = match &self.mpt {
+            Some(mpt) => Some(self.stage_mpt(mpt, block, &mut set)?),
+            None => None,
         };
-        let snapshot = self.store.snapshot()?;
-        let staged = self
-            .timed(|t| &mut t.encode, || self.tree.stage(&snapshot, &pending, block, &mut set))?;
-        drop(snapshot);
         self.beside.stage(&self.store, block, &mut set)?;
         self.stage_notes(&mut set);
         self.stage_blocks(unsealed, &mut set);
-        let stats = staged.stats();
+        let mut stats = staged.as_ref().map(Staged::stats).unwrap_or_default();
         if !set.is_empty() {
             set.sort();
             self.timed(|t| &mut t.store, || self.store.commit(&set))?;
-            self.tree.adopt(staged);
+            if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
+                mpt.adopt(staged);
+            }
             self.publish();
-            self.beside.adopt();
+            let others = self.beside.adopt();
+            if self.mpt.is_none() {
+                stats = others;
+            }
         }
         self.written += stats;
         self.genesis = None;
         self.discard();
         Ok(stats)
+    }
+
+    /// Puts all that was applied to the Merkle Patricia trie into a write set.
+    fn stage_mpt(
+        &self,
+        mpt: &Tree<MptState>,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<Staged<MptState>, StateError> {
+        let pending = match self.top() {
+            Some(pending) => pending.clone(),
+            None => mpt.prepare(&self.store.snapshot()?, None, Batch::new())?,
+        };
+        let snapshot = self.store.snapshot()?;
+        Ok(self.timed(|t| &mut t.encode, || mpt.stage(&snapshot, &pending, block, set))?)
     }
 
     /// Puts code and preimages into a write set: they are true of any state.
@@ -666,7 +762,7 @@ impl<P: PageStore> State<P> {
         state: Option<&Pending<MptState>>,
         key: B256,
     ) -> Result<Option<Account>, StateError> {
-        let value = self.tree.get(snapshot, state, key.as_slice())?;
+        let value = self.mpt()?.get(snapshot, state, key.as_slice())?;
         value.map(|value| decode_account(&value)).transpose()
     }
 
@@ -677,17 +773,17 @@ impl<P: PageStore> State<P> {
         state: Option<&Pending<MptState>>,
         key: &[u8; 64],
     ) -> Result<Option<U256>, StateError> {
-        let value = self.tree.get(snapshot, state, key)?;
+        let value = self.mpt()?.get(snapshot, state, key)?;
         value.map(|value| decode_slot(&value)).transpose()
     }
 
-    /// Checks the last commit, key by key and row by row: see [`Tree::check`]. `progress` is told the
-    /// keys read.
+    /// Checks the last commit of the Merkle Patricia trie, key by key and row by row: see [`Tree::check`].
+    /// `progress` is told the keys read.
     ///
     /// # Errors
-    /// If the store fails. Damage is no error but a finding.
+    /// If the store fails, or holds no such trie. Damage is no error but a finding.
     pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Finding>, StateError> {
-        Ok(self.tree.check(&self.store.snapshot()?, progress)?)
+        Ok(self.mpt()?.check(&self.store.snapshot()?, progress)?)
     }
 }
 
@@ -695,11 +791,17 @@ impl<P: PageStore> StateRead for State<P> {
     type Error = StateError;
 
     fn account(&self, address: Address) -> Result<Option<Account>, StateError> {
+        if self.mpt.is_none() {
+            return self.timed(|t| &mut t.read, || self.account_without_mpt(address));
+        }
         let key = self.timed(|t| &mut t.key_hashing, || keccak256(address));
         self.timed(|t| &mut t.read, || self.account_at(key))
     }
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
+        if self.mpt.is_none() {
+            return self.timed(|t| &mut t.read, || self.storage_without_mpt(address, slot));
+        }
         let key =
             self.timed(|t| &mut t.key_hashing, || slot_key(keccak256(address), keccak256(slot)));
         let read = || self.slot_in(&LazySnapshot::new(&self.store), self.top(), &key);

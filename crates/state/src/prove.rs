@@ -55,13 +55,12 @@ impl<P: PageStore> State<P> {
         &self,
         wanted: &[(Address, Vec<B256>)],
     ) -> Result<Vec<AccountProof>, StateError> {
-        let (store, tree, top) = self.parts();
-        prove_in(tree, &LazySnapshot::new(store), top, wanted)
+        prove_in(self.mpt()?, &LazySnapshot::new(&self.store), self.top(), wanted)
     }
 
     /// Remembers the state as it is, with all that was applied.
     pub fn mark(&self) -> Mark {
-        Mark(self.parts().2.cloned())
+        Mark(self.top().cloned())
     }
 
     /// The nodes of a marked state on the paths of hashed keys: accounts of 32 bytes, slots of 64
@@ -74,8 +73,8 @@ impl<P: PageStore> State<P> {
         mark: &Mark,
         keys: &[K],
     ) -> Result<Vec<Vec<u8>>, StateError> {
-        let (store, tree, _) = self.parts();
-        Ok(tree.path_nodes(&LazySnapshot::new(store), mark.0.as_ref(), keys)?)
+        let snapshot = LazySnapshot::new(&self.store);
+        Ok(self.mpt()?.path_nodes(&snapshot, mark.0.as_ref(), keys)?)
     }
 }
 

@@ -48,7 +48,7 @@ impl Published {
 ///
 /// let store = MemoryStore::new();
 /// let mut state = State::open(&store, 1 << 20)?;
-/// let reader = state.reader();
+/// let reader = state.reader().expect("mpt is there");
 /// let rich = AccountChange { balance: Some(U256::from(5)), ..AccountChange::default() };
 /// state.apply(&Changes { accounts: [(Address::ZERO, Change::Written(rich))].into() })?;
 /// assert!(reader.account(Address::ZERO)?.is_none());

@@ -39,7 +39,7 @@ impl<P: PageStore> State<P> {
         })?;
         let mut codes = HashMap::new();
         let mut names = Vec::new();
-        for (entry, read) in self.tree.entries(&snapshot, None, b"").zip(1..) {
+        for (entry, read) in self.mpt()?.entries(&snapshot, None, b"").zip(1..) {
             let entry = entry?;
             let (account, slot) = entry.key.split_at_checked(32).unwrap_or((&entry.key, &[]));
             if slot.is_empty() {

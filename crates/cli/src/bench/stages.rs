@@ -56,7 +56,7 @@ pub(super) fn run(
     options.stop = Some(interrupt.flag());
     let stages = WriteBehind::over(&store, |store| {
         let mut state = State::open(store, cache_bytes / 2)?;
-        let reader = state.reader();
+        let reader = state.reader().expect("mpt is there");
         let mut replay = Replay::start(&genesis, state)?;
         let (clock, mut spans) = (Clock::start(), Vec::new());
         let mut add = |stage, block, (began, time): (Duration, Duration)| {

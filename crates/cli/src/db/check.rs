@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use alloy_primitives::{B256, hex, keccak256};
 use serde_json::json;
+use spinney_state::MPT;
 use spinney_state::embed::{PBT, UBT, VERKLE};
 use spinney_state::sum::{SumError, namespaces};
-use spinney_state::{MPT, State};
 use spinney_store::Frozen;
 use spinney_tree::mpt::{Mpt, MptState};
 use spinney_tree::pbt::Pbt;
@@ -14,7 +14,7 @@ use spinney_tree::sum::Sum;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
-    BlockId, PageStore, RootRecord, Scheme, Snapshot, StoreError, Table, Tree, TreeId,
+    BlockId, PageStore, RootRecord, Scheme, Snapshot, StoreError, Table, Tree, TreeId, names,
 };
 
 use crate::failure::{Exit, Failure};
@@ -22,7 +22,7 @@ use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
 use crate::sums;
-use crate::trees::Name;
+use crate::trees::{Name, TreeSet};
 
 /// Rows of [`Table::Meta`] that name a tree that is being built begin with this; its id follows.
 const REBUILD: &[u8] = b"rebuild";
@@ -90,9 +90,11 @@ impl Check<'_> {
         self.damage_or(looked)
     }
 
-    /// The names of sum trees: each root record of one has a name.
+    /// The names of trees: each root record of a tree that has no fixed id has one.
     fn names(&mut self, snapshot: &impl Snapshot) -> anyhow::Result<()> {
-        let names = match namespaces(snapshot) {
+        // A sum tree's profile is known, too.
+        let listed = names::list(snapshot).map_err(SumError::from);
+        let names = match listed.and_then(|names| namespaces(snapshot).map(|_| names)) {
             Ok(names) => names,
             Err(error @ SumError::Damaged { .. }) => {
                 self.found(error.to_string());
@@ -101,10 +103,21 @@ impl Check<'_> {
             Err(error) => return Err(sums::plain(error)),
         };
         for (id, record) in super::records(snapshot)? {
-            let sum =
-                record.is_ok_and(|record| matches!(Name::of(record.scheme), Some(Name::Sum(_))));
-            if sum && !names.iter().any(|name| name.id == id) {
-                self.found(format!("{id} is a sum tree that no namespace names"));
+            let Ok(record) = record else { continue };
+            let is_sum = matches!(Name::of(record.scheme), Some(Name::Sum(_)));
+            match names.iter().find(|name| name.id == id) {
+                Some(named) if named.scheme == record.scheme => {}
+                Some(named) => self.found(format!(
+                    "{id} is {}, and its name {:?} is of a tree {}",
+                    record.scheme, named.name, named.scheme
+                )),
+                None if is_sum => {
+                    self.found(format!("{id} is a sum tree that no namespace names"));
+                }
+                None if id.0 >= names::FIRST_ID => {
+                    self.found(format!("{id} is a tree that no name names"));
+                }
+                None => {}
             }
         }
         Ok(())
@@ -113,19 +126,17 @@ impl Check<'_> {
     /// The trees of a state are all of one block.
     fn together(&mut self, snapshot: &impl Snapshot) -> anyhow::Result<()> {
         let records = super::records(snapshot)?.into_iter();
-        let mut sound = records.filter_map(|(id, record)| Some((id, record.ok()?)));
-        let Some((MPT, first)) = sound.next() else { return Ok(()) };
-        if first.scheme != MptState.id() {
-            return Ok(());
-        }
-        for (id, other) in sound.filter(|(id, _)| [UBT, PBT, VERKLE].contains(id)) {
+        let sound = records.filter_map(|(id, record)| Some((id, record.ok()?)));
+        let mut states = sound.filter(|(id, _)| [MPT, UBT, PBT, VERKLE].contains(id));
+        let Some((first_id, first)) = states.next() else { return Ok(()) };
+        for (id, other) in states {
             if other.block != first.block {
                 let block = |block: Option<BlockId>| match block {
                     Some(block) => format!("block {} ({})", block.number, B256::from(block.hash)),
                     None => "no block".to_owned(),
                 };
                 self.found(format!(
-                    "{id} is of {}, and {MPT} of {}",
+                    "{id} is of {}, and {first_id} of {}",
                     block(other.block),
                     block(first.block)
                 ));
@@ -138,14 +149,21 @@ impl Check<'_> {
     /// tree, where the store holds a state.
     fn state(&mut self, store: &impl PageStore) -> anyhow::Result<()> {
         let records = super::records(&store.snapshot()?)?;
-        let mut states =
-            records.iter().filter_map(|(id, record)| Some((id, record.as_ref().ok()?)));
-        if !states.any(|(id, record)| *id == MPT && record.scheme == MptState.id()) {
+        let sound = || records.iter().filter_map(|(id, record)| Some((id, record.as_ref().ok()?)));
+        let is_of_state = |id: &TreeId, record: &RootRecord| match *id {
+            MPT => record.scheme == MptState.id(),
+            id => [UBT, PBT, VERKLE].contains(&id),
+        };
+        if !sound().any(|(id, record)| is_of_state(id, record)) {
             return Ok(());
         }
-        let state = State::open(store, 1 << 20)?;
+        let state = TreeSet::open_all(store, 1 << 20)?;
         for fault in state.check_history()? {
             self.found(fault.to_string());
+        }
+        if !state.has_mpt() {
+            // Of the other trees a state refers to nothing outside: their leaves have the code.
+            return Ok(());
         }
         let mut progress = Progress::new(self.output.quiet(), "check", Unit::Keys, None);
         let faults = state.check_references(|read| {

@@ -17,7 +17,7 @@ use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
 use crate::stores::{self, Place};
-use crate::trees::Together;
+use crate::trees::TreeSet;
 
 use self::fill::{Filled, Filler};
 use self::tapd::TapdArgs;
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
         ImportVerb::State(args) => {
             args.mode.heed();
-            let trees = Together::parse(&args.tree)?;
+            let trees = TreeSet::parse(&args.tree)?;
             let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
             make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)
         }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
 
 /// `db load`: all that is wanted stands in the dump.
 pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Result<Exit> {
-    make(place, file, None, &Together::parse("mpt")?, output)
+    make(place, file, None, &TreeSet::parse("mpt")?, output)
 }
 
 /// What the user says of the state.
@@ -168,7 +168,7 @@ fn make(
     place: &Place,
     file: &Path,
     wanted: Option<&Wanted>,
-    trees: &Together,
+    trees: &TreeSet,
     output: &Output,
 ) -> anyhow::Result<Exit> {
     absent(place, "a state is imported into a new --db")?;

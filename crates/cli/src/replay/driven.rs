@@ -6,7 +6,7 @@ use spinney_store::AnyStore;
 use spinney_tree::PageStore;
 
 use crate::failure::Failure;
-use crate::trees::{self, Together};
+use crate::trees::{self, TreeSet};
 
 /// A state over a store of the command's.
 pub(crate) trait Driven: WorldState<Error = StateError> + Send {
@@ -33,7 +33,7 @@ impl<P: PageStore + Clone> Driven for State<P> {
     }
 
     fn reader(&mut self) -> Option<Reader<P>> {
-        Some(Self::reader(self))
+        Self::reader(self)
     }
 }
 
@@ -69,9 +69,9 @@ pub(super) fn check_genesis(
 }
 
 /// Trees of a store go together: none is left behind, and none comes later.
-pub(crate) fn check_trees(store: &AnyStore, trees: &Together) -> anyhow::Result<()> {
+pub(crate) fn check_trees(store: &AnyStore, trees: &TreeSet) -> anyhow::Result<()> {
     let snapshot = store.snapshot()?;
-    let held = Together::of(&snapshot)?;
+    let held = TreeSet::of(&snapshot)?;
     if trees::of_states(&snapshot)?.is_empty() || held == *trees {
         return Ok(());
     }

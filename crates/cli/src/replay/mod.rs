@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use spinney_replay::{DiffReplayError, RunOptions, Summary};
-use spinney_state::{KeepHistory, State, StateError};
+use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::PageStore;
 
@@ -27,7 +27,7 @@ use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
 use crate::stores::{Kind, Place};
-use crate::trees::Together;
+use crate::trees::TreeSet;
 
 pub(crate) use self::input::{Traces, open_traces};
 
@@ -42,7 +42,8 @@ use self::watch::Watch;
 /// applied; with traces of a chain's transactions they are not executed. Without any, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
 /// stops between two blocks, and the same command continues. All rules of blocks are checked but
 /// their seals: proof of work, and what the consensus layer signs. Several trees get the same blocks,
-/// and go into the store in the same commits; headers give the roots of mpt.
+/// and go into the store in the same commits. Headers give the roots of mpt: without it, as in --tree
+/// pbt:blake3, the blocks are executed and checked as ever, but nobody says which state roots are right.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
@@ -109,8 +110,8 @@ fn default_keep_undo() -> KeepUndo {
 
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let trees = Together::parse(&args.store.tree)?;
-    if args.no_preimages && trees != Together::parse("mpt")? {
+    let trees = TreeSet::parse(&args.store.tree)?;
+    if args.no_preimages && trees.len() > 1 {
         return Err(Failure::new("--no-preimages with several trees (--tree)")
             .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
             .into());
@@ -173,7 +174,7 @@ struct Run<'a> {
     args: &'a ReplayArgs,
     place: &'a Place,
     store: &'a AnyStore,
-    trees: Together,
+    trees: TreeSet,
     threads: usize,
 }
 
@@ -244,7 +245,10 @@ impl Run<'_> {
             _ => (self.store.io() - before).bytes_written,
         };
         let mut report = self.report(&summary, &state, written, clock, watch.commits());
-        report.not_checked = not_checked;
+        report.not_checked = not_checked.to_vec();
+        if !self.trees.has_mpt() {
+            report.not_checked.push("state roots");
+        }
         report.first_commit = watch.first_commit();
         Ok(report)
     }
@@ -273,9 +277,12 @@ impl Run<'_> {
         let head = state.block();
         // Where blocks are executed ahead of their roots, trees are not in the time of execution.
         let staged = self.threads > 1 && self.args.traces.is_none() && self.args.bal_out.is_none();
-        let beside = match staged {
+        let beside = match staged && self.trees.has_mpt() {
             true => Duration::ZERO,
-            false => state.trees().iter().skip(1).map(|tree| tree.apply).sum(),
+            false => {
+                let others = state.trees().into_iter().filter(|tree| tree.id != MPT);
+                others.map(|tree| tree.apply).sum()
+            }
         };
         RunReport {
             tree: self.trees.to_string(),
@@ -287,7 +294,7 @@ impl Run<'_> {
             gas_used: summary.gas_used,
             roots_checked: summary.root_count,
             receipt_roots_checked: summary.receipt_root_count,
-            not_checked: &[],
+            not_checked: Vec::new(),
             head: head.map(|head| head.number),
             head_hash: head.map(|head| head.hash.into()).filter(|hash| *hash != [0; 32]),
             root: state.root(),

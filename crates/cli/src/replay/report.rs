@@ -26,7 +26,7 @@ pub(super) struct RunReport {
     /// After transactions, by way of receipts from before Byzantium.
     pub(super) receipt_roots_checked: u64,
     /// What headers and bodies say, and nobody looked at.
-    pub(super) not_checked: &'static [&'static str],
+    pub(super) not_checked: Vec<&'static str>,
     pub(super) head: Option<u64>,
     pub(super) head_hash: Option<B256>,
     pub(super) root: B256,

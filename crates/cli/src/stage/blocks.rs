@@ -24,7 +24,7 @@ use crate::replay::input::{Input, Source};
 use crate::replay::watch::Watch;
 use crate::replay::{chain, check_head, check_trees, diffs};
 use crate::stores::Place;
-use crate::trees::Together;
+use crate::trees::TreeSet;
 
 /// How blocks are cut into chunks, and what is kept of them.
 #[derive(Debug, Args)]
@@ -142,8 +142,8 @@ fn stage(
 ) -> anyhow::Result<Staged> {
     let chunk = &args.chunks;
     let trees = match &chunk.tree {
-        Some(names) => Together::parse(names)?,
-        None => Together::of(&store.snapshot()?)?,
+        Some(names) => TreeSet::parse(names)?,
+        None => TreeSet::of(&store.snapshot()?)?,
     };
     check_trees(store, &trees)?;
     let clock = Clock::start();

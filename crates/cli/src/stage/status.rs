@@ -12,7 +12,7 @@ use spinney_tree::{BlockId, PageStore, Snapshot as _, Table};
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output, human_bytes};
 use crate::stores::{Mode, Place};
-use crate::trees::{self, Together};
+use crate::trees::{self, TreeSet};
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -55,7 +55,7 @@ pub(super) fn roots_of<P: PageStore>(state: &State<P>) -> BTreeMap<String, B256>
 pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
-    let state = Together::open_all(&store, place.tree_cache())?;
+    let state = TreeSet::open_all(&store, place.tree_cache())?;
     let (mut rows, mut bytes) = (0, 0);
     store.snapshot()?.scan(Table::History, &[], None, &mut |key, row| {
         rows += 1;

@@ -5,7 +5,7 @@ use std::path::Path;
 use alloy_primitives::B256;
 use serde_json::json;
 use spinney_replay::{ChainBlock, ChainReader};
-use spinney_state::KeptState;
+use spinney_state::State;
 use spinney_store::AnyStore;
 
 use super::UnwindArgs;
@@ -13,15 +13,15 @@ use super::status::{hash_of, roots_of};
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
 use crate::stores::{self, Mode};
-use crate::trees::Together;
+use crate::trees::TreeSet;
 
 pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
     let place = args.at.place()?;
     let store = place.open(Mode::Change)?;
-    let mut state = Together::open_all(&store, place.tree_cache())?;
+    let mut state = TreeSet::open_all(&store, place.tree_cache())?;
     let from = state.block().map(|block| block.number);
     if let Some(blocks) = &args.blocks {
-        check_header(&state.at(args.to)?, args.to, &find(blocks, args.to)?)?;
+        check_header(&state, args.to, &find(blocks, args.to)?)?;
     }
     let block = state.unwind_to(args.to)?;
     let (root, commit) = (state.root(), state.commit_number());
@@ -67,16 +67,13 @@ fn find(path: &Path, number: u64) -> anyhow::Result<ChainBlock> {
 }
 
 /// The state of a block is the one that the header means.
-fn check_header(
-    kept: &KeptState<'_, &AnyStore>,
-    number: u64,
-    block: &ChainBlock,
-) -> Result<(), Failure> {
+fn check_header(state: &State<&AnyStore>, number: u64, block: &ChainBlock) -> anyhow::Result<()> {
+    let kept = state.at(number)?;
     let refuse = |what: &str, expected: B256, got: B256| {
         let what =
             format!("block {number}: {what}: the header has {expected}, the store has {got}");
         let hint = "these are blocks of another chain; nothing was taken back";
-        Err(Failure::new(what).hint(hint).exit(Exit::No))
+        Err(Failure::new(what).hint(hint).exit(Exit::No).into())
     };
     let root = block.block.header.state_root;
     match kept.block().and_then(hash_of) {

@@ -175,7 +175,7 @@ fn what_makes_no_sense_is_refused_before_a_store_is_made() {
         let _ = spinney(&[&["replay"], args].concat()).exits(2).refuses(what);
         assert!(!std::path::Path::new(&db).exists(), "{args:?}");
     };
-    refuse(&["--tree", "pbt:blake3", "--db", &db], "pbt:blake3 without mpt");
+    refuse(&["--tree", "pbt:blake3,", "--db", &db], "there is no tree  (--tree)");
     refuse(&["--tree", "oak", "--db", &db], "there is no tree oak");
     refuse(&["--store", "paper", "--db", &db], "there is no store paper");
     refuse(&["--store", "memory", "--db", &db], "a store in memory has no place");

@@ -156,7 +156,6 @@ fn trees_of_a_store_are_named_together() {
         let more = ["--blocks-count", "3", "--db", &db, "--tree", trees];
         spinney(&[&["replay", "-q", "--json"][..], &more].concat())
     };
-    replay("ubt:sha256,pbt:blake3").exits(2).refuses("without mpt");
     replay("mpt,ubt:sha256,ubt:blake3").exits(2).refuses("ubt:sha256 and ubt:blake3 in one store");
     replay("mpt,mpt").exits(2).refuses("mpt and mpt in one store");
     replay("mpt,oak").exits(2).refuses("no tree oak");
@@ -213,7 +212,6 @@ fn every_verb_looks_into_a_store_of_several_trees() {
         let args = ["import", "state", "--json", "-q", "--db", &new, "--number", "213"];
         spinney(&[&args[..], &["--tree", trees, &state]].concat())
     };
-    import("pbt:blake3").exits(2).refuses("without mpt");
     import(TREES).exits(0);
     assert_sound(&new);
     let of = |db: &str| {
@@ -225,6 +223,71 @@ fn every_verb_looks_into_a_store_of_several_trees() {
         (&replayed["mpt"], &replayed["pbt:blake3"])
     );
     assert_ne!(imported["ubt:sha256"], replayed["ubt:sha256"], "zeros are no part of a dump");
+}
+
+#[test]
+fn a_store_without_mpt_is_filled_taken_back_and_proven() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let (with, db) = (folder.path("with"), folder.path("db"));
+    let trees = "pbt:blake3,verkle";
+    let [_, _, pbt, verkle] = replay(&chain, &["--db", &with]);
+    let run = |db: &str, more: &[&str]| {
+        let args = [&["--tree", trees, "--db", db], more].concat();
+        chain.replay(&args).exits(0).run()
+    };
+    let roots = |run: &Value| {
+        let trees = run["trees"].as_array().expect("trees");
+        let roots = trees.iter().map(|tree| tree["root"].as_str().expect("text").to_owned());
+        roots.collect::<Vec<_>>()
+    };
+    let half = run(&db, &["--to", "100", "--commit-every", "7"]);
+    let whole = run(&db, &[]);
+    assert_eq!(roots(&whole), [pbt, verkle]);
+    assert_eq!(whole["roots_checked"], 0);
+    assert_eq!(whole["not_checked"], json!(["seals", "state roots"]));
+    assert_sound(&db);
+    let status = |db: &str| spinney(&["stage", "status", "--json", "--db", db]).exits(0).data();
+    assert_eq!(status(&db)["oldest"], status(&with)["oldest"]);
+    // An account of an earlier block is proven as beside mpt.
+    let account = "0x17231B6Bb165B4D9c341A528C45ef655AC51Ba11";
+    for block in ["60", "150", "213"] {
+        let of = |db: &str| {
+            let args = ["prove", "--db", db, "--tree", "pbt:blake3", "--verify", "--block", block];
+            spinney(&[&args[..], &["--address", account]].concat()).exits(0).out
+        };
+        assert_eq!(of(&db), of(&with), "block {block}");
+    }
+    // Back, and on again.
+    let args = ["stage", "unwind", "--json", "--db", &db, "--to", "100"];
+    spinney(&[&args[..], &["--blocks", &chain.blocks]].concat()).exits(2).refuses("needs mpt");
+    let back = spinney(&args).exits(0).data();
+    assert_eq!(json!(roots(&half)), json!([back["roots"]["pbt:blake3"], back["roots"]["verkle"]]));
+    assert_sound(&db);
+    assert_eq!(roots(&run(&db, &[])), roots(&whole));
+    // What only mpt knows says so; and it is no other tree's store.
+    let dump = ["db", "dump", "--db", &db];
+    spinney(&dump).exits(2).refuses("the store holds no mpt tree: it holds pbt:blake3, verkle");
+    chain
+        .replay(&["--tree", "mpt", "--db", &db])
+        .exits(2)
+        .refuses("the store holds pbt:blake3,verkle");
+    // By differences and in chunks as well; their roots of mpt say nothing here.
+    let Some(diffs) = shared("data/chains/all-forks/diffs.ndjson") else { return };
+    let by_diffs = folder.path("diffs");
+    let args = ["stage", "run", "-q", "--json", "--tree", trees, "--db", &by_diffs];
+    let staged = spinney(&[&args[..], &["--genesis", &chain.genesis, "--diffs", &diffs]].concat());
+    let staged = staged.exits(0).data();
+    assert_eq!(
+        json!(roots(&whole)),
+        json!([staged["roots"]["pbt:blake3"], staged["roots"]["verkle"]])
+    );
+    // Slots that went and a tree that keeps them cannot be told apart: it is refused.
+    let alone = folder.path("alone");
+    let args = ["replay", "-q", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let ran = spinney(&[&args[..], &["--tree", "ubt:sha256", "--db", &alone]].concat());
+    ran.exits(2).refuses("is made again, and ubt:sha256 still holds slots of it");
+    assert_sound(&alone);
 }
 
 fn json_of(text: &str) -> Value {

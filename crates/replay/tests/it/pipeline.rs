@@ -59,7 +59,7 @@ fn run(
 ) -> (Outcome, Told) {
     let mut state = State::open(store, 1 << 16).unwrap();
     state.add_tree(Ubt { hash: spinney_tree::HashFunction::Blake3 }, 1 << 16).unwrap();
-    let reader = state.reader();
+    let reader = state.reader().expect("mpt is there");
     let mut replay = match state.block() {
         None => Replay::start(genesis, state).unwrap(),
         Some(head) => Replay::resume(genesis, state, head.number, head.hash.into()).unwrap(),
@@ -203,7 +203,7 @@ fn a_run_ends_at_the_block_that_is_wanted() {
     for last in [0, 1, 2, 5, 6, 9] {
         let store = MemoryStore::new();
         let mut state = State::open(&store, 1 << 20).unwrap();
-        let reader = state.reader();
+        let reader = state.reader().expect("mpt is there");
         let mut replay = Replay::start(&genesis, state).unwrap();
         let mut options = RunOptions::default();
         (options.recover_threads, options.last) = (2, Some(last));

@@ -192,8 +192,8 @@ impl<P: PageStore> Chunks<P> {
     ) -> Result<Self, StateError> {
         let last = Checkpoint::read(&state.store.snapshot()?, MPT)?;
         if last.is_some_and(|last| last.state == RunState::Finished) {
-            let State { tree, store, .. } = &mut state;
-            tree.sweep(store)?;
+            let State { mpt, store, .. } = &mut state;
+            mpt.as_mut().map(|mpt| mpt.sweep(store)).transpose()?;
             Gather::forget(&leaves_of(spill))?;
             // Others may keep files there.
             let _ = std::fs::remove_dir(spill);
@@ -437,7 +437,7 @@ impl<P: PageStore> Chunks<P> {
         let most = changes.saturating_mul(REBUILD_LEAVES_A_CHANGE);
         let snapshot = self.state.store().snapshot()?;
         let mut leaves = 0;
-        for entry in self.state.tree.entries(&snapshot, None, b"") {
+        for entry in self.state.mpt()?.entries(&snapshot, None, b"") {
             entry.map_err(StateError::from)?;
             leaves += 1;
             if leaves > most {
@@ -455,7 +455,8 @@ impl<P: PageStore> Chunks<P> {
         let (first, given, last) = (first.block.number, last.root, last.block.number);
         let batch = self.overlay.batch()?;
         let snapshot = LazySnapshot::new(self.state.store());
-        let prepare = || self.state.tree.prepare(&snapshot, self.state.top(), batch);
+        let mpt = self.state.mpt()?;
+        let prepare = || mpt.prepare(&snapshot, self.state.top(), batch);
         let pending = self.state.timed(|t| &mut t.tree, prepare)?;
         drop(snapshot);
         let found = B256::from(pending.root());
@@ -476,7 +477,7 @@ impl<P: PageStore> Chunks<P> {
         for (index, gathered) in self.blocks.drain(..).enumerate() {
             let given = if index == newest { Some(root) } else { gathered.root };
             let (pending, undo, (codes, preimages)) =
-                (pending.clone(), gathered.undo, gathered.notes);
+                (Some(pending.clone()), gathered.undo, gathered.notes);
             let root = given.unwrap_or_default();
             state.layers.push(Layer { pending, root, codes, preimages, undo, changes: None });
             // A block of no known root is part of the next one that has one.
@@ -497,18 +498,19 @@ impl<P: PageStore> Chunks<P> {
         let last = self.blocks.last().expect("there is a block to build for");
         let (block, given) = (last.block, last.root);
         let first = self.blocks[0].block.number;
-        let (root, number) = (self.state.tree.root(), block.number.to_be_bytes());
+        let mpt = self.state.mpt()?;
+        let (root, number) = (mpt.root(), block.number.to_be_bytes());
         let source = [b"chunk", root.as_slice(), &number, &block.hash];
         let options = self.options.rebuild;
-        let name = RunName::of(&self.state.tree, &source.concat(), &options);
+        let name = RunName::of(mpt, &source.concat(), &options);
         let mut gather = Gather::open(&leaves_of(&self.spill), name, options)?;
         let snapshot = self.state.store().snapshot()?;
         if !gather.is_sorted() {
-            let below = self.state.tree.entries(&snapshot, None, b"");
+            let below = mpt.entries(&snapshot, None, b"");
             self.overlay.leaves(below, |key, value| Ok(gather.push(key, value)?))?;
         }
         // History and notes know layers; what they have of the tree is their root.
-        let none = self.state.tree.prepare(&snapshot, None, Batch::new())?;
+        let none = mpt.prepare(&snapshot, None, Batch::new())?;
         drop(snapshot);
         self.hand_over(&none, given.unwrap_or_default());
         let mut set = WriteSet::new();
@@ -517,12 +519,14 @@ impl<P: PageStore> Chunks<P> {
         gather.take_along(set);
         let expected = given.map(|root| root.0);
         let mut go_on = |_: &Progress<'_>| ControlFlow::Continue(());
-        let State { tree, store, .. } = &mut self.state;
+        let State { mpt: Some(mpt), store, .. } = &mut self.state else {
+            return Err(StateError::NoMpt { held: Vec::new() });
+        };
         let watch: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()> = match &mut self.watch {
             Some(watch) => &mut **watch,
             None => &mut go_on,
         };
-        let done = gather.rebuild(tree, store, Some(block), expected, watch);
+        let done = gather.rebuild(mpt, store, Some(block), expected, watch);
         // It is in the store, or it is gone.
         self.state.publish();
         self.state.discard();
@@ -564,6 +568,10 @@ impl<P: PageStore> Chunks<P> {
     /// # Errors
     /// If the store fails or is damaged, or what was gathered cannot be read.
     pub fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        if !self.state.has_mpt() {
+            // Nothing is gathered.
+            return self.state.has_storage(address);
+        }
         let account = keccak256(address);
         let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
         let epoch = view.epoch(account)?;
@@ -653,6 +661,9 @@ impl<P: PageStore> StateRead for Chunks<P> {
     type Error = StateError;
 
     fn account(&self, address: Address) -> Result<Option<Account>, StateError> {
+        if !self.state.has_mpt() {
+            return self.state.account(address);
+        }
         let change = self.open.as_ref().and_then(|open| open.changes.accounts.get(&address));
         let below = || self.sealed_account(keccak256(address));
         Ok(match change {
@@ -663,6 +674,9 @@ impl<P: PageStore> StateRead for Chunks<P> {
     }
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
+        if !self.state.has_mpt() {
+            return self.state.storage(address, slot);
+        }
         match self.open.as_ref().and_then(|open| open.changes.accounts.get(&address)) {
             Some(Change::Deleted) => return Ok(U256::ZERO),
             Some(Change::Written(change)) => match change.storage.get(&slot) {

@@ -17,8 +17,8 @@ use spinney_tree::{BlockId, KeyProofs, PageStore, Pending};
 use super::layers::word;
 use super::{BinaryState, Embedding, Word};
 use crate::StateError;
-use crate::beside::{back_error, beside_error};
 use crate::history::{is_of_last_commit, undo_after};
+use crate::state_tree::{back_error, beside_error};
 
 /// A tree of a state at a kept block: see [`BinaryState::at`]. Dropping it leaves no trace.
 pub struct KeptTree<'a, S: Embedding, P: PageStore> {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY};
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256};
 use spinney_tree::{Batch, PageStore, Pending, Scheme, Snapshot, Table, Tree, TreeId, WriteSet};
 
 use super::Word;
@@ -75,7 +75,8 @@ pub(super) fn stem_key(tree: TreeId, address: &Address, index: &Word) -> Vec<u8>
 }
 
 /// The state that changes apply to: the last commit, and the layers above it.
-pub(crate) struct View<'a, S: Embedding, P: PageStore> {
+#[expect(missing_debug_implementations, reason = "named by a sealed trait, and out of reach")]
+pub struct View<'a, S: Embedding, P: PageStore> {
     pub(super) tree: &'a Tree<S>,
     pub(super) layers: &'a [Layer<S>],
     pub(super) snapshot: LazySnapshot<'a, P>,
@@ -102,6 +103,41 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
         let keys = scheme.account_keys_by(self.memo, address);
         let leaves: Result<Vec<_>, _> = keys.iter().map(|key| self.get(key)).collect();
         scheme.read_account(address, &leaves?)
+    }
+
+    /// An account.
+    pub(crate) fn account_at(
+        &self,
+        scheme: &S,
+        address: &Address,
+    ) -> Result<Option<Account>, EmbedError> {
+        Ok(self.account(scheme, address)?.map(|(account, _)| account))
+    }
+
+    /// The value of a slot; zero where there is no leaf of it.
+    pub(crate) fn slot(
+        &self,
+        scheme: &S,
+        address: &Address,
+        slot: &B256,
+    ) -> Result<U256, EmbedError> {
+        let value = self.get(&scheme.slot_key_by(self.memo, address, slot))?;
+        Ok(value.map_or(U256::ZERO, U256::from_be_bytes))
+    }
+
+    /// Whether any leaf whose key begins so, and is picked, is not zeros.
+    pub(super) fn has_value(
+        &self,
+        prefix: &[u8],
+        is_slot: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool, EmbedError> {
+        for entry in self.tree.prefix(&self.snapshot, self.top(), prefix) {
+            let entry = entry?;
+            if is_slot(&entry.key) && word(&entry.key, &entry.value)? != [0; 32] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The entries below a stem: places and values.

@@ -33,6 +33,20 @@ impl Rules for Pbt {
 
     const SHARES_CODE: bool = true;
 
+    const KEEPS_SLOTS: bool = false;
+
+    fn holds_slots<P: PageStore>(
+        &self,
+        view: &View<'_, Self, P>,
+        address: &Address,
+    ) -> Result<bool, EmbedError> {
+        let header = pbt::header_prefix(self.hash, address);
+        let in_header =
+            |key: &[u8]| key.last().is_some_and(|place| (pbt::HEADER_STORAGE..128).contains(place));
+        Ok(view.has_value(&header, in_header)?
+            || view.has_value(&pbt::storage_prefix(self.hash, address), |_| true)?)
+    }
+
     fn has_leaf(value: &Word) -> bool {
         *value != ZEROS
     }

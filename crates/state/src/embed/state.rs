@@ -3,13 +3,14 @@ use std::time::{Duration, Instant};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
-    BlockId, CommitStats, Finding, Operation, PageStore, Pending, Scheme, StoreError, Tree,
+    BlockId, CommitStats, Finding, Operation, PageStore, Pending, Scheme, StoreError, Table, Tree,
     TreeError, TreeId, WriteSet,
 };
 
 use super::Word;
 use super::layers::{Plan, View, Write};
 use super::tree::EmbeddedTree;
+use crate::history::AFTER_ALL;
 use crate::{Account, Change, Changes, StateRead};
 
 /// The id of the unified binary tree in a store of Ethereum state.
@@ -127,7 +128,7 @@ pub trait Embedding: Scheme<Root = [u8; 32]> + Clone + 'static + sealed::Rules {
 }
 
 pub(super) mod sealed {
-    use super::{Account, Address, B256, Bytes, Change, EmbedError, PageStore, Plan, Word};
+    use super::{Account, Address, B256, Bytes, Change, EmbedError, PageStore, Plan, View, Word};
     use crate::embed::whole::Leaves;
 
     /// What differs between the embeddings.
@@ -137,6 +138,18 @@ pub(super) mod sealed {
 
         /// Whether accounts of the same code share its leaves.
         const SHARES_CODE: bool;
+
+        /// Whether slots stay when their account goes.
+        const KEEPS_SLOTS: bool;
+
+        /// Whether there is any slot under an address that is not zero, be the account there or not.
+        fn holds_slots<P: PageStore>(
+            &self,
+            view: &View<'_, Self, P>,
+            address: &Address,
+        ) -> Result<bool, EmbedError>
+        where
+            Self: super::Embedding;
 
         /// Whether a value is a leaf: zeros are none where leaves go.
         fn has_leaf(value: &Word) -> bool;
@@ -330,7 +343,8 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         Ok(self.root())
     }
 
-    /// Makes all that was applied durable in one commit of the store, as the state of `block`.
+    /// Makes all that was applied durable in one commit of the store, as the state of `block`. A history that
+    /// the store keeps of earlier blocks goes: this keeps none.
     ///
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
@@ -355,6 +369,10 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         let start = Instant::now();
         let mut set = along;
         let staged = self.inner.stage_first(&self.store, layers, block, &mut set)?;
+        if !set.is_empty() {
+            // A history that a `State` kept does not lead to this commit.
+            set.drop_range(Table::History, Vec::new(), AFTER_ALL.to_vec());
+        }
         let stats = staged.stats();
         self.times.encode += start.elapsed();
         let start = Instant::now();
@@ -397,14 +415,11 @@ impl<S: Embedding, P: PageStore> StateRead for BinaryState<S, P> {
     type Error = EmbedError;
 
     fn account(&self, address: Address) -> Result<Option<Account>, EmbedError> {
-        let account = self.view().account(self.scheme(), &address)?;
-        Ok(account.map(|(account, _)| account))
+        self.view().account_at(self.scheme(), &address)
     }
 
     fn storage(&self, address: Address, slot: B256) -> Result<U256, EmbedError> {
-        let view = self.view();
-        let value = view.get(&self.scheme().slot_key_by(view.memo, &address, &slot))?;
-        Ok(value.map_or(U256::ZERO, U256::from_be_bytes))
+        self.view().slot(self.scheme(), &address, &slot)
     }
 
     fn code(&self, hash: B256) -> Result<Option<Bytes>, EmbedError> {

@@ -8,7 +8,7 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{PageStore, TreeId};
 
-use super::layers::{Plan, stem_key};
+use super::layers::{Plan, View, stem_key};
 use super::rules::{Odd, ZEROS, account, balance, changed, code_size};
 use super::state::sealed::Rules;
 use super::state::{EmbedError, Embedding, UBT, VERKLE};
@@ -54,6 +54,22 @@ macro_rules! rules_of_stems {
             type Memo = $memo;
 
             const SHARES_CODE: bool = false;
+
+            const KEEPS_SLOTS: bool = true;
+
+            fn holds_slots<P: PageStore>(
+                &self,
+                view: &View<'_, Self, P>,
+                address: &Address,
+            ) -> Result<bool, EmbedError> {
+                for index in view.slot_stems(address)? {
+                    let stem = self.stem(view.memo, address, &index);
+                    if view.has_value(&stem, |key| is_slot(&index, key[31]))? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
 
             fn has_leaf(_: &Word) -> bool {
                 true
@@ -110,6 +126,11 @@ macro_rules! rules_of_stems {
 
 rules_of_stems!(Ubt, UBT, ());
 rules_of_stems!(Verkle, VERKLE, KnownKeys);
+
+/// Whether a slot lies at a place of the stem of a tree index that has slots.
+fn is_slot(index: &Word, place: u8) -> bool {
+    *index != ZEROS || (ubt::HEADER_STORAGE..ubt::CODE).contains(&place)
+}
 
 /// The leaves of an account's header; `Odd` if they are none.
 fn read(leaves: &[Option<Word>]) -> Result<Option<(Account, u32)>, Odd> {
@@ -216,9 +237,8 @@ impl<S: Stems, P: PageStore> Plan<'_, S, P> {
         for index in self.view.slot_stems(address)? {
             let stem = self.stem(address, &index);
             for (place, value) in self.view.stem(&stem)? {
-                let is_slot = index != ZEROS || (64..128).contains(&place);
                 let key = ubt::key(stem, place);
-                if is_slot && value != ZEROS && !written.contains(&key) {
+                if is_slot(&index, place) && value != ZEROS && !written.contains(&key) {
                     self.put(&key, &ZEROS);
                 }
             }

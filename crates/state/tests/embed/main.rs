@@ -1,5 +1,6 @@
 //! The embeddings of the binary trees and of the Verkle tree through their public face.
 
+mod alone;
 mod beside;
 mod histories;
 mod json;

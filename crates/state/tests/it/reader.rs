@@ -40,7 +40,7 @@ fn readers_see_commits_in_their_order() {
         state.seal(BlockId { number: 1, hash: [1; 32] }).unwrap();
         state.commit().unwrap();
         let (committed, over) = (AtomicU64::new(1), AtomicBool::new(false));
-        let readers: Vec<_> = (0..3).map(|_| state.reader()).collect();
+        let readers: Vec<_> = (0..3).map(|_| state.reader().unwrap()).collect();
         let (committed, over) = (&committed, &over);
         thread::scope(|scope| {
             for (at, reader) in readers.into_iter().enumerate() {
@@ -85,7 +85,7 @@ fn readers_see_commits_in_their_order() {
 fn a_reader_sees_what_was_taken_back() {
     let store = MemoryStore::new();
     let mut state = State::open(&store, 1 << 20).unwrap();
-    let reader = state.reader();
+    let reader = state.reader().expect("mpt is there");
     assert_eq!(reader.refresh(), None);
     for number in 1..4 {
         state.apply(&block(number)).unwrap();

@@ -1,28 +1,33 @@
-//! Trees of the same state beside the Merkle Patricia trie, in the same store and the same commits.
+//! Trees of the same state in the same store and the same commits: beside the Merkle Patricia trie, or
+//! without it.
 //!
 //! Invariants:
 //! - all trees of a store are of one block, and one write set commits all of them;
 //! - a tree has one layer a block, however many the block had: it is given what the block did in the end.
 //!   What was applied outside of a block is given as one layer when it is committed;
-//! - each layer that may have to be taken back knows the leaves that it changed.
+//! - each layer that may have to be taken back knows the leaves that it changed;
+//! - without a Merkle Patricia trie reads see what was applied since the last sealed block, then the state of
+//!   that block in one of the trees. Where that is a tree in which slots stay when their account goes, no
+//!   account is made again over them, so that what is read is what was written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256, U256};
+use spinney_tree::mpt::MptState;
 use spinney_tree::{
-    BlockId, CommitStats, PageStore, RootRecord, SchemeId, Snapshot, Staged, StoreError, Table,
-    TreeId, WriteSet,
+    BlockId, CommitStats, PageStore, RootRecord, Scheme as _, SchemeId, Snapshot, Staged,
+    StoreError, Table, TreeId, WriteSet,
 };
 
 use crate::embed::{BackError, EmbedError, EmbeddedTree, Embedding};
 use crate::leaf_undo::LeafUndo;
-use crate::mpt_state::{MPT, State, StateError};
-use crate::{Change, Changes};
+use crate::mpt_state::{MPT, State, StateError, account_after};
+use crate::{Account, AccountChange, Change, Changes};
 
-/// The ids of trees that hold Ethereum's state, the Merkle Patricia trie apart.
-const BESIDE: std::ops::Range<u32> = 2..16;
+/// The ids of trees that hold Ethereum's state; the first is that of the Merkle Patricia trie.
+const IDS: std::ops::Range<u32> = MPT.0..16;
 
 /// A tree of a state: see [`State::trees`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +37,7 @@ pub struct TreeReport {
     pub id: TreeId,
     /// Its kind and hash.
     pub scheme: SchemeId,
-    /// Its root, of all that was applied; of a tree beside the first, as of the last block sealed.
+    /// Its root, of all that was applied; of any but the Merkle Patricia trie, as of the last block sealed.
     pub root: B256,
     /// What the commits since it was opened wrote.
     pub written: CommitStats,
@@ -42,8 +47,16 @@ pub struct TreeReport {
     pub encode: Duration,
 }
 
-/// What a state asks of a tree beside it.
-trait Beside<P: PageStore>: fmt::Debug + Send {
+/// A state in any tree: what a set of trees asks of each. It is given what blocks did, a layer a block.
+pub(crate) trait StateTree<P: PageStore>: fmt::Debug + Send {
+    /// The account at an address, after all layers.
+    fn account(&self, store: &P, address: Address) -> Result<Option<Account>, EmbedError>;
+    /// The value of a slot; zero where its account is not there.
+    fn storage(&self, store: &P, address: Address, slot: B256) -> Result<U256, EmbedError>;
+    /// Whether there is any slot under an address that is not zero, be the account there or not.
+    fn holds_slots(&self, store: &P, address: Address) -> Result<bool, EmbedError>;
+    /// Whether slots stay when their account goes.
+    fn keeps_slots(&self) -> bool;
     fn root(&self) -> B256;
     fn head(&self) -> (u64, Option<BlockId>);
     fn apply(&mut self, store: &P, changes: &Changes, undo: bool) -> Result<(), EmbedError>;
@@ -73,10 +86,30 @@ struct Staging<S: Embedding> {
     staged: Option<Staged<S>>,
 }
 
-impl<S: Embedding + Send, P: PageStore> Beside<P> for Staging<S>
+impl<S: Embedding + Send, P: PageStore> StateTree<P> for Staging<S>
 where
     S::Commit: Send,
 {
+    fn account(&self, store: &P, address: Address) -> Result<Option<Account>, EmbedError> {
+        self.tree.view(store).account_at(self.tree.scheme(), &address)
+    }
+
+    fn storage(&self, store: &P, address: Address, slot: B256) -> Result<U256, EmbedError> {
+        let view = self.tree.view(store);
+        if S::KEEPS_SLOTS && view.account_at(self.tree.scheme(), &address)?.is_none() {
+            return Ok(U256::ZERO);
+        }
+        view.slot(self.tree.scheme(), &address, &slot)
+    }
+
+    fn holds_slots(&self, store: &P, address: Address) -> Result<bool, EmbedError> {
+        S::holds_slots(self.tree.scheme(), &self.tree.view(store), &address)
+    }
+
+    fn keeps_slots(&self) -> bool {
+        S::KEEPS_SLOTS
+    }
+
     fn root(&self) -> B256 {
         self.tree.root()
     }
@@ -130,12 +163,12 @@ where
     }
 }
 
-/// One of the trees beside.
+/// One of the trees.
 #[derive(Debug)]
-struct Member<P: PageStore> {
+pub(crate) struct Member<P: PageStore> {
     id: TreeId,
-    scheme: SchemeId,
-    tree: Box<dyn Beside<P>>,
+    pub(crate) scheme: SchemeId,
+    pub(crate) tree: Box<dyn StateTree<P>>,
     written: CommitStats,
     staged: CommitStats,
     apply: Duration,
@@ -150,7 +183,7 @@ impl<P: PageStore> Member<P> {
     fn timed<T>(
         &mut self,
         part: impl FnOnce(&mut Self) -> &mut Duration,
-        f: impl FnOnce(&mut dyn Beside<P>) -> T,
+        f: impl FnOnce(&mut dyn StateTree<P>) -> T,
     ) -> T {
         let start = Instant::now();
         let answer = f(&mut *self.tree);
@@ -159,7 +192,7 @@ impl<P: PageStore> Member<P> {
     }
 }
 
-/// All trees beside, in order of their ids.
+/// All trees but the Merkle Patricia trie, in order of their ids.
 #[derive(Debug)]
 pub(crate) struct Members<P: PageStore> {
     members: Vec<Member<P>>,
@@ -168,13 +201,16 @@ pub(crate) struct Members<P: PageStore> {
 }
 
 impl<P: PageStore> Members<P> {
-    pub(crate) fn none_of<N: Snapshot>(snapshot: &N) -> Result<Self, StateError> {
-        let (low, high) = (BESIDE.start.to_be_bytes(), BESIDE.end.to_be_bytes());
+    pub(crate) fn none_of<N: Snapshot>(snapshot: &N, has_mpt: bool) -> Result<Self, StateError> {
+        let (low, high) = (IDS.start.to_be_bytes(), IDS.end.to_be_bytes());
         let mut strangers = BTreeMap::new();
         let mut outcome = Ok(());
         snapshot.scan(Table::Roots, &low, Some(&high), &mut |key, row| {
             let id = key.try_into().map(u32::from_be_bytes).map(TreeId);
-            let id = id.unwrap_or(TreeId(BESIDE.start));
+            let id = id.unwrap_or(TreeId(IDS.start));
+            if has_mpt && id == MPT {
+                return true;
+            }
             match RootRecord::decode(id, row) {
                 Ok(record) => drop(strangers.insert(id, record.scheme)),
                 Err(error) => outcome = Err(error),
@@ -189,12 +225,23 @@ impl<P: PageStore> Members<P> {
         self.members.is_empty()
     }
 
+    pub(crate) fn schemes(&self) -> Vec<SchemeId> {
+        self.members.iter().map(|member| member.scheme).collect()
+    }
+
+    /// The tree that is read where there is no Merkle Patricia trie: one in which slots go with their account,
+    /// if there is one.
+    pub(crate) fn main(&self) -> Option<&Member<P>> {
+        let goes = self.members.iter().find(|member| !member.tree.keeps_slots());
+        goes.or_else(|| self.members.first())
+    }
+
     /// Refuses to leave trees of the store behind.
     pub(crate) fn are_all(&self) -> Result<(), StateError> {
         match self.strangers.is_empty() {
             true => Ok(()),
             false => Err(StateError::LeftBehind {
-                trees: self.strangers.values().map(ToString::to_string).collect(),
+                trees: self.strangers.values().map(|scheme| short(*scheme)).collect(),
             }),
         }
     }
@@ -258,12 +305,16 @@ impl<P: PageStore> Members<P> {
         Ok(())
     }
 
-    /// Takes up what was staged, once the store has it.
-    pub(crate) fn adopt(&mut self) {
+    /// Takes up what was staged, once the store has it. Answers what was written.
+    pub(crate) fn adopt(&mut self) -> CommitStats {
+        let mut written = CommitStats::default();
         for member in &mut self.members {
             member.tree.adopt();
-            member.written += std::mem::take(&mut member.staged);
+            let staged = std::mem::take(&mut member.staged);
+            member.written += staged;
+            written += staged;
         }
+        written
     }
 }
 
@@ -281,9 +332,9 @@ pub(crate) fn back_error(error: BackError, block: u64, expected: B256) -> StateE
 }
 
 impl<P: PageStore> State<P> {
-    /// Keeps a tree beside the Merkle Patricia trie from now on: it gets what each block does, and is
-    /// committed and taken back along with it. Into a store that holds a state already it can be added
-    /// only if it is there, at the same block. `cache_bytes` bounds its pages in memory.
+    /// Keeps the state in one tree more from now on: it gets what each block does, and is committed and
+    /// taken back along with the others. Into a store that holds a state already it can be added only if
+    /// it is there, at the same block. `cache_bytes` bounds its pages in memory.
     ///
     /// ```
     /// # use alloy_primitives::{Address, U256};
@@ -314,19 +365,22 @@ impl<P: PageStore> State<P> {
     {
         assert_eq!(self.layer_count(), 0, "trees are added before anything is applied");
         let (id, kind) = (S::TREE, scheme.id());
-        let beside = &mut self.beside.members;
+        let beside = &self.beside.members;
         assert!(beside.iter().all(|member| member.id != id), "{kind} was added already");
         let tree = EmbeddedTree::open(scheme, &self.store.snapshot()?, cache_bytes);
         let tree = tree.map_err(beside_error(kind))?;
-        let tree: Box<dyn Beside<P>> = Box::new(Staging { tree, staged: None });
-        let head = (self.tree.commit_number(), self.tree.block());
+        let tree: Box<dyn StateTree<P>> = Box::new(Staging { tree, staged: None });
+        let first = self.first_scheme();
+        let head = if first.is_some() { self.head() } else { tree.head() };
         let is_new = |(commits, _)| commits == 0;
         if (is_new(head), head.1) != (is_new(tree.head()), tree.head().1) {
             let at = |(commits, block): (u64, Option<BlockId>)| (commits > 0).then_some(block);
             let (found, expected) = (at(tree.head()), at(head));
-            return Err(StateError::OtherBlock { tree: kind, found, expected });
+            let first = first.unwrap_or(kind);
+            return Err(StateError::OtherBlock { tree: kind, first, found, expected });
         }
         self.beside.strangers.remove(&id);
+        let beside = &mut self.beside.members;
         let (written, staged) = Default::default();
         let at = beside.partition_point(|member| member.id < id);
         let (apply, encode) = Default::default();
@@ -335,17 +389,31 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
-    /// The trees of the state: the Merkle Patricia trie, then those beside it.
+    /// The id of the tree that is read.
+    pub(crate) fn first_id(&self) -> TreeId {
+        match &self.mpt {
+            None => self.beside.main().map_or(MPT, |main| main.id),
+            Some(_) => MPT,
+        }
+    }
+
+    /// Which tree came first, if any did.
+    fn first_scheme(&self) -> Option<SchemeId> {
+        let mpt = self.mpt.as_ref().map(spinney_tree::Tree::scheme_id);
+        mpt.or_else(|| self.beside.main().map(|main| main.scheme))
+    }
+
+    /// The trees of the state, in order of their ids: the Merkle Patricia trie is the first one, if it is there.
     pub fn trees(&self) -> Vec<TreeReport> {
         let times = self.times();
-        let first = TreeReport {
+        let mpt = self.mpt.as_ref().map(|mpt| TreeReport {
             id: MPT,
-            scheme: spinney_tree::Scheme::id(&spinney_tree::mpt::MptState),
+            scheme: mpt.scheme_id(),
             root: self.root(),
             written: self.written(),
             apply: times.tree,
             encode: times.encode,
-        };
+        });
         let beside = self.beside.members.iter().map(|member| TreeReport {
             id: member.id,
             scheme: member.scheme,
@@ -354,7 +422,7 @@ impl<P: PageStore> State<P> {
             apply: member.apply,
             encode: member.encode,
         });
-        std::iter::once(first).chain(beside).collect()
+        mpt.into_iter().chain(beside).collect()
     }
 
     /// Gives the trees beside what layers did, as one layer.
@@ -366,8 +434,118 @@ impl<P: PageStore> State<P> {
         for layer in &self.layers[first..] {
             changes.then(layer.changes.as_ref().expect("kept until it is committed"));
         }
+        if self.mpt.is_none() {
+            self.check_remains(&changes)?;
+        }
         self.beside.apply(&self.store, &changes, undo, self.sealed.len())
     }
+
+    /// Refuses to make an account again over slots that would be its own.
+    fn check_remains(&self, changes: &Changes) -> Result<(), StateError> {
+        let Some(Member { tree, scheme, .. }) = self.beside.main() else { return Ok(()) };
+        if !tree.keeps_slots() {
+            return Ok(());
+        }
+        for (address, change) in &changes.accounts {
+            if !matches!(change, Change::Written(change) if !change.fresh) {
+                continue;
+            }
+            let remains = || {
+                let there = tree.account(&self.store, *address)?.is_some();
+                Ok(!there && tree.holds_slots(&self.store, *address)?)
+            };
+            if remains().map_err(beside_error(*scheme))? {
+                return Err(StateError::Remains { address: *address, tree: *scheme });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the layers since the last sealed block did to an account, the newest first.
+    fn unsealed(&self, address: Address) -> impl Iterator<Item = &Change> {
+        let first = self.sealed.last().map_or(0, |(layers, _)| *layers);
+        let changes = self.layers[first..].iter().rev().filter_map(|layer| layer.changes.as_ref());
+        changes.filter_map(move |changes| changes.accounts.get(&address))
+    }
+
+    /// Asks the tree that is read, where there is no Merkle Patricia trie.
+    fn of_main<T>(
+        &self,
+        ask: impl FnOnce(&dyn StateTree<P>, &P) -> Result<T, EmbedError>,
+    ) -> Result<T, StateError> {
+        let none = || StateError::NoMpt { held: Vec::new() };
+        let main = self.beside.main().ok_or_else(none)?;
+        ask(&*main.tree, &self.store).map_err(beside_error(main.scheme))
+    }
+
+    pub(crate) fn account_without_mpt(
+        &self,
+        address: Address,
+    ) -> Result<Option<Account>, StateError> {
+        // Fields that later layers did not name come from earlier ones.
+        let mut later: Vec<&AccountChange> = Vec::new();
+        let mut account = None;
+        let mut below = true;
+        for change in self.unsealed(address) {
+            match change {
+                Change::Deleted => below = false,
+                Change::Written(change) => {
+                    later.push(change);
+                    below = !change.fresh;
+                }
+            }
+            if !below {
+                break;
+            }
+        }
+        if below {
+            account = self.of_main(|tree, store| tree.account(store, address))?;
+        }
+        for change in later.into_iter().rev() {
+            account = Some(account_after(change, account).0);
+        }
+        Ok(account)
+    }
+
+    pub(crate) fn storage_without_mpt(
+        &self,
+        address: Address,
+        slot: B256,
+    ) -> Result<U256, StateError> {
+        for change in self.unsealed(address) {
+            match change {
+                Change::Deleted => return Ok(U256::ZERO),
+                Change::Written(change) => match change.storage.get(&slot) {
+                    Some(value) => return Ok(*value),
+                    None if change.fresh => return Ok(U256::ZERO),
+                    None => {}
+                },
+            }
+        }
+        self.of_main(|tree, store| tree.storage(store, address, slot))
+    }
+
+    /// Slots that were set since the last sealed block count, those that were cleared since may too: who asks
+    /// wants to know of accounts without code, whose slots nothing can clear.
+    pub(crate) fn has_storage_without_mpt(&self, address: Address) -> Result<bool, StateError> {
+        for change in self.unsealed(address) {
+            let Change::Written(change) = change else { return Ok(false) };
+            if change.storage.values().any(|value| !value.is_zero()) {
+                return Ok(true);
+            }
+            if change.fresh {
+                return Ok(false);
+            }
+        }
+        self.of_main(|tree, store| {
+            Ok(tree.account(store, address)?.is_some() && tree.holds_slots(store, address)?)
+        })
+    }
+}
+
+/// A tree of a state, for messages.
+pub(crate) fn short(scheme: SchemeId) -> String {
+    if scheme == MptState.id() { "mpt".into() } else { scheme.to_string() }
 }
 
 /// Where a tree stands, for messages: nothing, a state of no block, or that of a block.
