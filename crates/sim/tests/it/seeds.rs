@@ -1,4 +1,4 @@
-//! A few seeds of the simulator. `spinney-sim --seeds 1000` is the long form.
+//! A few seeds of the simulator. `spinney-sim --seeds 1000` is the long form, and `--store log` the one over the log.
 
 use spinney_sim::{Kind, Tally, run};
 
@@ -25,11 +25,6 @@ fn a_few_seeds_in_memory() {
 #[test]
 fn a_few_seeds_over_redb() {
     seeds(1..9, &Kind::Redb);
-}
-
-#[test]
-fn a_few_seeds_over_the_log() {
-    seeds(1..9, &Kind::Log);
 }
 
 #[test]
