@@ -80,7 +80,8 @@ impl ListLines {
         }
     }
 
-    /// The line of a block. Lines come in the order of blocks; those of earlier blocks are passed over.
+    /// The line of a block. Lines come in the order of blocks; those of earlier blocks are passed
+    /// over.
     fn of(&mut self, block: &ChainBlock) -> anyhow::Result<ListLine> {
         let number = block.block.header.number;
         while let Some(line) = self.read()? {

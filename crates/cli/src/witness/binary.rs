@@ -1,5 +1,6 @@
-//! Witnesses of blocks over binary trees. No standard says what they are: here, the proof of all keys that a
-//! block looks up in the tree before it, as `spinney prove` makes it, with the codes that it reads.
+//! Witnesses of blocks over binary trees. No standard says what they are: here, the proof of all
+//! keys that a block looks up in the tree before it, as `spinney prove` makes it, with the codes
+//! that it reads.
 
 use alloy_primitives::{B256, Bytes};
 use serde::Serialize;
@@ -13,7 +14,7 @@ use crate::trees::Name;
 
 /// A line.
 #[derive(Serialize)]
-struct Line {
+struct BinaryWitness {
     number: u64,
     hash: B256,
     tree: String,
@@ -28,7 +29,8 @@ struct Line {
 
 /// A binary tree that follows the chain, a commit a block.
 pub(super) trait Beside {
-    /// Proves what a block looks up, checks the proof, and goes past the block. The answer is a line.
+    /// Proves what a block looks up, checks the proof, and goes past the block. The answer is a
+    /// line.
     fn witness(&mut self, made: &MadeWitness) -> anyhow::Result<String>;
     /// Goes past a block.
     fn pass(&mut self, block: BlockId, changes: &spinney_state::Changes) -> anyhow::Result<()>;
@@ -65,7 +67,7 @@ impl<S: Embedding + KeyProofs> Beside for BinaryState<S, MemoryStore> {
         let (number, hash) = (made.report.number, made.report.hash);
         self.pass(BlockId { number, hash: hash.0 }, &made.report.changes)?;
         let value = |value: &Option<[u8; 32]>| value.map(|value| Bytes::copy_from_slice(&value));
-        let line = Line {
+        let line = BinaryWitness {
             number,
             hash,
             tree: Name::of(spinney_tree::Scheme::id(&scheme))

@@ -15,16 +15,17 @@ use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
 use crate::output::{Format, Grid, Output};
 
-/// Say which rules of the canonical form witnesses break, a line each; the exit code is 1 where they do.
+/// Say which rules of the canonical form witnesses break, a line each; the exit code is 1 where
+/// they do.
 ///
-/// Takes geth's, reth's and canonical JSON, one witness or many, and the SSZ that guests take. Each block is
-/// executed on its witness alone, so what each node, code, key and header is needed for is known: by a read, a
-/// write, a collapse, or not at all.
+/// Takes geth's, reth's and canonical JSON, one witness or many, and the SSZ that guests take. Each
+/// block is executed on its witness alone, so what each node, code, key and header is needed for is
+/// known: by a read, a write, a collapse, or not at all.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney witness check witness.json --genesis genesis.json --blocks chain.rlp\n  \
     spinney witness check input.ssz --genesis genesis.json")]
-pub(super) struct CheckArgs {
+pub(super) struct WitnessCheckArgs {
     /// The witnesses; - is standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -61,14 +62,15 @@ pub(super) struct MinimizeArgs {
     file: PathBuf,
     #[command(flatten)]
     chain: ChainArgs,
-    /// Where the canonical ones go, a line each, all or none of them; without it, to standard output.
+    /// Where the canonical ones go, a line each, all or none of them; without it, to standard
+    /// output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// What is said of one witness.
+/// What is said of one witness. Fields: a line of JSON is flat.
 #[derive(Debug, Serialize)]
-struct Report {
+struct WitnessReport {
     block: u64,
     hash: B256,
     canonical: bool,
@@ -82,13 +84,13 @@ struct Report {
     headers: usize,
     keys: usize,
     bytes: usize,
-    findings: Vec<Told>,
+    findings: Vec<ToldFinding>,
     /// Findings beyond those that are listed.
     more: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct ToldFinding {
     kind: &'static str,
     what: String,
 }
@@ -113,7 +115,7 @@ fn examine(
     Ok((block, diagnosis))
 }
 
-pub(super) fn check(args: &CheckArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn check(args: &WitnessCheckArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut chain = need_chain(&args.chain)?;
     let (mut count, mut ill) = (0_u64, 0_u64);
     for given in witnesses(&args.file)? {
@@ -124,7 +126,7 @@ pub(super) fn check(args: &CheckArgs, output: &Output) -> anyhow::Result<Exit> {
         let header = &block.block.header;
         let parts = diagnosis.parts;
         let findings: Vec<_> = diagnosis.findings.iter().collect();
-        let report = Report {
+        let report = WitnessReport {
             block: header.number,
             hash: block.hash,
             canonical: diagnosis.is_canonical(),
@@ -140,7 +142,10 @@ pub(super) fn check(args: &CheckArgs, output: &Output) -> anyhow::Result<Exit> {
             more: diagnosis.findings.count() - findings.len(),
             findings: findings
                 .into_iter()
-                .map(|finding| Told { kind: finding.kind.name(), what: finding.what.clone() })
+                .map(|finding| ToldFinding {
+                    kind: finding.kind.name(),
+                    what: finding.what.clone(),
+                })
                 .collect(),
         };
         print(&report, output)?;
@@ -152,7 +157,7 @@ pub(super) fn check(args: &CheckArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(if ill == 0 { Exit::Ok } else { Exit::No })
 }
 
-fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
+fn print(report: &WitnessReport, output: &Output) -> anyhow::Result<()> {
     match output.format() {
         Format::Json => output.json(report)?,
         Format::Csv => {
@@ -165,7 +170,7 @@ fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
         }
         Format::Table => {
             let block = report.block;
-            let Report { reads, writes, collapses, surplus, codes, headers, .. } = report;
+            let WitnessReport { reads, writes, collapses, surplus, codes, headers, .. } = report;
             let parts = format!(
                 "nodes of reads {reads}, writes {writes}, collapses {collapses}, surplus {surplus}; \
                  codes {codes}; headers {headers}; {} bytes",

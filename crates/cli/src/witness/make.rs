@@ -30,18 +30,19 @@ pub(super) struct MakeArgs {
     blocks: Option<PathBuf>,
     #[command(flatten)]
     which: WhichArgs,
-    /// The tree: mpt; or pbt or ubt, for which no standard is, so that a line has the proof of all that the block looks
-    /// up in the tree before it, as `prove` makes it, and the codes.
+    /// The tree: mpt; or pbt or ubt, for which no standard is, so that a line has the proof of all
+    /// that the block looks up in the tree before it, as `prove` makes it, and the codes.
     #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
     tree: String,
     /// Whose form: canonical is that of the execution specifications.
     #[arg(long, value_name = "FORM", default_value = "canonical")]
     form: Form,
-    /// Text, or what guests take: two bytes of schema, then the block, its witness and the senders' keys, from
-    /// Amsterdam on and of one block.
+    /// Text, or what guests take: two bytes of schema, then the block, its witness and the senders'
+    /// keys, from Amsterdam on and of one block.
     #[arg(long, value_name = "ENCODING", default_value = "json")]
     encoding: Encoding,
-    /// Name the addresses and slots that are looked up, too (canonical JSON; reth's form always does).
+    /// Name the addresses and slots that are looked up, too (canonical JSON; reth's form always
+    /// does).
     #[arg(long)]
     keys: bool,
     /// Do not execute each block again on its witness.
@@ -115,7 +116,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("blocks are numbered from 1")
             .into());
     }
-    let written = Written::of(args, tree)?;
+    let written = WitnessWriter::of(args, tree)?;
     let (Some(genesis), Some(chain)) = (&args.genesis, &args.blocks) else {
         return Err(Failure::new("a chain is needed").hint("give --genesis and --blocks").into());
     };
@@ -179,7 +180,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
 }
 
 /// How witnesses are written.
-struct Written {
+struct WitnessWriter {
     form: WitnessForm,
     encoding: Encoding,
     keys: bool,
@@ -187,7 +188,7 @@ struct Written {
     is_bare: bool,
 }
 
-impl Written {
+impl WitnessWriter {
     fn of(args: &MakeArgs, tree: Name) -> Result<Self, Failure> {
         if tree != Name::Mpt
             && (args.form != Form::Canonical || args.encoding != Encoding::Json || args.keys)

@@ -8,7 +8,7 @@ mod source;
 use clap::{Args, Subcommand};
 
 use self::{
-    doctor::{CheckArgs, DiffArgs, MinimizeArgs},
+    doctor::{DiffArgs, MinimizeArgs, WitnessCheckArgs},
     make::MakeArgs,
 };
 use crate::failure::Exit;
@@ -16,9 +16,10 @@ use crate::output::{Format, Output};
 
 /// Make the execution witnesses of blocks, and say what is wrong with those of others.
 ///
-/// Without a verb of its own: replays the chain in memory up to the last block asked for, makes witnesses and
-/// checks each by executing its block on nothing else. --block prints the witness as debug_executionWitness
-/// answers it; --range and --all print a line a block, {"number", "hash", "witness"}.
+/// Without a verb of its own: replays the chain in memory up to the last block asked for, makes
+/// witnesses and checks each by executing its block on nothing else. --block prints the witness as
+/// debug_executionWitness answers it; --range and --all print a line a block, {"number", "hash",
+/// "witness"}.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -48,7 +49,7 @@ impl WitnessArgs {
 
 #[derive(Debug, Subcommand)]
 enum WitnessVerb {
-    Check(CheckArgs),
+    Check(WitnessCheckArgs),
     Diff(DiffArgs),
     Minimize(MinimizeArgs),
 }

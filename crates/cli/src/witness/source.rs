@@ -17,13 +17,14 @@ pub(super) struct ChainArgs {
     /// The chain's genesis.json, as geth writes it: it says the rules.
     #[arg(long, value_name = "FILE")]
     pub(super) genesis: Option<PathBuf>,
-    /// Blocks as `geth export` writes them, plain or zstd. The input of a guest (SSZ) brings its own.
+    /// Blocks as `geth export` writes them, plain or zstd. The input of a guest (SSZ) brings its
+    /// own.
     #[arg(long, value_name = "FILE", requires = "genesis")]
     pub(super) blocks: Option<PathBuf>,
 }
 
-/// The blocks of a chain, looked up by their parents. Witnesses come in the order of blocks most often, so
-/// it reads on from where it is, and once more from the start where that leads to none.
+/// The blocks of a chain, looked up by their parents. Witnesses come in the order of blocks most
+/// often, so it reads on from where it is, and once more from the start where that leads to none.
 pub(super) struct Chain {
     pub(super) genesis: Genesis,
     path: Option<PathBuf>,
