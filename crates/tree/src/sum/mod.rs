@@ -24,9 +24,9 @@
 //! has climbed there from depth 256, and so has a branch through the bits it skips.
 //!
 //! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and, where
-//! it hangs above [`CHECKPOINT`], the hash it had there on its way up. A leaf that rises goes on from
+//! it hangs above `CHECKPOINT`, the hash it had there on its way up. A leaf that rises goes on from
 //! where it hung; one that sinks because another moves in beside it starts over from the checkpoint.
-//! Older pages have checkpoints at [`CHECKPOINT_BEFORE`]: they are kept until their leaf passes the new one.
+//! Older pages have checkpoints at `CHECKPOINT_BEFORE`: they are kept until their leaf passes the new one.
 
 mod prove;
 pub mod reference;
