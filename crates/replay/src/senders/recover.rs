@@ -2,14 +2,6 @@
 //!
 //! The general-purpose recovery of k256 verifies the signature with the key that it has just found,
 //! which holds by construction; this one does not, and takes half as long.
-#![deny(
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
 use alloy_primitives::{Address, B256, Signature, keccak256};
 use k256::{
