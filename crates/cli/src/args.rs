@@ -42,6 +42,7 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Demo(crate::demo::DemoArgs),
     Replay(crate::replay::ReplayArgs),
     Root(crate::root::RootArgs),
     StateRoot(crate::state_root::StateRootArgs),
@@ -56,6 +57,9 @@ pub(crate) enum Verb {
     CatchUp(crate::catch_up::CatchUpArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
+    Doctor(crate::doctor::DoctorArgs),
+    #[command(hide = true)]
+    Reference(crate::reference::ReferenceArgs),
     /// Print a shell's completion script.
     #[command(
         after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
@@ -70,6 +74,9 @@ impl Verb {
     /// How the verb is written, for hints.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Demo(_) => "demo",
+            Self::Doctor(_) => "doctor",
+            Self::Reference(_) => "reference",
             Self::Replay(_) => "replay",
             Self::Root(_) => "root",
             Self::StateRoot(_) => "state-root",
@@ -105,7 +112,13 @@ impl Cli {
             Verb::Vectors(args) => args.format.asked(),
             Verb::Bench(args) => args.format.asked(),
             Verb::Witness(args) => args.format(),
-            Verb::Root(_) | Verb::Prove(_) | Verb::Verify(_) | Verb::Completions { .. } => None,
+            Verb::Demo(args) => args.format.asked(),
+            Verb::Doctor(args) => args.format.asked(),
+            Verb::Root(_)
+            | Verb::Prove(_)
+            | Verb::Verify(_)
+            | Verb::Reference(_)
+            | Verb::Completions { .. } => None,
         }
     }
 }

@@ -7,6 +7,8 @@ mod catch_up;
 mod clock;
 mod convert;
 mod db;
+mod demo;
+mod doctor;
 mod failure;
 mod import;
 mod interrupt;
@@ -17,6 +19,7 @@ mod output;
 mod place_name;
 mod progress;
 mod proof;
+mod reference;
 mod replay;
 mod root;
 mod scratch;
@@ -106,6 +109,9 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::CatchUp(args) => catch_up::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
+        Verb::Demo(args) => demo::run(&args, output),
+        Verb::Doctor(args) => doctor::run(&args, output),
+        Verb::Reference(args) => reference::run(&args, command()),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "spinney", &mut script);

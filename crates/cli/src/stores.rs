@@ -51,8 +51,8 @@ impl Kind {
         })
     }
 
-    /// The kind of what --db names, where nobody says which: a URL, a SQLite file, the directory of a log, else a
-    /// directory for redb.
+    /// The kind of what --db names, where nobody says which: a URL; a SQLite file, or what is named like
+    /// one and is not there yet; the directory of a log; else a directory for redb.
     pub(crate) fn of(name: &PlaceName) -> Self {
         let PlaceName::Path(path) = name else { return Self::Postgres };
         if LogStore::is_at(path) {
@@ -60,7 +60,11 @@ impl Kind {
         }
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
-        if read.is_ok() && start == SQLITE { Self::Sqlite } else { Self::Redb }
+        let named = path.extension().is_some_and(|end| {
+            ["sqlite", "sqlite3", "db"].iter().any(|known| end.eq_ignore_ascii_case(known))
+        });
+        let is_sqlite = read.is_ok() && start == SQLITE || named && !path.exists();
+        if is_sqlite { Self::Sqlite } else { Self::Redb }
     }
 
     /// What --db is to be.

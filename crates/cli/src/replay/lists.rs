@@ -43,14 +43,14 @@ struct Listed {
 
 impl Lists {
     /// Begins a file, or goes on with one whose last list is that of the block where the store stands.
-    pub(super) fn begin(path: &Path, json: bool, head: Option<BlockId>) -> Result<Self, Failure> {
+    pub(crate) fn begin(path: &Path, json: bool, head: Option<BlockId>) -> Result<Self, Failure> {
         let mut out = OutFile::begin(Some(path))?;
         let last = take_over(path, &mut out, head)?;
         Ok(Self { path: path.to_owned(), out, json, last, failed: None })
     }
 
     /// Notes a block: `false` if it has no list, which is told in the end.
-    pub(super) fn block(&mut self, block: &BlockReport) -> bool {
+    pub(crate) fn block(&mut self, block: &BlockReport) -> bool {
         if self.failed.is_none() {
             match self.write(block) {
                 Ok(()) => self.last = Some(block.number),
@@ -107,7 +107,7 @@ impl Lists {
     }
 
     /// Ends the file. Where the first block has no list already, none is made.
-    pub(super) fn finish(self) -> anyhow::Result<()> {
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
         if self.last.is_some() || self.failed.is_none() {
             self.out.finish().map_err(|error| unwritten(&self.path, error))?;
         }

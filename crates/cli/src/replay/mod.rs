@@ -32,7 +32,7 @@ use crate::trees::TreeSet;
 pub(crate) use self::input::{Traces, open_traces};
 
 use self::input::{Input, InputArgs, Sample, Source};
-use self::lists::Lists;
+pub(crate) use self::lists::Lists;
 use self::report::RunReport;
 use self::watch::Watch;
 

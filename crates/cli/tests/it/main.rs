@@ -8,6 +8,7 @@ mod chains;
 mod chunks;
 mod convert;
 mod db;
+mod documents;
 mod full_disk;
 mod history;
 mod import;

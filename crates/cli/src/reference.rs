@@ -1,0 +1,55 @@
+//! `reference`: a page of Markdown a verb, made of its help.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Command};
+
+use crate::failure::Exit;
+
+/// The help of a page is as wide as a terminal was.
+const COLUMNS: usize = 80;
+
+/// Write the pages of docs/reference/verbs, which a test compares with these.
+#[derive(Debug, Args)]
+pub(crate) struct ReferenceArgs {
+    /// The folder; pages that are there are replaced.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+pub(crate) fn run(args: &ReferenceArgs, command: Command) -> anyhow::Result<Exit> {
+    fs::create_dir_all(&args.folder)
+        .with_context(|| format!("making {}", args.folder.display()))?;
+    let mut command = command.term_width(COLUMNS).disable_help_subcommand(true);
+    command.build();
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        page(&args.folder, verb)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A page of a verb and of those below it.
+fn page(folder: &Path, verb: &Command) -> anyhow::Result<()> {
+    let mut text = String::new();
+    section(&mut text, verb, 1);
+    let file = folder.join(format!("{}.md", verb.get_name()));
+    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+fn section(text: &mut String, verb: &Command, level: usize) {
+    let name = verb.get_bin_name().unwrap_or(verb.get_name()).to_owned();
+    let help = verb.clone().render_long_help().to_string();
+    // What the environment says here is nobody else's business.
+    let lines: Vec<_> = help.lines().map(str::trim_end).collect();
+    text.push_str(&format!(
+        "{} {name}\n\n```text\n{}\n```\n",
+        "#".repeat(level),
+        lines.join("\n").trim_end()
+    ));
+    for below in verb.get_subcommands().filter(|below| below.get_name() != "help") {
+        text.push('\n');
+        section(text, below, level + 1);
+    }
+}

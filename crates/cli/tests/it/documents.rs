@@ -1,0 +1,144 @@
+//! The README and the tutorial: what they show is run, and what comes out is compared.
+//!
+//! A block of ` ```console ` holds commands (`$ ..`, going on behind a `\`) and what they print, both streams. `[..]`
+//! in a line stands for anything, a line of `...` for any lines. All blocks of one document run in one folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::Folder;
+
+/// A command, and the lines that it prints.
+#[derive(Debug, Default)]
+struct Step {
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let (mut inside, mut goes_on) = (false, false);
+    for (index, line) in text.lines().enumerate() {
+        if line.starts_with("```") {
+            (inside, goes_on) = (line == "```console", false);
+        } else if !inside {
+        } else if let Some(command) = line.strip_prefix("$ ").or(goes_on.then_some(line)) {
+            if !goes_on {
+                steps.push(Step { line: index + 1, ..Step::default() });
+            }
+            let step = steps.last_mut().unwrap();
+            goes_on = command.ends_with('\\');
+            step.command.push_str(command);
+            step.command.push('\n');
+        } else {
+            steps.last_mut().expect("output follows a command").expected.push(line.to_owned());
+        }
+    }
+    steps
+}
+
+/// Whether a line is what a pattern says.
+fn fits(pattern: &str, line: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once("[..]") else { return pattern == line };
+    let Some(line) = line.strip_prefix(first) else { return false };
+    (0..=line.len()).any(|at| line.is_char_boundary(at) && fits(rest, &line[at..]))
+}
+
+fn all_fit(patterns: &[String], lines: &[&str]) -> bool {
+    match patterns.split_first() {
+        None => lines.is_empty(),
+        Some((dots, rest)) if dots == "..." => {
+            (0..=lines.len()).any(|at| all_fit(rest, &lines[at..]))
+        }
+        Some((pattern, rest)) => lines
+            .split_first()
+            .is_some_and(|(line, lines)| fits(pattern, line) && all_fit(rest, lines)),
+    }
+}
+
+/// Runs a document's commands one after another.
+fn run(document: &str) {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let (folder, bin) = (Folder::new(), Path::new(env!("CARGO_BIN_EXE_spinney")).parent().unwrap());
+    let paths = std::env::join_paths(
+        [bin.to_owned()]
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let steps = steps(&text);
+    assert!(!steps.is_empty(), "{document} shows no command");
+    for step in &steps {
+        let mut shell = Command::new("sh");
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SPINNEY_")) {
+            shell.env_remove(name);
+        }
+        let script = format!("exec 2>&1\n{}", step.command);
+        let ran = shell
+            .args(["-c", &script])
+            .env("PATH", paths.as_ref().unwrap())
+            .current_dir(folder.path(""))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let out = String::from_utf8(ran.stdout).unwrap();
+        let lines: Vec<_> = out.lines().map(str::trim_end).collect();
+        let expected: Vec<_> =
+            step.expected.iter().map(|line| line.trim_end().to_owned()).collect();
+        assert!(
+            all_fit(&expected, &lines),
+            "{document}:{}: {}prints\n{out}where the page shows\n{}",
+            step.line,
+            step.command,
+            step.expected.join("\n")
+        );
+    }
+}
+
+#[test]
+fn patterns_fit_what_they_say_and_nothing_else() {
+    assert!(fits("a [..] c", "a b c") && fits("[..]", "") && !fits("a[..]c", "ab"));
+    let patterns = ["a", "...", "z"].map(str::to_owned);
+    assert!(all_fit(&patterns, &["a", "z"]) && all_fit(&patterns, &["a", "b", "c", "z"]));
+    assert!(!all_fit(&patterns, &["a", "b"]) && !all_fit(&patterns, &["z"]));
+}
+
+#[test]
+fn the_readme_does_what_it_shows() {
+    run("README.md");
+}
+
+#[test]
+fn the_tutorial_does_what_it_shows() {
+    let pages = fs::read_dir(root().join("docs/tutorial")).unwrap();
+    let mut pages: Vec<_> =
+        pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    pages.sort();
+    for page in pages.iter().filter(|page| page.ends_with(".md")) {
+        run(&format!("docs/tutorial/{page}"));
+    }
+}
+
+#[test]
+fn the_pages_of_verbs_are_their_help() {
+    let (folder, shown) = (Folder::new(), root().join("docs/reference/verbs"));
+    crate::support::spinney(&["reference", &folder.path("")]).exits(0);
+    let names = |folder: &Path| {
+        let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+        let mut names: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let made = PathBuf::from(folder.path(""));
+    let again = "write them again: cargo run -p spinney-cli -- reference docs/reference/verbs";
+    assert_eq!(names(&made), names(&shown), "{again}");
+    for name in names(&made) {
+        let read = |folder: &Path| fs::read_to_string(folder.join(&name)).unwrap();
+        assert!(read(&made) == read(&shown), "{name} is not what the verb's help says; {again}");
+    }
+}
