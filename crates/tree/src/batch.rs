@@ -1,5 +1,7 @@
 //! Operations to apply as one.
 
+use std::sync::Arc;
+
 use crate::error::TreeError;
 use crate::node::{Arena, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
@@ -148,8 +150,9 @@ impl Batch {
     }
 
     /// Hands over operations and bytes, for other memory to be used from now on.
-    pub(crate) const fn swap<C>(&mut self, arena: &mut Arena<C>) {
-        std::mem::swap(&mut self.bytes, &mut arena.bytes);
+    pub(crate) fn swap<C>(&mut self, arena: &mut Arena<C>) {
+        let bytes = Arc::get_mut(&mut arena.bytes).expect("nobody reads an arena from the pool");
+        std::mem::swap(&mut self.bytes, bytes);
         std::mem::swap(&mut self.ops, &mut arena.ops);
     }
 }

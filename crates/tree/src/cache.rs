@@ -186,8 +186,10 @@ impl<C: Copy> Pages<C> {
             Entry::Occupied(there) => {
                 let slot = &mut slots[*there.get() as usize];
                 self.bytes += page.bytes();
-                let old = slot.page.replace(page);
-                self.bytes -= old.map_or(0, |old| old.bytes());
+                if let Some(old) = slot.page.replace(Arc::clone(&page)) {
+                    page.take_handles(&old);
+                    self.bytes -= old.bytes();
+                }
             }
             Entry::Vacant(place) => {
                 self.bytes += SLOT_BYTES + page.bytes();

@@ -113,6 +113,16 @@ impl Place {
     pub(crate) const fn in_page(page: PageRef, span: Span) -> Self {
         Self { arena: page.arena, page: page.page, span }
     }
+
+    /// Whether it is among the bytes of a batch.
+    pub(crate) const fn is_of_batch(self) -> bool {
+        self.page == Self::OF_BATCH
+    }
+
+    /// The page of its arena, if it is in one.
+    pub(crate) fn row(self) -> Option<usize> {
+        (self.page < Self::COMPOSED).then_some(self.page as usize)
+    }
 }
 
 /// Where a key, or a path, begins: its end is its owner's.
@@ -267,8 +277,8 @@ pub(crate) struct Dropped {
 /// What one batch made, or a part of it.
 #[derive(Debug)]
 pub(crate) struct Arena<C> {
-    /// The keys and values of the batch's operations.
-    pub(crate) bytes: Vec<u8>,
+    /// The keys and values of the batch's operations, shared with who reads some.
+    pub(crate) bytes: Arc<Vec<u8>>,
     /// The operations, sorted.
     pub(crate) ops: Vec<Op>,
     /// Paths and values that the descent composed.
@@ -311,7 +321,7 @@ impl BatchId {
 impl<C: Copy> Arena<C> {
     pub(crate) fn new() -> Self {
         Self {
-            bytes: Vec::new(),
+            bytes: Arc::default(),
             ops: Vec::new(),
             text: Vec::new(),
             nodes: Vec::new(),
@@ -329,7 +339,10 @@ impl<C: Copy> Arena<C> {
 
     /// Forgets everything and keeps the memory.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
+        match Arc::get_mut(&mut self.bytes) {
+            Some(bytes) => bytes.clear(),
+            None => self.bytes = Arc::default(),
+        }
         self.ops.clear();
         self.text.clear();
         self.nodes.clear();
@@ -415,7 +428,8 @@ impl<'a, C: Copy> Chain<'a, C> {
     #[inline]
     pub(crate) fn path(&self, key: KeyAt, digits: u32, width: Width) -> &'a [u8] {
         let arena = self.arena(key.arena);
-        let text = if key.at & KeyAt::COMPOSED > 0 { &arena.text } else { &arena.bytes };
+        let text =
+            if key.at & KeyAt::COMPOSED > 0 { &arena.text[..] } else { &arena.bytes[..] };
         let at = (key.at & !KeyAt::COMPOSED) as usize;
         &text[at..at + (digits as usize).div_ceil(width.per_byte())]
     }

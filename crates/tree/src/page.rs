@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
 use spinney_hash::prefetch;
 
 use crate::error::TreeError;
@@ -157,6 +158,11 @@ impl Entry {
 
     pub(crate) const fn is_valued(&self) -> bool {
         self.flags & VALUED != 0
+    }
+
+    /// Of a branch, whether it forks where it hangs.
+    pub(crate) const fn skips_none(&self) -> bool {
+        self.span == 0 && !self.is_overflowed()
     }
 
     pub(crate) const fn owns(&self) -> bool {
@@ -332,6 +338,37 @@ impl<C: Copy> Page<C> {
         self.handles.as_ref()?.get(usize::from(self.entry(entry).first))
     }
 
+    /// Takes over where the pages are that the page before at the same place leads to, too: those below the same
+    /// digits, as far as branches skip none.
+    pub(crate) fn take_handles(&self, old: &Self) {
+        let Some((mine, others)) = self.handles.as_ref().zip(old.handles.as_ref()) else { return };
+        if Arc::ptr_eq(mine, others) || (self.kind, self.bits) != (old.kind, old.bits) {
+            return;
+        }
+        let mut alike: SmallVec<[(Within, Within); 32]> = SmallVec::new();
+        alike.push((self.top(), old.top()));
+        while let Some((here, there)) = alike.pop() {
+            let mut before = old.entries(there).iter().peekable();
+            for entry in self.entries(here) {
+                while before.next_if(|old| old.digit < entry.digit).is_some() {}
+                let Some(old) = before.next_if(|old| old.digit == entry.digit) else { continue };
+                let same = match (entry.kind, old.kind) {
+                    (Kind::Branch, Kind::Branch) if entry.skips_none() && old.skips_none() => {
+                        alike.push((entry.within(), old.within()));
+                        false
+                    }
+                    (Kind::Apart, Kind::Apart) => entry.skips_none() && old.skips_none(),
+                    _ => {
+                        entry.kind.is_in_group() && old.kind.is_in_group() && entry.span == old.span
+                    }
+                };
+                if same {
+                    mine[usize::from(entry.first)].set(others[usize::from(old.first)].get());
+                }
+            }
+        }
+    }
+
     /// What an entry commits to, if anybody knows; its run begins at digit `start`.
     #[inline(always)]
     pub(crate) fn commit<S: Scheme<Commit = C>>(
@@ -419,7 +456,7 @@ impl<C: Copy> Page<C> {
         entry: &Entry,
         start: usize,
     ) -> Result<SkipView<'a>, TreeError> {
-        if entry.span == 0 && !entry.is_overflowed() {
+        if entry.skips_none() {
             return Ok(SkipView::Inline(Run::cut(&[], start, 0, Codec::<S>::WIDTH)));
         }
         if let Some((skip, _)) = codec.plain_branch(&self.row, entry.at.into(), start) {
@@ -479,6 +516,16 @@ impl<C: Copy> Page<C> {
 
     pub(crate) fn fetch_entries(&self) {
         prefetch(&self.entries);
+    }
+
+    /// Asks for the index of some entries.
+    pub(crate) fn fetch(&self, within: Within) {
+        prefetch(self.entries(within));
+    }
+
+    /// Asks for the row.
+    pub(crate) fn fetch_row(&self) {
+        prefetch(&self.row);
     }
 
     /// Asks for what a branch with these children is committed to with.

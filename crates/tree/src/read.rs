@@ -22,6 +22,7 @@ pub struct Value(ValueBytes);
 #[derive(Clone)]
 enum ValueBytes {
     Shared(Arc<[u8]>, Range<usize>),
+    Pending(Arc<Vec<u8>>, Range<usize>),
     Owned(Vec<u8>),
 }
 
@@ -38,6 +39,7 @@ impl Deref for Value {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             ValueBytes::Shared(row, range) => &row[range.clone()],
+            ValueBytes::Pending(bytes, range) => &bytes[range.clone()],
             ValueBytes::Owned(bytes) => bytes,
         }
     }
@@ -180,7 +182,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
         }
     }
 
-    /// The value of a key. Allocates only where the value overflowed its page or is not committed yet.
+    /// The value of a key. Allocates only where it lies in rows of its own.
     pub(crate) fn get(&self, top: Option<Link>, key: &[u8]) -> Result<Option<Value>, Halt> {
         let Some(top) = top else { return Ok(None) };
         let mut step = Step::Down(self.at(top), 0);
@@ -242,18 +244,20 @@ impl<'a, S: Scheme> Reader<'a, S> {
         depth: usize,
     ) -> Result<Step<S::Commit>, Halt> {
         let entry = *page.entry(number);
-        if entry.kind == Kind::Branch
-            && entry.span == 0
-            && !entry.is_overflowed()
+        if matches!(entry.kind, Kind::Branch | Kind::Apart)
+            && entry.skips_none()
             && depth < Self::WIDTH.count(key)
         {
             // The usual way.
-            let digit = Self::WIDTH.digit(key, depth);
-            if let Some(child) = page.find(entry.within(), digit, Self::WIDTH.mask())
-                && !page.entry(child).kind.is_in_group()
-            {
-                return Ok(Step::Down(At::Stored(page, child), depth + 1));
+            let (mut page, mut within) = (page, entry.within());
+            if entry.kind == Kind::Apart {
+                let bits = depth * Self::WIDTH.bits();
+                page = self.page(page.handle(number), key, bits, PageKind::Body)?;
+                within = page.top();
             }
+            let digit = Self::WIDTH.digit(key, depth);
+            let child = self.stored_child(page, within, (key, depth, digit), None)?;
+            return Ok(child.map_or(Step::Absent, |child| Step::Down(child, depth + 1)));
         }
         if entry.kind == Kind::Terminal
             && !entry.is_overflowed()
@@ -426,7 +430,12 @@ impl<'a, S: Scheme> Reader<'a, S> {
     }
 
     fn made_value(&self, place: Place) -> Value {
-        Value(ValueBytes::Owned(self.chain().bytes(place).to_vec()))
+        let (arena, range) = (self.chain().arena(place.arena), place.span.range());
+        Value(match place.row() {
+            _ if place.is_of_batch() => ValueBytes::Pending(Arc::clone(&arena.bytes), range),
+            Some(page) => ValueBytes::Shared(Arc::clone(&arena.pages[page].row), range),
+            None => ValueBytes::Owned(arena.text[range].to_vec()),
+        })
     }
 
     /// The child of a branch, whose page is open, at a digit of a path.

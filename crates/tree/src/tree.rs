@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
+use spinney_hash::prefetch;
 
 use crate::batch::Operation;
 use crate::cache::Cache;
@@ -42,6 +43,9 @@ pub struct BlockId {
     /// Its hash.
     pub hash: [u8; 32],
 }
+
+/// So many pages ahead a row is asked for that is to be parsed.
+const ROWS_AHEAD: usize = 3;
 
 /// Pages of a tree that stay in memory, unless told otherwise: 256 MiB.
 pub const CACHE_BYTES_DEFAULT: usize = 256 << 20;
@@ -571,7 +575,11 @@ impl<S: Scheme> Tree<S> {
         let commit = self.head.commit + u64::from(recorded);
         let write::Rows { puts, known, deletes, drops } = rows;
         let (mut pages, mut lists) = (Vec::with_capacity(puts.len()), Lists::default());
-        for write::Written { put, like, known: range } in puts {
+        let mut puts = puts.into_iter();
+        while let Some(write::Written { put, like, known: range }) = puts.next() {
+            if let Some(next) = puts.as_slice().get(ROWS_AHEAD) {
+                prefetch(&next.put.row);
+            }
             let (known, row) = (&known[range], put.row);
             let page = match like {
                 Some(like) => like.renewed(row, known),

@@ -42,6 +42,9 @@ use spinney_proof::digits::{Run, Width};
 pub(crate) const OPS_TOGETHER: u32 = 1 << 10;
 /// What a terminal takes, as a rule.
 const TERMINAL_BYTES: usize = 128;
+/// So many visits ahead what a touched node lists is asked for, and the index of the page that it stands on.
+const KIDS_AHEAD: usize = 6;
+const ENTRIES_AHEAD: usize = 3;
 
 /// What became of what was visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,16 @@ pub(crate) struct Visit {
     pub(crate) owned: bool,
 }
 
+impl Visit {
+    /// The touched node that it comes to.
+    const fn made(&self) -> Option<Made> {
+        match self.link {
+            Some(Link::Made(made)) => Some(made),
+            _ => None,
+        }
+    }
+}
+
 /// What is known of a node that is being made.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
@@ -123,7 +136,7 @@ impl Visited {
 #[derive(Debug)]
 pub(crate) struct Workspace<S: Scheme> {
     stack: Vec<Visit>,
-    /// Terminals that are looked into when they have come from memory.
+    /// Visits of terminals and of touched nodes, which are looked into when they have come from memory.
     ends: Vec<Visit>,
     /// What waits for pages.
     waits: Vec<Wait>,
@@ -231,7 +244,13 @@ impl<'a, S: Scheme> Update<'a, S> {
             self.walk()?;
             if !self.work.ends.is_empty() {
                 let mut ends = std::mem::take(&mut self.work.ends);
-                let walked = ends.drain(..).try_for_each(|visit| self.enter(visit));
+                let walked = (0..ends.len()).try_for_each(|number| {
+                    let ahead = |ahead: usize| ends.get(number + ahead).and_then(Visit::made);
+                    ahead(KIDS_AHEAD).into_iter().for_each(|made| self.fetch_kids(made));
+                    ahead(ENTRIES_AHEAD).into_iter().for_each(|made| self.fetch_entries(made));
+                    self.enter(ends[number])
+                });
+                ends.clear();
                 self.work.ends = ends;
                 walked?;
                 continue;
@@ -351,19 +370,46 @@ impl<'a, S: Scheme> Update<'a, S> {
             self.work.later.push(visit);
             return Ok(());
         }
-        if let Some(Link::Stored { page, entry }) = visit.link
-            && self.batch.list.len() > 1
-        {
-            let page = &self.arena_of(page.arena).pages[page.page as usize];
-            let entry = page.entry(entry);
-            if entry.kind.is_terminal() {
-                let at = usize::from(entry.at);
-                prefetch(&page.row[at..page.row.len().min(at + TERMINAL_BYTES)]);
+        match visit.link {
+            _ if self.batch.list.len() == 1 => {}
+            Some(Link::Stored { page, entry }) => {
+                let page = &self.arena_of(page.arena).pages[page.page as usize];
+                let entry = page.entry(entry);
+                if entry.kind.is_terminal() {
+                    let at = usize::from(entry.at);
+                    prefetch(&page.row[at..page.row.len().min(at + TERMINAL_BYTES)]);
+                    self.work.ends.push(visit);
+                    return Ok(());
+                }
+            }
+            Some(Link::Made(made)) => {
+                let node = &self.arena_of(made.arena).nodes[made.node as usize];
+                prefetch(std::slice::from_ref(node));
                 self.work.ends.push(visit);
                 return Ok(());
             }
+            None => {}
         }
         self.enter(visit)
+    }
+
+    /// Asks for what a touched node lists, and for what says where the parts of its page are.
+    fn fetch_kids(&self, made: Made) {
+        let chain = self.chain();
+        let node = chain.node(made);
+        prefetch(chain.kids(made.arena, node));
+        if node.base != PageRef::NOWHERE {
+            prefetch(std::slice::from_ref(&**chain.page(node.base)));
+        }
+    }
+
+    /// Asks for the index of the page that a touched node stands on.
+    fn fetch_entries(&self, made: Made) {
+        let chain = self.chain();
+        let node = chain.node(made);
+        if node.base != PageRef::NOWHERE {
+            chain.page(node.base).fetch(node.within);
+        }
     }
 
     fn arena_of(&self, number: u32) -> &Arena<S::Commit> {

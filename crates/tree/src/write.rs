@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
+use spinney_hash::prefetch;
 
 use crate::cut::{Emitted, Part, Put};
 use crate::error::TreeError;
@@ -33,6 +34,14 @@ use crate::page::Page;
 use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
 use spinney_proof::digits::Width;
+
+/// So many nodes ahead a node is asked for that is to be planned, what says where the parts of its page are, and its
+/// index.
+const NODES_AHEAD: usize = 16;
+const PAGES_AHEAD: usize = 10;
+const ENTRIES_AHEAD: usize = 5;
+/// So many nodes ahead the row is asked for that a page takes the place of.
+const ROWS_AHEAD: usize = 6;
 
 /// Of a row, what terminals in it commit to, by their entries or by where they lie.
 pub(crate) type Known<C> = Vec<(u16, C)>;
@@ -198,6 +207,7 @@ pub(crate) fn rows<S: Scheme>(
     if let Some(Link::Made(made)) = top {
         writer.order(made, &mut todo);
         for number in (0..writer.plans.len()).rev() {
+            writer.fetch_ahead(number);
             writer.plan(number)?;
         }
         writer.write_pages(&mut row)?;
@@ -230,6 +240,27 @@ impl<'a, S: Scheme> Writer<'a, S> {
             let above = &mut self.plans[parent as usize];
             above.end = above.end.max(end);
         }
+    }
+
+    /// Asks for what the plans after this one need: nodes, what says where the parts of their pages are, and indexes.
+    fn fetch_ahead(&self, number: usize) {
+        let ahead = |ahead: usize| Some(self.plans[number.checked_sub(ahead)?].made);
+        if let Some(made) = ahead(NODES_AHEAD) {
+            prefetch(std::slice::from_ref(self.chain.node(made)));
+        }
+        if let Some(page) = ahead(PAGES_AHEAD).and_then(|made| self.base(made)) {
+            prefetch(std::slice::from_ref(&**self.chain.page(page)));
+        }
+        if let Some(made) = ahead(ENTRIES_AHEAD)
+            && let Some(page) = self.base(made)
+        {
+            self.chain.page(page).fetch(self.chain.node(made).within);
+        }
+    }
+
+    /// The page that a node stands on.
+    fn base(&self, made: Made) -> Option<PageRef> {
+        Some(self.chain.node(made).base).filter(|page| *page != PageRef::NOWHERE)
     }
 
     fn node(&self, number: usize) -> (&'a Node, Made) {

@@ -468,7 +468,7 @@ impl<S: Scheme> Update<'_, S> {
         self.work.stack[bottom..].reverse();
         let node = &mut self.arena.nodes[number as usize];
         (node.kids, node.kid_count) = (first, self.arena.kids.len() as u32 - first);
-        if S::DIGIT_BITS > 1 && node.base != PageRef::NOWHERE {
+        if node.base != PageRef::NOWHERE {
             let (base, within) = (node.base, node.within);
             self.arena_of(base.arena).pages[base.page as usize].fetch_commits(within);
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Copied, Listed, Writer, Written};
+use super::{Copied, Listed, ROWS_AHEAD, Writer, Written};
 use crate::cut::Put;
 use crate::error::TreeError;
 use crate::image::{
@@ -22,6 +22,12 @@ impl<'a, S: Scheme> Writer<'a, S> {
         for number in 0..self.plans.len() {
             let plan = self.plans[number];
             let (node, made) = self.node(number);
+            if let Some(ahead) = self.plans.get(number + ROWS_AHEAD)
+                && ahead.apart
+                && let Some(page) = self.base(ahead.made)
+            {
+                self.chain.page(page).fetch_row();
+            }
             if !node.is_branch() {
                 continue;
             }
