@@ -187,7 +187,7 @@ impl<C: Copy> Pages<C> {
                 let slot = &mut slots[*there.get() as usize];
                 self.bytes += page.bytes();
                 if let Some(old) = slot.page.replace(Arc::clone(&page)) {
-                    page.take_handles(&old);
+                    page.take_over(&old);
                     self.bytes -= old.bytes();
                 }
             }

@@ -428,8 +428,7 @@ impl<'a, C: Copy> Chain<'a, C> {
     #[inline]
     pub(crate) fn path(&self, key: KeyAt, digits: u32, width: Width) -> &'a [u8] {
         let arena = self.arena(key.arena);
-        let text =
-            if key.at & KeyAt::COMPOSED > 0 { &arena.text[..] } else { &arena.bytes[..] };
+        let text = if key.at & KeyAt::COMPOSED > 0 { &arena.text[..] } else { &arena.bytes[..] };
         let at = (key.at & !KeyAt::COMPOSED) as usize;
         &text[at..at + (digits as usize).div_ceil(width.per_byte())]
     }

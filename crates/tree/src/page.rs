@@ -37,9 +37,11 @@ use crate::scheme::{Owned, Scheme};
 use spinney_proof::digits::Run;
 
 /// A page of the last commit, or of one before that a state still stands on.
+///
+/// What a reader needs comes first, so that it comes from memory together.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Page<C> {
-    pub(crate) key: PageKey,
     pub(crate) row: Arc<[u8]>,
     entries: Arc<[Entry]>,
     /// Where the pages are that entries lead to.
@@ -55,6 +57,7 @@ pub(crate) struct Page<C> {
     pub(crate) bits: u8,
     /// Whether the body that the page holds begins with the value of the key that ends at its fork.
     pub(crate) valued: bool,
+    pub(crate) key: PageKey,
 }
 
 /// An item of a page, or a member of a group that has a page of its own.
@@ -171,6 +174,10 @@ impl Entry {
 
     pub(crate) const fn len(&self) -> usize {
         self.end.wrapping_sub(self.at) as usize
+    }
+
+    const fn range(&self) -> Range<usize> {
+        self.at as usize..self.end as usize
     }
 }
 
@@ -309,13 +316,17 @@ impl<C: Copy> Page<C> {
         if among.len() == usize::from(most).wrapping_add(1) {
             return Some(among.from.wrapping_add(u16::from(digit)));
         }
-        let entries = self.entries(among);
-        if entries.len() > 16 {
-            let place = entries.binary_search_by_key(&digit, |entry| entry.digit).ok()?;
-            return Some(among.from.wrapping_add(place as u16));
-        }
-        let (place, entry) = entries.iter().enumerate().find(|(_, entry)| entry.digit >= digit)?;
-        (entry.digit == digit).then_some(among.from.wrapping_add(place as u16))
+        // So many digits have none: an entry is no further in front of its digit's place than that.
+        let lacking = usize::from(most).saturating_add(1).saturating_sub(among.len());
+        let (first, entries) = (usize::from(digit).saturating_sub(lacking), self.entries(among));
+        let end = entries.len().min(usize::from(digit).saturating_add(1));
+        let near = entries.get(first..end)?;
+        let place = match near.len() {
+            0..=16 => near.iter().position(|entry| entry.digit >= digit)?,
+            _ => near.partition_point(|entry| entry.digit < digit),
+        };
+        let is_it = near.get(place).is_some_and(|entry| entry.digit == digit);
+        is_it.then_some(among.from.wrapping_add(first.wrapping_add(place) as u16))
     }
 
     /// The first bits, and how many, of the group that a digit belongs to which is not among siblings, though
@@ -338,32 +349,47 @@ impl<C: Copy> Page<C> {
         self.handles.as_ref()?.get(usize::from(self.entry(entry).first))
     }
 
-    /// Takes over where the pages are that the page before at the same place leads to, too: those below the same
-    /// digits, as far as branches skip none.
-    pub(crate) fn take_handles(&self, old: &Self) {
-        let Some((mine, others)) = self.handles.as_ref().zip(old.handles.as_ref()) else { return };
-        if Arc::ptr_eq(mine, others) || (self.kind, self.bits) != (old.kind, old.bits) {
+    /// Takes over what is known of the page before at the same place, as far as branches skip none: where pages are
+    /// that both lead to, and, where nothing is known of this one yet, what terminals commit to that are the same.
+    pub(crate) fn take_over(&self, old: &Self) {
+        let handles = self.handles.as_deref().zip(old.handles.as_deref());
+        let handles = handles.filter(|(mine, others)| !std::ptr::eq(*mine, *others));
+        let learns = self.learnable > 0 && self.learned().is_empty() && !old.learned().is_empty();
+        if handles.is_none() && !learns || (self.kind, self.bits) != (old.kind, old.bits) {
             return;
         }
         let mut alike: SmallVec<[(Within, Within); 32]> = SmallVec::new();
         alike.push((self.top(), old.top()));
         while let Some((here, there)) = alike.pop() {
             let mut before = old.entries(there).iter().peekable();
-            for entry in self.entries(here) {
+            for (number, entry) in (here.from..).zip(self.entries(here)) {
                 while before.next_if(|old| old.digit < entry.digit).is_some() {}
-                let Some(old) = before.next_if(|old| old.digit == entry.digit) else { continue };
-                let same = match (entry.kind, old.kind) {
-                    (Kind::Branch, Kind::Branch) if entry.skips_none() && old.skips_none() => {
-                        alike.push((entry.within(), old.within()));
+                let Some(was) = before.next_if(|old| old.digit == entry.digit) else { continue };
+                let leads_on = match (entry.kind, was.kind) {
+                    (Kind::Terminal, Kind::Terminal) if learns => {
+                        let known = old.learned().get(usize::from(was.commit));
+                        if let Some(commit) = known.and_then(Known::get)
+                            && self.row.get(entry.range()) == old.row.get(was.range())
+                        {
+                            self.learn(number, commit);
+                        }
                         false
                     }
-                    (Kind::Apart, Kind::Apart) => entry.skips_none() && old.skips_none(),
+                    (Kind::Branch, Kind::Branch) if entry.skips_none() && was.skips_none() => {
+                        alike.push((entry.within(), was.within()));
+                        false
+                    }
+                    (Kind::Apart, Kind::Apart) => entry.skips_none() && was.skips_none(),
                     _ => {
-                        entry.kind.is_in_group() && old.kind.is_in_group() && entry.span == old.span
+                        let are_in_groups = entry.kind.is_in_group() && was.kind.is_in_group();
+                        are_in_groups && entry.span == was.span
                     }
                 };
-                if same {
-                    mine[usize::from(entry.first)].set(others[usize::from(old.first)].get());
+                if let Some((mine, others)) = handles.filter(|_| leads_on)
+                    && let Some(mine) = mine.get(usize::from(entry.first))
+                    && let Some(other) = others.get(usize::from(was.first))
+                {
+                    mine.set(other.get());
                 }
             }
         }

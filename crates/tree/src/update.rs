@@ -102,14 +102,12 @@ impl Visit {
 /// What is known of a node that is being made.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    parent: u32,
-    kid: u32,
     /// Whether there was anything before.
     existed: bool,
     changed: bool,
-    /// The digit at which it hung before, and the stored item that was there, if its bytes overflowed.
+    /// The digit at which it hung before, and the number of the stored item that was there, if its bytes overflowed.
     hung: u32,
-    stood: Option<(PageRef, u16)>,
+    stood: u32,
     /// Whether its stored body begins with a value that was there when the batch came.
     valued: bool,
     /// The node of a batch before that it stands for.
@@ -119,16 +117,18 @@ struct Frame {
 /// What is known of a child that is being visited.
 #[derive(Clone, Copy, Debug)]
 struct Visited {
-    /// What was made of it before the batch.
-    old: Made,
     outcome: Option<Outcome>,
-    /// What is to move there from where it hung, if nothing else came of it.
-    moves: Option<(Link, u32)>,
+    /// The number of what is to move there, if nothing else came of it, or [`NONE`].
+    moves: u32,
 }
 
 impl Visited {
-    const fn of(old: Made) -> Self {
-        Self { old, outcome: None, moves: None }
+    const fn of(outcome: Option<Outcome>) -> Self {
+        Self { outcome, moves: NONE }
+    }
+
+    const fn moves(&self) -> bool {
+        self.moves != NONE
     }
 }
 
@@ -147,6 +147,10 @@ pub(crate) struct Workspace<S: Scheme> {
     pub(crate) later: Vec<Visit>,
     frames: Vec<Frame>,
     visited: Vec<Visited>,
+    /// What moves below a fork, and from which digit.
+    moves: Vec<(Link, u32)>,
+    /// Stored items whose bytes overflowed.
+    stood: Vec<(PageRef, u16)>,
     /// Nodes that wait on the way up.
     blocked: Vec<u32>,
     condemned: Vec<Condemned>,
@@ -166,6 +170,8 @@ impl<S: Scheme> Default for Workspace<S> {
             later: Vec::new(),
             frames: Vec::new(),
             visited: Vec::new(),
+            moves: Vec::new(),
+            stood: Vec::new(),
             blocked: Vec::new(),
             condemned: Vec::new(),
             path: Vec::new(),
@@ -186,6 +192,8 @@ impl<S: Scheme> Workspace<S> {
         self.later.clear();
         self.frames.clear();
         self.visited.clear();
+        self.moves.clear();
+        self.stood.clear();
         self.blocked.clear();
         self.condemned.clear();
         self.missing.clear();
@@ -354,6 +362,16 @@ impl<'a, S: Scheme> Update<'a, S> {
     /// Whether there is nothing but the deletion of one key.
     fn is_lone_delete(&self, ops: Ops) -> bool {
         ops.len() == 1 && self.op(ops.from).kind == OpKind::Delete
+    }
+
+    /// The stored item that was where a node is, if its bytes overflowed.
+    fn stood(&self, frame: &Frame) -> Option<(PageRef, u16)> {
+        self.work.stood.get(frame.stood as usize).copied()
+    }
+
+    /// What is to move to where a child is, and from which digit.
+    fn moves(&self, visited: &Visited) -> Option<(Link, u32)> {
+        self.work.moves.get(visited.moves as usize).copied()
     }
 
     /// Notes what came of a visit.

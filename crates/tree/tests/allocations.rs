@@ -86,6 +86,13 @@ fn steady<S: Scheme, const VALUE: usize>(scheme: S, a_row: usize) {
         batch.put(&key(n * 17 % KEYS), &[9; VALUE]);
     }
     let pending = tree.prepare(&snapshot, None, &mut batch).unwrap();
+    let reads = allocations(|| {
+        for n in 0..1_000 {
+            let value = tree.get(&snapshot, Some(&pending), &key(n * 17 % KEYS)).unwrap();
+            assert_eq!(value.as_deref(), Some(&[9; VALUE][..]));
+        }
+    });
+    assert_eq!(reads, 0, "reading a pending value allocates nothing");
     let mut rows = 0;
     let writes = allocations(|| {
         let mut set = WriteSet::new();

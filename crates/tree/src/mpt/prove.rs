@@ -115,8 +115,9 @@ impl Walked {
     /// All nodes, each once: subtrees that are equal have the same.
     fn into_nodes(self) -> Vec<Vec<u8>> {
         let mut listed = foldhash::HashSet::default();
-        let nodes = self.nodes.into_iter().map(|node| node.rlp);
-        nodes.filter(|rlp| listed.insert(rlp.clone())).collect()
+        let first: Vec<bool> = self.nodes.iter().map(|node| listed.insert(&node.rlp[..])).collect();
+        let nodes = self.nodes.into_iter().zip(first);
+        nodes.filter_map(|(node, first)| first.then_some(node.rlp)).collect()
     }
 }
 

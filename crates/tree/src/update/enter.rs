@@ -45,12 +45,10 @@ impl<S: Scheme> Update<'_, S> {
             return Ok(());
         }
         let frame = Frame {
-            parent: visit.parent,
-            kid: visit.kid,
             existed,
             changed: cleared,
             hung: visit.hung,
-            stood: seen.as_ref().and_then(|seen| seen.overflowed),
+            stood: seen.as_ref().map_or(NONE, |seen| self.push_stood(seen)),
             valued: seen.as_ref().is_some_and(|seen| seen.value == ForkValue::Stored),
             over: Made::NOTHING,
         };
@@ -97,11 +95,11 @@ impl<S: Scheme> Update<'_, S> {
             };
             let end = self.digits(visit.ops.from);
             let node = self.terminal(visit, end, self.place(value), Fate::Made);
-            self.push_node(node, frame);
+            self.push_node(visit, node, frame);
             return Ok(());
         }
         let node = self.fork(visit, visit.depth + self.shared(visit));
-        let number = self.push_node(node, frame);
+        let number = self.push_node(visit, node, frame);
         self.spread(number, visit.ops, None)
     }
 
@@ -141,14 +139,17 @@ impl<S: Scheme> Update<'_, S> {
         }
     }
 
-    /// Adds a node.
-    fn push_node(&mut self, node: Node, frame: Frame) -> u32 {
+    /// Notes a stored item whose bytes overflowed.
+    fn push_stood(&mut self, seen: &Seen) -> u32 {
+        let Some(overflowed) = seen.overflowed else { return NONE };
+        self.work.stood.push(overflowed);
+        self.work.stood.len() as u32 - 1
+    }
+
+    /// Adds a node, which comes of a visit.
+    fn push_node(&mut self, visit: &Visit, node: Node, frame: Frame) -> u32 {
         let number = self.arena.nodes.len() as u32;
-        let made = Outcome::Made(Made { arena: self.here, node: number });
-        match frame.parent {
-            NONE => self.outcomes[frame.kid as usize] = made,
-            _ => self.work.visited[frame.kid as usize].outcome = Some(made),
-        }
+        self.settle(visit, Outcome::Made(Made { arena: self.here, node: number }));
         self.arena.nodes.push(node);
         self.arena.commits.push(None);
         self.work.frames.push(frame);
@@ -181,10 +182,10 @@ impl<S: Scheme> Update<'_, S> {
         let mut node = self.fork(visit, fork);
         if end == fork {
             (node.value, node.payload) = (ForkValue::Put, seen.payload);
-            let number = self.push_node(node, frame);
+            let number = self.push_node(visit, node, frame);
             return self.spread(number, visit.ops, None);
         }
-        let number = self.push_node(node, frame);
+        let number = self.push_node(visit, node, frame);
         self.spread(number, visit.ops, Some((seen, visit.hung)))
     }
 
@@ -201,7 +202,7 @@ impl<S: Scheme> Update<'_, S> {
             }
             // The branch moves below a new fork in its skip.
             let node = self.fork(visit, visit.depth + same);
-            let number = self.push_node(node, frame);
+            let number = self.push_node(visit, node, frame);
             return self.spread(number, visit.ops, Some((seen, visit.hung)));
         }
         let mut node = self.fork(visit, end);
@@ -214,7 +215,7 @@ impl<S: Scheme> Update<'_, S> {
             node.was = self.push_was(seen.link, visit.hung);
         }
         node.groups = self.copy_groups(seen.over);
-        let number = self.push_node(node, Frame { over: seen.over, ..frame });
+        let number = self.push_node(visit, node, Frame { over: seen.over, ..frame });
         match seen.apart {
             Some(handle) => {
                 let (path, bits) = (self.key_at(visit.ops.from), end * Self::WIDTH.bits() as u32);
@@ -251,7 +252,7 @@ impl<S: Scheme> Update<'_, S> {
 
     /// The one key of a terminal that owns nothing.
     fn replace(&mut self, visit: &Visit, frame: Frame, seen: &Seen) {
-        let (stood, path) = (frame.stood, self.key_at(visit.ops.from));
+        let (stood, path) = (self.stood(&frame), self.key_at(visit.ops.from));
         match self.op(visit.ops.from).kind {
             OpKind::Put(value) => {
                 let value = self.place(value);
@@ -266,7 +267,7 @@ impl<S: Scheme> Update<'_, S> {
                 if visit.hung == visit.depth {
                     (node.seat, node.entry) = (seen.seat, seen.entry);
                 }
-                self.push_node(node, frame);
+                self.push_node(visit, node, frame);
             }
             _ => self.settle(visit, Outcome::Gone),
         }
@@ -308,7 +309,7 @@ impl<S: Scheme> Update<'_, S> {
                 return Err(TreeError::Ownerless { key: self.key(op).to_vec(), owner_bytes });
             }
             if let Some(seen) = seen {
-                self.leave_overflow(frame.stood, visit.hung, self.key_at(visit.ops.from));
+                self.leave_overflow(self.stood(&frame), visit.hung, self.key_at(visit.ops.from));
                 if seen.owns {
                     // Owners' keys are short enough for a range.
                     self.drop_below(visit.ops.from, Self::OWNER_DIGITS);
@@ -331,7 +332,7 @@ impl<S: Scheme> Update<'_, S> {
             }
         }
         let (base, within) = (node.base, node.within);
-        let number = self.push_node(node, frame);
+        let number = self.push_node(visit, node, frame);
         if older.is_none() && ops.len() == 0 {
             return Ok(());
         }
@@ -344,7 +345,7 @@ impl<S: Scheme> Update<'_, S> {
         let made = older.map_or(Made::NOTHING, |kid| kid.made);
         let fresh = older.is_none();
         let child = TouchedChild { digit: 0, fresh, entry, page: base, made };
-        let kid = self.push_kid(child, Visited::of(made));
+        let kid = self.push_kid(child, Visited::of(None));
         let node = &mut self.arena.nodes[number as usize];
         (node.kids, node.kid_count) = (kid, 1);
         if ops.len() == 0 {
@@ -416,14 +417,15 @@ impl<S: Scheme> Update<'_, S> {
             };
             let page = PageRef::NOWHERE;
             let child = TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made: old };
-            (child, Visited { old, outcome: None, moves: Some((seen.link, hung)) })
+            self.work.moves.push((seen.link, hung));
+            (child, Visited { outcome: None, moves: self.work.moves.len() as u32 - 1 })
         });
         let listed = |update: &Self, index: usize| match &moves {
             Some(moved) if index == 0 => Some(*moved),
             Some(_) => None,
             None => {
                 let kid = update.older_kid(over, index)?;
-                Some((TouchedChild { fresh: false, ..kid }, Visited::of(kid.made)))
+                Some((TouchedChild { fresh: false, ..kid }, Visited::of(None)))
             }
         };
         let (first, bottom) = (self.arena.kids.len() as u32, self.work.stack.len());
@@ -455,7 +457,7 @@ impl<S: Scheme> Update<'_, S> {
             index += 1;
             next = listed(self, index);
             self.push_kid(child, visited);
-            visit.link = match visited.moves {
+            visit.link = match self.moves(&visited) {
                 Some((link, hung)) => {
                     visit.hung = hung;
                     Some(link)
@@ -516,7 +518,7 @@ impl<S: Scheme> Update<'_, S> {
                 None => {}
             }
         }
-        self.push_kid(child, Visited::of(Made::NOTHING));
+        self.push_kid(child, Visited::of(None));
         match group {
             Some(entry) => self.visit_member(parent, (page, node.within, entry), visit),
             None => {

@@ -86,7 +86,7 @@ impl<S: Scheme> Update<'_, S> {
     fn is_change(&self, kid: usize, outcome: Outcome) -> bool {
         let (child, visited) = (&self.arena.kids[kid], &self.work.visited[kid]);
         let was_there =
-            visited.old.is_something() || visited.moves.is_some() || child.fresh && child.stands();
+            child.made.is_something() || visited.moves() || child.fresh && child.stands();
         outcome != Outcome::Gone || was_there
     }
 
@@ -98,7 +98,7 @@ impl<S: Scheme> Update<'_, S> {
         };
         let gone = !owns && implicit_owners::<S>();
         if gone {
-            self.leave_overflow(frame.stood, frame.hung, node.key);
+            self.leave_overflow(self.stood(&frame), frame.hung, node.key);
         }
         let height = self.height(number);
         let node = &mut self.arena.nodes[number as usize];
@@ -116,11 +116,7 @@ impl<S: Scheme> Update<'_, S> {
         match visited.outcome {
             Some(Outcome::Made(_)) => true,
             Some(Outcome::Gone) => false,
-            _ => {
-                child.made.is_something()
-                    || visited.moves.is_some()
-                    || child.fresh && child.stands()
-            }
+            _ => child.made.is_something() || visited.moves() || child.fresh && child.stands(),
         }
     }
 
@@ -155,7 +151,7 @@ impl<S: Scheme> Update<'_, S> {
                     return Ok(false);
                 }
                 if node.seat == PageRef::NOWHERE {
-                    self.leave_overflow(frame.stood, frame.hung, node.key);
+                    self.leave_overflow(self.stood(&frame), frame.hung, node.key);
                 }
                 if frame.valued && node.value != ForkValue::Stored {
                     self.leave_value(node);
@@ -241,7 +237,7 @@ impl<S: Scheme> Update<'_, S> {
             self.arena.left.push(group.page);
             next = group.next;
         }
-        self.leave_overflow(frame.stood, frame.hung, node.key);
+        self.leave_overflow(self.stood(&frame), frame.hung, node.key);
         if frame.valued {
             self.leave_value(node);
         }
@@ -272,7 +268,8 @@ impl<S: Scheme> Update<'_, S> {
     fn move_below(&mut self, node: &Node) -> Result<bool, TreeError> {
         for kid in node.kids() {
             let visited = self.work.visited[kid];
-            let (Some((link, hung)), Some(Outcome::Same)) = (visited.moves, visited.outcome) else {
+            let (Some((link, hung)), Some(Outcome::Same)) = (self.moves(&visited), visited.outcome)
+            else {
                 continue;
             };
             let digit = self.arena.kids[kid].digit;
@@ -281,8 +278,7 @@ impl<S: Scheme> Update<'_, S> {
                 return Ok(false);
             };
             let made = Made { arena: self.here, node: moved };
-            self.work.visited[kid] =
-                Visited { outcome: Some(Outcome::Made(made)), moves: None, ..visited };
+            self.work.visited[kid] = Visited::of(Some(Outcome::Made(made)));
         }
         Ok(true)
     }
@@ -294,7 +290,7 @@ impl<S: Scheme> Update<'_, S> {
         let mut stored = None;
         if let Some(kid) = there {
             let (child, visited) = (self.arena.kids[kid], self.work.visited[kid]);
-            match (visited.outcome, visited.moves) {
+            match (visited.outcome, self.moves(&visited)) {
                 (Some(Outcome::Made(made)), _) if made.arena == self.here => {
                     return Ok(Some(self.lift_made(made.node, node)));
                 }
@@ -361,7 +357,7 @@ impl<S: Scheme> Update<'_, S> {
     fn lift_made(&mut self, number: u32, above: &Node) -> u32 {
         let node = self.arena.nodes[number as usize];
         if node.is_branch() && node.seat != PageRef::NOWHERE {
-            let stood = self.work.frames[number as usize].stood;
+            let stood = self.stood(&self.work.frames[number as usize]);
             self.leave_overflow(stood, node.depth, node.key);
         }
         let node = &mut self.arena.nodes[number as usize];
@@ -430,19 +426,17 @@ impl<S: Scheme> Update<'_, S> {
         self.arena.commits.push(None);
         let over = seen.over;
         self.work.frames.push(Frame {
-            parent: NONE,
-            kid: 0,
             existed: true,
             changed: true,
             hung,
-            stood: None,
+            stood: NONE,
             valued: seen.value == ForkValue::Stored,
             over,
         });
         let mut index = 0;
         while let Some(kid) = self.older_kid(over, index) {
             let kid = TouchedChild { fresh: false, ..kid };
-            self.push_kid(kid, Visited { outcome: Some(Outcome::Same), ..Visited::of(kid.made) });
+            self.push_kid(kid, Visited::of(Some(Outcome::Same)));
             index += 1;
         }
         self.arena.nodes[number as usize].kid_count = index as u32;
@@ -516,7 +510,7 @@ impl<S: Scheme> Update<'_, S> {
             if open {
                 let visited = self.work.visited[number];
                 is_there = self.is_there(number);
-                match (visited.outcome, visited.moves) {
+                match (visited.outcome, self.moves(&visited)) {
                     (Some(Outcome::Made(made)), _) => link = Some(Link::Made(made)),
                     (_, Some((moved, hung))) => (link, moves) = (Some(moved), Some(hung)),
                     _ => {}

@@ -132,7 +132,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
 
     /// Where the value in front of the stored body of a branch lies.
     pub(super) fn stored_value(&self, node: &Node) -> Option<Range<usize>> {
-        if node.base == PageRef::NOWHERE {
+        // Trees that take no key as a prefix of another refuse pages that have one.
+        if !S::PREFIX_KEYS || node.base == PageRef::NOWHERE {
             return None;
         }
         self.chain.page(node.base).value_range(node.body.0, node.within)
