@@ -218,10 +218,8 @@ fn needs(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
             let passed = all[file].iter().find(|import| import.public && import.alias == *name);
             let Some(passed) = passed else { return Some(file) };
             let next = [&passed.path[..], &whole[len + 1..]].concat();
-            if absolute(file, &next).is_none() {
-                // It is another crate's.
-                return None;
-            }
+            // Else it is another crate's.
+            absolute(file, &next)?;
             (from, path) = (file, next);
         }
         None
