@@ -39,18 +39,18 @@ impl<'a> Batch<'a> {
 
     /// Writes a row. Where `before` is what the row is before this batch, what differs is written instead of all
     /// of it; where it is not, that is found out, and does no harm.
-    pub fn put(&mut self, key: impl Into<Key>, row: &'a [u8], before: Option<&'a [u8]>) {
-        self.changes.push(Change { key: key.into(), row: Some(row), before });
+    pub fn put(&mut self, key: impl AsRef<[u8]>, row: &'a [u8], before: Option<&'a [u8]>) {
+        self.changes.push(Change { key: Key::from_slice(key.as_ref()), row: Some(row), before });
     }
 
     /// Removes a row, if there is one.
-    pub fn remove(&mut self, key: impl Into<Key>) {
-        self.changes.push(Change { key: key.into(), row: None, before: None });
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) {
+        self.changes.push(Change { key: Key::from_slice(key.as_ref()), row: None, before: None });
     }
 
     /// Removes all rows with `low < key < high` that were there before this batch.
-    pub fn remove_between(&mut self, low: impl Into<Key>, high: impl Into<Key>) {
-        self.ranges.push((low.into(), high.into()));
+    pub fn remove_between(&mut self, low: impl AsRef<[u8]>, high: impl AsRef<[u8]>) {
+        self.ranges.push((Key::from_slice(low.as_ref()), Key::from_slice(high.as_ref())));
     }
 
     /// Whether there is nothing to do.

@@ -4,8 +4,13 @@
 //! - readers see a commit from the moment that it is taken: it lies over the store until it is there;
 //! - commits reach the store in their order, one at a time, each of them whole; the next one is taken once the
 //!   one before is durable, so that at most one waits in memory;
-//! - after a commit that fails no other is taken, and none is written.
+//! - after a commit that fails no other is taken, and none is written;
+//! - whatever fails from then on is told by the reason of that commit: a store that could not write answers reads
+//!   with an error, too, and that error says less.
 
+use std::error::Error;
+use std::fmt;
+use std::io;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +47,7 @@ pub struct WriteBehind<'s, P> {
 struct Desk {
     /// The commit that is taken and not durable.
     waiting: Option<Arc<WriteSet>>,
-    /// Why a commit could not be written, until somebody is told.
+    /// Why a commit could not be written.
     failed: Option<StoreError>,
     /// Nothing is written any more.
     broken: bool,
@@ -114,9 +119,9 @@ impl<'s, P: PageStore> WriteBehind<'s, P> {
 
     /// The desk once nothing waits any more.
     fn settled(&self) -> Result<MutexGuard<'_, Desk>, StoreError> {
-        let mut desk = self.wait(|desk| desk.waiting.is_some() && !desk.broken);
-        match desk.failed.take() {
-            Some(error) => Err(error),
+        let desk = self.wait(|desk| desk.waiting.is_some() && !desk.broken);
+        match &desk.failed {
+            Some(error) => Err(again(error)),
             None if desk.broken => {
                 Err(backend("a commit failed before", "nothing more is written"))
             }
@@ -125,7 +130,35 @@ impl<'s, P: PageStore> WriteBehind<'s, P> {
     }
 }
 
-fn backend(place: &str, what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+/// The same error once more.
+fn again(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Busy { place } => StoreError::Busy { place: place.clone() },
+        StoreError::Corrupt { place, what } => {
+            StoreError::Corrupt { place: place.clone(), what: what.clone() }
+        }
+        StoreError::Backend { place, source } => backend(place, same(source.as_ref())),
+        StoreError::Foreign { place, what } => {
+            StoreError::Foreign { place: place.clone(), what: what.clone() }
+        }
+        StoreError::Missing { place } => StoreError::Missing { place: place.clone() },
+        other => backend("a commit failed before", other.to_string()),
+    }
+}
+
+/// An error with the same words, and of the same kind where the system gave it.
+fn same(error: &(dyn Error + Send + Sync + 'static)) -> Box<dyn Error + Send + Sync> {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(one) = cause {
+        if let Some(system) = one.downcast_ref::<io::Error>() {
+            return io::Error::new(system.kind(), error.to_string()).into();
+        }
+        cause = one.source();
+    }
+    error.to_string().into()
+}
+
+fn backend(place: &str, what: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError::Backend { place: place.into(), source: what.into() }
 }
 
@@ -148,17 +181,20 @@ impl<P: PageStore> Drop for OnPanic<'_, '_, P> {
     }
 }
 
-impl<P: PageStore> PageStore for WriteBehind<'_, P> {
+impl<'s, P: PageStore> PageStore for WriteBehind<'s, P> {
     type Snapshot<'a>
-        = BehindSnapshot<P::Snapshot<'a>>
+        = BehindSnapshot<'a, 's, P>
     where
         Self: 'a;
 
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError> {
         // Held meanwhile: else the view could be older than the commit that lies over it, or two newer.
         let desk = self.desk();
+        if let Some(error) = &desk.failed {
+            return Err(again(error));
+        }
         let store = self.store.snapshot()?;
-        Ok(BehindSnapshot { over: desk.waiting.clone(), store })
+        Ok(BehindSnapshot { behind: self, over: desk.waiting.clone(), store })
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
@@ -181,10 +217,16 @@ impl<P: PageStore> PageStore for WriteBehind<'_, P> {
 }
 
 /// A view of a [`WriteBehind`]: of the store, and of the commit that lies over it.
-#[derive(Debug)]
-pub struct BehindSnapshot<N> {
+pub struct BehindSnapshot<'a, 's, P: PageStore + 'a> {
+    behind: &'a WriteBehind<'s, P>,
     over: Option<Arc<WriteSet>>,
-    store: N,
+    store: P::Snapshot<'a>,
+}
+
+impl<P: PageStore> fmt::Debug for BehindSnapshot<'_, '_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BehindSnapshot").field("over", &self.over).finish_non_exhaustive()
+    }
 }
 
 /// A row lent by a [`BehindSnapshot`].
@@ -207,7 +249,13 @@ impl<R: Deref<Target = [u8]>> Deref for BehindRow<R> {
     }
 }
 
-impl<N> BehindSnapshot<N> {
+impl<P: PageStore> BehindSnapshot<'_, '_, P> {
+    /// Why the store failed: by the commit that failed, if one did.
+    fn reason(&self, error: StoreError) -> StoreError {
+        let desk = self.behind.wait(|desk| desk.waiting.is_some() && !desk.broken);
+        desk.failed.as_ref().map_or(error, again)
+    }
+
     /// What the commit that waits says of a row, if anything.
     fn waiting<R>(&self, table: Table, key: &[u8]) -> Option<Option<BehindRow<R>>> {
         let over = self.over.as_deref()?;
@@ -222,16 +270,19 @@ fn is_dropped(set: &WriteSet, table: Table, key: &[u8]) -> bool {
     set.drops().any(|(of, low, high)| of == table && low < key && key < high)
 }
 
-impl<N: Snapshot> Snapshot for BehindSnapshot<N> {
+impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
     type Row<'s>
-        = BehindRow<N::Row<'s>>
+        = BehindRow<<P::Snapshot<'a> as Snapshot>::Row<'s>>
     where
         Self: 's;
 
     fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<Self::Row<'s>>, StoreError> {
         match self.waiting(table, key) {
             Some(row) => Ok(row),
-            None => Ok(self.store.read(table, key)?.map(BehindRow::Stored)),
+            None => {
+                let row = self.store.read(table, key).map_err(|error| self.reason(error))?;
+                Ok(row.map(BehindRow::Stored))
+            }
         }
     }
 
@@ -243,7 +294,8 @@ impl<N: Snapshot> Snapshot for BehindSnapshot<N> {
         let known: Vec<_> = keys.iter().map(|key| self.waiting(table, key)).collect();
         let unknown = keys.iter().zip(&known).filter(|(_, known)| known.is_none());
         let unknown: Vec<&[u8]> = unknown.map(|(key, _)| *key).collect();
-        let mut stored = self.store.read_many(table, &unknown)?.into_iter();
+        let stored = self.store.read_many(table, &unknown);
+        let mut stored = stored.map_err(|error| self.reason(error))?.into_iter();
         let row = |known: Option<_>| {
             known.unwrap_or_else(|| stored.next().flatten().map(BehindRow::Stored))
         };
@@ -262,11 +314,12 @@ impl<N: Snapshot> Snapshot for BehindSnapshot<N> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
         let Some(over) = self.over.as_deref() else {
-            return self.store.scan(table, low, high, visit);
+            let scanned = self.store.scan(table, low, high, visit);
+            return scanned.map_err(|error| self.reason(error));
         };
         let mut waiting = over.rows_between(table, low, high).peekable();
         let mut goes_on = true;
-        self.store.scan(table, low, high, &mut |key, row| {
+        let scanned = self.store.scan(table, low, high, &mut |key, row| {
             while goes_on && let Some((first, new)) = waiting.next_if(|(first, _)| *first < key) {
                 goes_on = new.is_none_or(|new| visit(first, new));
             }
@@ -278,7 +331,8 @@ impl<N: Snapshot> Snapshot for BehindSnapshot<N> {
                 None => is_dropped(over, table, key) || visit(key, row),
             };
             goes_on
-        })?;
+        });
+        scanned.map_err(|error| self.reason(error))?;
         while goes_on && let Some((key, new)) = waiting.next() {
             goes_on = new.is_none_or(|new| visit(key, new));
         }

@@ -354,7 +354,7 @@ fn witnesses_of_others_are_judged() {
     assert_eq!(report["findings"][0]["kind"], "missing", "{report}");
     witness(&["minimize", &damaged]).exits(1).refuses("cannot be executed");
     let cut = folder.write("cut", &read(&ssz)[..5_000]);
-    witness(&["check", &cut]).exits(2).refuses("offset");
+    witness(&["check", &cut]).exits(2).says("offset 1: expected from 20");
     witness(&["check", &folder.write("none", "{}")]).exits(2).refuses("it has no state");
     witness(&["check", &folder.write("empty", "")]).exits(2).refuses("holds no witness");
     spinney(&["witness", "check", &good]).exits(2).refuses("--genesis");

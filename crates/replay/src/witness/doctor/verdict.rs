@@ -242,7 +242,9 @@ impl Ended<'_> {
             findings
                 .say(FindingKind::Missing, || format!("block {number}: node {digest} at {why}"));
             // One look at each stray for each that is missing: bounded by those that are kept.
-            let stale = strays.iter().take(STRAYS).find(|index| self.stands_for(**index, need));
+            let kept = || strays.iter().take(STRAYS);
+            let stale = kept().find(|index| self.is_leaf_of(**index, need));
+            let stale = stale.or_else(|| kept().find(|index| self.stands_for(**index, need)));
             if let Some(index) = stale {
                 let other = self.nodes[*index];
                 findings.say(FindingKind::Stale, || {
@@ -252,6 +254,14 @@ impl Ended<'_> {
                 });
             }
         }
+    }
+
+    /// Whether a node is a leaf of the very key that was looked for, which no other stray can outdo.
+    fn is_leaf_of(&self, index: usize, need: &Need) -> bool {
+        let parts = self.witness.state.get(index).map(|rlp| below(rlp)).unwrap_or_default();
+        let [(path, Below::Leaf(_))] = &parts[..] else { return false };
+        let whole = [&need.path[..], path].concat();
+        whole.len() == 64 && need.place.is_on_path(&whole)
     }
 
     /// Whether a node that nothing refers to looks like an older or newer one of the place: a leaf of its
