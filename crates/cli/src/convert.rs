@@ -74,6 +74,10 @@ pub(crate) struct ConvertArgs {
     /// Say how long it would take and how much disk, by a sample; write nothing to TARGET.
     #[arg(long)]
     dry_run: bool,
+    /// Check each node of the source that is read against its root, and each preimage against its hash: against rows
+    /// that are old or forged, whose seals are right.
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     mode: ModeArgs,
     #[command(flatten)]
@@ -122,8 +126,8 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     let frozen = Frozen::of(&store)?;
     let names = args.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
     let started = Instant::now();
-    let (place, interrupt) = (&args.source, &interrupt);
-    let mut run = Run { from, to, names, source: &frozen, place, interrupt, output };
+    let (place, interrupt, verify) = (&args.source, &interrupt, args.verify);
+    let mut run = Run { from, to, names, verify, source: &frozen, place, interrupt, output };
     if args.dry_run {
         let scratch = Scratch::new()?;
         let target = AnyStore::from(MemoryStore::new());
@@ -190,6 +194,8 @@ struct Run<'a, P> {
     from: Name,
     to: Name,
     names: NameSource<'a>,
+    /// Whether what is read of the source is checked against its root.
+    verify: bool,
     source: &'a P,
     /// Where that lies, for messages.
     place: &'a PlaceName,
@@ -213,7 +219,8 @@ impl<P: PageStore> Run<'_, P> {
         self.root()?;
         let mut telling = Telling::new(self.output, self.interrupt);
         let mut watch = |at: &At| telling.watch(at);
-        let mut work = Work { options, spill, cache, limit, watch: &mut watch };
+        let verify = self.verify;
+        let mut work = Work { options, spill, cache, limit, verify, watch: &mut watch };
         let (names, source) = (self.names, self.source);
         let made = match (self.from, self.to) {
             (Name::Mpt, Name::Ubt(hash)) => {

@@ -1,4 +1,11 @@
 //! `root`: the roots of a trace.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::{self, BufReader};
 use std::path::PathBuf;

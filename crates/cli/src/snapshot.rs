@@ -76,6 +76,10 @@ pub(crate) struct ExportArgs {
     /// The preimage file.
     #[arg(long, value_name = "FILE")]
     preimages: Option<PathBuf>,
+    /// Check each node that is read against the root, and each preimage against its hash: against rows that are old or
+    /// forged, whose seals are right.
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     work: MemoryArgs,
     #[command(flatten)]
@@ -180,7 +184,7 @@ impl From<Digested> for Written {
 
 /// Does work that tells on its way.
 fn watched<T>(
-    work: &MemoryArgs,
+    (work, verify): (&MemoryArgs, bool),
     spill: &Path,
     (interrupt, output): (&Interrupt, &Output),
     run: impl FnOnce(&mut Work<'_>) -> Result<T, MigrateError>,
@@ -188,7 +192,7 @@ fn watched<T>(
     let mut telling = Telling::new(output, interrupt);
     let mut watch = |at: &At| -> ControlFlow<()> { telling.watch(at) };
     let (options, cache) = (work.options(), work.cache() / 2);
-    let done = run(&mut Work { options, spill, cache, limit: None, watch: &mut watch });
+    let done = run(&mut Work { options, spill, cache, limit: None, verify, watch: &mut watch });
     telling.finish();
     done
 }
@@ -227,8 +231,9 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
                 .hint("spinney convert --to pbt:blake3 makes one; --preimages alone needs none")
         })?;
         let out = OutFile::begin(Some(path))?;
-        let (file, out) =
-            watched(&args.work, spill, with, |work| export_snapshot(&store, scheme, out, work))?;
+        let (file, out) = watched((&args.work, args.verify), spill, with, |work| {
+            export_snapshot(&store, scheme, out, work)
+        })?;
         out.finish()?;
         written.insert("snapshot".into(), json!(Written::from(file)));
     }
@@ -238,8 +243,9 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
                 .hint("spinney db info shows what it holds")
         })?;
         let out = OutFile::begin(Some(path))?;
-        let (file, out) =
-            watched(&args.work, spill, with, |work| export_preimages(&store, scheme, out, work))?;
+        let (file, out) = watched((&args.work, args.verify), spill, with, |work| {
+            export_preimages(&store, scheme, out, work)
+        })?;
         out.finish()?;
         written.insert("preimages".into(), json!(Written::from(file)));
     }
@@ -294,7 +300,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     let (store, data) = site.fill(&origin, (&check.work.scratch, output), |store, spill| {
         let Some(preimages) = &check.preimages else {
             output.note("without --preimages: the store cannot be converted back, nor caught up");
-            let made = watched(&check.work, spill, with, |work| {
+            let made = watched((&check.work, false), spill, with, |work| {
                 import_snapshot(&check.file, store, scheme, block, work)
             });
             let made = made.map_err(|error| in_file(error, &check.file))?;
@@ -317,11 +323,11 @@ fn read(
     spill: &Path,
     with: (&Interrupt, &Output),
 ) -> anyhow::Result<Value> {
-    let made = watched(&check.work, spill, with, |work| {
+    let made = watched((&check.work, false), spill, with, |work| {
         import_snapshot(&check.file, store, scheme, block, work)
     });
     let made = made.map_err(|error| in_file(error, &check.file))?;
-    let named: Result<Named, _> = watched(&check.work, spill, with, |work| {
+    let named: Result<Named, _> = watched((&check.work, false), spill, with, |work| {
         match_preimages(preimages, store, scheme, check.state_root, true, work)
     });
     let named = named.map_err(|error| in_file(error, preimages))?;

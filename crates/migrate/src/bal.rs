@@ -1,4 +1,12 @@
 //! Block-level access lists (EIP-7928): what a block did, in values afterwards.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 
@@ -105,6 +113,7 @@ impl AccessList {
     /// assert_eq!(AccessList::read_json(&json, list.hash())?, list);
     /// # Ok::<_, spinney_migrate::ListError>(())
     /// ```
+    #[expect(clippy::expect_used, reason = "it writes, and reads nothing")]
     pub fn to_json(&self) -> String {
         let accounts: Vec<_> = self.0.iter().map(bal_json::Account::from).collect();
         serde_json::to_string(&accounts).expect("lists and strings are JSON")
@@ -113,7 +122,7 @@ impl AccessList {
     /// Refuses what is not in the one form that a block's list has: in order, nothing twice.
     fn canonical(list: Vec<AccountChanges>) -> Result<Self, ListError> {
         // How many transactions the block has is for whoever has the block.
-        validate_block_access_list(&list, u32::MAX as usize - 1)
+        validate_block_access_list(&list, (u32::MAX as usize).saturating_sub(1))
             .map_err(|error| ListError::Canonical(error.to_string()))?;
         Ok(Self(list))
     }

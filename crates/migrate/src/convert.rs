@@ -93,6 +93,9 @@ pub struct Work<'a> {
     pub cache: usize,
     /// Take no more than the accounts that hold so many slots and accounts: for an estimate.
     pub limit: Option<u64>,
+    /// Check each node of the source that is read against the root ([`Tree::verify_reads`]), and each preimage
+    /// against its hash.
+    pub verify: bool,
     /// Told of the way; with [`ControlFlow::Break`] the run stops, and can go on.
     pub watch: &'a mut dyn FnMut(&At) -> ControlFlow<()>,
 }
@@ -186,7 +189,8 @@ pub fn from_mpt<S: Embedding, P: PageStore, Q: PageStore>(
     work: &mut Work<'_>,
 ) -> Result<Converted, MigrateError> {
     let from = source.snapshot()?;
-    let trie = Tree::open(MptState, MPT, &from, work.cache)?;
+    let mut trie = Tree::open(MptState, MPT, &from, work.cache)?;
+    trie.verify_reads(work.verify);
     if trie.commit_number() == 0 {
         return Err(MigrateError::NoTree { tree: trie.scheme_id().to_string() });
     }
@@ -204,7 +208,7 @@ pub fn from_mpt<S: Embedding, P: PageStore, Q: PageStore>(
         let notes = Notes::of(target);
         let mut taker = IntoTree { gather: &mut gather, notes, whole: &whole };
         let mut read = Trie::new(&trie, &from, behind);
-        read.limit = work.limit;
+        (read.limit, read.verify) = (work.limit, work.verify);
         let mut goes_on = |done| work.tell(Stage::Gather, done, None);
         forward.run(&mut read, &mut taker, &mut goes_on)?;
         share = share_before(read.cut);
@@ -247,7 +251,8 @@ pub fn to_mpt<S: Embedding, P: PageStore, Q: PageStore>(
     work: &mut Work<'_>,
 ) -> Result<Converted, MigrateError> {
     let from = source.snapshot()?;
-    let tree = Tree::open(scheme.clone(), S::TREE, &from, work.cache)?;
+    let mut tree = Tree::open(scheme.clone(), S::TREE, &from, work.cache)?;
+    tree.verify_reads(work.verify);
     if tree.commit_number() == 0 {
         return Err(MigrateError::NoTree { tree: tree.scheme_id().to_string() });
     }

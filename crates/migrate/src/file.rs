@@ -1,4 +1,12 @@
 //! What the two files share: bytes that are counted and hashed as they pass, and how they are refused.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -134,18 +142,21 @@ impl<R: Read> Input<R> {
         let start = self.at;
         let mut filled = 0;
         while filled < out.len() {
-            match self.bytes.read(&mut out[filled..]) {
+            match self.bytes.read(out.get_mut(filled..).unwrap_or_default()) {
                 Ok(0) if filled == 0 => return Ok(false),
                 Ok(0) => {
                     return Err(FileError::Invalid { at: start, flaw: Flaw::Truncated(what) });
                 }
-                Ok(read) => filled += read,
+                Ok(read) => filled = filled.saturating_add(read),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(FileError::Io { at: start + filled as u64, error }),
+                Err(error) => {
+                    let at = start.saturating_add(filled as u64);
+                    return Err(FileError::Io { at, error });
+                }
             }
         }
         self.hasher.update(&*out);
-        self.at += out.len() as u64;
+        self.at = self.at.saturating_add(out.len() as u64);
         Ok(true)
     }
 
@@ -193,7 +204,7 @@ impl<W: Write> Output<W> {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.bytes.write_all(bytes).map_err(|error| FileError::Io { at: self.at, error })?;
         self.hasher.update(bytes);
-        self.at += bytes.len() as u64;
+        self.at = self.at.saturating_add(bytes.len() as u64);
         Ok(())
     }
 

@@ -1,4 +1,11 @@
 //! From the Merkle Patricia trie to the leaves of another tree.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::HashMap;
 
@@ -58,6 +65,8 @@ pub(crate) struct Trie<'n, N: Snapshot> {
     at: Option<(B256, Address)>,
     /// Ends before the first account behind so many accounts and slots.
     pub(crate) limit: Option<u64>,
+    /// Whether preimages are compared with their hashes.
+    pub(crate) verify: bool,
     passed: u64,
     /// The account that it ended before.
     pub(crate) cut: Option<B256>,
@@ -66,7 +75,7 @@ pub(crate) struct Trie<'n, N: Snapshot> {
 impl<'n, N: Snapshot> Trie<'n, N> {
     pub(crate) fn new(tree: &'n Tree<MptState>, snapshot: &'n N, behind: Behind<'n, N>) -> Self {
         let entries = tree.entries(snapshot, None, b"");
-        Self { entries, behind, at: None, limit: None, passed: 0, cut: None }
+        Self { entries, behind, at: None, limit: None, verify: false, passed: 0, cut: None }
     }
 
     /// The next account or slot.
@@ -113,6 +122,9 @@ impl<'n, N: Snapshot> Trie<'n, N> {
             Behind::Table(snapshot) => {
                 let row = snapshot.read(Table::Preimages, hash.as_slice())?;
                 let row = row.ok_or_else(missing)?;
+                if self.verify && keccak256(&*row) != hash {
+                    return Err(other_preimage(hash));
+                }
                 return Address::try_from(&row[..]).map_err(|_| missing());
             }
             Behind::List(names) => names,
@@ -137,6 +149,9 @@ impl<'n, N: Snapshot> Trie<'n, N> {
             Behind::Table(snapshot) => {
                 let row = snapshot.read(Table::Preimages, hash.as_slice())?;
                 let row = row.ok_or_else(missing)?;
+                if self.verify && keccak256(&*row) != hash {
+                    return Err(other_preimage(hash));
+                }
                 return B256::try_from(&row[..]).map_err(|_| missing());
             }
             Behind::List(names) => names,
@@ -166,6 +181,11 @@ impl<'n, N: Snapshot> Trie<'n, N> {
         }
         Ok(())
     }
+}
+
+/// A row of preimages holds something else.
+fn other_preimage(hash: B256) -> MigrateError {
+    MigrateError::Malformed { what: "a preimage of another hash", key: hash.to_vec() }
 }
 
 /// What is to become leaves.

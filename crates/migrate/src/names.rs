@@ -7,6 +7,14 @@
 //! hash of the address (32)                          -> address (20)
 //! hash of the address (32) | hash of the slot (32)  -> slot key (32)
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -135,7 +143,10 @@ impl<N: Snapshot> Names for Listing<'_, N> {
             return Ok(None);
         }
         let (key, slot) = self.take::<32>()?;
-        Ok(Some((B256::from_slice(&key[32..]), slot.into())))
+        Ok(Some((
+            B256::try_from(key.get(32..).unwrap_or_default()).unwrap_or_default(),
+            slot.into(),
+        )))
     }
 
     fn is_exact(&self) -> bool {

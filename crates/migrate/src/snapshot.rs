@@ -26,6 +26,14 @@
 //! assert_eq!((checked.file, checked.root, checked.leaves), (written, root.into(), 1));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::{Read, Write};
 
@@ -74,7 +82,7 @@ impl Order {
         }
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.passed += 1;
+        self.passed = self.passed.saturating_add(1);
         Ok(())
     }
 
@@ -115,10 +123,11 @@ impl<W: Write> Writer<W> {
     pub fn leaf(&mut self, key: &[u8], value: &[u8; 32]) -> Result<(), FileError> {
         let at = self.out.at();
         self.order.leaf(key, value).map_err(|flaw| FileError::Invalid { at, flaw })?;
-        let value = &value[value.iter().take_while(|byte| **byte == 0).count()..];
+        let zeros = value.iter().take_while(|byte| **byte == 0).count();
+        let value = value.get(zeros..).unwrap_or_default();
         self.record.clear();
-        Header { list: true, payload_length: key.length() + value.length() }
-            .encode(&mut self.record);
+        let payload_length = key.length().saturating_add(value.length());
+        Header { list: true, payload_length }.encode(&mut self.record);
         key.encode(&mut self.record);
         value.encode(&mut self.record);
         self.out.put(&self.record)
@@ -195,7 +204,7 @@ impl<R: Read> Reader<R> {
             return Err(invalid(Flaw::Trailing));
         }
         let length = match prefix[0] {
-            short @ 0xc0..=0xf7 => usize::from(short - 0xc0),
+            short @ 0xc0..=0xf7 => usize::from(short.saturating_sub(0xc0)),
             0xf8 => {
                 let mut length = [0];
                 self.input.take(&mut length, "a leaf")?;
@@ -261,9 +270,10 @@ fn decode(mut bytes: &[u8]) -> Result<Leaf, Flaw> {
         return Err(Flaw::Leaf("its value has a leading zero"));
     }
     let mut value = [0; 32];
-    let Some(start) = value.len().checked_sub(digits.len()) else {
+    let start = value.len().checked_sub(digits.len());
+    let Some(place) = start.and_then(|start| value.get_mut(start..)) else {
         return Err(Flaw::Leaf("its value is longer than 32 bytes"));
     };
-    value[start..].copy_from_slice(digits);
+    place.copy_from_slice(digits);
     Ok(Leaf { key: key.to_vec(), value })
 }

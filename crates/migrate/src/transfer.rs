@@ -1,4 +1,11 @@
 //! States that come and go as the files of EIP-8347.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fs::File;
 use std::io::Write;
@@ -88,8 +95,10 @@ pub fn export_preimages<P: PageStore, W: Write>(
     let mut file = PreimageFile { writer: preimages::Writer::new(out), account: None };
     let has_trie = snapshot.read(Table::Roots, &MPT.0.to_be_bytes())?.is_some();
     if has_trie {
-        let trie = Tree::open(MptState, MPT, &snapshot, work.cache)?;
+        let mut trie = Tree::open(MptState, MPT, &snapshot, work.cache)?;
+        trie.verify_reads(work.verify);
         let mut read = Trie::new(&trie, &snapshot, Behind::Table(&snapshot));
+        read.verify = work.verify;
         let mut done = 0;
         while let Some(item) = read.advance()? {
             file.item(&item)?;
@@ -117,7 +126,8 @@ fn open<N: Snapshot>(
     scheme: Pbt,
     work: &Work<'_>,
 ) -> Result<Tree<Pbt>, MigrateError> {
-    let tree = Tree::open(scheme, PBT, snapshot, work.cache)?;
+    let mut tree = Tree::open(scheme, PBT, snapshot, work.cache)?;
+    tree.verify_reads(work.verify);
     match tree.commit_number() {
         0 => Err(MigrateError::NoTree { tree: tree.scheme_id().to_string() }),
         _ => Ok(tree),
@@ -221,14 +231,14 @@ fn put_codes<Q: PageStore>(
     for entry in tree.range(&snapshot, None, &[pbt::ACCOUNT_ZONE], Some(&[pbt::CODE_ZONE])) {
         let entry = entry?;
         let leaf = word(&entry.key, &entry.value)?;
-        if entry.key[..33] != account[..] {
+        let malformed = || MigrateError::Malformed { what: "no account", key: entry.key.clone() };
+        let owner = entry.key.get(..33).ok_or_else(malformed)?;
+        if owner != account {
             // Basic data of zeros is no leaf.
-            (size, account) = (0, entry.key[..33].to_vec());
+            (size, account) = (0, owner.to_vec());
         }
         match entry.key.last().copied() {
             Some(pbt::BASIC_DATA) => {
-                let malformed =
-                    || MigrateError::Malformed { what: "no account", key: entry.key.clone() };
                 size = BasicData::decode(&leaf).ok_or_else(malformed)?.code_size;
             }
             Some(pbt::CODE_HASH) if leaf != spinney_state::EMPTY_CODE_HASH.0 => {
@@ -241,7 +251,7 @@ fn put_codes<Q: PageStore>(
                 }
             }
             Some(pbt::DELEGATION) => {
-                let code = Bytes::copy_from_slice(&leaf[..23]);
+                let code = Bytes::copy_from_slice(leaf.first_chunk::<23>().ok_or_else(malformed)?);
                 notes.code(keccak256(&code), &code)?;
             }
             _ => {}

@@ -1,4 +1,11 @@
 //! Keys with the value that each was given last.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

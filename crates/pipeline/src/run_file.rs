@@ -7,6 +7,14 @@
 //!        | offset of the index (u64), leaves (u64), xxh3-64 of both (u64)
 //! ```
 //! A file is made under another name, synced and renamed: what has the name is whole.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
@@ -49,7 +57,7 @@ pub(crate) fn write<'a>(
         record.clear();
         put(kind, body, &mut record);
         file.write_all(&record).map_err(at(&fresh))?;
-        offset += record.len() as u64;
+        offset = offset.saturating_add(record.len() as u64);
         Ok::<_, PipelineError>(offset)
     };
     let mut offset = write(Kind::File, &[&name.0[..], &number.to_be_bytes()].concat())?;
@@ -59,22 +67,22 @@ pub(crate) fn write<'a>(
         if count == 0 {
             index.extend_from_slice(&offset.to_be_bytes());
             put_key(key, &mut index);
-            blocks += 1;
+            blocks = blocks.saturating_add(1);
         }
         put_key(key, &mut block);
-        let value_bytes = u32::try_from(value.len()).expect("values are bounded");
+        // Trees take no value of 4 GiB.
+        let value_bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
         block.extend_from_slice(&value_bytes.to_be_bytes());
         block.extend_from_slice(value);
-        count += 1;
-        total += 1;
+        (count, total) = (count.saturating_add(1), total.saturating_add(1));
         if block.len() >= BLOCK_BYTES || leaves.peek().is_none() {
-            block[..4].copy_from_slice(&count.to_be_bytes());
+            set_count(&mut block, count);
             offset = write(Kind::Block, &block)?;
             block.truncate(4);
             count = 0;
         }
     }
-    index[..4].copy_from_slice(&blocks.to_be_bytes());
+    set_count(&mut index, blocks);
     let end = write(Kind::Index, &index)?;
     let mut footer = [offset.to_be_bytes(), total.to_be_bytes()].concat();
     footer.extend_from_slice(&xxh3_64(&footer).to_be_bytes());
@@ -87,7 +95,14 @@ pub(crate) fn write<'a>(
     if durable {
         sync_dir(dir)?;
     }
-    Ok(end + footer.len() as u64)
+    Ok(end.saturating_add(footer.len() as u64))
+}
+
+/// Writes what stands in front of a block, or of an index.
+fn set_count(bytes: &mut [u8], count: u32) {
+    if let Some(place) = bytes.first_chunk_mut() {
+        *place = count.to_be_bytes();
+    }
 }
 
 /// A run file, open for reading.
@@ -111,10 +126,10 @@ impl RunFile {
         let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
         let head = read_record(&mut file, &path, Kind::File, 0, bytes)?;
         let head = take(Kind::File, &head).map_err(|error| damaged(error.what()))?.0;
-        if !head.starts_with(&name.0) {
+        let Some(found) = head.strip_prefix(&name.0) else {
             return Err(PipelineError::OtherRun { path });
-        }
-        if head[name.0.len()..] != number.to_be_bytes() {
+        };
+        if found != number.to_be_bytes() {
             return Err(damaged("it has another file's number"));
         }
         let end = bytes.checked_sub(FOOTER_BYTES as u64).ok_or(damaged("it is cut off"))?;
@@ -124,7 +139,7 @@ impl RunFile {
         let mut fields = Fields(&footer);
         let (offset, leaves, sum) =
             (fields.u64().unwrap_or(0), fields.u64().unwrap_or(0), fields.u64());
-        if sum != Some(xxh3_64(&footer[..16])) {
+        if sum != footer.first_chunk::<16>().map(|footer| xxh3_64(footer)) {
             return Err(damaged("the checksum at its end is wrong"));
         }
         let record = read_record(&mut file, &path, Kind::Index, offset, end)?;
@@ -202,7 +217,7 @@ fn read_record(
         return Err(damaged("a record is cut off"));
     }
     bytes.resize(len, 0);
-    file.read_exact(&mut bytes[PEEK_BYTES..]).map_err(at(path))?;
+    file.read_exact(bytes.get_mut(PEEK_BYTES..).unwrap_or_default()).map_err(at(path))?;
     Ok(bytes)
 }
 
@@ -231,7 +246,8 @@ impl Cursor {
     /// The leaf it stands on: key and value.
     pub(crate) fn leaf(&self) -> Option<(&[u8], &[u8])> {
         let Leaf { key, value, done, .. } = self.at;
-        (!done).then(|| (&self.block[key.0..key.1], &self.block[value.0..value.1]))
+        let part = |(from, end): (usize, usize)| self.block.get(from..end);
+        if done { None } else { part(key).zip(part(value)) }
     }
 
     pub(crate) fn advance(&mut self) -> Result<(), PipelineError> {
@@ -246,7 +262,7 @@ impl Cursor {
             self.at.done = true;
             return Ok(());
         };
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         let RunFile { path, file, bytes, .. } = &*self.run;
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         self.block = read_record(&mut file, path, Kind::Block, offset, *bytes)?;
@@ -257,19 +273,21 @@ impl Cursor {
         if count == 0 {
             return Err(self.run.damaged("a block is empty"));
         }
-        self.parse(PEEK_BYTES + 4, count)
+        self.parse(PEEK_BYTES.saturating_add(4), count)
     }
 
     /// Stands on the leaf at `from`, the first of `count`.
     fn parse(&mut self, from: usize, count: u32) -> Result<(), PipelineError> {
-        let mut fields = Fields(&self.block[from..]);
+        let mut fields = Fields(self.block.get(from..).unwrap_or_default());
         let key = fields.key().map(<[u8]>::len).filter(|len| *len <= KEY_BYTES_MAX);
         let value = fields.u32().and_then(|len| fields.bytes(len as usize)).map(<[u8]>::len);
         let (Some(key), Some(value)) = (key, value) else {
             return Err(self.run.damaged("a leaf is malformed"));
         };
-        let key = (from + 2, from + 2 + key);
-        self.at = Leaf { key, value: (key.1 + 4, key.1 + 4 + value), left: count - 1, done: false };
+        let behind = |at: usize, len: usize| (at, at.saturating_add(len));
+        let key = behind(from.saturating_add(2), key);
+        let value = behind(key.1.saturating_add(4), value);
+        self.at = Leaf { key, value, left: count.saturating_sub(1), done: false };
         Ok(())
     }
 }

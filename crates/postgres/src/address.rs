@@ -1,4 +1,12 @@
 //! Addresses: URLs and libpq's pairs, taken apart, and how they print.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt;
 use std::str;
@@ -217,11 +225,11 @@ fn after_scheme(text: &str) -> Option<&str> {
 
 fn decoded(text: &str) -> Result<String, ServerError> {
     let bytes = text.as_bytes();
-    let is_escape = |at: usize| {
-        let digits = bytes.get(at + 1..at + 3).unwrap_or_default();
-        digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit)
+    let is_escape = |behind: &[u8]| match behind {
+        [one, two, ..] => one.is_ascii_hexdigit() && two.is_ascii_hexdigit(),
+        _ => false,
     };
-    if (0..bytes.len()).any(|at| bytes[at] == b'%' && !is_escape(at)) {
+    if bytes.split(|byte| *byte == b'%').skip(1).any(|behind| !is_escape(behind)) {
         return Err(malformed("a % has no two hexadecimal digits behind it (it is written %25)"));
     }
     let text = percent_decode_str(text).decode_utf8();
@@ -244,7 +252,7 @@ fn of_url(rest: &str) -> Result<Vec<(String, String)>, ServerError> {
         }
         pairs.push(("user".to_owned(), decoded(user)?));
         pairs.push(("password".to_owned(), decoded(password)?));
-        rest = &rest[at + 1..];
+        rest = rest.split_once('@').map_or("", |(_, rest)| rest);
     }
     let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (hosts, database) = before.split_once('/').unwrap_or((before, ""));
@@ -308,7 +316,7 @@ fn value_of(text: &str) -> Result<(String, &str), ServerError> {
     while let Some((at, c)) = chars.next() {
         match c {
             '\\' => value.extend(chars.next().map(|(_, c)| c)),
-            '\'' if quoted => return Ok((value, &text[at + 1..])),
+            '\'' if quoted => return Ok((value, chars.as_str())),
             c if !quoted && c.is_whitespace() => return Ok((value, &text[at..])),
             c => value.push(c),
         }

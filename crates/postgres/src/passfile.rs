@@ -1,4 +1,15 @@
 //! Passfiles: lines of `host:port:database:user:password`, by libpq's rules.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
 
 use std::env;
 use std::fs::{self, File};
@@ -78,22 +89,17 @@ fn after_field<'l>(line: &'l [u8], wanted: &[u8]) -> Option<&'l [u8]> {
     if let Some(rest) = line.strip_prefix(b"*:") {
         return Some(rest);
     }
-    let mut at = 0;
-    let mut field = Vec::new();
+    let (mut rest, mut field) = (line, Vec::new());
     loop {
-        match *line.get(at)? {
-            b':' => break,
-            b'\\' if at + 1 < line.len() => {
-                field.push(line[at + 1]);
-                at += 2;
+        rest = match rest {
+            [b':', behind @ ..] => return (field == wanted).then_some(behind),
+            [b'\\', byte, behind @ ..] | [byte, behind @ ..] => {
+                field.push(*byte);
+                behind
             }
-            byte => {
-                field.push(byte);
-                at += 1;
-            }
-        }
+            [] => return None,
+        };
     }
-    (field == wanted).then(|| &line[at + 1..])
 }
 
 fn unescaped(text: &[u8]) -> Vec<u8> {

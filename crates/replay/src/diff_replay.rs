@@ -1,3 +1,10 @@
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 use std::{
     sync::atomic::Ordering,
     time::{Duration, Instant},

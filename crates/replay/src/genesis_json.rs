@@ -1,4 +1,12 @@
 //! Writes a genesis as geth reads it.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt::Write as _;
 
@@ -116,7 +124,7 @@ fn blobs(config: &ChainConfig, fields: &mut Vec<String>) {
     for (time, params) in &config.blob_schedule {
         let name = named.iter().find(|(_, begins)| *begins == Some(*time));
         let name = name.map(|(name, _)| (*name).to_owned()).unwrap_or_else(|| {
-            bpo_count += 1;
+            bpo_count = u32::saturating_add(bpo_count, 1);
             fields.push(format!("\"bpo{bpo_count}Time\":{time}"));
             format!("bpo{bpo_count}")
         });

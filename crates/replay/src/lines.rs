@@ -1,4 +1,12 @@
 //! Files of one JSON document a line, with memory for one line.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::{self, BufRead};
 
@@ -36,7 +44,7 @@ impl<R: BufRead> Lines<R> {
     ) -> Result<Option<T>, DiffError> {
         let mut raw = Vec::new();
         loop {
-            let line = self.line + 1;
+            let line = self.line.saturating_add(1);
             raw.clear();
             let mut limited = io::Read::take(&mut self.input, DIFF_LINE_LEN_MAX + 1);
             let len = limited.read_until(b'\n', &mut raw).map_err(|error| {

@@ -1,4 +1,12 @@
 //! Requests to the consensus layer (EIP-7685) and what they commit to.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, B256, Bytes, Log, b256};
 use sha2::{Digest, Sha256};
@@ -69,17 +77,21 @@ fn push_deposit(event: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
         return Err(Failure::new(Check::RequestsHash, expected, event.len()));
     }
     for (index, (offset, len)) in DEPOSIT_FIELDS.into_iter().enumerate() {
-        let word = |at: usize| &event[at..at + WORD];
-        let holds = |word: &[u8], value: usize| {
-            let (zeros, tail) = word.split_at(WORD - 8);
-            zeros.iter().all(|byte| *byte == 0) && tail == (value as u64).to_be_bytes()
+        let part = |at: usize, len: usize| event.get(at..)?.get(..len);
+        let holds = |at: usize, value: usize| {
+            let word = part(at, WORD).and_then(|word| word.split_last_chunk());
+            word.is_some_and(|(zeros, tail)| {
+                zeros.iter().all(|byte| *byte == 0) && *tail == (value as u64).to_be_bytes()
+            })
         };
-        let length_at = offset - WORD;
-        if !holds(word(index * WORD), length_at) || !holds(word(length_at), len) {
+        let length_at = offset.saturating_sub(WORD);
+        let field = part(offset, len)
+            .filter(|_| holds(index.saturating_mul(WORD), length_at) && holds(length_at, len));
+        let Some(field) = field else {
             let got = format!("field {index} elsewhere");
             return Err(Failure::new(Check::RequestsHash, "a well-formed deposit event", got));
-        }
-        out.extend_from_slice(&event[offset..offset + len]);
+        };
+        out.extend_from_slice(field);
     }
     Ok(())
 }

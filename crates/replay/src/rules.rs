@@ -1,4 +1,15 @@
 //! What a header and a body must be before anything is executed. Seals are not checked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
 
 use std::{cmp::Ordering, fmt::Display};
 
@@ -189,7 +200,8 @@ fn next_base_fee(base_fee: u64, parent: &Header) -> u128 {
     // Never zero: gas limits have a minimum, and the genesis is held to it by its first child.
     let target = u128::from(parent.gas_limit / 2).max(1);
     let used = u128::from(parent.gas_used);
-    let delta = base_fee.saturating_mul(used.abs_diff(target)) / target / 8;
+    let part = base_fee.saturating_mul(used.abs_diff(target)).checked_div(target);
+    let delta = part.unwrap_or_default() / 8;
     match used.cmp(&target) {
         Ordering::Equal => base_fee,
         Ordering::Greater => base_fee.saturating_add(delta.max(1)),
@@ -222,7 +234,7 @@ fn difficulty(config: &ChainConfig, fork: Fork, parent: &Header, header: &Header
     if fork >= Fork::Paris {
         return U256::ZERO;
     }
-    let step = parent.difficulty / U256::from(2_048);
+    let step = parent.difficulty.wrapping_shr(11);
     // Later than the parent: checked before.
     let elapsed = header.timestamp.saturating_sub(parent.timestamp);
     let (up, down) = match fork {
@@ -240,7 +252,8 @@ fn difficulty(config: &ChainConfig, fork: Fork, parent: &Header, header: &Header
     if period < 2 {
         return adjusted;
     }
-    let bomb = U256::ONE.checked_shl(usize::try_from(period - 2).unwrap_or(usize::MAX));
+    let bomb =
+        U256::ONE.checked_shl(usize::try_from(period.saturating_sub(2)).unwrap_or(usize::MAX));
     adjusted.saturating_add(bomb.unwrap_or(U256::MAX))
 }
 
@@ -269,7 +282,7 @@ fn check_blob_gas(
         let expected = format!("at most {} blobs", params.max_blob_count);
         return Err(Failure::new(Check::BlobGasUsed, expected, format!("{blob_count} blobs")));
     }
-    equal(Check::BlobGasUsed, blob_count * DATA_GAS_PER_BLOB, used)?;
+    equal(Check::BlobGasUsed, blob_count.saturating_mul(DATA_GAS_PER_BLOB), used)?;
     let mut params = *params;
     if fork < Fork::Osaka {
         params.blob_base_cost = 0;

@@ -1,4 +1,12 @@
 //! Blocks as geth exports them: RLP, one after another, compressed or not.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::{
     fmt,
@@ -65,11 +73,11 @@ impl ChainBlock {
         let Some(list) = &self.access_list else { return block };
         let mut items = &block[..];
         // Its own encoding, so that this cannot fail.
-        let header = alloy_rlp::Header::decode(&mut items).expect("a block is a list");
+        let Ok(header) = alloy_rlp::Header::decode(&mut items) else { return block };
         let list = alloy_rlp::encode(list);
-        let mut out = Vec::with_capacity(block.len() + list.len() + 8);
-        alloy_rlp::Header { list: true, payload_length: header.payload_length + list.len() }
-            .encode(&mut out);
+        let mut out = Vec::with_capacity(block.len().saturating_add(list.len()));
+        let payload_length = header.payload_length.saturating_add(list.len());
+        alloy_rlp::Header { list: true, payload_length }.encode(&mut out);
         out.extend_from_slice(items);
         out.extend_from_slice(&list);
         out
@@ -143,18 +151,18 @@ impl<'r> ChainReader<'r> {
         if self.extend(&mut raw, 1)? == 0 {
             return Ok(None);
         }
-        let first = raw[0];
+        let first = raw.first().copied().unwrap_or_default();
         let payload_len = match first {
-            0xc0..=0xf7 => u64::from(first - 0xc0),
+            0xc0..=0xf7 => u64::from(first.saturating_sub(0xc0)),
             0xf8..=0xff => {
-                let len_len = u64::from(first - 0xf7);
+                let len_len = u64::from(first.saturating_sub(0xf7));
                 let got = self.extend(&mut raw, len_len)?;
                 if got < len_len {
-                    let expected = 1 + len_len;
-                    return Err(SourceError::Truncated { offset, expected, got: 1 + got });
+                    let (expected, got) = (len_len.saturating_add(1), got.saturating_add(1));
+                    return Err(SourceError::Truncated { offset, expected, got });
                 }
                 // Eight bytes at most, so this cannot overflow.
-                raw[1..].iter().fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
+                raw.iter().skip(1).fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
             }
             got => return Err(SourceError::NotABlock { offset, got }),
         };
@@ -165,7 +173,8 @@ impl<'r> ChainReader<'r> {
         }
         let got = self.extend(&mut raw, payload_len)?;
         if got < payload_len {
-            return Err(SourceError::Truncated { offset, expected, got: header_len + got });
+            let got = header_len.saturating_add(got);
+            return Err(SourceError::Truncated { offset, expected, got });
         }
         Ok(Some(raw))
     }
@@ -174,8 +183,8 @@ impl<'r> ChainReader<'r> {
     fn extend(&mut self, raw: &mut Vec<u8>, len: u64) -> Result<u64, SourceError> {
         let before = raw.len();
         let result = self.input.by_ref().take(len).read_to_end(raw);
-        let got = (raw.len() - before) as u64;
-        self.offset += got;
+        let got = raw.len().saturating_sub(before) as u64;
+        self.offset = self.offset.saturating_add(got);
         result.map_err(|error| SourceError::Io { offset: self.offset, error })?;
         Ok(got)
     }
@@ -206,7 +215,7 @@ fn decode(raw: &[u8]) -> alloy_rlp::Result<Decoded> {
     if rest.is_empty() {
         return Ok((Block::decode_sealed(&mut &*raw)?, None));
     }
-    let (network_items, _) = items.split_at(items.len() - rest.len());
+    let network_items = items.strip_suffix(rest).unwrap_or(items);
     let list = BlockAccessList::decode(&mut rest)?;
     if !rest.is_empty() {
         return Err(alloy_rlp::Error::Custom("it goes on behind its access list"));

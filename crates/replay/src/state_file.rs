@@ -1,4 +1,12 @@
 //! All accounts of a state in one JSON document: geth's dumps and ours, and genesis allocations.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::{collections::BTreeMap, fmt, io};
 
@@ -299,7 +307,7 @@ impl<'de, S: Sink> Visitor<'de> for Accounts<'_, S> {
         while let Some(HexAddress(address)) = map.next_key()? {
             let change = map.next_value_seed(Account { sink: &mut *self.sink, address })?;
             self.sink.account(address, change).map_err(|()| A::Error::custom("refused"))?;
-            count += 1;
+            count = u64::saturating_add(count, 1);
         }
         Ok(count)
     }

@@ -34,7 +34,14 @@ fn worked<T>(
     let mut options = Options::default();
     (options.memory, options.threads, options.in_flight) = (1 << 20, 1, 2);
     let mut watch = |_: &At| ControlFlow::Continue(());
-    work(&mut Work { options, spill: &spill, cache: 1 << 16, limit: None, watch: &mut watch })
+    work(&mut Work {
+        options,
+        spill: &spill,
+        cache: 1 << 16,
+        limit: None,
+        verify: false,
+        watch: &mut watch,
+    })
 }
 
 /// Opens a store of another name for a while. What it answers tells whether it is closed well.

@@ -1,4 +1,12 @@
 //! All that a state holds, account by account.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256};
 use spinney_tree::mpt::{MptState, NodeRef};
@@ -110,7 +118,7 @@ impl<'a, P: PageStore + 'a> Accounts<'_, 'a, P> {
                 }
                 continue;
             }
-            let slot = self.dump.preimage::<32>(&entry.key[32..])?.into();
+            let slot = self.dump.preimage::<32>(entry.key.get(32..).unwrap_or_default())?.into();
             let value = decode_slot(&entry.value)?;
             if let Some(account) = &mut self.next {
                 account.storage.push((slot, value));

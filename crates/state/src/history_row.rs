@@ -15,6 +15,17 @@
 //! ```
 //! Integers are big-endian. Of a whole account the fields without a bit are those of an empty one. The
 //! parent is the block before, whatever its number. Version 2 is that of stores with several trees.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -158,7 +169,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, Fault> {
     let bound = bound(packed);
     let decoder = zstd::stream::read::Decoder::with_buffer(packed).map_err(fault)?.single_frame();
     let mut body = Vec::new();
-    let mut decoder = decoder.take(bound as u64 + 1);
+    let mut decoder = decoder.take((bound as u64).saturating_add(1));
     decoder.read_to_end(&mut body).map_err(fault)?;
     if body.len() > bound {
         return Err(format!("its body is more than {RATIO_MAX} times as long as compressed"));
@@ -250,8 +261,9 @@ pub(crate) fn put_leb128(mut value: u64, out: &mut Vec<u8>) {
 pub(crate) fn put_word(word: U256, mark: u8, out: &mut Vec<u8>) {
     let bytes: [u8; 32] = word.to_be_bytes();
     let zeros = word.leading_zeros() / 8;
-    out.push((32 - zeros) as u8 | mark);
-    out.extend_from_slice(&bytes[zeros..]);
+    let bytes = bytes.get(zeros..).unwrap_or_default();
+    out.push(bytes.len() as u8 | mark);
+    out.extend_from_slice(bytes);
 }
 
 fn decode_body(body: &[u8]) -> Result<Undo, Fault> {
@@ -365,11 +377,14 @@ impl<'a> Bytes<'a> {
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        Ok(self.take(N)?.try_into().expect("as many bytes were taken"))
+        let (taken, rest) =
+            self.0.split_first_chunk().ok_or_else(|| Fault::from("it ends too early"))?;
+        self.0 = rest;
+        Ok(*taken)
     }
 
     pub(crate) fn byte(&mut self) -> Result<u8, Fault> {
-        Ok(self.take(1)?[0])
+        self.array().map(|[byte]| byte)
     }
 
     pub(crate) fn leb128(&mut self) -> Result<u64, Fault> {

@@ -3,6 +3,14 @@
 //! An [`Undo`] turns the state after some changes into the state before them. That of a block is made of
 //! those of its layers, and that of a range of blocks of those of its blocks: where two name the same
 //! thing, the older one is right.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 
@@ -74,7 +82,7 @@ impl Undo {
             Before::Changed(old) => old.storage.len(),
             Before::Whole(old) => old.storage.len(),
         });
-        self.accounts.len() + slots.sum::<usize>()
+        slots.fold(self.accounts.len(), usize::saturating_add)
     }
 
     /// Takes up what it takes to undo later changes.

@@ -217,7 +217,7 @@ impl<'s, P: PageStore> PageStore for WriteBehind<'s, P> {
 }
 
 /// A view of a [`WriteBehind`]: of the store, and of the commit that lies over it.
-pub struct BehindSnapshot<'a, 's, P: PageStore + 'a> {
+pub struct BehindSnapshot<'a, 's, P: PageStore> {
     behind: &'a WriteBehind<'s, P>,
     over: Option<Arc<WriteSet>>,
     store: P::Snapshot<'a>,

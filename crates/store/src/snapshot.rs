@@ -1,4 +1,12 @@
 //! Views of a redb store, and the rows they lend.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -70,7 +78,7 @@ impl<'a> RedbSnapshot<'a> {
 
     /// How many rows redb says a table has.
     pub(crate) fn rows(&self, table: Table) -> Result<u64, StoreError> {
-        let Some(rows) = &self.tables[table as usize] else { return Ok(0) };
+        let Some(Some(rows)) = self.tables.get(table as usize) else { return Ok(0) };
         guarded(self.place, || Ok(rows.len()?))
     }
 }
@@ -93,7 +101,7 @@ impl Snapshot for RedbSnapshot<'_> {
         Self: 's;
 
     fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<RedbRow<'s>>, StoreError> {
-        let Some(rows) = &self.tables[table as usize] else { return Ok(None) };
+        let Some(Some(rows)) = self.tables.get(table as usize) else { return Ok(None) };
         let at = At(self.place, table, key);
         let found = guarded(&at, || {
             let row = ReadableTable::get(rows, key)?;
@@ -113,7 +121,7 @@ impl Snapshot for RedbSnapshot<'_> {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        let Some(rows) = &self.tables[table as usize] else { return Ok(()) };
+        let Some(Some(rows)) = self.tables.get(table as usize) else { return Ok(()) };
         if high.is_some_and(|high| high <= low) {
             return Ok(());
         }
@@ -190,7 +198,7 @@ impl Deref for RedbRow<'_> {
 
     fn deref(&self) -> &[u8] {
         let stored = self.row.value();
-        &stored[..stored.len() - SEAL_BYTES]
+        stored.split_last_chunk::<SEAL_BYTES>().map_or(&[], |(value, _)| value)
     }
 }
 

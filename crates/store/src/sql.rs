@@ -1,4 +1,12 @@
 //! What stores over SQL share: rows that are read, and scans in steps.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -40,7 +48,7 @@ impl Deref for SqlRow<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
+        part(&self.bytes, &self.range)
     }
 }
 
@@ -48,6 +56,11 @@ impl fmt::Debug for SqlRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqlRow").field(&&**self).finish()
     }
+}
+
+/// A part of bytes whose bounds were noted when it was put there.
+fn part<'b>(bytes: &'b [u8], range: &Range<usize>) -> &'b [u8] {
+    bytes.get(range.clone()).unwrap_or_default()
 }
 
 /// Rows of one step of a scan: keys and values in a buffer.
@@ -97,7 +110,7 @@ pub(crate) fn scan_in_steps(
         step.rows.clear();
         fetch(Start { key: &start, inclusive }, rows, &mut step)?;
         for (key, value) in &step.rows {
-            if !visit(&step.bytes[key.clone()], &step.bytes[value.clone()]) {
+            if !visit(part(&step.bytes, key), part(&step.bytes, value)) {
                 return Ok(());
             }
         }
@@ -105,9 +118,9 @@ pub(crate) fn scan_in_steps(
             return Ok(());
         };
         start.clear();
-        start.extend_from_slice(&step.bytes[last.clone()]);
+        start.extend_from_slice(part(&step.bytes, last));
         inclusive = false;
-        let average = (step.bytes.len() / step.rows.len()).max(1);
-        rows = (STEP_BYTES / average).clamp(1, STEP_ROWS_MAX);
+        let average = step.bytes.len().checked_div(step.rows.len()).unwrap_or(0).max(1);
+        rows = STEP_BYTES.checked_div(average).unwrap_or(0).clamp(1, STEP_ROWS_MAX);
     }
 }

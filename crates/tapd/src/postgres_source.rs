@@ -1,4 +1,11 @@
 //! tapd's database in PostgreSQL.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::HashMap;
 

@@ -1,4 +1,11 @@
 //! Puts the accounts of a document into a store, so many at a time.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::Read;
 use std::mem;

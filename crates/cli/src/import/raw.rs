@@ -1,4 +1,11 @@
 //! Puts the lines of a dump of a raw tree into a store.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::io::BufRead;
 use std::path::Path;

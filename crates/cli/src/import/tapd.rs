@@ -1,4 +1,11 @@
 //! `import tapd`: the sum trees of a Taproot Assets database, each hash and sum of it verified.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{B256, hex};
 use clap::Args;

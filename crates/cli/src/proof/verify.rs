@@ -1,4 +1,12 @@
 //! `verify`: a proof document against a root, with no store.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::path::PathBuf;
 
@@ -165,6 +173,7 @@ pub(crate) fn check_tree(
     }
 }
 
+#[expect(clippy::expect_used, reason = "what was verified for these keys has them all")]
 fn show_keys(
     root: &B256,
     entries: &[(Bytes, Option<Bytes>)],
@@ -192,6 +201,7 @@ fn show_keys(
     entries.iter().zip(preimages).map(line).collect()
 }
 
+#[expect(clippy::expect_used, reason = "what was verified for these slots has them all")]
 fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<String>, ProofError> {
     let verified = proof.verify(&root.0)?;
     let address = Address::from(proof.address);

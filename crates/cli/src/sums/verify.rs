@@ -1,4 +1,11 @@
 //! `verify`: documents of leaves, one a line, against a root; no store.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::path::Path;
 
@@ -29,7 +36,7 @@ pub(crate) fn is_sum(bytes: &[u8]) -> bool {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Strict>();
     let first = values.next().and_then(Result::ok);
     first.is_some_and(|Strict(first)| {
-        first["tree"].as_str().is_some_and(|tree| profile(tree).is_some())
+        first.get("tree").and_then(|tree| tree.as_str()).is_some_and(|tree| profile(tree).is_some())
     })
 }
 
@@ -116,7 +123,7 @@ fn flush(
         .collect();
     let shown = format!("{} of sum {}, tree {}", B256::from(root.hash), root.sum, name(profile));
     verify_many(profile, root, &claims).map_err(|ClaimError { index, source }| {
-        let line = waiting[index].line;
+        let line = waiting.get(index).map_or(0, |read| read.line);
         let what = format!("line {line}: the proof does not hold under {shown}");
         let hint = "proof, leaf, key and root do not belong together: was it made for this root?";
         Failure::new(what).because(source).hint(hint).exit(Exit::No)

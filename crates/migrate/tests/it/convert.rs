@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use alloy_primitives::{Address, B256, U256, keccak256};
 use proptest::prelude::*;
 use spinney_migrate::preimages::Writer;
-use spinney_migrate::{At, MigrateError, NameSource, Work, from_mpt, to_mpt};
+use spinney_migrate::{At, MigrateError, NameSource, Work, export_preimages, from_mpt, to_mpt};
 use spinney_state::embed::{BinaryState, Embedding, PBT, Whole};
-use spinney_state::{Change, Changes, MPT};
+use spinney_state::{Change, Changes, MPT, State};
 use spinney_tree::mpt::MptState;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
@@ -256,4 +256,75 @@ fn a_conversion_that_is_stopped_goes_on() {
     assert_eq!((made.root, made.counts), (expected.root, expected.counts));
     assert_eq!(made.snapshot, expected.snapshot);
     assert!(pages(&target) == pages(&whole));
+}
+
+fn put(store: &MemoryStore, table: Table, key: &[u8], row: &[u8]) {
+    let mut set = WriteSet::new();
+    set.put(table, key, row.to_vec());
+    store.commit(&set).unwrap();
+}
+
+fn rows(store: &MemoryStore, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut visit = |key: &[u8], row: &[u8]| {
+        rows.push((key.to_vec(), row.to_vec()));
+        true
+    };
+    store.snapshot().unwrap().scan(table, &[], None, &mut visit).unwrap();
+    rows
+}
+
+/// Rows of the commit before, with the seals that they had, and preimages in one another's places.
+#[test]
+fn old_rows_are_refused_where_reads_are_verified() {
+    let changes = one_state();
+    let mut state = State::open(MemoryStore::new(), 1 << 20).unwrap();
+    state.apply(&changes).unwrap();
+    state.commit().unwrap();
+    let old = rows(state.store(), Table::Pages);
+    let mut later = changes;
+    for change in later.accounts.values_mut() {
+        let Change::Written(change) = change else { unreachable!("all are written") };
+        change.balance = Some(U256::from(77));
+        change.storage.clear();
+    }
+    state.apply(&later).unwrap();
+    state.commit().unwrap();
+    let store = state.into_store();
+    let run = |verify: bool| {
+        let file = worked(1 << 20, |work| {
+            work.verify = verify;
+            export_preimages(&store, PBT_BLAKE3, Vec::new(), work)
+        });
+        let target = MemoryStore::new();
+        let made = worked(1 << 20, |work| {
+            work.verify = verify;
+            from_mpt(&store, &target, PBT_BLAKE3, NameSource::Store, work)
+        });
+        (file.map(|(_, bytes)| bytes), made.map(|made| made.root))
+    };
+    let (file, root) = run(true);
+    let (file, _) = (file.unwrap(), root.unwrap());
+    let (mut stale, mut unseen) = (0, 0);
+    for (key, row) in rows(&store, Table::Pages) {
+        let Some(then) = old.iter().find(|then| then.0 == key && then.1 != row) else { continue };
+        // The root record names another root than an old root page has.
+        put(&store, Table::Pages, &key, &then.1);
+        let (file, root) = run(true);
+        assert!(matches!(root, Err(MigrateError::Tree(_))), "{root:?}");
+        assert!(matches!(file, Err(MigrateError::Tree(_))), "{:?}", file.is_ok());
+        unseen += usize::from(run(false).0.is_ok());
+        stale += 1;
+        put(&store, Table::Pages, &key, &row);
+    }
+    assert!(stale > 0 && unseen > 0, "{unseen} of {stale}");
+    let names: Vec<_> = rows(&store, Table::Preimages)
+        .into_iter()
+        .filter(|(_, name)| name.len() == 20)
+        .take(2)
+        .collect();
+    let [(one, name), (other, another)] = &names[..] else { panic!("{} names", names.len()) };
+    put(&store, Table::Preimages, one, another);
+    put(&store, Table::Preimages, other, name);
+    assert!(run(true).0.is_err() && run(false).0.is_ok_and(|bytes| bytes != file));
 }

@@ -37,7 +37,7 @@ pub(crate) fn work_in<T>(
 ) -> Result<T, MigrateError> {
     let mut options = Options::default();
     (options.memory, options.threads, options.in_flight) = (memory, 2, 3);
-    work(&mut Work { options, spill, cache: 1 << 20, limit: None, watch })
+    work(&mut Work { options, spill, cache: 1 << 20, limit: None, verify: false, watch })
 }
 
 /// A state in a Merkle Patricia trie.

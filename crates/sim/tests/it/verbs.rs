@@ -338,7 +338,14 @@ fn worked<T>(
     options.range_leaves = Some(16);
     let mut watch = |_: &At| ControlFlow::Continue(());
     let spill = folder.join("leaves");
-    work(&mut Work { options, spill: &spill, cache: 1 << 16, limit: None, watch: &mut watch })
+    work(&mut Work {
+        options,
+        spill: &spill,
+        cache: 1 << 16,
+        limit: None,
+        verify: false,
+        watch: &mut watch,
+    })
 }
 
 /// Makes a store at another place, which is named once `fill` is done.

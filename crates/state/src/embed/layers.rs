@@ -4,6 +4,14 @@
 //! meta: tree id (u32 BE) | 'c' | code hash (32)                  -> how many accounts use it (u64 BE)
 //!       tree id (u32 BE) | 's' | address (20) | tree index (32)  -> nothing: a stem with slots of it
 //! ```
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,8 +153,8 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
         let entries = self.tree.prefix(&self.snapshot, self.top(), stem);
         let entry = |entry: Result<spinney_tree::Entry<_>, _>| {
             let entry = entry?;
-            let place = *entry.key.last().expect("a key has 32 bytes");
-            Ok((place, word(&entry.key, &entry.value)?))
+            let place = entry.key.last().ok_or_else(|| EmbedError::malformed(&entry.key))?;
+            Ok((*place, word(&entry.key, &entry.value)?))
         };
         entries.map(entry).collect()
     }
