@@ -97,7 +97,9 @@ fn after_a_commit_that_fails_nothing_is_written() {
         let error = behind.commit(&put(b"c", b"3")).expect_err("the one before failed");
         assert!(error.to_string().contains("full"), "{error}");
         let error = behind.commit(&put(b"d", b"4")).expect_err("and nothing is taken since");
-        assert!(error.to_string().contains("a commit failed before"), "{error}");
+        assert!(error.to_string().contains("full"), "it says why, too: {error}");
+        let error = behind.snapshot().map(drop).expect_err("nor is anything read");
+        assert!(error.to_string().contains("full"), "{error}");
         behind.settle()
     });
     assert!(outcome.is_err());
