@@ -218,7 +218,7 @@ fn damaged(segment: &Segment, key: &[u8], piece: &Piece) -> LogError {
 /// log.commit(&mut batch)?;
 /// let snapshot = log.snapshot()?;
 /// assert_eq!(snapshot.get(b"key")?.as_deref(), Some(&b"row"[..]));
-/// # Ok::<_, spinney_log::LogError>(())
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {

@@ -227,6 +227,10 @@ impl Database {
     }
 
     /// An empty database in memory, which goes with its last handle.
+    #[cfg_attr(
+        not(any(feature = "redb", feature = "sqlite", feature = "postgres")),
+        expect(clippy::useless_conversion, reason = "with more stores there are more kinds")
+    )]
     pub fn memory() -> Self {
         DatabaseOptions::new().over(MemoryStore::new().into())
     }

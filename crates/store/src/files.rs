@@ -263,6 +263,7 @@ impl Files {
 
     /// Whether a file lies in a file system that nobody can write here. The file is not opened: closing it would
     /// drop the locks that SQLite has on it.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn is_read_only(&self, path: &Path) -> bool {
         match self {
             #[cfg(unix)]

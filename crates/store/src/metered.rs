@@ -48,6 +48,7 @@ impl Meter {
         self.syncs.fetch_add(times, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn round_trip(&self) {
         self.round_trips.fetch_add(1, Ordering::Relaxed);
     }
