@@ -493,6 +493,6 @@ fn each_known_bug_is_named_in_one_line() {
         }
     }
     println!("{seen:?}");
-    // In no block of these chains is the survivor of a collapse a branch.
+    // No block of these chains has a collapse whose survivor is a branch: that one is not shown.
     assert!(seen.len() >= 6, "{seen:?}");
 }
