@@ -128,6 +128,13 @@ impl<'s, P: PageStore> WriteBehind<'s, P> {
             None => Ok(desk),
         }
     }
+
+    /// Why a view of the store failed: by the commit that failed, if one did. It may be failing right now,
+    /// so this waits for what becomes of it.
+    fn reason(&self, error: StoreError) -> StoreError {
+        let desk = self.wait(|desk| desk.waiting.is_some() && !desk.broken);
+        desk.failed.as_ref().map_or(error, again)
+    }
 }
 
 /// The same error once more.
@@ -193,8 +200,13 @@ impl<'s, P: PageStore> PageStore for WriteBehind<'s, P> {
         if let Some(error) = &desk.failed {
             return Err(again(error));
         }
-        let store = self.store.snapshot()?;
-        Ok(BehindSnapshot { behind: self, over: desk.waiting.clone(), store })
+        match self.store.snapshot() {
+            Ok(store) => Ok(BehindSnapshot { behind: self, over: desk.waiting.clone(), store }),
+            Err(error) => {
+                drop(desk);
+                Err(self.reason(error))
+            }
+        }
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
@@ -250,12 +262,6 @@ impl<R: Deref<Target = [u8]>> Deref for BehindRow<R> {
 }
 
 impl<P: PageStore> BehindSnapshot<'_, '_, P> {
-    /// Why the store failed: by the commit that failed, if one did.
-    fn reason(&self, error: StoreError) -> StoreError {
-        let desk = self.behind.wait(|desk| desk.waiting.is_some() && !desk.broken);
-        desk.failed.as_ref().map_or(error, again)
-    }
-
     /// What the commit that waits says of a row, if anything.
     fn waiting<R>(&self, table: Table, key: &[u8]) -> Option<Option<BehindRow<R>>> {
         let over = self.over.as_deref()?;
@@ -280,7 +286,7 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
         match self.waiting(table, key) {
             Some(row) => Ok(row),
             None => {
-                let row = self.store.read(table, key).map_err(|error| self.reason(error))?;
+                let row = self.store.read(table, key).map_err(|error| self.behind.reason(error))?;
                 Ok(row.map(BehindRow::Stored))
             }
         }
@@ -295,7 +301,7 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
         let unknown = keys.iter().zip(&known).filter(|(_, known)| known.is_none());
         let unknown: Vec<&[u8]> = unknown.map(|(key, _)| *key).collect();
         let stored = self.store.read_many(table, &unknown);
-        let mut stored = stored.map_err(|error| self.reason(error))?.into_iter();
+        let mut stored = stored.map_err(|error| self.behind.reason(error))?.into_iter();
         let row = |known: Option<_>| {
             known.unwrap_or_else(|| stored.next().flatten().map(BehindRow::Stored))
         };
@@ -315,7 +321,7 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
     ) -> Result<(), StoreError> {
         let Some(over) = self.over.as_deref() else {
             let scanned = self.store.scan(table, low, high, visit);
-            return scanned.map_err(|error| self.reason(error));
+            return scanned.map_err(|error| self.behind.reason(error));
         };
         let mut waiting = over.rows_between(table, low, high).peekable();
         let mut goes_on = true;
@@ -332,7 +338,7 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
             };
             goes_on
         });
-        scanned.map_err(|error| self.reason(error))?;
+        scanned.map_err(|error| self.behind.reason(error))?;
         while goes_on && let Some((key, new)) = waiting.next() {
             goes_on = new.is_none_or(|new| visit(key, new));
         }

@@ -1,6 +1,6 @@
 //! A store that writes behind: readers see each commit at once, and the store beneath gets each in turn.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -109,6 +109,44 @@ fn after_a_commit_that_fails_nothing_is_written() {
     let store = Gated::open(1);
     let outcome = WriteBehind::over(&store, |behind| behind.commit(&put(b"a", b"1")));
     assert!(outcome.unwrap_err().to_string().contains("full"));
+}
+
+/// A store that is poisoned while its commit fails, and says so before the commit has said why.
+struct Poisoned {
+    begun: Sender<()>,
+    refused: (Sender<()>, Mutex<Receiver<()>>),
+    is_poisoned: AtomicBool,
+}
+
+impl PageStore for Poisoned {
+    type Snapshot<'a> = <MemoryStore as PageStore>::Snapshot<'a>;
+
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError> {
+        assert!(self.is_poisoned.load(Ordering::SeqCst), "nobody reads before");
+        self.refused.0.send(()).unwrap();
+        Err(StoreError::Backend { place: "disk".into(), source: "an earlier write failed".into() })
+    }
+
+    fn commit(&self, _: &WriteSet) -> Result<(), StoreError> {
+        self.is_poisoned.store(true, Ordering::SeqCst);
+        self.begun.send(()).unwrap();
+        self.refused.1.lock().unwrap().recv().expect("a reader is refused");
+        Err(StoreError::Backend { place: "disk".into(), source: "full".into() })
+    }
+}
+
+#[test]
+fn a_view_of_a_store_that_is_failing_waits_for_the_reason() {
+    let ((begun, has_begun), (refuses, refused)) = (channel(), channel());
+    let refused = (refuses, Mutex::new(refused));
+    let store = Poisoned { begun, refused, is_poisoned: AtomicBool::new(false) };
+    let outcome: Result<(), StoreError> = WriteBehind::over(&store, |behind| {
+        behind.commit(&put(b"a", b"1"))?;
+        has_begun.recv().unwrap();
+        behind.snapshot().map(drop)
+    });
+    let error = outcome.expect_err("nothing can be read").to_string();
+    assert!(error.contains("full"), "{error}");
 }
 
 type Row = (Vec<u8>, Option<Vec<u8>>);
