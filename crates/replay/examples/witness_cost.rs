@@ -3,7 +3,7 @@
 //!     cargo run --release -p spinney-replay --example witness_cost
 //!     cargo run --release -p spinney-replay --example witness_cost -- genesis.json chain.rlp
 //!
-//! Without arguments: a block that reads 9,000 slots of 300,000 and clears 500 of 20,000, whose witness has
+//! Without arguments: a block that reads 22,000 slots of 1,000,000 and clears 500 of 20,000, whose witness has
 //! some 15 MB. With a chain: all of its blocks. CPU time of the process, on one thread; the least of three
 //! rounds, which take turns.
 
@@ -126,17 +126,17 @@ fn large() -> (Genesis, Vec<ChainBlock>) {
     let reads = hex::encode_prefixed(hex!("5f35806020350190 5b 805450 600101 8181 10 600857 00"));
     let clears = hex::encode_prefixed(hex!("5f35806020350190 5b 5f8155 600101 8181 10 600857 00"));
     let alloc = json!({
-        READER.to_string(): {"code": reads, "nonce": "0x1", "storage": slots(300_000)},
+        READER.to_string(): {"code": reads, "nonce": "0x1", "storage": slots(1_000_000)},
         CLEARER.to_string(): {"code": clears, "nonce": "0x1", "storage": slots(20_000)},
     });
-    let mut chain = Made::with_gas_limit(Fork::Cancun, alloc, 60_000_000);
+    let mut chain = Made::with_gas_limit(Fork::Cancun, alloc, 80_000_000);
     let mut actor = Actor::new(1);
     let input = |start: u64, count: u64| {
         let words = [U256::from(start), U256::from(count)].map(|word| word.to_be_bytes::<32>());
         words.concat().into()
     };
     let transactions = vec![
-        actor.legacy(Some(READER), 30_000_000, input(0, 9_000)),
+        actor.legacy(Some(READER), 60_000_000, input(0, 22_000)),
         actor.legacy(Some(CLEARER), 10_000_000, input(0, 500)),
     ];
     let block = chain.block(transactions);

@@ -10,6 +10,7 @@
 
 use std::fmt::Write as _;
 
+use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{B256, hex};
 use spinney_state::{AccountChange, Change};
 
@@ -121,17 +122,32 @@ fn blobs(config: &ChainConfig, fields: &mut Vec<String>) {
     ];
     let mut entries = Vec::new();
     let mut bpo_count = 0;
-    for (time, params) in &config.blob_schedule {
+    let entry = |name: &str, params: &BlobParams| {
+        format!(
+            "\"{name}\":{{\"target\":{},\"max\":{},\"baseFeeUpdateFraction\":{}}}",
+            params.target_blob_count, params.max_blob_count, params.update_fraction
+        )
+    };
+    let schedule = &config.blob_schedule;
+    for (time, params) in schedule {
         let name = named.iter().find(|(_, begins)| *begins == Some(*time));
         let name = name.map(|(name, _)| (*name).to_owned()).unwrap_or_else(|| {
             bpo_count = u32::saturating_add(bpo_count, 1);
             fields.push(format!("\"bpo{bpo_count}Time\":{time}"));
             format!("bpo{bpo_count}")
         });
-        entries.push(format!(
-            "\"{name}\":{{\"target\":{},\"max\":{},\"baseFeeUpdateFraction\":{}}}",
-            params.target_blob_count, params.max_blob_count, params.update_fraction
-        ));
+        entries.push(entry(&name, params));
+    }
+    // geth refuses a genesis without those of forks that another one begins with.
+    for (name, begins) in &named[1..] {
+        let Some(time) =
+            begins.filter(|_| !entries.iter().any(|e| e.starts_with(&format!("\"{name}\""))))
+        else {
+            continue;
+        };
+        if let Some((_, params)) = schedule.iter().rfind(|(begins, _)| *begins <= time) {
+            entries.push(entry(name, params));
+        }
     }
     if !entries.is_empty() {
         fields.push(format!("\"blobSchedule\":{{{}}}", entries.join(",")));

@@ -13,7 +13,6 @@
 )]
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -29,9 +28,12 @@ const DEPTH: usize = 64;
 
 /// Where a partial trie's nodes come from.
 pub trait NodeSource {
+    /// The RLP of a node.
+    type Rlp: AsRef<[u8]>;
+
     /// The RLP of the node with this Keccak-256 digest, which lies at these digits (one a byte);
     /// `None` where it is not known.
-    fn node(&self, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>>;
+    fn node(&self, digest: &[u8; 32], path: &[u8]) -> Option<Self::Rlp>;
 }
 
 /// A node is needed and not known.
@@ -102,7 +104,9 @@ impl core::error::Error for PartialError {}
 ///
 /// struct Nothing;
 /// impl NodeSource for Nothing {
-///     fn node(&self, _: &[u8; 32], _: &[u8]) -> Option<std::sync::Arc<[u8]>> {
+///     type Rlp = Vec<u8>;
+///
+///     fn node(&self, _: &[u8; 32], _: &[u8]) -> Option<Vec<u8>> {
 ///         None
 ///     }
 /// }
@@ -194,10 +198,10 @@ impl Tree {
         key: &[u8; DEPTH],
         depth: usize,
     ) -> Result<Option<Vec<u8>>, PartialError> {
-        let (above, rest) = cut(key, depth);
+        let (_, rest) = cut(key, depth);
         match self {
             Self::Empty => Ok(None),
-            Self::Closed(node) => read_node(source, node, above)?.get(source, key, depth),
+            Self::Closed(node) => look(source, *node, key, depth),
             Self::Leaf(path, value) => Ok((path == rest).then(|| value.clone())),
             Self::Extension(path, below) if rest.starts_with(path) => {
                 below.get(source, key, depth.saturating_add(path.len()))
@@ -395,8 +399,60 @@ fn misplaced(path: &[u8]) -> PartialError {
     PartialError::Malformed { path: path.to_vec(), what }
 }
 
+/// The value of a key below a node that nobody has looked into, and that stays so.
+fn look(
+    source: &impl NodeSource,
+    mut node: NodeRef,
+    key: &[u8; DEPTH],
+    mut depth: usize,
+) -> Result<Option<Vec<u8>>, PartialError> {
+    loop {
+        let (above, rest) = cut(key, depth);
+        let below = with_node(source, &node, above, |node| match node {
+            Node::Leaf { path, value } => {
+                Err(path.digits().eq(rest.iter().copied()).then(|| value.to_vec()))
+            }
+            Node::Extension { path, child } => {
+                let passes =
+                    path.len() <= rest.len() && path.digits().zip(rest).all(|(a, b)| a == *b);
+                let child = child.node_ref().filter(|_| passes).ok_or(None)?;
+                Ok((child, depth.saturating_add(path.len())))
+            }
+            Node::Branch { children, .. } => {
+                let child = rest.first().and_then(|at| children.get(usize::from(*at)));
+                let child = child.and_then(|child| child.node_ref()).ok_or(None)?;
+                Ok((child, depth.saturating_add(1)))
+            }
+        })?;
+        match below {
+            Ok(below) => (node, depth) = below,
+            Err(value) => return Ok(value),
+        }
+    }
+}
+
 /// Reads a node at `path`, its children closed.
 fn read_node(source: &impl NodeSource, node: &NodeRef, path: &[u8]) -> Result<Tree, PartialError> {
+    with_node(source, node, path, |node| match node {
+        Node::Leaf { path, value } => Tree::Leaf(path.digits().collect(), value.to_vec()),
+        Node::Extension { path, child } => {
+            let child = child.node_ref().map_or(Tree::Empty, Tree::Closed);
+            Tree::Extension(path.digits().collect(), Box::new(child))
+        }
+        Node::Branch { children, .. } => {
+            let closed = children.map(|child| child.node_ref().map_or(Tree::Empty, Tree::Closed));
+            Tree::Branch(Box::new(closed))
+        }
+    })
+}
+
+/// Looks into the node at `path`, which is one that such a trie can have there.
+fn with_node<T>(
+    source: &impl NodeSource,
+    node: &NodeRef,
+    path: &[u8],
+    look: impl FnOnce(Node<'_>) -> T,
+) -> Result<T, PartialError> {
     let malformed = |what| PartialError::Malformed { path: path.to_vec(), what };
     let fetched;
     let rlp = match node.inlined() {
@@ -405,27 +461,19 @@ fn read_node(source: &impl NodeSource, node: &NodeRef, path: &[u8]) -> Result<Tr
             let digest = node.digest();
             let missing = || MissingNode { digest, path: path.to_vec() };
             fetched = source.node(&digest, path).ok_or_else(missing)?;
-            if fetched.len() < 32 && !path.is_empty() {
+            if fetched.as_ref().len() < 32 && !path.is_empty() {
                 return Err(malformed("it is short, and yet not embedded"));
             }
-            &fetched
+            fetched.as_ref()
         }
     };
-    let depth = path.len();
-    match read(rlp).map_err(malformed)? {
-        Node::Leaf { path, value } if depth.saturating_add(path.len()) == DEPTH => {
-            Ok(Tree::Leaf(path.digits().collect(), value.to_vec()))
-        }
-        Node::Extension { path, child } if depth.saturating_add(path.len()) < DEPTH => {
-            let child = child.node_ref().map_or(Tree::Empty, Tree::Closed);
-            Ok(Tree::Extension(path.digits().collect(), Box::new(child)))
-        }
-        Node::Branch { children, value: [] } if depth < DEPTH => {
-            let closed = children.map(|child| child.node_ref().map_or(Tree::Empty, Tree::Closed));
-            Ok(Tree::Branch(Box::new(closed)))
-        }
-        _ => Err(misplaced(path)),
-    }
+    let (node, depth) = (read(rlp).map_err(malformed)?, path.len());
+    let fits = match &node {
+        Node::Leaf { path, .. } => depth.saturating_add(path.len()) == DEPTH,
+        Node::Extension { path, .. } => depth.saturating_add(path.len()) < DEPTH,
+        Node::Branch { value, .. } => value.is_empty() && depth < DEPTH,
+    };
+    if fits { Ok(look(node)) } else { Err(misplaced(path)) }
 }
 
 fn digits(key: &[u8; 32]) -> [u8; DEPTH] {

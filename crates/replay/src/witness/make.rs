@@ -1,11 +1,10 @@
 //! Making witnesses while a chain is replayed.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
 
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::B256Map};
 use spinney_state::{Mark, State, StateError};
 use spinney_tree::PageStore;
 
@@ -187,16 +186,29 @@ impl MadeWitness {
     }
 }
 
-fn sorted(mut all: Vec<Bytes>) -> Vec<Bytes> {
+/// In order of their bytes. Most first bytes differ, so few are looked at where they lie.
+fn sorted(all: Vec<Bytes>) -> Vec<Bytes> {
+    let first = |bytes: &Bytes| {
+        let mut first = [0; 16];
+        let len = bytes.len().min(16);
+        first[..len].copy_from_slice(&bytes[..len]);
+        u128::from_be_bytes(first)
+    };
+    let mut all: Vec<_> = all.into_iter().map(|bytes| (first(&bytes), bytes)).collect();
     all.sort_unstable();
-    all
+    all.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
 /// The nodes of a witness; what is not there yet is fetched from the whole state.
 struct Collected<'a, P: PageStore> {
     state: &'a State<P>,
     before: &'a Mark,
-    nodes: RefCell<HashMap<B256, Arc<[u8]>>>,
+    /// The nodes on all paths, each once.
+    nodes: Vec<Bytes>,
+    /// Where each lies among them, by its digest, once one is asked for.
+    places: OnceCell<B256Map<usize>>,
+    /// Siblings that were left alone.
+    fetched: RefCell<B256Map<Bytes>>,
     /// Why a node could not be fetched.
     failed: RefCell<Option<StateError>>,
 }
@@ -210,15 +222,15 @@ impl<'a, P: PageStore> Collected<'a, P> {
             paths.push(account.to_vec());
             paths.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
         }
-        let nodes = state.path_nodes(before, &paths)?;
-        let digests = digests(&nodes);
-        let nodes = digests.into_iter().zip(nodes.into_iter().map(Arc::from)).collect();
-        Ok(Self { state, before, nodes: RefCell::new(nodes), failed: RefCell::default() })
+        let nodes = state.path_nodes(before, &paths)?.into_iter().map(Bytes::from).collect();
+        let (places, fetched) = (OnceCell::new(), RefCell::default());
+        Ok(Self { state, before, nodes, places, fetched, failed: RefCell::default() })
     }
 
     fn into_sorted(self) -> Vec<Bytes> {
-        let nodes = self.nodes.into_inner().into_values();
-        sorted(nodes.map(|rlp| Bytes::copy_from_slice(&rlp)).collect())
+        let mut nodes = self.nodes;
+        nodes.extend(self.fetched.into_inner().into_values());
+        sorted(nodes)
     }
 
     /// The node that lies at a path of the whole state: a sibling that was left alone.
@@ -227,29 +239,34 @@ impl<'a, P: PageStore> Collected<'a, P> {
         account: Option<B256>,
         digest: &[u8; 32],
         path: &[u8],
-    ) -> Result<Option<Arc<[u8]>>, StateError> {
+    ) -> Result<Option<Bytes>, StateError> {
         let mut key = [0; 32];
         for (index, digit) in path.iter().enumerate() {
             key[index / 2] |= digit << (4 - index % 2 * 4);
         }
         let key = [account.as_ref().map_or(&[][..], |account| account.as_slice()), &key].concat();
         let mut nodes = self.state.path_nodes(self.before, &[key])?.into_iter();
-        Ok(nodes.find(|rlp| keccak256(rlp) == *digest).map(Arc::from))
+        Ok(nodes.find(|rlp| keccak256(rlp) == *digest).map(Bytes::from))
     }
 }
 
 impl<P: PageStore> StateNodes for Collected<'_, P> {
-    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>> {
-        if let Some(node) = self.nodes.borrow().get(&B256::from(*digest)) {
-            return Some(Arc::clone(node));
+    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes> {
+        let places =
+            self.places.get_or_init(|| digests(&self.nodes).into_iter().zip(0..).collect());
+        if let Some(at) = places.get(&B256::from(*digest)) {
+            return self.nodes.get(*at).cloned();
+        }
+        if let Some(node) = self.fetched.borrow().get(&B256::from(*digest)) {
+            return Some(node.clone());
         }
         let account = place.slot.map(|_| keccak256(place.account));
         match self.fetch(account, digest, path) {
-            Ok(Some(node)) => {
-                self.nodes.borrow_mut().insert(digest.into(), Arc::clone(&node));
-                Some(node)
+            Ok(found) => {
+                let fetched = found.iter().map(|node| (B256::from(*digest), node.clone()));
+                self.fetched.borrow_mut().extend(fetched);
+                found
             }
-            Ok(None) => None,
             Err(error) => {
                 self.failed.replace(Some(error));
                 None

@@ -1,10 +1,9 @@
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::cell::RefCell;
 
-use alloy_primitives::{Address, B256, Bytes, keccak256};
+use alloy_primitives::{
+    Address, B256, Bytes, keccak256,
+    map::{B256Map, HashMap, HashSet},
+};
 use spinney_hash::{Inputs, keccak256_many};
 use spinney_tree::mpt::partial::{NodeSource, PartialError};
 
@@ -53,7 +52,7 @@ impl Place {
 /// Where the nodes of a state come from.
 pub(super) trait StateNodes {
     /// The node with this digest, which lies at these digits of the trie that the place is in.
-    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>>;
+    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes>;
 
     /// Whether a write that lacks a node is noted and passed over, so that all that is lacked is found.
     fn goes_on(&self) -> bool {
@@ -68,7 +67,9 @@ pub(super) struct TrieNodes<'a, N> {
 }
 
 impl<N: StateNodes> NodeSource for TrieNodes<'_, N> {
-    fn node(&self, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>> {
+    type Rlp = Bytes;
+
+    fn node(&self, digest: &[u8; 32], path: &[u8]) -> Option<Bytes> {
         self.nodes.node(&self.place, digest, path)
     }
 }
@@ -96,7 +97,7 @@ impl Need {
 /// The nodes of a witness by their digests, and who needed each.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    known: HashMap<B256, (u32, Arc<[u8]>)>,
+    known: B256Map<(u32, Bytes)>,
     noted: Option<RefCell<Noted>>,
 }
 
@@ -111,10 +112,12 @@ pub(super) struct Noted {
 }
 
 impl Nodes {
-    pub(super) fn new(nodes: &[Bytes]) -> Self {
-        let mut known = HashMap::with_capacity(nodes.len());
-        for ((index, rlp), digest) in (0_u32..).zip(nodes).zip(digests(nodes)) {
-            known.entry(digest).or_insert_with(|| (index, Arc::from(&rlp[..])));
+    /// Nodes with their digests.
+    pub(super) fn new(nodes: &[Bytes], digests: &[B256]) -> Self {
+        let mut known = B256Map::default();
+        known.reserve(nodes.len());
+        for ((index, rlp), digest) in (0_u32..).zip(nodes).zip(digests) {
+            known.entry(*digest).or_insert_with(|| (index, rlp.clone()));
         }
         Self { known, noted: None }
     }
@@ -130,7 +133,7 @@ impl Nodes {
 }
 
 impl StateNodes for Nodes {
-    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Arc<[u8]>> {
+    fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes> {
         let found = self.known.get(&B256::from(*digest));
         if let Some(noted) = &self.noted {
             let mut noted = noted.borrow_mut();
@@ -154,7 +157,7 @@ impl StateNodes for Nodes {
                 }
             }
         }
-        found.map(|(_, rlp)| Arc::clone(rlp))
+        found.map(|(_, rlp)| rlp.clone())
     }
 
     fn goes_on(&self) -> bool {

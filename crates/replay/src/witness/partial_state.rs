@@ -1,6 +1,6 @@
 //! A state of which only some nodes are known.
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use alloy_consensus::{EMPTY_ROOT_HASH, TrieAccount};
 use alloy_primitives::{Address, B256, U256, hex};
@@ -18,11 +18,14 @@ use super::{
 pub(super) struct PartialState {
     accounts: PartialTrie,
     storages: BTreeMap<Address, PartialTrie>,
+    /// The account whose slot was read last: most often it is the next one's too.
+    last: RefCell<Option<(Address, Option<TrieAccount>)>>,
 }
 
 impl PartialState {
     pub(super) fn new(root: B256) -> Self {
-        Self { accounts: PartialTrie::new(root.0), storages: BTreeMap::new() }
+        let accounts = PartialTrie::new(root.0);
+        Self { accounts, storages: BTreeMap::new(), last: RefCell::default() }
     }
 
     /// The account under an address.
@@ -45,9 +48,16 @@ impl PartialState {
         address: Address,
         slot: B256,
     ) -> Result<U256, WitnessStateError> {
-        let Some(account) = self.account(nodes, address, Does::Read)? else {
-            return Ok(U256::ZERO);
+        let last = *self.last.borrow();
+        let account = match last {
+            Some((last, account)) if last == address => account,
+            _ => {
+                let account = self.account(nodes, address, Does::Read)?;
+                self.last.replace(Some((address, account)));
+                account
+            }
         };
+        let Some(account) = account else { return Ok(U256::ZERO) };
         let closed;
         let storage = match self.storages.get(&address) {
             Some(storage) => storage,
@@ -69,6 +79,7 @@ impl PartialState {
         nodes: &impl StateNodes,
         changes: &Changes,
     ) -> Result<B256, WitnessStateError> {
+        self.last.take();
         let mut lacks = Lacks { goes_on: nodes.goes_on(), first: None };
         let mut gone = Vec::new();
         for (address, change) in &changes.accounts {

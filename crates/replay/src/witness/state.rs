@@ -69,6 +69,11 @@ impl WitnessState {
     /// The state with this root, of which the nodes of a witness are known. That the root is that of
     /// the block's parent is for the caller to say: nothing in the nodes can.
     pub fn new(witness: &Witness, root: B256) -> Self {
+        Self::with_digests(witness, root, &digests(&witness.state))
+    }
+
+    /// The same where the digests of the nodes are known.
+    pub(super) fn with_digests(witness: &Witness, root: B256, nodes: &[B256]) -> Self {
         let codes = digests(&witness.codes).into_iter().zip(witness.codes.iter().cloned());
         let hashes = witness.headers.iter().filter_map(|rlp| {
             let header: alloy_consensus::Header = alloy_rlp::decode_exact(rlp).ok()?;
@@ -77,7 +82,7 @@ impl WitnessState {
         Self {
             now: PartialState::new(root),
             layers: Vec::new(),
-            nodes: Nodes::new(&witness.state),
+            nodes: Nodes::new(&witness.state, nodes),
             codes: codes.collect(),
             hashes: hashes.collect(),
             noted: None,

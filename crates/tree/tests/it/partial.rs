@@ -36,6 +36,8 @@ impl All {
 }
 
 impl NodeSource for All {
+    type Rlp = Arc<[u8]>;
+
     fn node(&self, digest: &[u8; 32], _: &[u8]) -> Option<Arc<[u8]>> {
         self.asked.borrow_mut().insert(*digest);
         self.nodes.get(digest).cloned()
@@ -104,8 +106,10 @@ proptest! {
 fn nodes_too_deep_or_of_another_trie_are_malformed() {
     struct One(Vec<u8>);
     impl NodeSource for One {
-        fn node(&self, digest: &[u8; 32], _: &[u8]) -> Option<Arc<[u8]>> {
-            (spinney_hash::keccak256(&self.0) == *digest).then(|| Arc::from(&self.0[..]))
+        type Rlp = Vec<u8>;
+
+        fn node(&self, digest: &[u8; 32], _: &[u8]) -> Option<Vec<u8>> {
+            (spinney_hash::keccak256(&self.0) == *digest).then(|| self.0.clone())
         }
     }
     let get = |rlp: &[u8]| {

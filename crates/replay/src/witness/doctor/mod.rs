@@ -18,9 +18,7 @@ pub use self::{
     findings::{Finding, FindingKind, Findings},
 };
 
-use std::collections::HashMap;
-
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, U256, map::B256Map};
 use spinney_state::StateRead as _;
 
 use self::{
@@ -65,7 +63,7 @@ pub struct Diagnosis {
     pub parts: PartCounts,
     /// The canonical witness, where the block could be executed. It has keys if the witness has.
     pub canonical: Option<Witness>,
-    needs: HashMap<B256, Need>,
+    needs: B256Map<Need>,
 }
 
 impl Diagnosis {
@@ -115,14 +113,14 @@ impl Witness {
             findings,
             parts: PartCounts::default(),
             canonical: None,
-            needs: HashMap::new(),
+            needs: B256Map::default(),
         };
         let findings = &mut diagnosis.findings;
         let Some(lineage) = Lineage::of(self, block.block.header.parent_hash, findings) else {
             return diagnosis;
         };
         let root = lineage.root();
-        let mut state = WitnessState::new(self, root);
+        let mut state = WitnessState::with_digests(self, root, &nodes);
         state.note();
         let done = execute(config, total_difficulty, block, state, lineage.ancestors());
         let (noted, asked) = done.state.take_noted();

@@ -1,8 +1,6 @@
 //! The order of entries, and entries that are there twice.
 
-use std::collections::HashMap;
-
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{B256, Bytes, map::HashMap};
 
 use super::{
     super::Witness,
@@ -43,7 +41,8 @@ fn list(name: &str, all: &[Bytes], entry: impl Fn(usize) -> String, findings: &m
             format!("{name}, entry {}: {which} comes after one with greater bytes{more}", first + 1)
         });
     }
-    let mut seen = HashMap::with_capacity(all.len());
+    let mut seen = HashMap::<&[u8], usize>::default();
+    seen.reserve(all.len());
     for (index, bytes) in all.iter().enumerate() {
         if let Some(first) = seen.insert(&bytes[..], index) {
             seen.insert(bytes, first);

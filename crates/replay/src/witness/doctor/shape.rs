@@ -8,11 +8,11 @@
     clippy::unwrap_used
 )]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use alloy_consensus::TrieAccount;
-use alloy_primitives::{Address, B256, Bytes, keccak256};
+use alloy_primitives::{Address, B256, Bytes, keccak256, map::B256Map};
 use alloy_rlp::Header;
 
 use super::super::record::Keys;
@@ -96,13 +96,13 @@ pub(super) struct Position {
 /// whatever refers to what.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
-    found: HashMap<B256, Position>,
+    found: B256Map<Position>,
 }
 
 impl Whereabouts {
     pub(super) fn of(state: &[Bytes], digests: &[B256], root: B256) -> Self {
-        let nodes: HashMap<_, _> = digests.iter().zip(state).collect();
-        let mut found = HashMap::new();
+        let nodes: B256Map<_> = digests.iter().copied().zip(state).collect();
+        let mut found = B256Map::default();
         let start = Position { account: None, path: Vec::new() };
         let mut queue = VecDeque::from([(root, start)]);
         while let Some((digest, position)) = queue.pop_front() {
@@ -146,7 +146,7 @@ fn packed(path: &[u8]) -> Option<B256> {
 
 /// Addresses by their digests, as far as somebody named them.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<B256, Address>);
+pub(super) struct Known(B256Map<Address>);
 
 impl Known {
     pub(super) fn keys(&mut self, keys: &Keys) {

@@ -1,8 +1,11 @@
 //! What an execution says of a witness.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{
+    B256, Bytes,
+    map::{B256Map, B256Set, HashMap, HashSet},
+};
 
 use super::{
     super::{
@@ -48,7 +51,7 @@ pub(super) fn reason(need: &Need) -> String {
 }
 
 impl Ended<'_> {
-    pub(super) fn into_needs(self) -> HashMap<B256, Need> {
+    pub(super) fn into_needs(self) -> B256Map<Need> {
         let nodes = self.nodes;
         let needs = self.noted.needs.into_iter();
         needs.filter_map(|(index, need)| Some((*nodes.get(index as usize)?, need))).collect()
@@ -74,7 +77,7 @@ impl Ended<'_> {
     }
 
     fn state(&self, parts: &mut PartCounts, findings: &mut Findings) -> Vec<Bytes> {
-        let (mut needed, mut surplus, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+        let (mut needed, mut surplus) = (Vec::new(), Vec::new());
         for (index, rlp) in (0_u32..).zip(&self.witness.state) {
             match self.noted.needs.get(&index) {
                 Some(need) => {
@@ -88,11 +91,12 @@ impl Ended<'_> {
                 None => surplus.push(index as usize),
             }
         }
-        for index in self.noted.needs.keys() {
-            seen.insert(self.nodes[*index as usize]);
+        if !surplus.is_empty() {
+            // Doubles of what is needed are named as such.
+            let needed = self.noted.needs.keys().map(|index| self.nodes[*index as usize]);
+            let needed: B256Set = needed.collect();
+            surplus.retain(|index| !needed.contains(&self.nodes[*index]));
         }
-        // Doubles of what is needed are named as such.
-        surplus.retain(|index| !seen.contains(&self.nodes[*index]));
         parts.surplus = surplus.len();
         if !surplus.is_empty() {
             let places = whereabouts(self.witness, self.nodes, self.root);
@@ -141,7 +145,7 @@ impl Ended<'_> {
         let given: HashSet<_> = self.witness.keys.iter().collect();
         let lacks = |key: &[u8]| !given.contains(&Bytes::copy_from_slice(key));
         let Keys(accounts) = &self.asked.keys;
-        let mut said = HashSet::new();
+        let mut said = B256Set::default();
         for (address, slots) in accounts {
             if lacks(address.as_slice()) {
                 findings.say(FindingKind::Key, || format!("keys: account {address} is missing"));
@@ -220,7 +224,7 @@ impl Ended<'_> {
         if missing.is_empty() {
             return;
         }
-        let mut referred = HashSet::from([self.root]);
+        let mut referred = B256Set::from_iter([self.root]);
         for rlp in &self.witness.state {
             for (_, what) in below(rlp) {
                 match what {
