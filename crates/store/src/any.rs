@@ -194,6 +194,9 @@ impl Location {
             }
             _ => return Err(backend(self, "only files can be renamed, and to their own kind")),
         };
+        if let Self::Log(_) = self {
+            LogStore::remove_rest(files, to)?;
+        }
         match files.find(to) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(backend(target, "there is something already")),

@@ -131,7 +131,7 @@ pub(crate) fn publish(files: &Files, from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// The folder that a file is in.
-fn folder_of(file: &Path) -> &Path {
+pub(crate) fn folder_of(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

@@ -65,6 +65,8 @@ impl Move {
             Self::Create(path, node) => drop(names.insert(path.clone(), *node)),
             Self::Remove(path) => drop(names.remove(path)),
             Self::Rename(from, to) => {
+                // Whatever had the name is gone: of a folder only what of its emptying was not certain.
+                names.retain(|name, _| !name.starts_with(to) || name.starts_with(from));
                 let all: Vec<_> =
                     names.keys().filter(|name| name.starts_with(from)).cloned().collect();
                 for name in all {

@@ -18,7 +18,7 @@ use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 use crate::before::Missing;
-use crate::creation::Site;
+use crate::creation::{Site, folder_of};
 use crate::files::{Files, Found};
 use crate::guard::{backend, corrupt, foreign};
 use crate::stats::{IoCounts, StoreStats, TableStats};
@@ -107,7 +107,12 @@ impl LogStore {
 
     pub(crate) fn open_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
         let open = |folder| Log::open(folder, Options::default());
-        Self::open_by(files, directory, open)
+        let store = Self::open_by(files, directory, open)?;
+        // A process that ended may have left its names uncertain.
+        let synced = files.sync_folder(directory);
+        let synced = synced.and_then(|()| files.sync_folder(folder_of(directory)));
+        synced.map_err(|error| backend(directory.display(), error))?;
+        Ok(store)
     }
 
     /// Opens a store for reading and writing, after creating it if there is none.
@@ -171,6 +176,21 @@ impl LogStore {
         Missing::from([Self::lock_of(directory), directory.to_owned()])
     }
 
+    /// Removes what a removal, or a creation, that was cut off left where no store is.
+    pub(crate) fn remove_rest(files: &Files, at: &Path) -> Result<(), StoreError> {
+        let own = [Self::lock_of(at), at.join(format!("{FOLDER}.new"))];
+        let found = match files.find(at) {
+            Ok(Some(Found::Folder)) => files.list(at),
+            _ => return Ok(()),
+        };
+        let found = found.map_err(|error| backend(at.display(), error))?;
+        let is_own = |path: &PathBuf| own.iter().any(|own| path.starts_with(own));
+        if found.is_empty() || !found.iter().all(is_own) {
+            return Ok(());
+        }
+        Self::remove(files, at, &Self::own(at))
+    }
+
     /// Removes the store, and of the folders those that were missing before.
     pub(crate) fn remove(files: &Files, at: &Path, missing: &Missing) -> Result<(), StoreError> {
         let _creation = files.lock(&Self::lock_of(at), at)?;
@@ -182,6 +202,8 @@ impl LogStore {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 renamed => renamed,
             })
+            // Certain before a file goes: else half a store would have the name.
+            .and_then(|()| files.sync_folder(at))
             .and_then(|()| files.remove_all(&gone));
         removed.map_err(|error| backend(at.display(), error))?;
         missing.remove(files);
