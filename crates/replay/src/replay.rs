@@ -188,7 +188,7 @@ pub struct RunOptions<'a> {
 
 impl Default for RunOptions<'_> {
     fn default() -> Self {
-        Self { commit_every: 64, last: None, read_ahead: 8, recover_threads: 1, stop: None }
+        Self { commit_every: 128, last: None, read_ahead: 8, recover_threads: 1, stop: None }
     }
 }
 

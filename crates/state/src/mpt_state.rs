@@ -666,7 +666,7 @@ impl<P: PageStore> State<P> {
         let mut stats = staged.as_ref().map(Staged::stats).unwrap_or_default();
         if !set.is_empty() {
             set.sort();
-            self.timed(|t| &mut t.store, || self.store.commit(&set))?;
+            self.timed(|t| &mut t.store, || self.store.commit_owned(set))?;
             if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
                 mpt.adopt(staged);
             }

@@ -210,7 +210,10 @@ impl<'s, P: PageStore> PageStore for WriteBehind<'s, P> {
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
-        let mut set = set.clone();
+        self.commit_owned(set.clone())
+    }
+
+    fn commit_owned(&self, mut set: WriteSet) -> Result<(), StoreError> {
         set.sort();
         let mut desk = self.settled()?;
         desk.waiting = Some(Arc::new(set));

@@ -109,6 +109,14 @@ pub trait PageStore: Send + Sync {
     /// before it is durable.
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
 
+    /// As [`commit`](Self::commit), and takes the set over: a store that writes behind keeps it as it is.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    fn commit_owned(&self, set: WriteSet) -> Result<(), StoreError> {
+        self.commit(&set)
+    }
+
     /// How many commits are not durable yet: none, unless the store writes behind.
     fn unsettled(&self) -> usize {
         0
@@ -136,6 +144,10 @@ impl<P: PageStore> PageStore for &P {
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
         P::commit(self, set)
+    }
+
+    fn commit_owned(&self, set: WriteSet) -> Result<(), StoreError> {
+        P::commit_owned(self, set)
     }
 
     fn unsettled(&self) -> usize {

@@ -97,7 +97,7 @@ impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
         set.put(Table::Roots, &RootRecord::key(tree.id()), record.encode(tree.id()));
         set.delete(Table::Meta, &key);
         set.sort();
-        store.commit(&set)?;
+        store.commit_owned(set)?;
         fresh.load(&store.snapshot()?, &record)?;
         tree.take_over(fresh, block);
         tree.sweep(store)?;
