@@ -1,10 +1,11 @@
 //! What the command line takes.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use spinney_state::KeepHistory;
 
 use crate::failure::Failure;
@@ -70,73 +71,132 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
-    /// How the verb is written, for hints.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Demo(_) => "demo",
-            Self::Doctor(_) => "doctor",
-            Self::Reference(_) => "reference",
-            Self::Replay(_) => "replay",
-            Self::Root(_) => "root",
-            Self::StateRoot(_) => "state-root",
-            Self::Prove(_) => "prove",
-            Self::Verify(_) => "verify",
-            Self::Witness(_) => "witness",
-            Self::Db(args) => args.verb.name(),
-            Self::Stage(args) => args.verb.name(),
-            Self::Import(args) => args.verb.name(),
-            Self::Convert(_) => "convert",
-            Self::CatchUp(_) => "catch-up",
-            Self::Snapshot(args) => args.verb.name(),
-            Self::Vectors(_) => "vectors",
-            Self::Bench(_) => "bench",
-            Self::Completions { .. } => "completions",
-        }
-    }
-}
-
-impl Cli {
-    /// The format that was asked for, if any.
-    pub(crate) fn format(&self) -> Option<Format> {
-        match &self.verb {
-            Verb::Replay(args) if args.events => Some(Format::Json),
-            Verb::Replay(args) => args.format.asked(),
-            Verb::StateRoot(args) => args.format.asked(),
-            Verb::Db(args) => args.verb.format(),
-            Verb::Stage(args) => args.verb.format(),
-            Verb::Import(args) => args.verb.format(),
-            Verb::Convert(args) => args.format.asked(),
-            Verb::CatchUp(args) => args.format.asked(),
-            Verb::Snapshot(args) => args.verb.format(),
-            Verb::Vectors(args) => args.format.asked(),
-            Verb::Bench(args) => args.format.asked(),
-            Verb::Witness(args) => args.format(),
-            Verb::Demo(args) => args.format.asked(),
-            Verb::Doctor(args) => args.format.asked(),
-            Verb::Root(_)
-            | Verb::Prove(_)
-            | Verb::Verify(_)
-            | Verb::Reference(_)
-            | Verb::Completions { .. } => None,
-        }
-    }
-}
-
-/// How a verb reports.
-#[derive(Clone, Copy, Debug, Args)]
+/// How a verb reports. What was asked is looked up by [`Asked`], for any verb.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct FormatArgs {
+    #[command(flatten)]
+    form: FormArgs,
+    /// Write the report to a file, whole or not at all. Without --format it is JSON.
+    #[arg(long = "out", id = "report_out", value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// The same, of a verb whose --out is something else.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FormArgs {
     /// How to print the report: a table on a terminal, else JSON, unless told.
     #[arg(long, value_name = "FORMAT", env = "SPINNEY_FORMAT")]
     format: Option<Format>,
     /// Short for `--format json`.
     #[arg(long)]
     json: bool,
+    /// Tables as wide as what is in them, and hashes in full.
+    #[arg(long)]
+    full: bool,
 }
 
-impl FormatArgs {
-    pub(crate) fn asked(self) -> Option<Format> {
-        if self.json { Some(Format::Json) } else { self.format }
+/// What was asked of the report, whichever the verb.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// How the verb is written, for hints: `db info`.
+    pub(crate) verb: String,
+    pub(crate) format: Option<Format>,
+    /// Whether the verb reports, and so in an envelope also where it fails; bare documents have none.
+    pub(crate) reports: bool,
+    pub(crate) full: bool,
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Verbs that print lines, as long as nobody asks for JSON.
+const LINES: [&str; 5] = ["state-root", "verify", "witness check", "vectors", "demo"];
+
+impl Asked {
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        let (mut words, mut at) = (Vec::new(), matches);
+        while let Some((word, below)) = at.subcommand() {
+            words.push(word);
+            at = below;
+        }
+        let verb = words.join(" ");
+        // A verb has these, or it has not.
+        let flag = |name| at.try_get_one(name).ok().flatten().copied().unwrap_or(false);
+        let asked = at.try_get_one("format").ok().flatten().copied();
+        let json = flag("json") || flag("events");
+        Self {
+            format: if json { Some(Format::Json) } else { asked },
+            reports: at.try_contains_id("json").is_ok() && !LINES.contains(&&*verb),
+            verb,
+            full: flag("full"),
+            out: at.try_get_one("report_out").ok().flatten().cloned(),
+        }
+    }
+}
+
+/// Two stores: one that is read, and one that is made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PairArgs {
+    /// The store that is read: a directory for redb and log, a file for sqlite, the address of a schema for
+    /// postgres.
+    #[arg(value_name = "SOURCE", required_unless_present = "old_source")]
+    source: Option<PlaceName>,
+    /// The store that is made; nothing is to be there yet.
+    #[arg(value_name = "TARGET", required_unless_present = "old_source")]
+    target: Option<PlaceName>,
+    /// The kind of the source: redb, log, sqlite or postgres. Without it, what SOURCE names.
+    #[arg(long, value_name = "STORE", alias = "from-store")]
+    source_store: Option<String>,
+    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or .db, else a
+    /// directory for redb.
+    #[arg(long, value_name = "STORE", aliases = ["to-store", "into-store"])]
+    target_store: Option<String>,
+    // As it was until 0.1: `--db SOURCE TARGET`, and options for the target.
+    #[arg(
+        long = "db",
+        id = "old_source",
+        value_name = "DIR",
+        hide = true,
+        conflicts_with = "target"
+    )]
+    old_source: Option<PlaceName>,
+    #[arg(
+        long = "into",
+        id = "old_target",
+        value_name = "DIR",
+        hide = true,
+        requires = "old_source"
+    )]
+    old_target: Option<PlaceName>,
+    #[arg(long = "store", id = "old_store", value_name = "STORE", hide = true)]
+    old_store: Option<String>,
+}
+
+impl PairArgs {
+    /// The two places, by either spelling.
+    pub(crate) fn names(&self) -> Result<(&PlaceName, &PlaceName), Failure> {
+        let target = self.target.as_ref().or(self.old_target.as_ref());
+        match (&self.old_source, &self.source, target) {
+            (None, Some(source), Some(target)) => Ok((source, target)),
+            (Some(source), Some(target), None) | (Some(source), None, Some(target)) => {
+                Ok((source, target))
+            }
+            _ => Err(Failure::new("two stores are needed: SOURCE TARGET")
+                .hint("the first is read, the second is made")),
+        }
+    }
+
+    /// The store that is read.
+    pub(crate) fn source(&self, cache: usize) -> Result<Place, Failure> {
+        let kind = self.source_store.as_deref().or(self.old_store.as_deref());
+        Place::existing(self.names()?.0, kind, cache)
+    }
+
+    pub(crate) fn target_store(&self) -> Option<&str> {
+        self.target_store.as_deref()
+    }
+
+    /// The store that is made.
+    pub(crate) fn target(&self, cache: usize) -> Result<Place, Failure> {
+        Place::existing(self.names()?.1, self.target_store(), cache)
     }
 }
 
@@ -145,8 +205,9 @@ impl FormatArgs {
 pub(crate) struct StoreArgs {
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, or verkle; for
     /// root also sum and sum:bound. For replay several with commas between them, mpt among them.
-    #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
-    pub(crate) tree: String,
+    /// Without it, what the store holds; mpt in a new one.
+    #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
+    pub(crate) tree: Option<String>,
     /// The store: memory, redb, log, sqlite or postgres. Without it, what --db names: a server's
     /// address, a SQLite file, the directory of a log, else one for redb; memory without --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]

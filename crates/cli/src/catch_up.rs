@@ -237,7 +237,7 @@ fn pbt_of(store: &AnyStore) -> anyhow::Result<Pbt> {
     match record.and_then(|(_, record)| Name::of(record.scheme)) {
         Some(Name::Pbt(hash)) => Ok(Pbt { hash }),
         _ => Err(Failure::new("the store holds no pbt (--db)")
-            .hint("spinney convert --to pbt:blake3 makes one")
+            .hint("spinney convert --tree pbt:blake3 makes one")
             .into()),
     }
 }

@@ -9,13 +9,15 @@ use clap::Args;
 use serde::Serialize;
 use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
 use spinney_pipeline::{Options, Scratch};
+use spinney_state::MPT;
+use spinney_state::embed::PBT;
 use spinney_store::{AnyStore, Frozen, Location};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{MemoryStore, PageStore, Snapshot as _, Table, WriteSet};
+use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
 
-use crate::args::{FormatArgs, ModeArgs, Size};
+use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
 use crate::failure::{Exit, Failure, is_final};
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
@@ -24,7 +26,7 @@ use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::{Name, record_of};
+use crate::trees::{Name, of_states, record_of};
 
 /// Where a store notes what it is being made of.
 const ORIGIN: &[u8] = b"converted";
@@ -43,32 +45,23 @@ const SAMPLE: u64 = 200_000;
 /// the state exactly, in both directions.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    spinney convert --to pbt:blake3 state.db pbt.db\n  \
-    spinney convert --to verkle --memory 512MiB state.db verkle.db\n  \
-    spinney convert --from pbt:blake3 --to mpt pbt.db again.db\n  \
-    spinney convert --to pbt:blake3 --dry-run state.db pbt.db")]
+    spinney convert --tree pbt:blake3 state pbt\n  \
+    spinney convert --tree verkle --memory 512MiB state verkle.sqlite\n  \
+    spinney convert --tree mpt pbt again\n  \
+    spinney convert --tree pbt:blake3 --dry-run state pbt")]
 pub(crate) struct ConvertArgs {
-    /// The store that is read.
-    #[arg(value_name = "SOURCE")]
-    source: PlaceName,
-    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for postgres.
-    #[arg(value_name = "TARGET")]
-    target: PlaceName,
-    /// The tree of the source: mpt, or pbt with a hash.
-    #[arg(long, value_name = "TREE", default_value = "mpt")]
-    from: String,
-    /// The tree of the target: pbt or ubt with a hash, or verkle; mpt for a source of pbt.
-    #[arg(long, value_name = "TREE")]
-    to: String,
+    #[command(flatten)]
+    stores: PairArgs,
+    /// The tree that is made: pbt or ubt with a hash, or verkle; mpt for a source of pbt.
+    #[arg(long, value_name = "TREE", alias = "to")]
+    tree: String,
+    /// The tree that is read: mpt, or pbt with a hash. Without it, mpt if the source holds it, else the pbt that
+    /// it holds.
+    #[arg(long, value_name = "TREE", alias = "from")]
+    source_tree: Option<String>,
     /// A preimage file of EIP-8347; without it, the preimages that the source keeps.
     #[arg(long, value_name = "FILE")]
     preimages: Option<PathBuf>,
-    /// The kind of the source; without it, what SOURCE names.
-    #[arg(long, value_name = "STORE")]
-    from_store: Option<String>,
-    /// The kind of the target: redb, sqlite or postgres; without it, postgres for an address, else redb.
-    #[arg(long, value_name = "STORE")]
-    to_store: Option<String>,
     #[command(flatten)]
     work: MemoryArgs,
     /// Say how long it would take and how much disk, by a sample; write nothing to TARGET.
@@ -116,17 +109,25 @@ impl MemoryArgs {
 }
 
 pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
-    let (from, to) = (named(&args.from, "--from")?, named(&args.to, "--to")?);
-    check_trees(from, to)?;
+    let to = named(&args.tree, "--tree")?;
+    let said = args.source_tree.as_deref().map(|name| named(name, "--source-tree")).transpose()?;
+    if let Some(from) = said {
+        check_trees(from, to)?;
+    }
     args.mode.heed();
     let cache = args.work.cache();
-    let source = Place::existing(&args.source, args.from_store.as_deref(), cache)?;
+    let source = args.stores.source(cache)?;
     let interrupt = Interrupt::listen()?;
     let store = source.open(Mode::Look)?;
     let frozen = Frozen::of(&store)?;
+    let from = match said {
+        Some(from) => from,
+        None => held(&frozen.snapshot()?)?,
+    };
+    check_trees(from, to)?;
     let names = args.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
     let started = Instant::now();
-    let (place, interrupt, verify) = (&args.source, &interrupt, args.verify);
+    let (place, interrupt, verify) = (args.stores.names()?.0, &interrupt, args.verify);
     let mut run = Run { from, to, names, verify, source: &frozen, place, interrupt, output };
     if args.dry_run {
         let scratch = Scratch::new()?;
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
         let seconds = started.elapsed().as_secs_f64();
         return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
     }
-    let site = Site::of(&args.target, args.to_store.as_deref(), cache)?;
+    let site = Site::of(args.stores.names()?.1, args.stores.target_store(), cache)?;
     let origin = format!("{} of {} from {}", to, run.root()?, from);
     let filled = site.fill(&origin, (&args.work.scratch, output), |target, spill| {
         run.convert(target, (args.work.options(), spill, cache / 2), None)
@@ -173,12 +174,24 @@ fn named(name: &str, option: &str) -> Result<Name, Failure> {
     Ok(tree)
 }
 
+/// The tree of a source, where nobody says which: mpt, which knows most, else a pbt.
+fn held(snapshot: &impl Snapshot) -> anyhow::Result<Name> {
+    let records = of_states(snapshot)?;
+    let of = |wanted| records.iter().find(|(id, _)| *id == wanted);
+    let found = of(MPT)
+        .or_else(|| of(PBT))
+        .or_else(|| records.first())
+        .and_then(|(_, record)| Name::of(record.scheme));
+    // What else it holds is said where that is looked for.
+    Ok(found.unwrap_or(Name::Mpt))
+}
+
 fn check_trees(from: Name, to: Name) -> Result<(), Failure> {
     match (from, to) {
         (Name::Mpt, to) if to != Name::Mpt => Ok(()),
         (Name::Pbt(_), Name::Mpt) => Ok(()),
         _ => {
-            let what = format!("there is no way from {from} to {to} (--from, --to)");
+            let what = format!("there is no way from {from} to {to} (--source-tree, --tree)");
             Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
         }
     }
@@ -297,15 +310,15 @@ impl Site {
     ) -> Result<Self, Failure> {
         let kind = match kind {
             Some(kind) => Kind::named(kind)?,
-            None if target.path().is_none() => Kind::Postgres,
-            None => Kind::Redb,
+            None => Kind::of(target),
         };
         let name = kind.name();
         let whole = Place::existing(target, Some(name), cache)?;
         match (kind, target) {
             (Kind::Memory, _) => {
-                let what = "the target is a directory, a file or a server's address (--to-store)";
-                Err(Failure::new(what).hint("--to-store redb, log, sqlite or postgres"))
+                let what =
+                    "the target is a directory, a file or a server's address (--target-store)";
+                Err(Failure::new(what).hint("--target-store redb, log, sqlite or postgres"))
             }
             (Kind::Redb | Kind::Log | Kind::Sqlite, PlaceName::Path(path)) => {
                 let part = PlaceName::Path(with_suffix(path, ".part"));

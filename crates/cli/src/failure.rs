@@ -118,13 +118,21 @@ impl Report {
 }
 
 /// Says how the command ended, and answers with what.
-pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output) -> Exit {
+pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
+    let outcome = outcome.and_then(|exit| {
+        if exit == Exit::Interrupted && output.reports() && output.format() == Format::Json {
+            output.interrupted(&serde_json::Value::Null)?;
+        }
+        output.finish()?;
+        Ok(exit)
+    });
     let error = match outcome {
         Ok(exit) => return exit,
         Err(error) if is_broken_pipe(&error) => return Exit::Ok,
         Err(error) => error,
     };
-    let report = Report::of(&error, verb);
+    let mut report = Report::of(&error, output.verb());
+    report.details.extend(of_environment(&report));
     let (red, cyan, plain) =
         if output.colored() { ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m") } else { ("", "", "") };
     let mut text = format!("{red}error:{plain} {}\n", report.what);
@@ -138,34 +146,30 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, verb: &str, output: &Output)
     // Where nobody listens there is nobody to tell.
     let _ = io::stderr().write_all(text.as_bytes());
     // Verbs that report do so in an envelope also when they fail; bare documents have none.
-    let reports = matches!(
-        verb,
-        "replay"
-            | "db info"
-            | "db stats"
-            | "db check"
-            | "db load"
-            | "db remove"
-            | "db compact"
-            | "stage run"
-            | "stage dump"
-            | "stage unwind"
-            | "stage status"
-            | "import state"
-            | "convert"
-            | "catch-up"
-            | "snapshot export"
-            | "snapshot verify"
-            | "snapshot import"
-            | "import tapd"
-    );
-    let fitting = if reports { Some(output.format()) } else { None };
+    let fitting = if output.reports() { Some(output.format()) } else { None };
     if output.asked().or(fitting) == Some(Format::Json) {
         let Report { what, details, causes, hint, .. } = &report;
         let error = json!({ "message": what, "details": details, "causes": causes, "hint": hint });
-        let _ = output.envelope(&serde_json::Value::Null, &[error]);
+        let _ = match report.exit {
+            Exit::Interrupted => output.interrupted(&serde_json::Value::Null),
+            _ => output.envelope(&serde_json::Value::Null, &[error]),
+        };
+        let _ = output.finish();
     }
     report.exit
+}
+
+/// What the environment said that an error names, and no word of the command does.
+fn of_environment(report: &Report) -> Option<String> {
+    let words: Vec<_> = std::env::args().collect();
+    let said = std::env::vars().filter(|(name, value)| {
+        // A word of its own that is long enough to be meant.
+        name.starts_with("SPINNEY_") && value.len() > 2 && !words.iter().any(|w| w.contains(value))
+    });
+    let texts: Vec<_> = [&report.what].into_iter().chain(&report.causes).collect();
+    let mut named =
+        said.filter(|(_, value)| texts.iter().any(|text| text.contains(value.as_str())));
+    named.next().map(|(name, value)| shown(&format!("the environment says {name}={value}")))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

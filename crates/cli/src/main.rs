@@ -31,51 +31,38 @@ mod stores;
 mod sums;
 mod terminal;
 mod trees;
+mod usage;
 mod witness;
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::args::{Cli, Verb};
+use crate::args::{Asked, Cli, Verb};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::terminal::without_secrets;
 
 fn main() -> ExitCode {
     failure::quieten_panics();
     // Before anything is hashed, and before `--version` names the choice.
     let chosen = choose_kernels();
-    let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = cli.unwrap_or_else(|error| exit(&error));
-    let output = Output::new(cli.format(), cli.quiet, cli.color);
-    let verb = cli.verb.name();
+    let read = |matches| Cli::from_arg_matches(&matches).map(|cli| (cli, Asked::of(&matches)));
+    let (cli, asked) = match command().try_get_matches().and_then(read) {
+        Ok(read) => read,
+        Err(error) => usage::exit(error, command()),
+    };
+    let output = Output::new(asked, cli.quiet, cli.color);
     let listens = || log::listen(cli.log.as_deref(), output.warnings());
     let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
-    failure::finish(outcome, verb, &output).into()
-}
-
-/// Ends as clap does, but says no password that stands in an argument.
-fn exit(error: &clap::Error) -> ! {
-    let coloured = if io::stderr().is_terminal() && error.use_stderr() {
-        error.render().ansi().to_string()
-    } else {
-        error.render().to_string()
-    };
-    let text = without_secrets(&coloured);
-    // Where nobody listens there is nobody to tell.
-    let _ = match error.use_stderr() {
-        true => io::stderr().write_all(text.as_bytes()),
-        false => io::stdout().write_all(text.as_bytes()),
-    };
-    std::process::exit(error.exit_code())
+    failure::finish(outcome, &output).into()
 }
 
 /// The command, whose long version names the hash kernels in use.
 fn command() -> clap::Command {
-    let version = env!("CARGO_PKG_VERSION");
-    Cli::command().long_version(format!("{version}\nhash kernels: {}", spinney_hash::backends()))
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SPINNEY_COMMIT"));
+    let kernels = spinney_hash::backends();
+    let long = format!("{version}\ncommit: {commit}\nhash kernels: {kernels}");
+    Cli::command().version(format!("{version} ({commit})")).long_version(long)
 }
 
 /// Heeds `SPINNEY_SIMD`, which is there for tests and bug reports: no digest depends on it.
@@ -114,7 +101,8 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Reference(args) => reference::run(&args, command()),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "spinney", &mut script);
+            let mut command = reference::with_names(command());
+            clap_complete::generate(shell, &mut command, "spinney", &mut script);
             output.bytes(&script)?;
             Ok(Exit::Ok)
         }

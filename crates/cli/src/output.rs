@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
@@ -9,7 +10,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::Color;
+use crate::args::{Asked, Color};
+use crate::out_file::OutFile;
 use crate::terminal::{printable, printable_json, shown, tell};
 
 /// The version of the envelope and of what verbs put into it.
@@ -29,14 +31,18 @@ pub(crate) enum Format {
 /// Standard output, and how this run speaks.
 #[derive(Debug)]
 pub(crate) struct Output {
-    asked: Option<Format>,
+    asked: Asked,
+    /// What is to be in the file of --out.
+    kept: Mutex<Vec<u8>>,
+    /// Whether an envelope was written: there is one a run.
+    enveloped: AtomicBool,
     quiet: bool,
     colored: bool,
     warnings: Warnings,
 }
 
 impl Output {
-    pub(crate) fn new(asked: Option<Format>, quiet: bool, color: Color) -> Self {
+    pub(crate) fn new(asked: Asked, quiet: bool, color: Color) -> Self {
         let colored = match color {
             Color::Always => true,
             Color::Never => false,
@@ -45,18 +51,35 @@ impl Output {
                 !refused && io::stderr().is_terminal()
             }
         };
-        Self { asked, quiet, colored, warnings: Warnings::default() }
+        Self {
+            asked,
+            kept: Mutex::default(),
+            enveloped: AtomicBool::new(false),
+            quiet,
+            colored,
+            warnings: Warnings::default(),
+        }
     }
 
     /// The format that was asked for.
     pub(crate) fn asked(&self) -> Option<Format> {
-        self.asked
+        self.asked.format.or(self.asked.out.is_some().then_some(Format::Json))
     }
 
     /// The format of a report: a table for people, JSON for programs, unless told.
     pub(crate) fn format(&self) -> Format {
         let fitting = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
-        self.asked.unwrap_or(fitting)
+        self.asked().unwrap_or(fitting)
+    }
+
+    /// Whether the verb reports: in an envelope, if it is to be JSON.
+    pub(crate) fn reports(&self) -> bool {
+        self.asked.reports
+    }
+
+    /// How the verb is written.
+    pub(crate) fn verb(&self) -> &str {
+        &self.asked.verb
     }
 
     pub(crate) fn quiet(&self) -> bool {
@@ -67,8 +90,28 @@ impl Output {
         self.colored
     }
 
-    /// Writes bytes, and does not keep them.
+    /// Writes bytes of the report: at once, or into the file of --out in the end.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.asked.out.is_some() {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.stream(bytes)
+    }
+
+    /// Ends: now the file of --out is there, if there is anything in it.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut file = OutFile::begin(self.asked.out.as_deref())?;
+        file.write_all(&kept)?;
+        Ok(file.finish()?)
+    }
+
+    /// Writes bytes to standard output.
+    fn stream(&self, bytes: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         stdout.write_all(bytes)?;
         stdout.flush()
@@ -81,8 +124,12 @@ impl Output {
 
     /// Writes a document of JSON as a line.
     pub(crate) fn json(&self, document: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_string(document)?;
-        self.bytes(format!("{}\n", printable_json(&text)).as_bytes())
+        self.bytes(json_line(document)?.as_bytes())
+    }
+
+    /// Writes an event as a line of JSON, at once.
+    pub(crate) fn event(&self, event: &Value) -> io::Result<()> {
+        self.stream(json_line(event)?.as_bytes())
     }
 
     /// Tells people something that is no error; the envelope repeats it.
@@ -109,16 +156,18 @@ impl Output {
 
     /// Writes the envelope around a verb's data.
     pub(crate) fn envelope(&self, data: &impl Serialize, errors: &[Value]) -> io::Result<()> {
-        let warnings: Vec<_> =
-            self.warnings.all().iter().map(|text| json!({ "message": text })).collect();
-        let envelope = json!({
-            "schema_version": SCHEMA_VERSION,
-            "success": errors.is_empty(),
-            "data": serde_json::to_value(data).map_err(io::Error::other)?,
-            "errors": errors,
-            "warnings": warnings,
-        });
-        self.json(&envelope)
+        self.enclose(data, errors, false)
+    }
+
+    /// Writes the envelope of a run that was interrupted, if none was written.
+    pub(crate) fn interrupted(&self, data: &impl Serialize) -> io::Result<()> {
+        if self.enveloped.load(Ordering::Relaxed) { Ok(()) } else { self.enclose(data, &[], true) }
+    }
+
+    fn enclose(&self, data: &impl Serialize, errors: &[Value], stopped: bool) -> io::Result<()> {
+        self.enveloped.store(true, Ordering::Relaxed);
+        let data = serde_json::to_value(data).map_err(io::Error::other)?;
+        self.json(&envelope(&data, errors, &self.warnings.all(), stopped))
     }
 
     /// Writes a grid of cells as a table or as CSV.
@@ -126,9 +175,57 @@ impl Output {
         match self.format() {
             // A table for programs keeps what is there.
             Format::Csv => self.bytes(grid.csv(io::stdout().is_terminal()).as_bytes()),
-            Format::Table | Format::Json => self.bytes(format!("{}\n", grid.table()).as_bytes()),
+            Format::Table | Format::Json => {
+                let width = if self.asked.full { usize::MAX } else { width() };
+                self.bytes(format!("{}\n", grid.fit(width)).as_bytes())
+            }
         }
     }
+}
+
+/// The envelope around a verb's data.
+pub(crate) fn envelope(data: &Value, errors: &[Value], warned: &[String], stopped: bool) -> Value {
+    let warnings: Vec<_> = warned.iter().map(|text| json!({ "message": text })).collect();
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "success": errors.is_empty() && !stopped,
+        "interrupted": stopped,
+        "data": data,
+        "errors": errors,
+        "warnings": warnings,
+    })
+}
+
+fn json_line(document: &impl Serialize) -> io::Result<String> {
+    Ok(format!("{}\n", printable_json(&serde_json::to_string(document)?)))
+}
+
+/// Columns that a table may take: those of the terminal, or 80.
+fn width() -> usize {
+    let terminal = io::stdout().is_terminal().then(terminal_size).flatten();
+    terminal.map_or(COLUMNS, |columns| columns.max(COLUMNS_MIN))
+}
+
+/// What a table takes where nobody says how much there is.
+const COLUMNS: usize = 80;
+/// Below this nothing is legible anyway.
+const COLUMNS_MIN: usize = 40;
+/// A hash has so many characters at least, its `0x` included.
+const HASH_MIN: usize = 42;
+
+fn terminal_size() -> Option<usize> {
+    let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    told.or_else(|| Table::new().width().map(usize::from))
+}
+
+/// The hashes of a cell, each by its two ends.
+fn shortened(cell: &str) -> String {
+    let short = |word: &str| {
+        let digits = word.strip_prefix("0x").unwrap_or_default();
+        let is_hash = word.len() >= HASH_MIN && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        if is_hash { format!("{}..{}", &word[..10], &word[word.len() - 8..]) } else { word.into() }
+    };
+    cell.split(' ').map(short).collect::<Vec<_>>().join(" ")
 }
 
 /// What people were told that is no error.
@@ -167,10 +264,50 @@ impl Grid {
         self.rows.push(row);
     }
 
-    fn table(&self) -> String {
+    /// The table in so many columns: as it is; with short hashes; a line a field; or, at worst,
+    /// with cells of several lines.
+    fn fit(&self, width: usize) -> String {
+        let fits = |text: &str| text.lines().all(|line| line.chars().count() <= width);
+        let cells = |row: &Vec<String>| row.iter().map(|cell| shortened(cell)).collect();
+        let short =
+            || Self { header: self.header.clone(), rows: self.rows.iter().map(cells).collect() };
+        let plain = self.table(None);
+        if fits(&plain) {
+            return plain;
+        }
+        let short = short();
+        let tries = [short.table(None), short.vertical().table(None)];
+        let narrow = u16::try_from(width).unwrap_or(u16::MAX);
+        tries
+            .into_iter()
+            .find(|text| fits(text))
+            .unwrap_or_else(|| short.vertical().table(Some(narrow)))
+    }
+
+    /// Rows below each other, a line a field. What has two columns is that already.
+    fn vertical(&self) -> Self {
+        if self.header.len() <= 2 {
+            return Self { header: self.header.clone(), rows: self.rows.clone() };
+        }
+        let mut grid = Self::new(&["", ""]);
+        for (index, row) in self.rows.iter().enumerate() {
+            if index > 0 {
+                grid.row(vec![String::new(), String::new()]);
+            }
+            for (name, cell) in self.header.iter().zip(row) {
+                grid.row(vec![(*name).to_owned(), cell.clone()]);
+            }
+        }
+        grid
+    }
+
+    fn table(&self, width: Option<u16>) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED).set_header(&self.header);
         table.set_content_arrangement(ContentArrangement::Disabled);
+        if let Some(width) = width {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
         table.add_rows(self.rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
         for (index, column) in table.column_iter_mut().enumerate() {
             let is_number =
@@ -237,11 +374,29 @@ mod tests {
     fn what_others_named_moves_no_cursor() {
         let mut grid = Grid::new(&["name"]);
         grid.row(vec!["a\u{1b}[2J\n\u{9b}b, \"c\" \u{e9}".into()]);
-        let table = grid.table();
+        let table = grid.table(None);
         assert!(table.contains("a\\u{1b}[2J\\n\\u{9b}b, \"c\" \u{e9}"), "{table}");
         // A table for programs keeps what is there.
         assert!(grid.csv(false).contains('\u{1b}'));
         assert_eq!(grid.csv(true).matches(char::is_control).count(), 2);
+    }
+
+    #[test]
+    fn tables_fit_where_they_are_shown() {
+        let hash = format!("0x{}", "ab".repeat(32));
+        let mut grid = Grid::new(&["tree", "block", "root", "place"]);
+        grid.row(vec!["mpt".into(), "60".into(), hash.clone(), "a/place of some length".into()]);
+        grid.row(vec!["verkle".into(), "60".into(), hash.clone(), "b ".repeat(70)]);
+        for width in [60, 80, 200] {
+            let table = grid.fit(width);
+            assert!(table.lines().all(|line| line.chars().count() <= width), "{table}");
+            assert!(table.contains("0xabababab..abababab") && table.contains("verkle"), "{table}");
+        }
+        assert_eq!(grid.fit(usize::MAX).lines().count(), 6);
+        assert!(grid.fit(usize::MAX).contains(&hash));
+        grid.rows.pop();
+        assert_eq!(grid.fit(80).lines().count(), 5, "{}", grid.fit(80));
+        assert!(grid.fit(120).contains(&hash));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use spinney_store::Address;
 
@@ -14,16 +14,6 @@ pub(crate) enum PlaceName {
     Path(PathBuf),
     /// A URL, or libpq's pairs.
     Server(Address),
-}
-
-impl PlaceName {
-    /// The path, if it is one.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Path(path) => Some(path),
-            Self::Server(_) => None,
-        }
-    }
 }
 
 impl From<OsString> for PlaceName {
@@ -73,14 +63,14 @@ mod tests {
             "postgres://me:SECRET@h:SECRET/",
         ] {
             let name = PlaceName::from(std::ffi::OsString::from(text));
-            assert!(name.path().is_none(), "{text}");
+            assert!(matches!(name, PlaceName::Server(_)), "{text}");
             let shown = format!("{name} {name:?}");
             assert!(!shown.contains("SECRET"), "{shown}");
         }
         for text in ["state.db", "/a/b", "./host=h", "/a/x://y", ""] {
             let name = PlaceName::from(std::ffi::OsString::from(text));
             assert_eq!(name.to_string(), text);
-            assert!(name.path().is_some(), "{text}");
+            assert!(matches!(name, PlaceName::Path(_)), "{text}");
         }
     }
 }

@@ -4,24 +4,58 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{Args, Command};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, Command};
 
 use crate::failure::Exit;
+use crate::stores::Kind;
+use crate::trees::Name;
 
 /// The help of a page is as wide as a terminal was.
 const COLUMNS: usize = 80;
 
-/// Write the pages of docs/reference/verbs, which a test compares with these.
+/// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
 #[derive(Debug, Args)]
 pub(crate) struct ReferenceArgs {
     /// The folder; pages that are there are replaced.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Write man pages instead, a file a verb.
+    #[arg(long)]
+    man: bool,
+}
+
+/// The command, with names of trees and stores where it takes any text: for completions.
+pub(crate) fn with_names(mut command: Command) -> Command {
+    command.build();
+    let verbs: Vec<_> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    for verb in verbs {
+        command = command.mut_subcommand(verb, with_names);
+    }
+    let names = |arg: &Arg| match arg.get_long() {
+        Some("tree" | "source-tree") => Some(Name::all()),
+        Some("store" | "source-store" | "target-store") => Some(Kind::all()),
+        _ => None,
+    };
+    let args: Vec<_> = command
+        .get_arguments()
+        .filter_map(|arg| Some((arg.get_id().clone(), names(arg)?)))
+        .collect();
+    for (id, names) in args {
+        command = command.mut_arg(id, |arg| arg.value_parser(PossibleValuesParser::new(names)));
+    }
+    command
 }
 
 pub(crate) fn run(args: &ReferenceArgs, command: Command) -> anyhow::Result<Exit> {
     fs::create_dir_all(&args.folder)
         .with_context(|| format!("making {}", args.folder.display()))?;
+    if args.man {
+        let command = command.disable_help_subcommand(true);
+        return clap_mangen::generate_to(command, &args.folder)
+            .map(|()| Exit::Ok)
+            .with_context(|| format!("writing into {}", args.folder.display()));
+    }
     let mut command = command.term_width(COLUMNS).disable_help_subcommand(true);
     command.build();
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {

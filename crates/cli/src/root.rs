@@ -77,9 +77,9 @@ pub(crate) trait Sink {
 }
 
 pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
-    let tree = Name::parse(&args.store.tree)?;
     args.store.mode.heed();
     let place = Place::of(&args.store)?;
+    let tree = trees::asked(args.store.tree.as_deref(), &place)?;
     let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
     // Without a store there is nothing to end well.
     let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
@@ -158,7 +158,7 @@ impl Feed<'_> {
 
     /// Refuses what is not for leaves.
     fn leaves_only(&self) -> Result<(), Failure> {
-        let (args, tree) = (self.args, &self.args.store.tree);
+        let (args, tree) = (self.args, self.tree);
         for (given, option) in [(args.state, "--state"), (args.hash_keys, "--hash-keys")] {
             if given {
                 return Err(Failure::new(format!("{option} is not for {tree}"))
@@ -176,14 +176,14 @@ impl Feed<'_> {
         cache: usize,
     ) -> anyhow::Result<Exit> {
         if self.args.hash_keys {
-            let what = format!("--hash-keys is for mpt, not for {}", self.args.store.tree);
+            let what = format!("--hash-keys is for mpt, not for {}", self.tree);
             return Err(Failure::new(what).hint("keys of this tree are put as they are").into());
         }
         if !self.args.state {
             return self.raw(scheme, S::TREE, store, cache);
         }
         let state = BinaryState::open(scheme, store, cache)?;
-        self.run(&mut BinarySink { state, name: &self.args.store.tree })
+        self.run(&mut BinarySink { state, name: &self.tree.to_string() })
     }
 
     fn run(&self, sink: &mut impl Sink) -> anyhow::Result<Exit> {

@@ -29,11 +29,11 @@ pub(crate) struct VectorsArgs {
     /// Skip cases of more than 200,000 keys.
     #[arg(long)]
     quick: bool,
-    /// Run over redb, closed and opened again after every step; it takes a while.
-    #[arg(long)]
+    // As it was until 0.1: --store redb.
+    #[arg(long, hide = true)]
     redb: bool,
-    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are opened again
-    /// after every step.
+    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed and
+    /// opened again after every step; it takes a while.
     #[arg(long, value_name = "STORE", default_value = "memory", conflicts_with = "redb")]
     store: String,
     /// The URL of an empty schema for --store postgres; it is empty again at the end.
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
         match vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
             Some(outcome) => {
                 let report = FileReport::of(name, outcome);
-                tell(&report, args, output)?;
+                tell(&report, output)?;
                 reports.push(report);
             }
             None => output.warn(format!("{name}: no vectors known by this name; passed over")),
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("--dir names a directory with files like raw.json")
             .into());
     }
-    finish(&reports, args, output)?;
+    finish(&reports, output)?;
     let sound = reports.iter().all(|report| report.failed == 0);
     Ok(if sound { Exit::Ok } else { Exit::No })
 }
@@ -158,8 +158,8 @@ fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// A line a file, as soon as it is run; reports for programs come at the end.
-fn tell(report: &FileReport, args: &VectorsArgs, output: &Output) -> std::io::Result<()> {
-    if !matches!(args.format.asked(), None | Some(Format::Table)) {
+fn tell(report: &FileReport, output: &Output) -> std::io::Result<()> {
+    if !matches!(output.asked(), None | Some(Format::Table)) {
         return Ok(());
     }
     let FileReport { file, checks, failed, skipped, failures } = report;
@@ -167,8 +167,8 @@ fn tell(report: &FileReport, args: &VectorsArgs, output: &Output) -> std::io::Re
     failures.iter().try_for_each(|failure| output.line(&format!("  {failure}")))
 }
 
-fn finish(reports: &[FileReport], args: &VectorsArgs, output: &Output) -> std::io::Result<()> {
-    match args.format.asked() {
+fn finish(reports: &[FileReport], output: &Output) -> std::io::Result<()> {
+    match output.asked() {
         Some(Format::Json) => output.envelope(&json!({ "files": reports }), &[]),
         Some(Format::Csv) => {
             let mut grid = Grid::new(&["file", "checks", "failed", "skipped"]);

@@ -18,7 +18,7 @@ use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, PageStore as _};
 
-use crate::args::{AtArgs, FormatArgs, ModeArgs};
+use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs};
 use crate::convert::{MemoryArgs, Site, Telling, is_stopped};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
@@ -50,10 +50,10 @@ pub(crate) enum SnapshotVerb {
     /// Check files: their form, the root of the leaves, and with preimages the whole state.
     ///
     /// With preimages each leaf has to belong to an account, a slot or code, code has to have its hash, and the
-    /// root of mpt is computed. --state-root says what it has to be: without it, nothing binds the preimages to
+    /// root of mpt is computed. --root says what it has to be: without it, nothing binds the preimages to
     /// a chain.
     #[command(
-        after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages --state-root 0x.."
+        after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages --root 0x.."
     )]
     Verify(VerifyArgs),
     /// Make a store of files, after they were checked.
@@ -61,7 +61,7 @@ pub(crate) enum SnapshotVerb {
     /// The store is made at TARGET.part, and Ctrl-C and kill -9 cost little: the same command goes on. With
     /// preimages the store can be converted back to mpt.
     #[command(
-        after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages state.preimages --state-root 0x.."
+        after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages state.preimages --root 0x.."
     )]
     Import(ImportArgs),
 }
@@ -83,7 +83,7 @@ pub(crate) struct ExportArgs {
     #[command(flatten)]
     work: MemoryArgs,
     #[command(flatten)]
-    format: FormatArgs,
+    format: FormArgs,
 }
 
 /// What is checked.
@@ -96,8 +96,8 @@ struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     preimages: Option<PathBuf>,
     /// The root of mpt that the state has to have, as a header gives it.
-    #[arg(long, value_name = "0x", requires = "preimages")]
-    state_root: Option<B256>,
+    #[arg(long, value_name = "0x", alias = "state-root", requires = "preimages")]
+    root: Option<B256>,
     /// The tree: pbt with a hash.
     #[arg(long, value_name = "TREE", default_value = "pbt:blake3")]
     tree: String,
@@ -120,9 +120,10 @@ pub(crate) struct ImportArgs {
     /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for postgres.
     #[arg(value_name = "TARGET")]
     target: PlaceName,
-    /// The kind of the target: redb, sqlite or postgres; without it, postgres for an address, else redb.
-    #[arg(long, value_name = "STORE")]
-    to_store: Option<String>,
+    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or .db, else a
+    /// directory for redb.
+    #[arg(long, value_name = "STORE", alias = "to-store")]
+    target_store: Option<String>,
     /// The block whose state it is.
     #[arg(long, value_name = "N")]
     number: Option<u64>,
@@ -133,24 +134,6 @@ pub(crate) struct ImportArgs {
     mode: ModeArgs,
     #[command(flatten)]
     format: FormatArgs,
-}
-
-impl SnapshotVerb {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Export(_) => "snapshot export",
-            Self::Verify(_) => "snapshot verify",
-            Self::Import(_) => "snapshot import",
-        }
-    }
-
-    pub(crate) fn format(&self) -> Option<Format> {
-        match self {
-            Self::Export(args) => args.format.asked(),
-            Self::Verify(args) => args.format.asked(),
-            Self::Import(args) => args.format.asked(),
-        }
-    }
 }
 
 pub(crate) fn run(args: &SnapshotArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -228,7 +211,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     if let Some(path) = &args.out {
         let scheme = scheme.ok_or_else(|| {
             Failure::new("the store holds no pbt (--out)")
-                .hint("spinney convert --to pbt:blake3 makes one; --preimages alone needs none")
+                .hint("spinney convert --tree pbt:blake3 makes one; --preimages alone needs none")
         })?;
         let out = OutFile::begin(Some(path))?;
         let (file, out) = watched((&args.work, args.verify), spill, with, |work| {
@@ -290,7 +273,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     args.mode.heed();
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
-    let site = Site::of(&args.target, args.to_store.as_deref(), check.work.cache())?;
+    let site = Site::of(&args.target, args.target_store.as_deref(), check.work.cache())?;
     // Before a store is made.
     drop(open_file(&check.file)?);
     let origin = format!("the snapshot {}", check.file.display());
@@ -328,7 +311,7 @@ fn read(
     });
     let made = made.map_err(|error| in_file(error, &check.file))?;
     let named: Result<Named, _> = watched((&check.work, false), spill, with, |work| {
-        match_preimages(preimages, store, scheme, check.state_root, true, work)
+        match_preimages(preimages, store, scheme, check.root, true, work)
     });
     let named = named.map_err(|error| in_file(error, preimages))?;
     Ok(json!({
@@ -336,7 +319,7 @@ fn read(
         "preimages": Written::from(named.file),
         "root": made.root,
         "state_root": named.state_root,
-        "state_root_checked": check.state_root.is_some(),
+        "state_root_checked": check.root.is_some(),
         "accounts": named.counts.accounts,
         "slots": named.counts.slots,
         "codes": named.counts.codes,

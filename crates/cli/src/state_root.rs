@@ -56,7 +56,7 @@ pub(crate) fn run(args: &StateRootArgs, output: &Output) -> anyhow::Result<Exit>
         Name::Verkle => binary(Verkle::shared(), &alloc)?,
         Name::Sum(_) => unreachable!("it is refused"),
     };
-    match args.format.asked() {
+    match output.asked() {
         Some(Format::Json) => {
             let accounts = alloc.accounts.len();
             let mut data = json!({ "tree": args.tree, "accounts": accounts, "root": root });

@@ -42,6 +42,11 @@ impl Kind {
         }
     }
 
+    /// The names of all.
+    pub(crate) fn all() -> Vec<String> {
+        KINDS.iter().map(|kind| kind.name().to_owned()).collect()
+    }
+
     pub(crate) fn named(name: &str) -> Result<Self, Failure> {
         let known = KINDS.into_iter().find(|kind| kind.name() == name);
         known.ok_or_else(|| {

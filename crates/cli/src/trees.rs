@@ -14,6 +14,7 @@ use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme as _, SchemeId, S
 use crate::db;
 use crate::failure::Failure;
 use crate::place_name::without_password;
+use crate::stores::{Mode, Place};
 use crate::sums;
 
 /// A tree of this version.
@@ -42,6 +43,11 @@ impl Name {
             Self::Sum(Profile::Bound),
         ]
     };
+
+    /// All names.
+    pub(crate) fn all() -> Vec<String> {
+        Self::ALL.iter().map(ToString::to_string).collect()
+    }
 
     /// Its id in a store that holds a state; sum trees have names of their own.
     pub(crate) const fn id(self) -> Option<TreeId> {
@@ -118,6 +124,20 @@ impl Name {
             _ => None,
         }
     }
+}
+
+/// The tree of a verb that takes one: the one that was asked for, else what the store holds, mpt
+/// before others; in a new one, mpt.
+pub(crate) fn asked(name: Option<&str>, place: &Place) -> anyhow::Result<Name> {
+    if let Some(name) = name {
+        return Ok(Name::parse(name)?);
+    }
+    if place.location.is_none() || !place.exists()? {
+        return Ok(Name::Mpt);
+    }
+    let records = of_states(&place.open(Mode::Look)?.snapshot()?)?;
+    let first = records.first().and_then(|(_, record)| Name::of(record.scheme));
+    Ok(first.unwrap_or(Name::Mpt))
 }
 
 /// The trees of one state in one store, in order of their ids; at least one.

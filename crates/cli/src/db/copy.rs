@@ -7,26 +7,18 @@ use sha2::{Digest as _, Sha256};
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, Snapshot, Table, WriteSet};
 
-use crate::args::{AtArgs, FormatArgs, ModeArgs};
+use crate::args::{FormatArgs, ModeArgs, PairArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output, human_bytes};
-use crate::place_name::PlaceName;
-use crate::stores::{Mode, Place};
+use crate::stores::Mode;
 use crate::trees;
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
     #[command(flatten)]
-    at: AtArgs,
+    stores: PairArgs,
     #[command(flatten)]
-    pub(super) format: FormatArgs,
-    /// Where the copy is made: a directory for redb and log, a file for sqlite, a URL for postgres. Nothing is to be
-    /// there yet.
-    #[arg(value_name = "TARGET")]
-    target: PlaceName,
-    /// The store of the copy: redb, log, sqlite or postgres.
-    #[arg(long, value_name = "STORE", default_value = "redb")]
-    to_store: String,
+    format: FormatArgs,
     #[command(flatten)]
     mode: ModeArgs,
 }
@@ -93,8 +85,8 @@ fn fill(source: &impl Snapshot, target: &AnyStore) -> anyhow::Result<Passed> {
 
 pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
-    let source = args.at.place()?.open(Mode::Look)?;
-    let target = Place::existing(&args.target, Some(&args.to_store), CACHE_BYTES)?;
+    let source = args.stores.source(CACHE_BYTES)?.open(Mode::Look)?;
+    let target = args.stores.target(CACHE_BYTES)?;
     let snapshot = source.snapshot()?;
     let mut passed = Passed::default();
     let made = target.create(|store| {

@@ -1,6 +1,6 @@
 //! `db dump`: everything a tree holds, streamed.
 
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 
 use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -15,17 +15,23 @@ use spinney_tree::{PageStore, Scheme, Tree, TreeId, bulk};
 
 use super::DumpArgs;
 use crate::failure::{Exit, Failure};
+use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::stores::Mode;
 use crate::sums;
-use crate::trees::{self, Name};
+use crate::trees::{self, Name, TreeSet};
 
-pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
-    let name = Name::parse(&args.tree)?;
+pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     let place = args.at.place()?;
+    let name = trees::asked(args.tree.as_deref(), &place)?;
     let id = match (name, name.id()) {
         (Name::Sum(profile), _) => {
-            return sums::dump(&place, &args.namespace.namespace, profile, args.verify);
+            return sums::dump(
+                &place,
+                &args.namespace.namespace,
+                profile,
+                (args.verify, args.out.as_deref()),
+            );
         }
         (_, id) => id.expect("all others have one"),
     };
@@ -33,7 +39,11 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
     // All of the document is of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
     let record = trees::record_of(&store.snapshot()?, name, &args.at.db)?;
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let held = TreeSet::of(&store.snapshot()?)?;
+    if held.len() > 1 {
+        output.warn(format!("the store holds {held}, and the dump is of {name} alone"));
+    }
+    let mut out = OutFile::begin(args.out.as_deref())?;
     let cache = place.tree_cache();
     let with = (cache, args.verify);
     match name {
@@ -44,7 +54,7 @@ pub(super) fn run(args: &DumpArgs, _: &Output) -> anyhow::Result<Exit> {
         Name::Verkle => entries(Verkle::shared(), id, &store, with, &mut out)?,
         Name::Sum(_) => unreachable!("it was dumped above"),
     }
-    out.flush()?;
+    out.finish()?;
     Ok(Exit::Ok)
 }
 

@@ -16,7 +16,7 @@ use spinney_tree::{RootRecord, Snapshot, StoreError, Table, TreeError, TreeId};
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::Exit;
 use crate::import;
-use crate::output::{Format, Output};
+use crate::output::Output;
 use crate::stores::Mode;
 use crate::sums::{self, NamespaceArgs, RemoveArgs};
 use crate::trees::{self, Name};
@@ -61,12 +61,12 @@ pub(crate) enum DbVerb {
     ///
     /// The copy is of one commit: all rows, which are read again and compared. Refused or cut off, it leaves no store
     /// behind.
-    #[command(after_help = "Example:\n  spinney db copy --db state.db backup.log --to-store log")]
+    #[command(after_help = "Example:\n  spinney db copy state backup --target-store log")]
     Copy(copy::CopyArgs),
     /// Copy what a second directory lacks of a log, which can be opened for reading there at any moment.
     ///
     /// Each time it copies what is new: on a disk of another machine, it is a replica.
-    #[command(after_help = "Example:\n  spinney db ship --db state.db --to /mnt/replica/state.db")]
+    #[command(after_help = "Example:\n  spinney db ship state /mnt/replica/state")]
     Ship(ship::ShipArgs),
 }
 
@@ -101,48 +101,22 @@ pub(crate) struct DumpArgs {
     #[command(flatten)]
     at: AtArgs,
     /// The tree: mpt; of a binary or Verkle tree, the entries as NDJSON; of `sum` or `sum:bound`, the
-    /// leaves.
-    #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
-    tree: String,
+    /// leaves. Without it, what the store holds, mpt before others.
+    #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
+    tree: Option<String>,
     #[command(flatten)]
     namespace: NamespaceArgs,
     /// Leave out code that the store lacks, of which only the hash was ever given. Without this, such
     /// an account is an error.
     #[arg(long)]
     allow_missing_code: bool,
+    /// Write to a file, whole or not at all.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// First compute the root from the entries alone and compare it with the tree's, so that an old or
     /// forged row changes nothing unseen; of mpt, also each account's storage root, code and preimages.
     #[arg(long)]
     verify: bool,
-}
-
-impl DbVerb {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Info(_) => "db info",
-            Self::Stats(_) => "db stats",
-            Self::Check(_) => "db check",
-            Self::Dump(_) => "db dump",
-            Self::Load(_) => "db load",
-            Self::Remove(_) => "db remove",
-            Self::Compact(_) => "db compact",
-            Self::Copy(_) => "db copy",
-            Self::Ship(_) => "db ship",
-        }
-    }
-
-    pub(crate) fn format(&self) -> Option<Format> {
-        match self {
-            Self::Info(args) | Self::Stats(args) | Self::Check(args) | Self::Compact(args) => {
-                args.format.asked()
-            }
-            Self::Load(args) => args.format.asked(),
-            Self::Copy(args) => args.format.asked(),
-            Self::Ship(args) => args.format.asked(),
-            Self::Remove(args) => args.format.asked(),
-            Self::Dump(_) => None,
-        }
-    }
 }
 
 pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {

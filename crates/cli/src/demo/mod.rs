@@ -145,10 +145,10 @@ fn report(made: &Made, args: &DemoArgs, output: &Output) -> std::io::Result<()> 
         ),
         format!("spinney prove --db {dir}/state --address {busy} > {dir}/proof.json"),
         format!("spinney verify --tree mpt --root {root} {dir}/proof.json"),
-        format!("spinney convert --to ubt:sha256 {dir}/state {dir}/ubt"),
+        format!("spinney convert --tree ubt:sha256 {dir}/state {dir}/ubt"),
         format!("spinney import tapd --db {dir}/assets {dir}/assets.db"),
     ];
-    if args.format.asked() == Some(Format::Json) {
+    if output.asked() == Some(Format::Json) {
         let files = ["genesis.json", "chain.rlp", "traces.ndjson", "lists.ndjson", "assets.db"];
         let data = json!({
             "folder": dir.to_string(), "files": files, "blocks": blocks,

@@ -74,22 +74,6 @@ pub(crate) struct StateArgs {
     format: FormatArgs,
 }
 
-impl ImportVerb {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::State(_) => "import state",
-            Self::Tapd(_) => "import tapd",
-        }
-    }
-
-    pub(crate) fn format(&self) -> Option<Format> {
-        match self {
-            Self::State(args) => args.format.asked(),
-            Self::Tapd(args) => args.format.asked(),
-        }
-    }
-}
-
 pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
         ImportVerb::State(args) => {

@@ -37,6 +37,10 @@ pub(crate) struct TapdArgs {
     /// tapd's SQLite file, or postgres://user@host/database. It is only read; tapd may be running.
     #[arg(value_name = "DATABASE")]
     database: PlaceName,
+    /// Import the sound leaves of a damaged tree into a new one, whose root is another; say the stored root, the new
+    /// one, and each row that does not fit. Without this a damaged tree is refused.
+    #[arg(long)]
+    salvage: bool,
     #[command(flatten)]
     mode: ModeArgs,
     #[command(flatten)]
@@ -69,11 +73,29 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     let store = place.create(|store| {
         for name in &names {
             let progress = Progress::new(output.quiet(), "import", Unit::Keys, None);
-            imported.push(import(&mut database, name, store, place.tree_cache(), progress)?);
+            let salvage = args.salvage;
+            let into = (store, place.tree_cache());
+            imported.push(import(&mut database, name, into, salvage, progress)?);
         }
         Ok(())
     })?;
     store.close()?;
+    for Imported { name, root, report } in
+        imported.iter().filter(|tree| tree.report.damage_count > 0)
+    {
+        let (leaves, count) = (report.leaves, report.damage_count);
+        let stored = report.root.map_or("unknown".into(), |root| hex::encode_prefixed(root.hash));
+        let new = hex::encode_prefixed(root.hash);
+        output.warn(format!(
+            "the tree \"{name}\" was damaged ({count} findings): its {leaves} sound leaves were imported; stored root \
+             {stored}, new root {new}"
+        ));
+        report.damage.iter().for_each(|damage| output.tell(&format!("  {damage}")));
+        let more = count - report.damage.len() as u64;
+        if more > 0 {
+            output.tell(&format!("  and {more} more"));
+        }
+    }
     print(&imported, output)?;
     Ok(Exit::Ok)
 }
@@ -103,8 +125,8 @@ fn check_names(names: &[String]) -> Result<(), Failure> {
 fn import(
     database: &mut Database,
     name: &str,
-    store: &AnyStore,
-    cache_bytes: usize,
+    (store, cache_bytes): (&AnyStore, usize),
+    salvage: bool,
     mut progress: Progress,
 ) -> anyhow::Result<Imported> {
     let mut tree = SumTree::create(store, name, Profile::Compatible, cache_bytes)?;
@@ -125,13 +147,13 @@ fn import(
         Ok(error) => explain(error).into(),
         Err(error) => error,
     })?;
-    if report.damage_count > 0 {
+    if report.damage_count > 0 && !salvage {
         return Err(damaged(name, &report).into());
     }
     tree.apply(&mut batch)?;
     let (root, expected) = (tree.root(), report.root);
     // Each row's hash held; so this is our own failure, if it ever is one.
-    if expected.is_some_and(|expected| expected != root) {
+    if report.damage_count == 0 && expected.is_some_and(|expected| expected != root) {
         let what = format!("the tree \"{name}\" has another root than its database says");
         let hint = "this is a bug of spinney: its rows are sound; nothing was made";
         return Err(Failure::new(what).exit(Exit::No).hint(hint).into());
@@ -146,7 +168,7 @@ fn damaged(name: &str, report: &Report) -> Failure {
     Failure::new(format!("the tree \"{name}\" is damaged; {} leaves are sound", report.leaves))
         .details(shown.chain(more).collect())
         .exit(Exit::No)
-        .hint("nothing was made; --namespace imports the other trees of the database")
+        .hint("nothing was made; --salvage imports the sound leaves, --namespace the other trees")
 }
 
 fn explain(error: TapdError) -> Failure {
@@ -168,6 +190,9 @@ fn print(imported: &[Imported], output: &Output) -> std::io::Result<()> {
                     "namespace": tree.name, "root": B256::from(tree.root.hash),
                     "sum": tree.root.sum.to_string(), "leaves": tree.report.leaves,
                     "rows": tree.report.rows,
+                    "stored_root": tree.report.root.map(|root| B256::from(root.hash)),
+                    "damage_count": tree.report.damage_count,
+                    "damage": tree.report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 })
             };
             output.envelope(&json!({ "trees": imported.iter().map(tree).collect::<Vec<_>>() }), &[])

@@ -6,4 +6,4 @@ mod verify;
 mod words;
 
 pub(crate) use self::prove::{ProveArgs, run as prove};
-pub(crate) use self::verify::{VerifyArgs, check_tree, run as verify};
+pub(crate) use self::verify::{Said, VerifyArgs, check_tree, run as verify};

@@ -60,32 +60,27 @@ pub(crate) struct ProveArgs {
     /// Prove every leaf of a sum tree, a document a line.
     #[arg(long, conflicts_with = "address")]
     all: bool,
-    /// Write the documents of --all to a file, whole or not at all.
-    #[arg(long, value_name = "FILE", requires = "all")]
+    /// Write what is proven to a file, whole or not at all.
+    #[arg(long = "out", id = "report_out", value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     pub(super) at: AtArgs,
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
-    /// sum or sum:bound.
-    #[arg(long, value_name = "TREE", default_value = "mpt", env = "SPINNEY_TREE")]
-    tree: String,
+    /// sum or sum:bound. Without it, what the store holds, mpt before others.
+    #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
+    tree: Option<String>,
     #[command(flatten)]
     namespace: NamespaceArgs,
 }
 
 pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
-    let name = Name::parse(&args.tree)?;
-    if args.out.is_some() && !args.all {
-        return Err(Failure::new("--out takes the documents of --all")
-            .hint("> FILE takes one")
-            .into());
-    }
     let place = args.at.place()?;
+    let name = trees::asked(args.tree.as_deref(), &place)?;
     if let Name::Sum(profile) = name {
         return leaves(args, profile, &place, output);
     }
     if args.all {
-        let what = format!("--all is for sum trees, not for {}", args.tree);
+        let what = format!("--all is for sum trees, not for {name}");
         return Err(Failure::new(what).hint("give keys, or --address").into());
     }
     let store = place.open(Mode::Look)?;
@@ -127,7 +122,8 @@ fn leaves(
     output: &Output,
 ) -> anyhow::Result<Exit> {
     if args.address.is_some() || args.hash_keys || args.block.is_some() {
-        let what = format!("a tree {} has neither addresses, hashed keys nor blocks", args.tree);
+        let what =
+            format!("a tree {} has neither addresses, hashed keys nor blocks", sums::name(profile));
         return Err(Failure::new(what).hint("give keys of 32 bytes, or --all").into());
     }
     let namespace = &args.namespace.namespace;
@@ -161,7 +157,7 @@ fn prove_account(
         None => (state.root(), state.prove(address, &slots)?),
     };
     let block = args.block.or_else(|| state.block().map(|block| block.number));
-    Ok(AccountDocument::new(args.tree.clone(), root, block, proof))
+    Ok(AccountDocument::new(Name::Mpt.to_string(), root, block, proof))
 }
 
 fn prove_keys(
@@ -187,7 +183,7 @@ fn prove_keys(
     };
     let values = keys.iter().map(value).collect::<Result<_, _>>()?;
     Ok(KeysDocument {
-        tree: args.tree.clone(),
+        tree: Name::Mpt.to_string(),
         root: tree.root().into(),
         preimages: args.hash_keys.then(|| args.keys.clone()),
         keys,

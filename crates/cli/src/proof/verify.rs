@@ -12,13 +12,14 @@ use std::path::PathBuf;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
+use serde_json::json;
 use spinney_cli::document::{Claim, Document, DocumentError};
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
 use super::words;
-use crate::args::Size;
+use crate::args::{FormatArgs, Size};
 use crate::failure::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{Format, Output};
 use crate::trees::Name;
 use crate::{stores, sums};
 
@@ -50,6 +51,8 @@ pub(crate) struct VerifyArgs {
     /// The most that is read of a document.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     max_input: Size,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -58,7 +61,9 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     let bytes = stores::read_file_of(&args.file, args.max_input.0 as u64, longer)?;
     if sums::is_sum(&bytes) {
         let root = (args.root, args.root_sum);
-        return sums::verify(&bytes, &args.file, root, trusted, output);
+        let mut said = Said::new(output);
+        sums::verify(&bytes, &args.file, root, trusted, (output, &mut said))?;
+        return said.finish();
     }
     let parsed = Document::parse(&bytes).map_err(|error| refused(args, &error))?;
     let Document { tree, root: own, claim } = parsed;
@@ -106,9 +111,37 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
             "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf may be hidden"
         ));
     }
-    output.line(&format!("holds under {root}, tree {name}"))?;
-    shown.iter().try_for_each(|line| output.line(line))?;
-    Ok(Exit::Ok)
+    let mut said = Said::new(output);
+    said.line(format!("holds under {root}, tree {name}"))?;
+    shown.into_iter().try_for_each(|line| said.line(line))?;
+    said.finish()
+}
+
+/// What a proof shows: line by line for people, at once in an envelope.
+pub(crate) struct Said<'o> {
+    output: &'o Output,
+    lines: Option<Vec<String>>,
+}
+
+impl<'o> Said<'o> {
+    fn new(output: &'o Output) -> Self {
+        Self { output, lines: (output.asked() == Some(Format::Json)).then(Vec::new) }
+    }
+
+    pub(crate) fn line(&mut self, line: String) -> std::io::Result<()> {
+        match &mut self.lines {
+            Some(lines) => lines.push(line),
+            None => self.output.line(&line)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> anyhow::Result<Exit> {
+        if let Some(lines) = self.lines {
+            self.output.envelope(&json!({ "holds": true, "shown": lines }), &[])?;
+        }
+        Ok(Exit::Ok)
+    }
 }
 
 /// What a claim shows, line by line.

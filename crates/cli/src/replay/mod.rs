@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::failure::{Exit, Failure, TRACE_HINT};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
-use crate::stores::{Kind, Place};
+use crate::stores::{Kind, Mode, Place};
 use crate::trees::TreeSet;
 
 pub(crate) use self::input::{Traces, open_traces};
@@ -110,14 +110,20 @@ fn default_keep_undo() -> KeepUndo {
 
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let trees = TreeSet::parse(&args.store.tree)?;
+    args.store.mode.heed();
+    let place = Place::of(&args.store)?;
+    let trees = match &args.store.tree {
+        Some(names) => TreeSet::parse(names)?,
+        None if place.location.is_some() && place.exists()? => {
+            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)?
+        }
+        None => TreeSet::parse("mpt")?,
+    };
     if args.no_preimages && trees.len() > 1 {
         return Err(Failure::new("--no-preimages with several trees (--tree)")
             .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
             .into());
     }
-    args.store.mode.heed();
-    let place = Place::of(&args.store)?;
     // All that can be refused is refused before a store is made.
     let input = match Input::open(&args.input, args.traces.as_deref())? {
         Some(input) => input,
@@ -142,6 +148,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     if report.stopped {
         output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
     }
+    report.warn_of_little(args.to, output);
     report.print(output)?;
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
 }

@@ -119,9 +119,23 @@ impl Times {
 impl RunReport {
     pub(super) fn print(&self, output: &Output) -> io::Result<()> {
         match output.format() {
+            Format::Json if self.stopped => output.interrupted(&json!({ "runs": [self] })),
             Format::Json => output.envelope(&json!({ "runs": [self] }), &[]),
             Format::Csv => output.grid(&self.csv()),
             Format::Table => output.grid(&self.table()),
+        }
+    }
+
+    /// Says what somebody may not have meant: no block at all, or fewer than were asked for.
+    pub(super) fn warn_of_little(&self, to: Option<u64>, output: &Output) {
+        if self.stopped {
+            return;
+        }
+        let head = self.head.unwrap_or_default();
+        if let Some(to) = to.filter(|to| head < *to) {
+            output.warn(format!("the blocks end at block {head}, before block {to} (--to)"));
+        } else if self.blocks == 0 {
+            output.warn(format!("no block was replayed: none comes after block {head}"));
         }
     }
 

@@ -160,7 +160,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.told = Instant::now();
-        if let Err(error) = self.output.json(&event(self)) {
+        if let Err(error) = self.output.event(&event(self)) {
             self.broken = Some(error);
             self.interrupt.ask();
         }

@@ -19,21 +19,23 @@ use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::stores::{Mode, Place};
+use crate::stores::Mode;
 use crate::trees;
 
 /// Rows are copied so many bytes at a time.
 const COPY_BYTES: usize = 16 << 20;
+/// Memory for pages of each of the stores.
+const CACHE_BYTES: usize = 64 << 20;
 
 pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
-    let place = args.at.place()?;
-    let into = Place::existing(&args.into, args.into_store.as_deref(), 64 << 20)?;
+    let place = args.stores.source(CACHE_BYTES)?;
+    let into = args.stores.target(CACHE_BYTES)?;
     let before = args.from.checked_sub(1).ok_or_else(|| {
         Failure::new("there is no state before block 0 (--from)").hint("--from 1 is the first one")
     })?;
     if into.exists()? {
         let what = format!("there is a store already at {}", into.name());
-        return Err(Failure::new(what).hint("a dump goes to a new --into").into());
+        return Err(Failure::new(what).hint("a dump goes to a new TARGET").into());
     }
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
@@ -42,7 +44,8 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
         .collect();
     if !others.is_empty() {
-        let what = format!("the store holds {}, which would stay behind (--db)", others.join(", "));
+        let what =
+            format!("the store holds {}, which would stay behind (SOURCE)", others.join(", "));
         let hint = "a dump is of mpt alone; spinney import state --tree takes what spinney db dump prints of \
                     a block into several trees";
         return Err(Failure::new(what).hint(hint).into());

@@ -11,10 +11,9 @@ use std::path::PathBuf;
 use alloy_primitives::B256;
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::args::{AtArgs, FormatArgs, ModeArgs, Size};
+use crate::args::{AtArgs, FormatArgs, ModeArgs, PairArgs, Size};
 use crate::failure::Exit;
-use crate::output::{Format, Output};
-use crate::place_name::PlaceName;
+use crate::output::Output;
 use crate::replay::input::{Input, InputArgs};
 use crate::scratch::ScratchArgs;
 
@@ -48,10 +47,10 @@ pub(crate) enum StageVerb {
     /// The root of the new store is checked against the one that the state had then. The source stays as it
     /// is.
     #[command(after_help = "Examples:\n  \
-        spinney stage dump --db state.db --from 100 --to 120 --into before-100.db --diffs-out blocks.ndjson\n  \
-        spinney stage run --db before-100.db --diffs blocks.ndjson\n  \
-        spinney stage dump --db state.db --from 100 --into before-100.db\n  \
-        spinney replay --genesis genesis.json --blocks chain.rlp --db before-100.db --to 120")]
+        spinney stage dump state before-100 --from 100 --to 120 --diffs-out blocks.ndjson\n  \
+        spinney stage run --db before-100 --diffs blocks.ndjson\n  \
+        spinney stage dump state before-100 --from 100\n  \
+        spinney replay --genesis genesis.json --blocks chain.rlp --db before-100 --to 120")]
     Dump(DumpArgs),
     /// Where a store stands, and how far it can be taken back.
     #[command(after_help = "Example:\n  spinney stage status --db state.db")]
@@ -120,7 +119,7 @@ pub(crate) struct WorkArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    at: AtArgs,
+    stores: PairArgs,
     /// The first block of the range: the dump is of the state before it.
     #[arg(long, value_name = "N")]
     from: u64,
@@ -130,12 +129,6 @@ pub(crate) struct DumpArgs {
     /// Write what the blocks of the range did, a state difference a line, with the root of each.
     #[arg(long, value_name = "FILE")]
     diffs_out: Option<PathBuf>,
-    /// The new store: a directory for redb, a file for sqlite, an address for postgres.
-    #[arg(long, value_name = "DIR")]
-    into: PlaceName,
-    /// The kind of the new store; without it, what --into names.
-    #[arg(long, value_name = "STORE")]
-    into_store: Option<String>,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
@@ -163,26 +156,6 @@ pub(crate) struct UnwindArgs {
     blocks: Option<PathBuf>,
     #[command(flatten)]
     format: FormatArgs,
-}
-
-impl StageVerb {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Run(_) => "stage run",
-            Self::Dump(_) => "stage dump",
-            Self::Status(_) => "stage status",
-            Self::Unwind(_) => "stage unwind",
-        }
-    }
-
-    pub(crate) fn format(&self) -> Option<Format> {
-        match self {
-            Self::Run(args) => args.format.asked(),
-            Self::Dump(args) => args.format.asked(),
-            Self::Status(args) => args.format.asked(),
-            Self::Unwind(args) => args.format.asked(),
-        }
-    }
 }
 
 pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {

@@ -8,7 +8,8 @@
     clippy::unwrap_used
 )]
 
-use std::io::{self, BufWriter, Write};
+use std::io::Write as _;
+use std::path::Path;
 
 use alloy_primitives::hex;
 use spinney_state::sum::SumError;
@@ -17,6 +18,7 @@ use spinney_tree::sum::Profile;
 
 use super::{open, plain};
 use crate::failure::Exit;
+use crate::out_file::OutFile;
 use crate::stores::{Mode, Place};
 
 /// With `verify` the root is first computed from the leaves alone.
@@ -24,7 +26,7 @@ pub(crate) fn dump(
     place: &Place,
     namespace: &str,
     profile: Profile,
-    verify: bool,
+    (verify, out): (bool, Option<&Path>),
 ) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
@@ -32,7 +34,7 @@ pub(crate) fn dump(
     if verify {
         tree.verify_entries().map_err(plain)?;
     }
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = OutFile::begin(out)?;
     let written = tree.visit(|key, leaf| {
         let (key, value) = (hex::encode_prefixed(key), hex::encode_prefixed(&leaf.value));
         let sum = leaf.sum.to_string();
@@ -40,6 +42,6 @@ pub(crate) fn dump(
         Ok::<_, SumError>(true)
     });
     written.map_err(plain)?;
-    out.flush()?;
+    out.finish()?;
     Ok(Exit::Ok)
 }

@@ -17,7 +17,7 @@ use super::prove::SumDocument;
 use super::{name, profile};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::proof::check_tree;
+use crate::proof::{Said, check_tree};
 use crate::trees::Name;
 
 /// How many documents are verified together.
@@ -47,8 +47,8 @@ pub(crate) fn verify(
     file: &Path,
     (root, root_sum): (Option<B256>, Option<u64>),
     tree: Option<Name>,
-    output: &Output,
-) -> anyhow::Result<Exit> {
+    (output, said): (&Output, &mut Said<'_>),
+) -> anyhow::Result<()> {
     let mut trusted: Option<(Profile, SumNode)> = None;
     let mut waiting = Vec::new();
     let lines = bytes.split(|byte| *byte == b'\n').zip(1..);
@@ -88,14 +88,13 @@ pub(crate) fn verify(
         }
         waiting.push(read);
         if waiting.len() == TOGETHER {
-            flush(&mut waiting, profile, root, output)?;
+            flush(&mut waiting, profile, root, said)?;
         }
     }
     let Some((profile, root)) = trusted else {
         return Err(Failure::new(format!("{} holds no document", file.display())).into());
     };
-    flush(&mut waiting, profile, root, output)?;
-    Ok(Exit::Ok)
+    flush(&mut waiting, profile, root, said)
 }
 
 fn read(number: usize, document: &SumDocument) -> Result<((Profile, SumNode), Read), String> {
@@ -115,7 +114,7 @@ fn flush(
     waiting: &mut Vec<Read>,
     profile: Profile,
     root: SumNode,
-    output: &Output,
+    said: &mut Said<'_>,
 ) -> anyhow::Result<()> {
     let claims: Vec<_> = waiting
         .iter()
@@ -134,7 +133,7 @@ fn flush(
             Some(leaf) => format!("{key}: {}, sum {}", Bytes::from(leaf.value.clone()), leaf.sum),
             None => format!("{key}: absent"),
         };
-        output.line(&format!("{line}; holds under {shown}"))?;
+        said.line(format!("{line}; holds under {shown}"))?;
     }
     Ok(())
 }

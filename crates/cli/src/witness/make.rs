@@ -67,16 +67,22 @@ enum Encoding {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 struct WhichArgs {
-    /// The block.
-    #[arg(long, value_name = "N")]
+    /// The block, and its witness bare.
+    #[arg(long, value_name = "N", conflicts_with = "range")]
     block: Option<u64>,
-    /// The blocks from A to B, both included.
-    #[arg(long, value_name = "A..B")]
+    /// The first block of a range; --to says the last one. Without it, the first of the chain.
+    #[arg(long, value_name = "N", conflicts_with_all = ["block", "range", "all"])]
+    from: Option<u64>,
+    /// The last block of a range. Without it, the last of the chain.
+    #[arg(long, value_name = "N", conflicts_with_all = ["block", "range", "all"])]
+    to: Option<u64>,
+    // As it was until 0.1.
+    #[arg(long, value_name = "A..B", hide = true)]
     range: Option<BlockRange>,
     /// All blocks.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["block", "range"])]
     all: bool,
 }
 
@@ -102,7 +108,7 @@ impl WhichArgs {
         match (self.block, self.range) {
             (Some(block), _) => BlockRange(block, block),
             (None, Some(range)) => range,
-            (None, None) => BlockRange(1, u64::MAX),
+            (None, None) => BlockRange(self.from.unwrap_or(1), self.to.unwrap_or(u64::MAX)),
         }
     }
 }
@@ -111,6 +117,10 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     let tree = Name::parse(&args.tree)?;
     trees::check_name(tree, |name| matches!(name, Name::Mpt | Name::Ubt(_) | Name::Pbt(_)))?;
     let BlockRange(first, last) = args.which.range();
+    if first > last {
+        let what = format!("the range ends at block {last}, before it begins (--from {first})");
+        return Err(Failure::new(what).hint("--to N is the last block of the range").into());
+    }
     if first == 0 {
         return Err(Failure::new("the genesis is not executed, and has no witness")
             .hint("blocks are numbered from 1")

@@ -12,21 +12,21 @@ use self::{
     make::MakeArgs,
 };
 use crate::failure::Exit;
-use crate::output::{Format, Output};
+use crate::output::Output;
 
 /// Make the execution witnesses of blocks, and say what is wrong with those of others.
 ///
 /// Without a verb of its own: replays the chain in memory up to the last block asked for, makes
 /// witnesses and checks each by executing its block on nothing else. --block prints the witness as
-/// debug_executionWitness answers it; --range and --all print a line a block, {"number", "hash",
-/// "witness"}.
+/// debug_executionWitness answers it; --from, --to and --all print a line a block, {"number",
+/// "hash", "witness"}.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "Examples:\n  \
     spinney witness --genesis genesis.json --blocks chain.rlp --block 77\n  \
-    spinney witness --genesis genesis.json --blocks chain.rlp --range 100..120 --out witnesses.ndjson\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --from 100 --to 120 --out witnesses.ndjson\n  \
     spinney witness --genesis genesis.json --blocks chain.rlp --block 77 --encoding ssz --out input.ssz\n  \
     spinney witness check witness.json --genesis genesis.json --blocks chain.rlp"
 )]
@@ -35,16 +35,6 @@ pub(crate) struct WitnessArgs {
     verb: Option<WitnessVerb>,
     #[command(flatten)]
     make: MakeArgs,
-}
-
-impl WitnessArgs {
-    /// The format that was asked for, if any.
-    pub(crate) fn format(&self) -> Option<Format> {
-        match &self.verb {
-            Some(WitnessVerb::Check(args)) => args.format.asked(),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]

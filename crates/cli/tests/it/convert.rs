@@ -157,7 +157,7 @@ fn what_cannot_be_converted_is_refused() {
     convert("mpt", "mpt", &db, &target, &[]).exits(2).refuses("there is no way from mpt to mpt");
     convert("mpt", "pbt", &db, &target, &[])
         .exits(2)
-        .refuses("there is no tree pbt (--to)")
+        .refuses("there is no tree pbt (--tree)")
         .says("pbt:blake3");
     convert("mpt", "sum", &db, &target, &[]).exits(2).refuses("holds leaves, and no accounts");
     let _ = convert("mpt", "pbt:blake3", &db, &target, &["--to-store", "postgres"])

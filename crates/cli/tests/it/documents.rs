@@ -142,3 +142,85 @@ fn the_pages_of_verbs_are_their_help() {
         assert!(read(&made) == read(&shown), "{name} is not what the verb's help says; {again}");
     }
 }
+
+/// All documents: those at the root, those of docs, and those of the comparisons.
+fn documents() -> Vec<PathBuf> {
+    let mut folders = vec![root(), root().join("bench-compare")];
+    let (mut found, mut below) = (Vec::new(), vec![root().join("docs")]);
+    while let Some(folder) = below.pop() {
+        let inside = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        below.extend(inside.filter(|path| path.is_dir()));
+        folders.push(folder);
+    }
+    for folder in folders.iter().filter(|folder| folder.exists()) {
+        let inside = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        found.extend(inside.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    found
+}
+
+/// The lines of a document that are no code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.lines().filter(move |line| {
+        let fence = line.starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    })
+}
+
+/// What a heading is linked by.
+fn anchor(heading: &str) -> String {
+    let kept = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    heading.trim_start_matches('#').trim().chars().filter_map(kept).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for link in prose(&text).flat_map(|line| line.split("](").skip(1)) {
+            let target = link.split(')').next().unwrap();
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let name = document.display();
+            assert!(file.exists(), "{name}: the link {target} leads nowhere");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&file).unwrap();
+                let found =
+                    prose(&text).any(|line| line.starts_with('#') && anchor(line) == heading);
+                assert!(found, "{name}: there is no heading for the link {target}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} links");
+}
+
+#[test]
+fn lines_are_of_a_hundred_columns() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (line, number) in text.lines().zip(1..) {
+            let wide = line.chars().count() > 100 && !line.starts_with('|');
+            assert!(!wide || line.contains("](http"), "{}:{number}: {line}", document.display());
+        }
+    }
+    let count = |name: &str| {
+        let text = fs::read_to_string(root().join(name)).unwrap();
+        (text.lines().count(), text.split_whitespace().count())
+    };
+    let (lines, words) = count("README.md");
+    assert!(lines <= 150 && words <= 1_200, "README: {lines} lines, {words} words");
+}

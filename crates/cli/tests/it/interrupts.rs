@@ -22,8 +22,10 @@ fn ctrl_c_commits_and_the_same_command_continues() {
     let rest: Vec<_> = lines.map(Result::unwrap).collect();
     let mut ran = Ran::from(child.wait_with_output().unwrap());
     ran.out = rest.join("\n");
-    let ran = ran.exits(3).says("continue with: spinney replay --genesis ");
-    let run = ran.run();
+    let _ = ran.exits(3).says("continue with: spinney replay --genesis ");
+    let last: serde_json::Value = serde_json::from_str(rest.last().unwrap()).unwrap();
+    assert_eq!((&last["success"], &last["interrupted"]), (&false.into(), &true.into()));
+    let run = last["data"]["runs"][0].clone();
     assert_eq!(run["stopped"], true);
     let done = run["head"].as_u64().unwrap();
     assert!((1..213).contains(&done), "{run}");

@@ -21,6 +21,7 @@ mod references;
 mod refusals;
 mod replay;
 mod root;
+mod schemas;
 mod scratch;
 #[cfg(unix)]
 mod secrets;

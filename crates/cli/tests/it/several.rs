@@ -267,7 +267,7 @@ fn a_store_without_mpt_is_filled_taken_back_and_proven() {
     assert_sound(&db);
     assert_eq!(roots(&run(&db, &[])), roots(&whole));
     // What only mpt knows says so; and it is no other tree's store.
-    let dump = ["db", "dump", "--db", &db];
+    let dump = ["db", "dump", "--tree", "mpt", "--db", &db];
     spinney(&dump).exits(2).refuses("the store holds no mpt tree: it holds pbt:blake3, verkle");
     chain
         .replay(&["--tree", "mpt", "--db", &db])

@@ -90,3 +90,29 @@ fn what_cannot_be_imported_leaves_nothing_behind() {
     spinney(&["import", "tapd", "--db", &db, &text]).exits(2).refuses("not an SQLite database");
     assert!(!std::path::Path::new(&db).join("spinney.redb").exists());
 }
+
+/// The sound leaves of a damaged tree go into a new one, and what is not sound is said row by row.
+#[test]
+fn a_damaged_tree_is_salvaged_if_it_is_asked_for() {
+    let folder = Folder::new();
+    let mut damaged = contents();
+    let row = damaged.nodes.iter().find(|(_, (columns, _))| columns.2.is_some()).unwrap().0.clone();
+    damaged.nodes.get_mut(&row).unwrap().1 += 1;
+    let database = damaged.sqlite();
+    let (file, db) = (database.file.to_str().unwrap(), folder.path("db"));
+    let ran = spinney(&["import", "tapd", "--json", "--salvage", "--db", &db, file]).exits(0);
+    let data = ran.data();
+    let trees = data["trees"].as_array().unwrap();
+    let (hurt, whole): (Vec<_>, Vec<_>) = trees.iter().partition(|tree| tree["damage_count"] != 0);
+    assert_eq!((hurt.len(), whole.len()), (1, 1), "{data}");
+    assert_eq!(whole[0]["root"], whole[0]["stored_root"]);
+    assert_ne!(hurt[0]["root"], hurt[0]["stored_root"]);
+    assert!(hurt[0]["damage"][0].as_str().unwrap().contains("its content has another hash"));
+    let name = hurt[0]["namespace"].as_str().unwrap();
+    let all = if name == "issuance-1" { leaves(300) } else { leaves(1) };
+    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let found = kept(&store, name);
+    assert_eq!(hurt[0]["leaves"], found.len());
+    assert!(found.len() < all.len() && found.iter().all(|(key, leaf)| all.get(key) == Some(leaf)));
+    let _ = ran.says("stored root").says("new root");
+}

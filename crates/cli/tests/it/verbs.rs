@@ -62,10 +62,10 @@ fn a_wrong_vector_is_found() {
 #[test]
 fn help_and_version() {
     let version = spinney(&["--version"]).exits(0).out;
-    let start = format!("spinney {}\nhash kernels: ", env!("CARGO_PKG_VERSION"));
-    assert!(version.starts_with(&start), "{version}");
+    let start = format!("spinney {}\ncommit: ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&start) && version.contains("\nhash kernels: "), "{version}");
     let short = spinney(&["-V"]).exits(0).out;
-    assert_eq!(short, format!("spinney {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(short.starts_with(&format!("spinney {} (", env!("CARGO_PKG_VERSION"))), "{short}");
     for verb in [
         &["replay"][..],
         &["root"],
@@ -88,7 +88,12 @@ fn help_and_version() {
         let ran = spinney(&[verb, &["--help"]].concat()).exits(0);
         assert!(ran.out.contains("Example") && ran.out.contains("spinney "), "{verb:?}: {ran:?}");
     }
-    assert!(spinney(&["completions", "bash"]).exits(0).out.contains("_spinney"));
+    let completions = spinney(&["completions", "bash"]).exits(0).out;
+    assert!(completions.contains("_spinney") && completions.contains("pbt:blake3"));
+    let folder = Folder::new();
+    spinney(&["reference", "--man", &folder.path("man")]).exits(0);
+    let page = std::fs::read_to_string(folder.path("man/spinney-db-info.1")).unwrap();
+    assert!(page.contains(".TH") && page.contains("SPINNEY_DB"), "{page}");
 }
 
 #[test]
