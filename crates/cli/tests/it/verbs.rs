@@ -93,7 +93,7 @@ fn help_and_version() {
     let folder = Folder::new();
     spinney(&["reference", "--man", &folder.path("man")]).exits(0);
     let page = std::fs::read_to_string(folder.path("man/spinney-db-info.1")).unwrap();
-    assert!(page.contains(".TH") && page.contains("SPINNEY_DB"), "{page}");
+    assert!(page.contains(".TH") && page.contains("spinney db info"), "{page}");
 }
 
 #[test]
