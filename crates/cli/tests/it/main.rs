@@ -14,6 +14,7 @@ mod history;
 mod import;
 mod interrupts;
 mod kills;
+mod log;
 mod pairs;
 mod places;
 mod proofs;
