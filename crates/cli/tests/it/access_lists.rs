@@ -54,7 +54,7 @@ fn lists_alone_lead_to_the_same_roots_and_pages() {
         let folder = Folder::new();
         let path = |name: &str| folder.path(name);
         let (whole, lists) = (path("whole"), path("lists"));
-        let trees = ["--tree", "mpt,pbt:blake3,ubt:sha256", "--commit-every", "32"];
+        let trees = ["--tree", "mpt,pbt:blake3,ubt:sha256,verkle", "--commit-every", "32"];
         let args = [&["--db", &whole, "--bal-out", &lists][..], &trees].concat();
         let data = chain.replay(&args).exits(0).data();
         let expected: Vec<_> =
