@@ -310,42 +310,14 @@ struct Outer<'a> {
 
 impl Outer<'_> {
     fn into_given(self) -> serde_json::Result<GivenWitness> {
-        if let Some(inner) = self.witness.or(self.result) {
-            return serde_json::from_str::<Inner<'_>>(inner.get())?.into_given();
+        match self.witness.or(self.result) {
+            // One level: what lies deeper is no witness.
+            Some(inner) => serde_json::from_str::<Outer<'_>>(inner.get())?.into_witness(),
+            None => self.into_witness(),
         }
-        let Self { state, codes, keys, headers, .. } = self;
-        Inner { state, codes, keys, headers }.into_given()
     }
-}
 
-/// Tells a field that is null from one that is not there.
-fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-#[derive(Deserialize)]
-struct Inner<'a> {
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    state: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    codes: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    keys: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    headers: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum AnyHeader {
-    Rlp(Bytes),
-    Object(Box<GethHeader>),
-}
-
-impl Inner<'_> {
-    fn into_given(self) -> serde_json::Result<GivenWitness> {
+    fn into_witness(self) -> serde_json::Result<GivenWitness> {
         let mut findings = Vec::new();
         let mut form = |what: String| findings.push(Finding::new(FindingKind::Form, what));
         let mut list = |name: &str, raw: Option<&RawValue>, may_lack: bool| {
@@ -386,4 +358,18 @@ impl Inner<'_> {
         let witness = Witness { state, codes, keys, headers };
         Ok(GivenWitness { witness, findings, block: None, chain_id: None })
     }
+}
+
+/// Tells a field that is null from one that is not there.
+fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AnyHeader {
+    Rlp(Bytes),
+    Object(Box<GethHeader>),
 }

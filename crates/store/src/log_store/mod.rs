@@ -92,7 +92,7 @@ impl LogStore {
             let log = Log::create(folder, Options::default()).map_err(|e| told(directory, e))?;
             fill(Self { log, place: directory.to_owned() })
         };
-        site.create(make, |_| Self::open_on(files, directory))
+        site.create(make, |_| Self::open_made(files, directory))
     }
 
     /// Opens a store for reading and writing.
@@ -106,13 +106,18 @@ impl LogStore {
     }
 
     pub(crate) fn open_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
-        let open = |folder| Log::open(folder, Options::default());
-        let store = Self::open_by(files, directory, open)?;
+        let store = Self::open_made(files, directory)?;
         // A process that ended may have left its names uncertain.
         let synced = files.sync_folder(directory);
         let synced = synced.and_then(|()| files.sync_folder(folder_of(directory)));
         synced.map_err(|error| backend(directory.display(), error))?;
         Ok(store)
+    }
+
+    /// Opens a store whose name is certain.
+    fn open_made(files: &Files, directory: &Path) -> Result<Self, StoreError> {
+        let open = |folder| Log::open(folder, Options::default());
+        Self::open_by(files, directory, open)
     }
 
     /// Opens a store for reading and writing, after creating it if there is none.
