@@ -94,6 +94,11 @@ impl Writer {
             data: Vec::new(),
             record: Vec::new(),
         };
+        if tail.is_some() || !rest.is_empty() {
+            // A process that was cut off may have left a file whose name is not certain: it would be used.
+            let place = writer.files.disk.place();
+            writer.files.disk.sync_names().map_err(failed(&place))?;
+        }
         writer.find_kept()?;
         if let Some(tail) = tail {
             writer.make_sure(tail, found.is_torn)?;
