@@ -1,4 +1,4 @@
-//! What blocks do: changes of few accounts with few slots and codes, so that they meet.
+//! What blocks do: changes of few accounts with few slots and codes, so that they meet; now and then many slots.
 
 use std::collections::BTreeMap;
 
@@ -47,12 +47,21 @@ fn value(rng: &mut Rng) -> U256 {
     }
 }
 
+/// So many slots that they have pages of their own, which go with the account.
+fn many(rng: &mut Rng) -> Vec<(B256, U256)> {
+    let start = rng.u64(0x1000..0x1200);
+    (start..start + rng.u64(40..160)).map(|slot| (U256::from(slot).into(), value(rng))).collect()
+}
+
 fn change(rng: &mut Rng) -> Change {
     if rng.u8(0..7) == 0 {
         return Change::Deleted;
     }
     let code = (rng.u8(0..3) == 0).then(|| code(rng));
-    let storage: BTreeMap<_, _> = (0..rng.u8(0..5)).map(|_| (slot(rng), value(rng))).collect();
+    let mut storage: BTreeMap<_, _> = (0..rng.u8(0..5)).map(|_| (slot(rng), value(rng))).collect();
+    if rng.u8(0..16) == 0 {
+        storage.extend(many(rng));
+    }
     Change::Written(AccountChange {
         fresh: rng.u8(0..7) == 0,
         nonce: (rng.u8(0..8) > 0).then(|| rng.u64(0..4) << rng.u8(0..40)),

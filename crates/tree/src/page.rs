@@ -168,6 +168,11 @@ impl Entry {
         self.span == 0 && !self.is_overflowed()
     }
 
+    /// Of a branch, whether it certainly skips so many digits.
+    pub(crate) const fn skips(&self, digits: usize) -> bool {
+        digits < u8::MAX as usize && self.span as usize == digits && !self.is_overflowed()
+    }
+
     pub(crate) const fn owns(&self) -> bool {
         self.kind.is_terminal() && self.count > 0
     }

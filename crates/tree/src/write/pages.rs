@@ -147,7 +147,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         out.extend_from_slice(&self.chain.page(page).row[range]);
     }
 
-    /// Whether a node stands where an entry does, as long and of the same kind.
+    /// Whether a node stands where an entry does, as long and of the same kind, and leads to the same pages: what is
+    /// known of those goes along. A skip of another length can take as many bytes.
     fn is_like(&self, number: usize, page: PageRef, entry: u16) -> bool {
         let (node, plan) = (self.node(number).0, &self.plans[number]);
         let opened = self.chain.page(page);
@@ -162,9 +163,10 @@ impl<'a, S: Scheme> Writer<'a, S> {
             Kind::Terminal => {
                 let owns = self.owned_len(number, node).is_some();
                 owns == entry.owns()
+                    && entry.is_overflowed() == self.overflows(node)
                     && (!owns || node.base == page && node.within == entry.within())
             }
-            _ => true,
+            _ => self.has_own_page(node) && entry.skips(self.chain.run(node, Self::WIDTH).len()),
         };
         entry.kind == kind && entry.len() == plan.len as usize && is_inner_same
     }
@@ -244,7 +246,10 @@ impl<'a, S: Scheme> Writer<'a, S> {
         match kid {
             Some((kid, plan)) if kid.made.is_something() => match kid.stands() {
                 true => self.replace(plan, (kid.page, kid.entry), out),
-                false => self.put_item(plan, out),
+                false => {
+                    self.unlike();
+                    self.put_item(plan, out)
+                }
             },
             None if node.within.len() > 0 => {
                 let entry = self.chain.page(node.base).entry(node.within.from);

@@ -86,11 +86,17 @@ impl<'a, S: Scheme> Writer<'a, S> {
         }
     }
 
+    /// Whether a terminal's suffix and payload have rows of their own.
+    pub(super) fn overflows(&self, node: &Node) -> bool {
+        let suffix = self.chain.run(node, Self::WIDTH);
+        suffix.aligned().len() + self.chain.bytes(node.payload).len() > INLINE_BYTES_MAX
+    }
+
     fn terminal_len(&self, number: usize) -> usize {
         let (node, _) = self.node(number);
         let suffix = self.chain.run(node, Self::WIDTH);
         let (run, payload) = (suffix.aligned().len(), self.chain.bytes(node.payload).len());
-        let overflows = run + payload > INLINE_BYTES_MAX;
+        let overflows = self.overflows(node);
         let owned = self.owned_len(number, node);
         let mut len = 2 + owned.unwrap_or(0) + length_bytes(suffix.len()) + length_bytes(payload);
         len += if overflows { 8 } else { run + payload };

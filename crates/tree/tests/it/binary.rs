@@ -269,3 +269,120 @@ fn keys_that_begin_others_are_refused_with_both_named() {
 fn prepare(bench: &Bench<Pbt>, ops: &[Op]) -> Result<spinney_tree::Pending<Pbt>, TreeError> {
     bench.tree.prepare(&bench.snapshot(), None, crate::model::batch(ops))
 }
+
+/// Runs of values of a few stems: the stem, the first place, how many, how far apart, and what they become.
+type Run = (u8, u8, u8, u8, u64);
+
+fn stem_runs() -> impl Strategy<Value = Vec<Vec<Vec<Run>>>> {
+    let count = prop_oneof![1 => 1_u8..4, 2 => 30_u8..160];
+    let run = (0_u8..3, any::<u8>(), count, 1_u8..6, any::<u64>());
+    let batch = prop::collection::vec(run, 1..4);
+    prop::collection::vec(prop::collection::vec(batch, 1..4), 1..5)
+}
+
+fn ops_of_runs(runs: &[Run]) -> Vec<Op> {
+    let mut ops = std::collections::BTreeMap::new();
+    for (stem, start, count, step, seed) in runs {
+        let places = (0..u32::from(*count)).map(|at| u32::from(*start) + at * u32::from(*step));
+        for place in places.take_while(|place| *place < 256) {
+            let mut key = vec![0x5a; 32];
+            (key[0], key[31]) = (stem * 0x40, place as u8);
+            let new = seed.rotate_left(place) % 23;
+            let value = (seed % 3 > 0 || new > 8).then(|| [vec![0; 31], vec![new as u8]].concat());
+            ops.insert(key, value.filter(|_| seed % 11 > 0));
+        }
+    }
+    let op = |(key, value)| match value {
+        Some(value) => Op::Put(key, value),
+        None => Op::Delete(key),
+    };
+    ops.into_iter().map(op).collect()
+}
+
+/// Stems full of values by batches upon batches, committed together.
+fn stems_by_layers<S: Scheme<Root = [u8; 32]> + Clone>(
+    scheme: S,
+    (blocks, cache_bytes, reopens): (&[Vec<Vec<Run>>], usize, bool),
+    textbook: impl Fn(&Entries) -> [u8; 32],
+) {
+    let mut bench = Bench::new(scheme, cache_bytes);
+    for block in blocks {
+        let mut pending = None;
+        for runs in block {
+            let ops = ops_of_runs(runs);
+            let next = bench.prepare(pending.as_ref(), &ops);
+            crate::model::apply(&ops, &mut bench.entries);
+            assert_eq!(next.root(), textbook(&bench.entries), "of a pending state");
+            bench.check_entries(Some(&next), &bench.entries);
+            pending = Some(next);
+        }
+        bench.tree.commit(&bench.store, &pending.unwrap(), None).unwrap();
+        bench.check(&textbook(&bench.entries));
+        if reopens {
+            bench.reopen(cache_bytes);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn stems_full_of_values_by_batches_upon_batches_equal_the_textbooks(
+        blocks in stem_runs(),
+        cache in prop_oneof![Just(1_usize), Just(1 << 20)],
+        reopens in any::<bool>(),
+    ) {
+        stems_by_layers(UBT, (&blocks, cache, reopens), ubt_root(UBT.hash));
+        stems_by_layers(PBT, (&blocks, cache, reopens), pbt_root(PBT.hash));
+    }
+}
+
+/// The values of a stem that hang in a page of their own fork elsewhere after a commit: what is known of the pages
+/// that lead there must not go along, though the item that leads there takes as many bytes.
+fn forks_move<S: Scheme<Root = [u8; 32]> + Clone>(
+    scheme: &S,
+    stem: impl Fn(u8) -> Vec<u8>,
+    textbook: impl Fn(&Entries) -> [u8; 32],
+) {
+    let starts = [0x80_u8, 0xc0, 0xe0, 0xf0];
+    let moves = starts.iter().flat_map(|a| starts.map(|b| (*a, b)));
+    let sizes = [(1, 1), (1, 3), (2, 1), (4, 1)];
+    for ((before, after), (step, then)) in moves.flat_map(|m| sizes.map(|s| (m, s))) {
+        for others in (4..44).step_by(4) {
+            let mut bench = Bench::new(scheme.clone(), 1 << 26);
+            let put = |number: u8, place: u8| {
+                Op::Put([&stem(number)[..], &[place]].concat(), vec![place | 1; 32])
+            };
+            let delete = |place: u8| Op::Delete([&stem(1)[..], &[place]].concat());
+            let run = |start: u8, step: usize| (start..=0xff).step_by(step).map(|at| put(1, at));
+            // Beside it small ones, in the page that its own hangs in.
+            let beside = (0..others).map(|n| put(n * 2, 3));
+            let large: Vec<Op> = run(before, step).chain(beside).collect();
+            let moved: Vec<Op> = (before..after).map(delete).chain(run(after, then)).collect();
+            let back: Vec<Op> = (after..before).map(delete).chain(run(before, then)).collect();
+            for ops in [large, moved, back] {
+                let pending = bench.prepare(None, &ops);
+                crate::model::apply(&ops, &mut bench.entries);
+                bench.tree.commit(&bench.store, &pending, None).unwrap();
+                let snapshot = bench.snapshot();
+                let found = bench.tree.entries(&snapshot, None, b"").map(|entry| {
+                    let entry = entry.unwrap();
+                    (entry.key, entry.value.to_vec())
+                });
+                let found: Entries = found.collect();
+                assert!(found == bench.entries, "{before:x} {step} {after:x} {then} {others}");
+            }
+            assert_eq!(bench.tree.root(), textbook(&bench.entries));
+        }
+    }
+}
+
+#[test]
+fn pages_of_a_stem_whose_fork_moves_are_found_where_they_are() {
+    let stem = |number: u8| {
+        let mut stem = vec![0x5a; 31];
+        (stem[0], stem[1]) = (0x40 | number >> 2, number << 6);
+        stem
+    };
+    forks_move(&UBT, stem, ubt_root(UBT.hash));
+    forks_move(&PBT, stem, pbt_root(PBT.hash));
+}

@@ -222,3 +222,63 @@ fn malformed_accounts_and_slots_are_refused() {
         assert!(matches!(refused, TreeError::Refused { .. }), "{refused}");
     }
 }
+
+/// A batch that changes storages of hundreds of slots: accounts, and what becomes of them.
+fn large() -> impl Strategy<Value = Vec<(u8, u8, u16, u16, u64)>> {
+    let kind = 0_u8..8;
+    let act =
+        (0_u8..6, kind, 0_u16..300, prop_oneof![2 => 0_u16..4, 1 => 40_u16..160], any::<u64>());
+    prop::collection::vec(act, 1..4)
+}
+
+fn large_ops(acts: &[(u8, u8, u16, u16, u64)], entries: &Entries) -> Vec<Op> {
+    let acts: BTreeMap<u8, _> = acts.iter().map(|act| (act.0, act)).collect();
+    let mut ops = Vec::new();
+    for (account, (_, kind, start, count, seed)) in acts {
+        let key = spinney_hash::keccak256(&[account]).to_vec();
+        if *kind == 0 {
+            ops.push(Op::Clear(key));
+            continue;
+        }
+        let clears = *kind == 1;
+        if clears {
+            ops.push(Op::Clear(key.clone()));
+        }
+        if clears || kind % 2 == 0 || !entries.contains_key(&key) {
+            ops.push(Op::Put(key.clone(), value(*seed as u8)));
+        }
+        for slot in *start..start + count {
+            let slot_key = [&key[..], &spinney_hash::keccak256(&slot.to_be_bytes())].concat();
+            let v = seed.rotate_left(u32::from(slot)) as u8;
+            match v % 7 {
+                0 | 1 if clears => continue,
+                0 | 1 => ops.push(Op::Delete(slot_key)),
+                _ => ops.push(Op::Put(slot_key, word(v | 1))),
+            }
+        }
+    }
+    ops
+}
+
+proptest! {
+    /// Storages that have pages of their own come and go beside small ones, by states upon states.
+    #[test]
+    fn any_history_of_large_storages_equals_the_textbook(
+        blocks in prop::collection::vec(prop::collection::vec(large(), 1..4), 1..5),
+        cache in prop_oneof![Just(1_usize), Just(1 << 20)],
+    ) {
+        let mut bench = Bench::new(MptState, cache);
+        for block in &blocks {
+            let mut pending: Option<Pending<MptState>> = None;
+            for acts in block {
+                let ops = large_ops(acts, &bench.entries);
+                let next = bench.prepare(pending.as_ref(), &ops);
+                apply_state(&ops, &mut bench.entries);
+                prop_assert_eq!(next.root(), textbook(&bench.entries), "before a commit");
+                pending = Some(next);
+            }
+            bench.tree.commit(&bench.store, &pending.unwrap(), None).unwrap();
+            bench.check(&textbook(&bench.entries));
+        }
+    }
+}
