@@ -21,11 +21,22 @@ use crate::HashFunction;
 macro_rules! cpu_has {
     ($($feature:tt),+) => {{
         #[cfg(feature = "std")]
-        let has = [$(std::is_x86_feature_detected!($feature)),+];
+        let has = [$(std::is_x86_feature_detected!($feature) && !is_masked($feature)),+];
         #[cfg(not(feature = "std"))]
         let has = [$(cfg!(target_feature = $feature)),+];
         !has.contains(&false)
     }};
+}
+
+/// Whether the tests are to run as on a CPU without this: `.ci/kernels` masks one after the other.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+fn is_masked(_feature: &str) -> bool {
+    #[cfg(test)]
+    let is_masked =
+        std::env::var("SPINNEY_WITHOUT").is_ok_and(|names| names.split(',').any(|n| n == _feature));
+    #[cfg(not(test))]
+    let is_masked = false;
+    is_masked
 }
 
 /// A family of kernels.

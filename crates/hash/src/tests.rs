@@ -12,8 +12,15 @@ use crate::{
 };
 
 /// Longest input of the exhaustive tests; BLAKE3 changes shape at 1,025 bytes, and with 8 and 16
-/// lanes of chunks again at 8,193.
-const LEN_MAX: usize = 9_000;
+/// lanes of chunks again at 8,193. Under Miri, which is slow, what is shorter than a few blocks.
+const LEN_MAX: usize = if cfg!(miri) { 200 } else { 9_000 };
+
+/// The features of the CPU that each backend needs.
+const NEEDS: [(Backend, &[&str]); 3] = [
+    (Backend::Avx512, &["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "bmi1", "bmi2"]),
+    (Backend::Avx2, &["avx2", "bmi1", "bmi2"]),
+    (Backend::ShaNi, &["sha", "avx"]),
+];
 
 /// What another crate says.
 fn reference(function: HashFunction, input: &[u8]) -> Digest {
@@ -31,6 +38,23 @@ fn available() -> Vec<Backend> {
         println!("skipped: this machine lacks what {backend} needs");
     }
     available
+}
+
+#[test]
+fn a_backend_without_one_of_its_features_is_not_run() {
+    let Ok(masked) = std::env::var("SPINNEY_WITHOUT") else {
+        return println!("skipped: SPINNEY_WITHOUT masks no feature, see .ci/kernels");
+    };
+    for feature in masked.split(',') {
+        assert!(NEEDS.iter().any(|(_, needs)| needs.contains(&feature)), "who needs {feature}?");
+        for (backend, needs) in NEEDS {
+            if needs.contains(&feature) {
+                assert!(!backend.is_available(), "{backend} without {feature}");
+                assert!(HashFunction::ALL.iter().all(|f| Backend::detect(*f) != backend));
+                assert!(crate::set_backend(Some(backend)).is_err());
+            }
+        }
+    }
 }
 
 fn hash1(function: HashFunction, backend: Backend, input: &[u8]) -> Digest {

@@ -62,19 +62,10 @@ impl<S: Scheme> Tree<S> {
         keys: &[&[u8]],
         visit: &mut dyn FnMut(Met<'_, S>),
     ) -> Result<(), TreeError> {
-        let mut walk = Walk { keys, scratch: S::Scratch::default(), commits: Vec::new() };
+        let mut walk = Walk::to(keys);
         let mut waiting: Option<Vec<Ahead<S::Commit>>> = None;
         self.lend(snapshot, state, keys, |reader, top| {
-            let all = 0..keys.len();
-            let start = || {
-                let top = top.filter(|_| !keys.is_empty());
-                let ahead = |top| {
-                    let place = Place::At(reader.at(top));
-                    Ahead { place, depth: 0, keys: all }
-                };
-                top.map(ahead).into_iter().collect()
-            };
-            let mut ahead = waiting.take().unwrap_or_else(start);
+            let mut ahead = waiting.take().unwrap_or_else(|| walk.start(reader, top));
             let mut halted = Vec::new();
             while let Some(next) = ahead.pop() {
                 match walk.step(reader, &next, visit) {
@@ -172,8 +163,33 @@ struct Walk<'k, S: Scheme> {
     commits: Vec<S::Commit>,
 }
 
-impl<S: Scheme> Walk<'_, S> {
+/// Shows `visit` all nodes on the paths of `keys`, which strictly rise, by a reader that waits for no page.
+pub(crate) fn visit_read<S: Scheme>(
+    reader: &Reader<'_, S>,
+    top: Option<Link>,
+    keys: &[&[u8]],
+    visit: &mut dyn FnMut(Met<'_, S>),
+) -> Result<(), Halt> {
+    let mut walk = Walk::to(keys);
+    let mut ahead = walk.start(reader, top);
+    while let Some(next) = ahead.pop() {
+        ahead.extend(walk.step(reader, &next, visit)?);
+    }
+    Ok(())
+}
+
+impl<'k, S: Scheme> Walk<'k, S> {
     const WIDTH: Width = Codec::<S>::WIDTH;
+
+    fn to(keys: &'k [&'k [u8]]) -> Self {
+        Self { keys, scratch: S::Scratch::default(), commits: Vec::new() }
+    }
+
+    fn start(&self, reader: &Reader<'_, S>, top: Option<Link>) -> Vec<Ahead<S::Commit>> {
+        let all = 0..self.keys.len();
+        let ahead = |top| Ahead { place: Place::At(reader.at(top)), depth: 0, keys: all };
+        top.filter(|_| !self.keys.is_empty()).map(ahead).into_iter().collect()
+    }
 
     /// Meets one node; answers what lies below it on the paths of the keys.
     fn step(

@@ -673,7 +673,7 @@ impl<S: Scheme> Tree<S> {
     {
         let parts = (self.scheme.clone(), self.id, self.space);
         let shared = (Arc::clone(&self.cache), Arc::clone(&self.meter));
-        TreeView::new(parts, &self.head, shared)
+        TreeView::new(parts, &self.head, shared, self.verifies)
     }
 
     fn fetch<N: Snapshot>(

@@ -13,14 +13,16 @@
 )]
 
 use std::collections::HashMap;
+use std::ops::Range;
 
+use crate::batch::OpKind;
 use crate::bulk::RootBuilder;
 use crate::error::TreeError;
 use crate::image::Codec;
-use crate::node::Arena;
+use crate::node::{Arena, Top};
 use crate::page::corrupt;
 use crate::page_key::{PageKey, Space};
-use crate::prove::{MetNode, commit_children};
+use crate::prove::{Met, MetNode, commit_children};
 use crate::read::{Child, Reader, Value};
 use crate::scheme::{BranchJob, Children, Owned, Scheme, TerminalJob, implicit_owners};
 use crate::store::Snapshot;
@@ -109,11 +111,10 @@ const OTHER: &str = "it is old or forged: it does not hold what is committed to 
 impl<S: Scheme> Tree<S> {
     /// Whether reads check what they meet against the root: [`Tree::get`], [`Tree::entries`], [`Tree::prefix`] and
     /// [`Tree::range`] compute each node again that they pass, and compare it with what its parent commits to;
-    /// [`Tree::prepare`] does so with all nodes on the paths of its batch's keys before it applies them. So a row
-    /// that is old or forged, whatever its seal says, is [`TreeError::Corrupt`] in place of an answer. Off at first:
-    /// a read then takes some hashes a level, of Verkle a commitment of 256 values.
-    ///
-    /// What a deletion pulls up beside its path is not checked, nor is what a [`Tree::view`] reads.
+    /// [`Tree::prepare`] does so with all nodes on the paths of its batch's keys, and with those that deletions pull
+    /// up beside them, before it applies them; a [`Tree::view`] that is made from then on does it, too. So a row that
+    /// is old or forged, whatever its seal says, is [`TreeError::Corrupt`] in place of an answer. Off at first: a
+    /// read then takes some hashes a level, of Verkle a commitment of 256 values.
     ///
     /// A proof needs none of this: it is checked by whoever has the root. [`Tree::verify_entries`] checks all at
     /// once.
@@ -142,11 +143,13 @@ impl<S: Scheme> Tree<S> {
         key: &[u8],
     ) -> Result<Option<Value>, TreeError> {
         let mut found = None;
-        self.verify_paths(snapshot, state, &[key], &mut |value| found = Some(value.to_vec()))?;
+        let keep = &mut |value: &[u8]| found = Some(value.to_vec());
+        self.verify_paths(snapshot, state, (&[key], &[]), keep)?;
         Ok(found.map(Value::owned))
     }
 
-    /// Checks all nodes on the paths of a batch's operations, if that is asked for.
+    /// Checks all nodes on the paths of a batch's operations, and those that its deletions may pull up beside
+    /// them, if that is asked for.
     pub(crate) fn verify_ops<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -156,85 +159,164 @@ impl<S: Scheme> Tree<S> {
         if !self.verifies {
             return Ok(());
         }
-        let mut keys: Vec<&[u8]> =
-            input.ops.iter().filter_map(|op| input.bytes.get(op.key.range())).collect();
-        keys.dedup();
-        self.verify_paths(snapshot, Some(state), &keys, &mut |_| ())
+        let (mut keys, mut shrink): (Vec<&[u8]>, Vec<bool>) = (Vec::new(), Vec::new());
+        for op in &input.ops {
+            let Some(key) = input.bytes.get(op.key.range()) else { continue };
+            let deletes = match op.kind {
+                OpKind::Put(value) => value.range().is_empty(),
+                OpKind::Delete | OpKind::Clear => true,
+            };
+            match shrink.last_mut().filter(|_| keys.last() == Some(&key)) {
+                Some(shrinks) => *shrinks |= deletes,
+                None => {
+                    keys.push(key);
+                    shrink.push(deletes);
+                }
+            }
+        }
+        let mut survivors =
+            self.verify_paths(snapshot, Some(state), (&keys, &shrink), &mut |_| ())?;
+        survivors.sort_unstable();
+        survivors.dedup();
+        let ways: Vec<&[u8]> = survivors.iter().map(Vec::as_slice).collect();
+        self.verify_paths(snapshot, Some(state), (&ways, &[]), &mut |_| ()).map(drop)
     }
 
     /// Checks all nodes on the paths of `keys`, which strictly rise, against the root; `found` is shown the values.
-    pub(crate) fn verify_paths<N: Snapshot>(
+    /// Answers the ways to the nodes that are left alone where those keys go that `shrink` says are deleted.
+    fn verify_paths<N: Snapshot>(
         &self,
         snapshot: &N,
         state: Option<&Pending<S>>,
-        keys: &[&[u8]],
+        (keys, shrink): (&[&[u8]], &[bool]),
         found: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), TreeError> {
-        let width: Width = Codec::<S>::WIDTH;
-        let (mut check, mut wrong) = (Check::<S>::default(), None);
-        // What nodes that are yet to be met commit to, by the first key that leads to each; nothing for a value that
-        // is alone in what is owned, which its owner's commitment is of.
-        let mut said: HashMap<usize, Option<S::Commit>> =
-            self.top(state).map(|top| (0, Some(top.commit))).into_iter().collect();
-        self.visit_paths(snapshot, state, keys, &mut |met| {
-            let told = said.remove(&met.keys.start);
-            let says = told.flatten();
-            let path = keys.get(met.keys.start).copied().unwrap_or_default();
-            let (holds, start) = match met.node {
-                MetNode::Terminal(job) => {
-                    let is_key = job.owned.is_none() || !implicit_owners::<S>();
-                    if met.found.is_some() && is_key {
-                        found(job.payload);
-                    }
-                    if let Some(owned) = job.owned {
-                        // The keys that go on are those behind the one that ends here.
-                        let ends = usize::from(met.found.is_some());
-                        let on = |key: &&[u8]| job.suffix.common(key) == job.suffix.len();
-                        let first = keys.get(met.keys.clone()).unwrap_or_default();
-                        if let Some(at) = first.iter().position(on) {
-                            let first = met.keys.start.saturating_add(at).saturating_add(ends);
-                            let own = match owned {
-                                Owned::Commit(own) => Some(own),
-                                Owned::Value(..) => None,
-                            };
-                            said.insert(first, own);
-                        }
-                    }
-                    let start = job.suffix.start();
-                    let holds = |says| check.holds_terminal(&self.scheme, job, says);
-                    (says.is_none_or(holds), start)
+    ) -> Result<Vec<Vec<u8>>, TreeError> {
+        let mut paths = PathCheck::new((&self.scheme, self.space), keys, self.top(state));
+        paths.shrink = shrink;
+        self.visit_paths(snapshot, state, keys, &mut |met| paths.meet(met, found))?;
+        paths.finish()
+    }
+}
+
+/// The nodes on the paths of some keys, each checked as it is met.
+pub(crate) struct PathCheck<'k, S: Scheme> {
+    scheme: &'k S,
+    space: Space,
+    keys: &'k [&'k [u8]],
+    /// Whether a key is deleted; none of them is where this is shorter.
+    shrink: &'k [bool],
+    check: Check<S>,
+    /// What nodes that are yet to be met commit to, by the first key that leads to each; nothing for a value that
+    /// is alone in what is owned, which its owner's commitment is of.
+    said: HashMap<usize, Option<S::Commit>>,
+    survivors: Vec<Vec<u8>>,
+    wrong: Option<TreeError>,
+}
+
+impl<'k, S: Scheme> PathCheck<'k, S> {
+    const WIDTH: Width = Codec::<S>::WIDTH;
+
+    pub(crate) fn new(
+        (scheme, space): (&'k S, Space),
+        keys: &'k [&'k [u8]],
+        top: Option<Top<S::Commit>>,
+    ) -> Self {
+        let said = top.map(|top| (0, Some(top.commit))).into_iter().collect();
+        let (check, survivors) = (Check::default(), Vec::new());
+        Self { scheme, space, keys, shrink: &[], check, said, survivors, wrong: None }
+    }
+
+    /// Checks one node; `found` is shown its value, if a key is looked for that has it.
+    pub(crate) fn meet(&mut self, met: Met<'_, S>, found: &mut dyn FnMut(&[u8])) {
+        let told = self.said.remove(&met.keys.start);
+        let says = told.flatten();
+        let path = self.keys.get(met.keys.start).copied().unwrap_or_default();
+        let (holds, start) = match met.node {
+            MetNode::Terminal(job) => {
+                let is_key = job.owned.is_none() || !implicit_owners::<S>();
+                if met.found.is_some() && is_key {
+                    found(job.payload);
                 }
-                MetNode::Branch(job, reached) => {
-                    let fork = job.skip.end();
-                    if met.found.is_some()
-                        && let Some(value) = job.value
-                    {
-                        found(value);
-                    }
-                    let mut last = None;
-                    for at in reached {
-                        let Some(key) = keys.get(at).filter(|key| width.count(key) > fork) else {
-                            continue;
-                        };
-                        let digit = width.digit(key, fork);
-                        if last != Some(digit)
-                            && let Some((_, commit)) =
-                                job.children.iter().find(|(child, _)| *child == digit)
-                        {
-                            said.insert(at, Some(commit));
-                        }
-                        last = Some(digit);
-                    }
-                    let start = job.skip.start();
-                    let holds = |says| check.holds_branch(&self.scheme, job, says);
-                    (says.is_none_or(holds), start)
+                if let Some(owned) = &job.owned {
+                    self.owned(&met.keys, met.found.is_some(), (&job.suffix, owned));
                 }
-            };
-            if !(holds && told.is_some()) && wrong.is_none() {
-                wrong = Some(other::<S>(self.space, path, start));
+                let start = job.suffix.start();
+                (says.is_none_or(|says| self.check.holds_terminal(self.scheme, job, says)), start)
             }
-        })?;
-        wrong.map_or(Ok(()), Err)
+            MetNode::Branch(job, reached) => {
+                if met.found.is_some()
+                    && let Some(value) = job.value
+                {
+                    found(value);
+                }
+                self.children(&met.keys, reached, &job);
+                let start = job.skip.start();
+                (says.is_none_or(|says| self.check.holds_branch(self.scheme, job, says)), start)
+            }
+        };
+        if !(holds && told.is_some()) && self.wrong.is_none() {
+            self.wrong = Some(other::<S>(self.space, path, start));
+        }
+    }
+
+    /// What a terminal owns is met by the keys that go on: those behind the one that ends here.
+    fn owned(
+        &mut self,
+        keys: &Range<usize>,
+        ends: bool,
+        (suffix, owned): (&Run<'_>, &Owned<'_, S::Commit>),
+    ) {
+        let on = |key: &&[u8]| suffix.common(key) == suffix.len();
+        let first = self.keys.get(keys.clone()).unwrap_or_default();
+        if let Some(at) = first.iter().position(on) {
+            let first = keys.start.saturating_add(at).saturating_add(usize::from(ends));
+            let own = match owned {
+                Owned::Commit(own) => Some(*own),
+                Owned::Value(..) => None,
+            };
+            self.said.insert(first, own);
+        }
+    }
+
+    /// Notes what the children commit to that keys lead to, and the way to the only one that none leads to, where
+    /// keys are deleted: it moves up if the others go.
+    fn children(&mut self, keys: &Range<usize>, reached: Range<usize>, job: &BranchJob<'_, S>) {
+        let fork = job.skip.end();
+        let mut digits = Vec::new();
+        for at in reached.clone() {
+            let Some(key) = self.keys.get(at).filter(|key| Self::WIDTH.count(key) > fork) else {
+                continue;
+            };
+            let digit = Self::WIDTH.digit(key, fork);
+            if digits.last() != Some(&digit) {
+                digits.push(digit);
+                if let Some((_, commit)) = job.children.iter().find(|(child, _)| *child == digit) {
+                    self.said.insert(at, Some(commit));
+                }
+            }
+        }
+        let shrinks = self.shrink.get(keys.clone()).is_some_and(|shrink| shrink.contains(&true));
+        let mut others = job.children.iter().filter(|(digit, _)| !digits.contains(digit));
+        if shrinks
+            && let Some(key) = self.keys.get(reached.start).filter(|_| !reached.is_empty())
+            && let (Some((digit, _)), None) = (others.next(), others.next())
+        {
+            let mut way = key.to_vec();
+            Self::WIDTH.truncate(&mut way, fork);
+            Self::WIDTH.append(&mut way, fork, digit);
+            self.survivors.push(way);
+        }
+    }
+
+    /// The ways to nodes that may be left alone.
+    ///
+    /// # Errors
+    /// [`TreeError::Corrupt`] for the first node that is not what is committed to above it.
+    pub(crate) fn finish(self) -> Result<Vec<Vec<u8>>, TreeError> {
+        match self.wrong {
+            Some(wrong) => Err(wrong),
+            None => Ok(self.survivors),
+        }
     }
 }
 

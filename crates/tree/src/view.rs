@@ -13,11 +13,13 @@ use crate::image::{Codec, unseal};
 use crate::node::{Arena, Top};
 use crate::page::{HandleCell, Lists, Page, corrupt};
 use crate::page_key::{PageKey, Space};
+use crate::prove::visit_read;
 use crate::read::{Halt, Reader, Value};
 use crate::root_record::RootRecord;
 use crate::scheme::Scheme;
 use crate::store::{Snapshot, Table};
 use crate::tree::{BlockId, Head, TreeId};
+use crate::verified::PathCheck;
 
 /// A commit of a tree, for readers: see [`Tree::view`](crate::Tree::view).
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ pub struct TreeView<S: Scheme> {
     top: Option<Top<S::Commit>>,
     cache: Arc<Cache<S::Commit>>,
     meter: Arc<Meter>,
+    verifies: bool,
 }
 
 impl<S: Scheme> TreeView<S> {
@@ -39,10 +42,11 @@ impl<S: Scheme> TreeView<S> {
         (scheme, id, space): (S, TreeId, Space),
         head: &Head<S>,
         (cache, meter): (Arc<Cache<S::Commit>>, Arc<Meter>),
+        verifies: bool,
     ) -> Self {
         let Head { batch, commit, block, top, .. } = *head;
         let arena = Arc::clone(&head.arena);
-        Self { scheme, id, space, head: batch, commit, block, arena, top, cache, meter }
+        Self { scheme, id, space, head: batch, commit, block, arena, top, cache, meter, verifies }
     }
 
     /// The block of the commit, if the tree was told.
@@ -61,7 +65,16 @@ impl<S: Scheme> TreeView<S> {
         };
         let (codec, arenas) = (Codec { scheme: &self.scheme }, std::slice::from_ref(&self.arena));
         let reader = Reader { codec, space: self.space, arenas, fetch: &fetch };
-        Ok(reader.get(self.top.map(|top| top.link), key)?)
+        let top = self.top.map(|top| top.link);
+        if !self.verifies {
+            return Ok(reader.get(top, key)?);
+        }
+        let (keys, mut found) = ([key], None);
+        let mut paths = PathCheck::new((&self.scheme, self.space), &keys, self.top);
+        let keep = &mut |value: &[u8]| found = Some(Value::owned(value.to_vec()));
+        visit_read(&reader, top, &keys, &mut |met| paths.meet(met, keep))?;
+        paths.finish()?;
+        Ok(found)
     }
 
     fn fetch<N: Snapshot>(

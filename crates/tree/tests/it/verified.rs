@@ -38,12 +38,31 @@ fn verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Entries)
     }
 }
 
+/// The roots after one deletion each, of every sixteenth key.
+fn after_deletions<S: Scheme + Clone>(
+    tree: &Tree<S>,
+    store: &MemoryStore,
+    truth: &Entries,
+) -> Vec<Result<S::Root, TreeError>> {
+    let snapshot = store.snapshot().unwrap();
+    let after = |key: &Vec<u8>| {
+        let mut batch = Batch::new();
+        batch.delete(key);
+        tree.prepare(&snapshot, None, batch).map(|pending| pending.root())
+    };
+    truth.keys().step_by(16).map(after).collect()
+}
+
 /// Reads with checks: whatever is answered is true. Whether all entries and all of the keys were answered.
-fn read_verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Entries) -> bool {
+fn read_verified<S: Scheme + Clone>(
+    scheme: &S,
+    store: &MemoryStore,
+    (truth, roots): (&Entries, &[S::Root]),
+) -> bool {
     let snapshot = store.snapshot().unwrap();
     let Ok(mut tree) = Tree::open(scheme.clone(), ID, &snapshot, 1) else { return false };
     tree.verify_reads(true);
-    let mut all = true;
+    let (view, mut all) = (tree.view(), true);
     let mut expected = truth.iter();
     for entry in tree.entries(&snapshot, None, b"") {
         let Ok(entry) = entry else {
@@ -59,16 +78,26 @@ fn read_verified<S: Scheme + Clone>(scheme: &S, store: &MemoryStore, truth: &Ent
             Ok(found) => assert_eq!(found.as_deref(), Some(&value[..])),
             Err(_) => all = false,
         }
-        // A batch that reads it, and keys beside it that are absent.
+        match view.get(&snapshot, key) {
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..])),
+            Err(_) => all = false,
+        }
+        // Keys beside it that are absent.
         if number % 16 == 0 {
-            let mut batch = Batch::new();
-            batch.delete(key);
-            all &= tree.prepare(&snapshot, None, batch).is_ok();
             let beside: Vec<u8> = key.iter().map(|byte| byte ^ 0x11).collect();
             match tree.get(&snapshot, None, &beside) {
                 Ok(found) => assert!(found.is_none()),
                 Err(_) => all = false,
             }
+        }
+    }
+    // In a tree of their own, which knows nothing yet of what lies beside the paths.
+    let Ok(mut tree) = Tree::open(scheme.clone(), ID, &snapshot, 1) else { return false };
+    tree.verify_reads(true);
+    for (root, expected) in after_deletions(&tree, store, truth).into_iter().zip(roots) {
+        match root {
+            Ok(root) => assert_eq!(root.as_ref(), expected.as_ref(), "of a deletion"),
+            Err(_) => all = false,
         }
     }
     all
@@ -91,13 +120,16 @@ fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
         }
         let rows = pages(&bench.tree, &bench.snapshot());
         assert!(verified(scheme, &bench.store, new));
-        assert!(read_verified(scheme, &bench.store, new));
+        let roots = after_deletions(&bench.tree, &bench.store, new);
+        let roots: Vec<_> = roots.into_iter().map(Result::unwrap).collect();
+        let truth = (new, &roots[..]);
+        assert!(read_verified(scheme, &bench.store, truth));
         let (mut stale, mut forged, mut refused, mut refused_reads) = (0, 0, 0, 0);
         for (key, row) in &rows {
             if let Some(then) = before.get(key).filter(|then| *then != row) {
                 put(&bench.store, key, then);
                 assert!(!verified(scheme, &bench.store, new), "an old row at {key:02x?}");
-                assert!(!read_verified(scheme, &bench.store, new), "an old row at {key:02x?}");
+                assert!(!read_verified(scheme, &bench.store, truth), "an old row at {key:02x?}");
                 stale += 1;
             }
             for at in (8..row.len()).step_by(41) {
@@ -110,7 +142,7 @@ fn check<S: Scheme + Clone>(scheme: &S, old: &Entries, new: &Entries) {
                 refused += u32::from(!verified(scheme, &bench.store, new));
                 // Dearer: every third of them.
                 if forged % 3 == 0 {
-                    refused_reads += u32::from(!read_verified(scheme, &bench.store, new));
+                    refused_reads += u32::from(!read_verified(scheme, &bench.store, truth));
                 }
             }
             put(&bench.store, key, row);
