@@ -8,6 +8,7 @@
 #[path = "../../tree/examples/support/random.rs"]
 mod random;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -73,12 +74,13 @@ fn keys(count: u64) -> Vec<[u8; 32]> {
 }
 
 fn change(keys: &[[u8; 32]], changes: u64, random: &mut Random) -> Batch {
-    let mut batch = Batch::new();
-    for _ in 0..changes {
+    let mut chosen = BTreeSet::new();
+    while (chosen.len() as u64) < changes.min(keys.len() as u64) {
         let [high, low] = [random.fill::<8>(), random.fill::<8>()].map(u64::from_be_bytes);
-        let at = ((u128::from(high) << 64 | u128::from(low)) % keys.len() as u128) as usize;
-        batch.put(&keys[at], &random.fill::<VALUE_BYTES>());
+        chosen.insert(((u128::from(high) << 64 | u128::from(low)) % keys.len() as u128) as usize);
     }
+    let mut batch = Batch::new();
+    chosen.into_iter().for_each(|at| batch.put(&keys[at], &random.fill::<VALUE_BYTES>()));
     batch
 }
 
