@@ -67,7 +67,8 @@ impl Writer<'_> {
         let short = old.len().min(new.len());
         let (more_old, more_new) = (old.len() - short, new.len() - short);
         let (old_end, new_end) = (&old[more_old..], &new[more_new..]);
-        // Bytes that differ if all before a place is aligned to the starts, and the rest to the ends.
+        // Bytes that differ if all before a place is aligned to the starts, and the rest to the
+        // ends.
         let mut cost = (0..short).filter(|&i| old_end[i] != new_end[i]).count() as isize;
         let (mut best, mut place) = (cost, 0);
         for i in 0..short {
