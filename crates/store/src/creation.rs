@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use spinney_tree::StoreError;
 
 use crate::before::Missing;
-use crate::files::{Files, Lock, Opened};
+use crate::files::{Files, Found, Lock, Opened};
 use crate::guard::backend;
 
 /// A path with something added to its last name.
@@ -85,11 +85,21 @@ impl Site<'_> {
 
     /// Removes what failed. The error to report is the one that is there already.
     fn discard(&self, file: &Path) {
-        let _ = self.files.remove_all(file);
-        for suffix in self.suffixes {
-            let _ = self.files.remove(&beside(file, suffix));
+        let (files, folder) = (self.files, folder_of(file));
+        let mut gone = file.to_owned();
+        if file == self.file && matches!(files.find(file), Ok(Some(Found::Folder))) {
+            // Its files go one by one, and what is left of them must not have the name of a store. Where the name
+            // cannot be taken from it for certain, a whole store keeps it.
+            gone = beside(file, ".new");
+            if withdraw(files, file, &gone).is_err() {
+                return;
+            }
         }
-        let _ = self.files.sync_folder(folder_of(file));
+        let _ = files.remove_all(&gone);
+        for suffix in self.suffixes {
+            let _ = files.remove(&beside(file, suffix));
+        }
+        let _ = files.sync_folder(folder);
     }
 
     /// Keeps others from making a store here.
@@ -130,6 +140,16 @@ pub(crate) fn publish(files: &Files, from: &Path, to: &Path) -> io::Result<()> {
     named
 }
 
+/// Takes its name from a store in a folder, and certainly, before a file of it goes. If that fails, it keeps it.
+pub(crate) fn withdraw(files: &Files, store: &Path, gone: &Path) -> io::Result<()> {
+    files.rename(store, gone)?;
+    let synced = files.sync_folder(folder_of(store));
+    if synced.is_err() {
+        let _ = files.rename(gone, store);
+    }
+    synced
+}
+
 /// The folder that a file is in.
 pub(crate) fn folder_of(file: &Path) -> &Path {
     match file.parent() {
@@ -147,4 +167,10 @@ pub(crate) fn blank(files: &Files, path: &Path) -> Result<Opened, StoreError> {
 /// Removes a file, if there is one.
 pub(crate) fn remove(files: &Files, path: &Path) -> Result<(), StoreError> {
     files.remove(path).map_err(|error| backend(path.display(), error))
+}
+
+/// Removes the file of a store for good: it is not there again after a power cut.
+pub(crate) fn remove_certainly(files: &Files, path: &Path) -> Result<(), StoreError> {
+    remove(files, path)?;
+    files.sync_folder(folder_of(path)).map_err(|error| backend(path.display(), error))
 }

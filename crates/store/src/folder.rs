@@ -94,7 +94,7 @@ impl Folder {
     /// Removes the store, and of the folders those that were missing before.
     pub(crate) fn remove(&self, missing: &Missing) -> Result<(), StoreError> {
         let _creation = self.files.lock(&self.lock(), &self.path)?;
-        creation::remove(&self.files, &self.file())?;
+        creation::remove_certainly(&self.files, &self.file())?;
         missing.remove(&self.files);
         Ok(())
     }

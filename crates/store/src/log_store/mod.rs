@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/spinney.log/        the log: see docs/page-log.md
-//! DIR/spinney.log.new/    a store that is being created: see the module `creation`
+//! DIR/spinney.log.new/    a store that is being created or removed: see the module `creation`
 //! DIR/spinney.lock        locked meanwhile
 //! key of the log = table (1) | key of the row
 //! ```
@@ -18,7 +18,7 @@ use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 use crate::before::Missing;
-use crate::creation::{Site, folder_of};
+use crate::creation::{self, Site, beside, folder_of};
 use crate::files::{Files, Found};
 use crate::guard::{backend, corrupt, foreign};
 use crate::stats::{IoCounts, StoreStats, TableStats};
@@ -106,12 +106,20 @@ impl LogStore {
     }
 
     pub(crate) fn open_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_made(files, directory)?;
-        // A process that ended may have left its names uncertain.
-        let synced = files.sync_folder(directory);
-        let synced = synced.and_then(|()| files.sync_folder(folder_of(directory)));
-        synced.map_err(|error| backend(directory.display(), error))?;
-        Ok(store)
+        // A process that ended may have left its names uncertain, also of a store that it was removing.
+        let certain = || {
+            let synced = files.sync_folder(directory);
+            let synced = synced.and_then(|()| files.sync_folder(folder_of(directory)));
+            synced.map_err(|error| backend(directory.display(), error))
+        };
+        let opened = Self::open_made(files, directory);
+        let is_left = || matches!(files.find(&unfinished(directory)), Ok(Some(_)));
+        match &opened {
+            Ok(_) => certain()?,
+            Err(StoreError::Missing { .. }) if is_left() => certain()?,
+            Err(_) => {}
+        }
+        opened
     }
 
     /// Opens a store whose name is certain.
@@ -183,7 +191,7 @@ impl LogStore {
 
     /// Removes what a removal, or a creation, that was cut off left where no store is.
     pub(crate) fn remove_rest(files: &Files, at: &Path) -> Result<(), StoreError> {
-        let own = [Self::lock_of(at), at.join(format!("{FOLDER}.new"))];
+        let own = [Self::lock_of(at), unfinished(at)];
         let found = match files.find(at) {
             Ok(Some(Found::Folder)) => files.list(at),
             _ => return Ok(()),
@@ -199,16 +207,14 @@ impl LogStore {
     /// Removes the store, and of the folders those that were missing before.
     pub(crate) fn remove(files: &Files, at: &Path, missing: &Missing) -> Result<(), StoreError> {
         let _creation = files.lock(&Self::lock_of(at), at)?;
-        let (folder, gone) = (at.join(FOLDER), at.join(format!("{FOLDER}.new")));
+        let (folder, gone) = (at.join(FOLDER), unfinished(at));
         let removed = files
             .remove_all(&gone)
             // Cut off, it is what the next creation removes.
-            .and_then(|()| match files.rename(&folder, &gone) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                renamed => renamed,
+            .and_then(|()| match creation::withdraw(files, &folder, &gone) {
+                Err(error) if error.kind() == ErrorKind::NotFound => files.sync_folder(at),
+                withdrawn => withdrawn,
             })
-            // Certain before a file goes: else half a store would have the name.
-            .and_then(|()| files.sync_folder(at))
             .and_then(|()| files.remove_all(&gone));
         removed.map_err(|error| backend(at.display(), error))?;
         missing.remove(files);
@@ -312,6 +318,11 @@ impl LogStore {
     fn told(&self, error: LogError) -> StoreError {
         told(&self.place, error)
     }
+}
+
+/// A store that is being created or removed, or whose making or removal was cut off.
+fn unfinished(directory: &Path) -> PathBuf {
+    beside(&directory.join(FOLDER), ".new")
 }
 
 fn not_a_directory(path: &Path) -> StoreError {

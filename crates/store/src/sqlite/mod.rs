@@ -306,8 +306,9 @@ impl SqliteStore {
     /// folders those that were missing before.
     pub(crate) fn remove(files: &Files, file: &Path, missing: &Missing) -> Result<(), StoreError> {
         let _lock = files.lock(&lock_of(file), file)?;
-        for part in [file, &log_of(file), &shared_of(file)] {
-            creation::remove(files, part)?;
+        creation::remove_certainly(files, file)?;
+        for part in [log_of(file), shared_of(file)] {
+            creation::remove(files, &part)?;
         }
         missing.remove(files);
         Ok(())
