@@ -170,6 +170,11 @@ impl Place {
         Ok(Self { kind, location: kind.at(db)?, cache })
     }
 
+    /// Memory for pages, and for what is sorted before there are any.
+    pub(crate) const fn memory(&self) -> usize {
+        self.cache
+    }
+
     /// Half of the memory is for pages of trees, half for the store's own, if it keeps any.
     pub(crate) fn tree_cache(&self) -> usize {
         match self.kind {

@@ -167,6 +167,11 @@ impl TreeSet {
         self.0.contains(&Name::Mpt)
     }
 
+    /// Whether it is the only one.
+    pub(crate) fn is_mpt_alone(&self) -> bool {
+        self.0 == [Name::Mpt]
+    }
+
     /// Those that a store holds; of an empty one the Merkle Patricia trie.
     pub(crate) fn of(snapshot: &impl Snapshot) -> anyhow::Result<Self> {
         let held = of_states(snapshot)?;

@@ -1,5 +1,6 @@
 //! Leaves into sorted runs: an external sort that survives its process.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ pub struct Gather {
 
 /// Leaves in memory.
 #[derive(Debug, Default)]
-struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     leaves: Vec<Leaf>,
 }
@@ -66,6 +67,10 @@ impl Leaf {
         &bytes[self.at as usize..][..usize::from(self.key_bytes)]
     }
 
+    fn compare(&self, other: &Self, bytes: &[u8]) -> Ordering {
+        self.prefix.cmp(&other.prefix).then_with(|| self.key(bytes).cmp(other.key(bytes)))
+    }
+
     fn value<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.at as usize + usize::from(self.key_bytes)..][..self.value_bytes as usize]
     }
@@ -81,6 +86,23 @@ impl Buffer {
         self.leaves.clear();
     }
 
+    /// Sorts the leaves by their keys, on all cores or on one.
+    fn sort(&mut self, all_cores: bool) {
+        let Self { bytes, leaves } = self;
+        let order = |a: &Leaf, b: &Leaf| a.compare(b, bytes);
+        if all_cores {
+            leaves.par_sort_unstable_by(order);
+        } else {
+            leaves.sort_unstable_by(order);
+        }
+    }
+
+    /// The key and the value of a leaf.
+    pub(crate) fn leaf(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let leaf = self.leaves.get(index)?;
+        Some((leaf.key(&self.bytes), leaf.value(&self.bytes)))
+    }
+
     /// Sorts the leaves, on all cores or on one, and writes them; answers the bytes of the file.
     fn write(
         &mut self,
@@ -88,16 +110,10 @@ impl Buffer {
         (name, number): (RunName, u32),
         all_cores: bool,
     ) -> Result<u64, PipelineError> {
+        self.sort(all_cores);
         let Self { bytes, leaves } = self;
-        let order = |a: &Leaf, b: &Leaf| {
-            a.prefix.cmp(&b.prefix).then_with(|| a.key(bytes).cmp(b.key(bytes)))
-        };
-        if all_cores {
-            leaves.par_sort_unstable_by(order);
-        } else {
-            leaves.sort_unstable_by(order);
-        }
-        if let Some(pair) = leaves.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq()) {
+        let same = |pair: &&[Leaf]| pair[0].compare(&pair[1], bytes).is_eq();
+        if let Some(pair) = leaves.windows(2).find(same) {
             return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
         }
         let sorted = leaves.iter().map(|leaf| (leaf.key(bytes), leaf.value(bytes)));
@@ -302,6 +318,18 @@ impl Gather {
                 Err(error)
             }
         }
+    }
+
+    /// The leaves in order, and how many they are, where memory holds all of them. Two may have the same key.
+    pub(crate) fn sorted_in_memory(&mut self) -> Option<(Buffer, u64)> {
+        let is_all = !self.sorted && self.files == 0 && matches!(self.writer, Writer::Idle(_));
+        if !is_all || self.seen < self.passed {
+            return None;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.sort(rayon::current_thread_index().is_none());
+        let count = buffer.leaves.len() as u64;
+        Some((buffer, count))
     }
 
     /// Writes what is in memory; answers the files and how many leaves they hold.

@@ -8,9 +8,12 @@
     clippy::unwrap_used
 )]
 
+use std::sync::Arc;
+
 use crate::error::PipelineError;
-use crate::gather::Gather;
+use crate::gather::{Buffer, Gather};
 use crate::merge::Merge;
+use crate::run_file::RunFile;
 
 /// All leaves of a [`Gather`], in order of their keys.
 ///
@@ -32,23 +35,54 @@ use crate::merge::Merge;
 /// leaves.remove()?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Leaves that fit the memory of their run are not written to files.
 #[derive(Debug)]
 pub struct SortedLeaves {
     gather: Gather,
-    merge: Merge,
+    from: Source,
     count: u64,
     last: Vec<u8>,
 }
 
+/// Where the leaves lie.
+#[derive(Debug)]
+enum Source {
+    Files {
+        runs: Vec<Arc<RunFile>>,
+        merge: Merge,
+    },
+    Memory {
+        leaves: Buffer,
+        /// The one that it stands on.
+        at: usize,
+    },
+}
+
+impl Source {
+    fn leaf(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::Files { merge, .. } => merge.leaf(),
+            Self::Memory { leaves, at } => leaves.leaf(*at),
+        }
+    }
+}
+
 impl Gather {
-    /// Sorts all leaves that were pushed.
+    /// Sorts all leaves that were pushed. Those of a run that nobody goes on with: what is not in a file yet need
+    /// not get there.
     ///
     /// # Errors
     /// If a file cannot be written or read, or the source has fewer leaves than the run holds of it.
     pub fn into_sorted(mut self) -> Result<SortedLeaves, PipelineError> {
-        let (runs, count) = self.runs()?;
-        let merge = Merge::from(runs, None)?;
-        Ok(SortedLeaves { gather: self, merge, count, last: Vec::new() })
+        let (from, count) = if let Some((leaves, count)) = self.sorted_in_memory() {
+            (Source::Memory { leaves, at: 0 }, count)
+        } else {
+            let (runs, count) = self.runs()?;
+            let merge = Merge::from(runs.iter().cloned(), None)?;
+            (Source::Files { runs, merge }, count)
+        };
+        Ok(SortedLeaves { gather: self, from, count, last: Vec::new() })
     }
 }
 
@@ -60,22 +94,37 @@ impl SortedLeaves {
 
     /// The key and the value of the leaf that it stands on; `None` behind the last one.
     pub fn leaf(&self) -> Option<(&[u8], &[u8])> {
-        self.merge.leaf()
+        self.from.leaf()
     }
 
     /// Goes on to the next leaf.
     ///
     /// # Errors
-    /// If its key came before, or a file cannot be read.
+    /// If its key came before, where it stands on the second leaf of that key; or a file cannot be read.
     pub fn advance(&mut self) -> Result<(), PipelineError> {
-        let Some((key, _)) = self.merge.leaf() else { return Ok(()) };
+        let Some((key, _)) = self.from.leaf() else { return Ok(()) };
         self.last.clear();
         self.last.extend_from_slice(key);
-        self.merge.advance()?;
-        match self.merge.leaf() {
+        match &mut self.from {
+            Source::Files { merge, .. } => merge.advance()?,
+            Source::Memory { at, .. } => *at = at.saturating_add(1),
+        }
+        match self.from.leaf() {
             Some((key, _)) if key == self.last => Err(PipelineError::Twice { key: key.to_vec() }),
             _ => Ok(()),
         }
+    }
+
+    /// Goes back to the first leaf.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn rewind(&mut self) -> Result<(), PipelineError> {
+        match &mut self.from {
+            Source::Files { runs, merge } => *merge = Merge::from(runs.iter().cloned(), None)?,
+            Source::Memory { at, .. } => *at = 0,
+        }
+        Ok(())
     }
 
     /// Removes the files that the leaves lie in.

@@ -19,17 +19,23 @@ use alloy_eips::{
     eip7685::EMPTY_REQUESTS_HASH,
     eip7840::{BLOB_BASE_COST, BlobParams},
 };
-use alloy_primitives::{B64, B256, U256, keccak256};
+use alloy_primitives::{Address, B64, B256, U256, keccak256};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error as _, MapAccess, Visitor},
+    de::{DeserializeSeed, Error as _, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use spinney_state::{AccountChange, Change, Changes, root_of};
+use spinney_state::{
+    AccountChange, Allocation, Change, Changes, SortedAllocation, StateError, root_of,
+};
 
 use crate::{
     config::{ChainConfig, Fork, UnknownFork},
+    error::BadBlock,
     json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
+    rules::{Head, check_link},
+    source::ChainBlock,
+    state_file::{Accounts, BySlot, Sink, StateTaker},
 };
 
 /// The most bytes of extra data that a header may have.
@@ -52,6 +58,9 @@ pub enum GenesisError {
     /// It is no JSON, or not of a genesis.
     #[error("genesis: {0}")]
     Json(#[from] serde_json::Error),
+    /// Its accounts could not be sorted, or one is given twice.
+    #[error("genesis: {0}")]
+    State(#[from] StateError),
     /// A value of the configuration or of the header.
     #[error("genesis: {name}: {why}")]
     Value {
@@ -81,7 +90,7 @@ pub struct Genesis {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct GenesisFile {
+struct GenesisFile<A> {
     config: BTreeMap<String, Box<RawValue>>,
     nonce: Option<Quantity64>,
     timestamp: Option<Quantity64>,
@@ -98,7 +107,7 @@ struct GenesisFile {
     excess_blob_gas: Option<Quantity64>,
     blob_gas_used: Option<Quantity64>,
     slot_number: Option<Quantity64>,
-    alloc: Alloc,
+    alloc: A,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +124,8 @@ struct AllocAccount {
 }
 
 impl Genesis {
-    /// Reads geth's `genesis.json`.
+    /// Reads geth's `genesis.json`; its accounts are in memory. [`read_sorted`](Self::read_sorted) has them sorted
+    /// in bounded memory.
     ///
     /// # Errors
     ///
@@ -132,19 +142,73 @@ impl Genesis {
     ///
     /// As `parse`; or the input cannot be read.
     pub fn read(input: impl io::Read) -> Result<Self, GenesisError> {
-        let Object(file): Object<GenesisFile> = serde_json::from_reader(input)?;
-        let config = ConfigReader(&file.config).config()?;
-        if let Some(fork) = config.unknown_fork(0, file.timestamp.map_or(0, |time| time.0)) {
-            return Err(GenesisError::Unsupported(fork.name.clone()));
-        }
-        let header = header(&file)?;
+        let Object(file): Object<GenesisFile<Alloc>> = serde_json::from_reader(input)?;
+        let (config, header) = file.head()?;
         Ok(Self::new(config, header, file.alloc.0))
+    }
+
+    /// As [`read`](Self::read), with its accounts apart, for [`State::fill`](spinney_state::State::fill):
+    /// `alloc` is empty. `memory` bounds the bytes of accounts in memory, of which there may be more than fit.
+    ///
+    /// ```
+    /// use spinney_replay::{Genesis, Replay};
+    /// use spinney_state::State;
+    /// use spinney_tree::{BlockId, MemoryStore};
+    ///
+    /// let json = br#"{"config": {"chainId": 7}, "gasLimit": "0x5000", "difficulty": "0x1", "alloc":
+    ///     {"0x00000000000000000000000000000000000000aa": {"balance": "16"}}}"#;
+    /// let (genesis, accounts) = Genesis::read_sorted(&json[..], 1 << 20)?;
+    /// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+    /// state.fill(accounts, BlockId { number: 0, hash: genesis.hash.0 })?;
+    /// let replay = Replay::resume(&genesis, state, 0, genesis.hash)?;
+    /// assert_eq!(replay.head().hash, Genesis::parse(json)?.hash);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse); or the input cannot be read, or a temporary file fails.
+    pub fn read_sorted(
+        input: impl io::Read,
+        memory: usize,
+    ) -> Result<(Self, SortedAllocation), GenesisError> {
+        let mut taker = Taker(Allocation::new(memory)?);
+        let mut sink = BySlot { taker: &mut taker, refused: None };
+        let mut json = serde_json::Deserializer::from_reader(input);
+        let read = Streamed { sink: &mut sink }.deserialize(&mut json);
+        let read = read.and_then(|rest| json.end().map(|()| rest));
+        if let Some(error) = sink.refused() {
+            return Err(error.into());
+        }
+        let Object(file): Object<GenesisFile<Taken>> = serde_json::from_str(&read?)?;
+        let (config, header) = file.head()?;
+        let accounts = taker.0.sort()?;
+        let genesis = Self::of(config, header, accounts.root(), Changes::default());
+        Ok((genesis, accounts))
+    }
+
+    /// Whether a block may be the first one of this chain: the genesis itself, or the one behind it.
+    ///
+    /// # Errors
+    ///
+    /// It follows something else.
+    pub fn check_first(&self, block: &ChainBlock) -> Result<(), Box<BadBlock>> {
+        if block.hash == self.hash {
+            return Ok(());
+        }
+        let head = Head::new(self.header.clone(), self.hash, self.header.difficulty);
+        check_link(&head, block).map_err(|failure| failure.of(block))
     }
 
     /// Puts a genesis together: fills in the state root, and the fields that its fork asks for.
     #[expect(clippy::expect_used, reason = "no two addresses have one hash")]
-    pub(crate) fn new(config: ChainConfig, mut header: Header, alloc: Changes) -> Self {
-        header.state_root = root_of(&alloc).expect("no two addresses have one hash");
+    pub(crate) fn new(config: ChainConfig, header: Header, alloc: Changes) -> Self {
+        let root = root_of(&alloc).expect("no two addresses have one hash");
+        Self::of(config, header, root, alloc)
+    }
+
+    fn of(config: ChainConfig, mut header: Header, state_root: B256, alloc: Changes) -> Self {
+        header.state_root = state_root;
         // A timestamp turns a fork on in the genesis too, merged or not.
         let merged = U256::MAX;
         let fork = config.fork(0, header.timestamp, merged);
@@ -179,6 +243,80 @@ impl Genesis {
 pub fn parse_alloc(json: &[u8]) -> Result<Changes, GenesisError> {
     let Object(file): Object<AllocFile> = serde_json::from_slice(json)?;
     Ok(file.alloc.0)
+}
+
+impl<A> GenesisFile<A> {
+    /// All but the accounts.
+    fn head(&self) -> Result<(ChainConfig, Header), GenesisError> {
+        let config = ConfigReader(&self.config).config()?;
+        if let Some(fork) = config.unknown_fork(0, self.timestamp.map_or(0, |time| time.0)) {
+            return Err(GenesisError::Unsupported(fork.name.clone()));
+        }
+        Ok((config, header(self)?))
+    }
+}
+
+/// Where the accounts of a genesis go.
+struct Taker(Allocation);
+
+impl StateTaker for Taker {
+    type Error = StateError;
+
+    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), StateError> {
+        self.0.slot(address, slot, value)
+    }
+
+    fn account(&mut self, address: Address, mut change: AccountChange) -> Result<(), StateError> {
+        // A genesis gives code, and no hashes of any.
+        change.code_hash = change.code_hash.filter(|_| change.code.is_some());
+        self.0.account(address, &change)
+    }
+}
+
+/// Accounts that were taken already.
+struct Taken;
+
+impl<'de> Deserialize<'de> for Taken {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Self)
+    }
+}
+
+/// A genesis whose accounts go elsewhere as they are read; the rest is JSON again, with null in their place.
+struct Streamed<'s, S> {
+    sink: &'s mut S,
+}
+
+impl<'de, S: Sink> DeserializeSeed<'de> for Streamed<'_, S> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, S: Sink> Visitor<'de> for Streamed<'_, S> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<String, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = match &name[..] {
+                "alloc" => {
+                    map.next_value_seed(Accounts { sink: &mut *self.sink })?;
+                    "null".into()
+                }
+                _ => map.next_value::<Box<RawValue>>()?.get().to_owned(),
+            };
+            let name = serde_json::to_string(&name).map_err(A::Error::custom)?;
+            fields.push(format!("{name}:{value}"));
+        }
+        Ok(format!("{{{}}}", fields.join(",")))
+    }
 }
 
 /// Accounts, as changes that make them; each is turned into one as it is read.
@@ -228,7 +366,7 @@ impl AllocAccount {
     }
 }
 
-fn header(file: &GenesisFile) -> Result<Header, GenesisError> {
+fn header<A>(file: &GenesisFile<A>) -> Result<Header, GenesisError> {
     let extra_data = file.extra_data.clone().unwrap_or_default().0;
     if extra_data.len() > EXTRA_DATA_MAX {
         return Err(GenesisError::Value {

@@ -115,7 +115,7 @@ fn read<S: Sink>(
 }
 
 /// Where accounts go. What refuses them is kept, since the reader has errors of its own.
-trait Sink {
+pub(crate) trait Sink {
     type Error: std::error::Error + 'static;
 
     /// The storage of an account as it is read, and as its change has it.
@@ -159,9 +159,9 @@ impl<E: std::error::Error + 'static> Sink for Whole<'_, E> {
 }
 
 /// Takes slots one by one.
-struct BySlot<'t, T: StateTaker> {
-    taker: &'t mut T,
-    refused: Option<T::Error>,
+pub(crate) struct BySlot<'t, T: StateTaker> {
+    pub(crate) taker: &'t mut T,
+    pub(crate) refused: Option<T::Error>,
 }
 
 impl<T: StateTaker> Sink for BySlot<'_, T> {
@@ -283,8 +283,8 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, S> {
     }
 }
 
-struct Accounts<'t, S> {
-    sink: &'t mut S,
+pub(crate) struct Accounts<'t, S> {
+    pub(crate) sink: &'t mut S,
 }
 
 impl<'de, S: Sink> DeserializeSeed<'de> for Accounts<'_, S> {

@@ -78,7 +78,7 @@ pub fn root_of(changes: &Changes) -> Result<B256, TreeError> {
 }
 
 /// The leaf of an account that is made by a change.
-fn account_leaf(change: &AccountChange) -> Vec<u8> {
+pub(crate) fn account_leaf(change: &AccountChange) -> Vec<u8> {
     let balance = change.balance.unwrap_or_default().to_be_bytes();
     let code_hash = match (&change.code_hash, &change.code) {
         (Some(hash), _) => *hash,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod allocation;
 mod change;
 mod chunk;
 mod differences;
@@ -27,6 +28,7 @@ pub mod sum;
 mod undo;
 
 pub use account::{Account, EMPTY_CODE_HASH};
+pub use allocation::{Allocation, SortedAllocation};
 pub use change::{AccountChange, Change, Changes, StateRead};
 pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
 pub use dump::{Dump, DumpedAccount};

@@ -33,7 +33,7 @@ use crate::{Account, AccountChange, Change, Changes, StateRead};
 pub const MPT: TreeId = TreeId(1);
 
 /// Where the store keeps the hash of the genesis.
-const GENESIS_KEY: &[u8] = b"genesis";
+pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 
 /// How many hashed keys are remembered as having their preimage stored.
 const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
@@ -82,6 +82,25 @@ pub enum StateError {
     NoMpt {
         /// The trees that it holds.
         held: Vec<SchemeId>,
+    },
+    /// An account or a slot of a first state came twice.
+    #[error("{what} {name} is given twice")]
+    Twice {
+        /// An account or a slot.
+        what: &'static str,
+        /// The address, or the slot.
+        name: String,
+    },
+    /// A first state was to be put into a store that holds a state, or changes, or other trees.
+    #[error("the state is not an empty one of mpt alone")]
+    NotEmpty,
+    /// A first state has another root in the store than its accounts have.
+    #[error("the state that was filled in has root {found}, and its accounts have {expected}")]
+    Filled {
+        /// That of the accounts.
+        expected: B256,
+        /// That of the pages.
+        found: B256,
     },
     /// Code was given that is not behind its hash.
     #[error("account {address}: code of hash {found} where {expected} is named")]
@@ -439,10 +458,19 @@ impl<P: PageStore> State<P> {
     ) -> T {
         let start = Instant::now();
         let answer = f();
-        let mut times = self.times.get();
-        *part(&mut times) += start.elapsed();
-        self.times.set(times);
+        self.spent(part, start.elapsed());
         answer
+    }
+
+    /// Adds time that was spent on a part.
+    pub(crate) fn spent(
+        &self,
+        part: impl FnOnce(&mut StateTimes) -> &mut Duration,
+        time: Duration,
+    ) {
+        let mut times = self.times.get();
+        *part(&mut times) += time;
+        self.times.set(times);
     }
 
     pub(crate) fn top(&self) -> Option<&Pending<MptState>> {

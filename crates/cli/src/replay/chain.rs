@@ -9,14 +9,14 @@
 )]
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use spinney_replay::{
-    ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
-};
+use spinney_replay::{ChainReader, Check, Event, Replay, ReplayError, RunOptions, Summary};
 use spinney_state::{Changes, StateError};
+use spinney_tree::BlockId;
 
 use super::driven::{Driven, check_genesis};
-use super::input::Traces;
+use super::input::{Origin, Traces};
 use super::lists::Lists;
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
@@ -26,17 +26,39 @@ type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>);
 
 pub(crate) fn run<S: Driven>(
     mut state: S,
-    mut genesis: Box<Genesis>,
+    origin: Origin,
     (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
     (watch, mut lists): Told<'_, '_>,
 ) -> anyhow::Result<(Summary, S)> {
+    let Origin { mut genesis, accounts } = origin;
     check_genesis(state.kept(), &genesis)?;
+    // A state that is there already needs them no more.
+    let accounts = accounts.filter(|_| state.kept().block().is_none());
+    let mut blocks = blocks.peekable();
     let reader = if options.recover_threads > 1 { state.reader() } else { None };
     let mut replay = match state.kept().block() {
         None => {
             state.kept_mut().set_genesis(genesis.hash);
-            Replay::start(&genesis, state)?
+            match accounts {
+                None => Replay::start(&genesis, state)?,
+                Some(accounts) => {
+                    // Nothing is made of the genesis of another chain.
+                    if let Some(Ok(first)) = blocks.peek() {
+                        let foreign = ReplayError::<StateError>::BadBlock;
+                        genesis.check_first(first).map_err(foreign)?;
+                    }
+                    if let Some(Err(error)) = blocks.next_if(Result::is_err) {
+                        return Err(ReplayError::<StateError>::from(error).into());
+                    }
+                    let started = Instant::now();
+                    let block = BlockId { number: 0, hash: genesis.hash.0 };
+                    state.kept_mut().fill(accounts, block)?;
+                    state.kept_mut().settle()?;
+                    watch.committed(0, Some(genesis.hash), started.elapsed());
+                    Replay::resume(&genesis, state, 0, genesis.hash)?
+                }
+            }
         }
         Some(head) if head.hash == [0; 32] => {
             let what = format!(

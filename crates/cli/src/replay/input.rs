@@ -10,7 +10,7 @@ use spinney_replay::{
     BlockDiff, ChainReader, DiffError, DiffReader, Genesis, SampleChain, SampleOptions,
     TraceReader, parse_alloc,
 };
-use spinney_state::{Changes, KeepHistory, State};
+use spinney_state::{Changes, KeepHistory, SortedAllocation, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
 use clap::Args;
@@ -55,7 +55,7 @@ pub(super) struct Sample {
 }
 
 pub(crate) enum Source {
-    Chain { genesis: Box<Genesis>, blocks: ChainReader<'static>, traces: Option<Traces> },
+    Chain { genesis: Origin, blocks: ChainReader<'static>, traces: Option<Traces> },
     Diffs { start: Option<Start>, lines: Lines },
 }
 
@@ -68,6 +68,12 @@ impl Source {
             Self::Diffs { .. } => &[],
         }
     }
+}
+
+/// A genesis; with its accounts sorted, they are not in it.
+pub(crate) struct Origin {
+    pub(crate) genesis: Box<Genesis>,
+    pub(crate) accounts: Option<SortedAllocation>,
 }
 
 /// Traces of blocks.
@@ -84,9 +90,17 @@ pub(crate) enum Start {
 
 impl Input {
     /// What the arguments name, and a file of traces; `None` where nothing is named.
-    pub(crate) fn open(args: &InputArgs, traces: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    /// A chain's accounts are sorted with `sort_in` bytes of memory, where that is given.
+    pub(crate) fn open(
+        args: &InputArgs,
+        traces: Option<&Path>,
+        sort_in: Option<usize>,
+    ) -> anyhow::Result<Option<Self>> {
         match (&args.genesis, &args.blocks, args.diffs.as_deref().or(traces)) {
-            (Some(genesis), Some(blocks), _) => Self::chain(genesis, blocks, traces).map(Some),
+            (Some(genesis), Some(blocks), _) => {
+                let genesis = Origin::read(genesis, sort_in)?;
+                Self::chain(genesis, blocks, traces).map(Some)
+            }
             (_, _, Some(lines)) => Self::lines(args, lines, traces.is_some()).map(Some),
             (None, None, None) => Ok(None),
             _ => Err(Failure::new("a genesis alone is no chain (--genesis)")
@@ -95,8 +109,7 @@ impl Input {
         }
     }
 
-    fn chain(genesis: &Path, blocks: &Path, traces: Option<&Path>) -> anyhow::Result<Self> {
-        let genesis = Box::new(parse_genesis(genesis)?);
+    fn chain(genesis: Origin, blocks: &Path, traces: Option<&Path>) -> anyhow::Result<Self> {
         let (file, read, total) = counted(blocks)?;
         let blocks =
             ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
@@ -136,7 +149,7 @@ impl Input {
         let unit = Unit::Blocks;
         let mut progress = Progress::new(output.quiet(), "making a chain", unit, Some(count));
         let mut chain = SampleChain::new(options, state)?;
-        let genesis = Box::new(chain.genesis().clone());
+        let genesis = Origin { genesis: Box::new(chain.genesis().clone()), accounts: None };
         let mut bytes = Vec::new();
         for (done, block) in chain.by_ref().take(count.try_into()?).enumerate() {
             bytes.extend(block?.to_rlp());
@@ -153,6 +166,18 @@ impl Input {
 pub(crate) fn open_traces(path: &Path) -> Result<Traces, Failure> {
     let file = BufReader::with_capacity(1 << 18, stores::open_file(path)?);
     Ok(TraceReader::new(Box::new(file)))
+}
+
+impl Origin {
+    fn read(path: &Path, sort_in: Option<usize>) -> anyhow::Result<Self> {
+        let Some(memory) = sort_in else {
+            return Ok(Self { genesis: Box::new(parse_genesis(path)?), accounts: None });
+        };
+        let file = BufReader::with_capacity(GENESIS_BUFFER, stores::open_file(path)?);
+        let read = Genesis::read_sorted(file, memory);
+        let (genesis, accounts) = read.with_context(|| format!("in {}", path.display()))?;
+        Ok(Self { genesis: Box::new(genesis), accounts: Some(accounts) })
+    }
 }
 
 fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {

@@ -125,7 +125,8 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
             .into());
     }
     // All that can be refused is refused before a store is made.
-    let input = match Input::open(&args.input, args.traces.as_deref())? {
+    let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
+    let input = match Input::open(&args.input, args.traces.as_deref(), sort_in)? {
         Some(input) => input,
         None => {
             let sample = Sample { seed: args.seed, blocks: args.blocks_count, to: args.to };
@@ -228,7 +229,7 @@ impl Run<'_> {
             Source::Chain { genesis, blocks, .. } if self.args.bals.is_some() => {
                 let lists = self.args.bals.as_deref().map(listed::ListLines::open).transpose()?;
                 let lists = lists.expect("it was just looked at");
-                listed::run(state, &genesis, (blocks, lists), &options, watch)?
+                listed::run(state, &genesis.genesis, (blocks, lists), &options, watch)?
             }
             Source::Chain { genesis, blocks, traces } => {
                 let head = state.block();

@@ -162,7 +162,7 @@ pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
         StageVerb::Run(args) => {
             args.work.mode.heed();
-            match Input::open(&args.input, None)? {
+            match Input::open(&args.input, None, None)? {
                 Some(input) => blocks::run(args, input, output),
                 None => run::run(args, output),
             }

@@ -7,8 +7,26 @@ use spinney_replay::{
 
 use crate::shared;
 
+/// Parses a genesis in both ways.
 fn parse(file: &Value) -> Result<Genesis, GenesisError> {
-    Genesis::parse(file.to_string().as_bytes())
+    let text = file.to_string();
+    let parsed = Genesis::parse(text.as_bytes());
+    match (&parsed, Genesis::read_sorted(text.as_bytes(), 1 << 20)) {
+        (Ok(whole), Ok((mut genesis, accounts))) => {
+            assert_eq!(accounts.root(), genesis.header.state_root);
+            assert_eq!(accounts.accounts(), whole.alloc.accounts.len() as u64);
+            assert!(genesis.alloc.accounts.is_empty());
+            genesis.alloc = whole.alloc.clone();
+            assert_eq!(genesis, *whole);
+        }
+        (Err(whole), Err(sorted)) => {
+            // What is wrong beside the accounts is found in JSON without places.
+            let start = |error: &GenesisError| error.to_string()[..18].to_owned();
+            assert_eq!(start(whole), start(&sorted));
+        }
+        (whole, sorted) => panic!("{whole:?} {sorted:?}"),
+    }
+    parsed
 }
 
 fn minimal(config: Value) -> Value {
