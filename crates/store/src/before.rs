@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use spinney_tree::{PageStore as _, Snapshot as _, StoreError, Table};
+use spinney_tree::{PageStore as _, RootRecord, Snapshot as _, StoreError, Table, TreeId};
 
 use crate::any::{AnyStore, Location, OpenFor};
 use crate::files::Files;
@@ -99,8 +99,9 @@ impl Before {
         self.had_store
     }
 
-    /// Closes a store. If it was made since and no tree was committed to it, it is removed, with
-    /// the folders that were made for it. Answers whether nothing is left of it.
+    /// Closes a store. If it was made since and nothing was committed to it but states of block 0, which
+    /// follow from what they were made of, it is removed, with the folders that were made for it. Answers
+    /// whether nothing is left of it.
     ///
     /// # Errors
     /// If it cannot be closed, looked into, or removed.
@@ -111,12 +112,12 @@ impl Before {
         }
         // After a failure only a store that is opened anew can be read.
         let store = self.location.open(OpenFor::Writing, CACHE_BYTES)?;
-        let mut trees = 0_u64;
-        store.snapshot()?.scan(Table::Roots, &[], None, &mut |_, _| {
-            trees += 1;
-            false
+        let mut has_more = false;
+        store.snapshot()?.scan(Table::Roots, &[], None, &mut |key, row| {
+            has_more = !is_of_genesis(key, row);
+            !has_more
         })?;
-        if trees > 0 {
+        if has_more {
             return store.close().map(|()| false);
         }
         self.remove(store).map(|()| true)
@@ -154,4 +155,11 @@ impl Before {
             (Location::Postgres(_), store) => store.close(),
         }
     }
+}
+
+/// Whether a root record is that of block 0.
+fn is_of_genesis(key: &[u8], row: &[u8]) -> bool {
+    let Ok(id) = key.try_into().map(u32::from_be_bytes) else { return false };
+    let record = RootRecord::decode(TreeId(id), row).ok();
+    record.and_then(|record| record.block).is_some_and(|block| block.number == 0)
 }

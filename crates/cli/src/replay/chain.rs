@@ -53,7 +53,7 @@ pub(crate) fn run<S: Driven>(
                     }
                     let started = Instant::now();
                     let block = BlockId { number: 0, hash: genesis.hash.0 };
-                    state.kept_mut().fill(accounts, block)?;
+                    state.kept_mut().fill(*accounts, block)?;
                     state.kept_mut().settle()?;
                     watch.committed(0, Some(genesis.hash), started.elapsed());
                     Replay::resume(&genesis, state, 0, genesis.hash)?

@@ -73,7 +73,7 @@ impl Source {
 /// A genesis; with its accounts sorted, they are not in it.
 pub(crate) struct Origin {
     pub(crate) genesis: Box<Genesis>,
-    pub(crate) accounts: Option<SortedAllocation>,
+    pub(crate) accounts: Option<Box<SortedAllocation>>,
 }
 
 /// Traces of blocks.
@@ -176,7 +176,7 @@ impl Origin {
         let file = BufReader::with_capacity(GENESIS_BUFFER, stores::open_file(path)?);
         let read = Genesis::read_sorted(file, memory);
         let (genesis, accounts) = read.with_context(|| format!("in {}", path.display()))?;
-        Ok(Self { genesis: Box::new(genesis), accounts: Some(accounts) })
+        Ok(Self { genesis: Box::new(genesis), accounts: Some(Box::new(accounts)) })
     }
 }
 

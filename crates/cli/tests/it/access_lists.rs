@@ -10,9 +10,12 @@ fn lines(path: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// A store's pages, without their checksums.
+/// A store's pages, without generation and checksum.
 fn pages(db: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-    rows(db, Table::Pages).into_iter().map(|(key, row)| (key, row[8..].to_vec())).collect()
+    rows(db, Table::Pages)
+        .into_iter()
+        .map(|(key, row)| (key[8..].to_vec(), row[8..].to_vec()))
+        .collect()
 }
 
 fn bals(chain: &Chain, db: &str, lists: &str, more: &[&str]) -> Vec<String> {

@@ -1,9 +1,8 @@
 //! Two chains of geth's: every root on the way, and every account and slot at the end.
 
 use serde_json::Value;
-use spinney_tree::Table;
 
-use crate::support::{Chain, Folder, all_forks, assert_sound, chain_600, rows, shared, spinney};
+use crate::support::{Chain, Folder, all_forks, assert_sound, chain_600, pages, shared, spinney};
 
 fn dump(db: &str) -> Value {
     let ran = spinney(&["db", "dump", "--db", db]).exits(0);
@@ -37,7 +36,7 @@ fn check(chain: &Chain) {
         assert!(run["roots_checked"].as_u64() >= Some(chain.block_count), "{run}");
         assert!(run["bytes_written"].as_u64() > Some(0) && run["store_bytes"].as_u64() > Some(0));
         assert_sound(&db);
-        let pages = rows(&db, Table::Pages);
+        let pages = pages(&db);
         assert_eq!(first.get_or_insert_with(|| pages.clone()), &pages, "{every} blocks a commit");
     }
     assert_same_state(&dump(&folder.path("7")), &chain.head_state);
@@ -75,8 +74,8 @@ fn differences_come_to_the_same_pages_as_blocks() {
         assert_eq!(run["root"], chain.root());
     }
     assert_sound(&alloc);
-    assert_eq!(rows(&blocks, Table::Pages), rows(&genesis, Table::Pages));
-    assert_eq!(rows(&blocks, Table::Pages), rows(&alloc, Table::Pages));
+    assert_eq!(pages(&blocks), pages(&genesis));
+    assert_eq!(pages(&blocks), pages(&alloc));
     assert_same_state(&dump(&alloc), &chain.head_state);
 }
 

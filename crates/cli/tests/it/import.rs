@@ -4,7 +4,8 @@ use alloy_primitives::{Address, KECCAK256_EMPTY};
 use spinney_tree::Table;
 
 use crate::support::{
-    Chain, Folder, all_forks, assert_sound, chain_600, command, rows, shared, spinney, spinney_fed,
+    Chain, Folder, all_forks, assert_sound, chain_600, command, pages, rows, shared, spinney,
+    spinney_fed,
 };
 
 /// A dump of a chain's state at a block, and the store it is of.
@@ -44,7 +45,7 @@ fn a_dump_is_loaded_as_it_was() {
     assert_sound(&db);
     let again = spinney(&["db", "dump", "--db", &db]).exits(0).out;
     assert_eq!(again, std::fs::read_to_string(&dump).unwrap());
-    assert_eq!(rows(&db, Table::Pages), rows(&whole, Table::Pages));
+    assert_eq!(pages(&db), pages(&whole));
     // Not every code of the chain is still some account's.
     let codes = rows(&whole, Table::Codes);
     assert!(rows(&db, Table::Codes).iter().all(|row| codes.contains(row)));
@@ -75,7 +76,7 @@ fn a_replay_starts_at_any_block() {
         assert_sound(&db);
         // Back to the anchor, and not beyond.
         spinney(&["stage", "unwind", "--db", &db, "--to", &number]).exits(0);
-        assert_eq!(rows(&db, Table::Pages), rows(&whole, Table::Pages));
+        assert_eq!(pages(&db), pages(&whole));
         let before = (anchor - 1).to_string();
         let refused = spinney(&["stage", "unwind", "--db", &db, "--to", &before]).exits(2);
         let _ = refused.refuses("it has that of block");
@@ -101,7 +102,7 @@ fn the_state_of_another_block_is_not_replayed_on() {
     let data = spinney(&[&import[..], &["--db", &db, &other]].concat()).exits(0).data();
     let wrong = data["root"].as_str().unwrap();
     assert_ne!(wrong, right);
-    let pages = rows(&db, Table::Pages);
+    let pages = pages(&db);
     for first in [1, 100, 180] {
         let blocks = blocks_from(&chain, &folder, first);
         let args = ["replay", "--json", "-q", "--genesis", &chain.genesis, "--blocks", &blocks];
@@ -109,7 +110,7 @@ fn the_state_of_another_block_is_not_replayed_on() {
         let ran = ran.refuses("the state at block 180 is not that of the block's header");
         let _ = ran.says(&format!("expected {right}, got {wrong}")).says("import it again");
     }
-    assert_eq!(rows(&db, Table::Pages), pages);
+    assert_eq!(pages(&db), pages);
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn a_dump_of_a_raw_tree_is_loaded_as_it_was() {
     assert_eq!((&data["entries"], &data["root_checked"]), (&500.into(), &false.into()));
     assert!(root.contains(data["root"].as_str().unwrap()), "{root} {data}");
     assert_eq!(spinney(&["db", "dump", "--db", &db]).exits(0).out, dump);
-    assert_eq!(rows(&db, Table::Pages), rows(&whole, Table::Pages));
+    assert_eq!(pages(&db), pages(&whole));
     assert_sound(&db);
 }
 
@@ -274,7 +275,7 @@ fn a_killed_import_leaves_no_store() {
         spinney(&args).exits(0);
     }
     assert_sound(&db);
-    assert_eq!(rows(&db, Table::Pages), rows(&warm, Table::Pages));
+    assert_eq!(pages(&db), pages(&warm));
 }
 
 #[test]
@@ -283,7 +284,7 @@ fn a_store_is_compacted_and_says_by_how_much() {
     let db = folder.path("db");
     spinney(&["replay", "-q", "--blocks-count", "20", "--commit-every", "1", "--db", &db]).exits(0);
     spinney(&["stage", "unwind", "--db", &db, "--to", "0"]).exits(0);
-    let pages = rows(&db, Table::Pages);
+    let pages = pages(&db);
     let stats = || spinney(&["db", "stats", "--json", "--db", &db]).exits(0).data();
     let before = stats();
     let data = spinney(&["db", "compact", "--json", "--db", &db]).exits(0).data();
@@ -294,7 +295,7 @@ fn a_store_is_compacted_and_says_by_how_much() {
     );
     assert!(after["file_bytes"].as_u64() < before["file_bytes"].as_u64(), "{before} {after}");
     assert!(after["unused_bytes"].as_u64() < before["unused_bytes"].as_u64(), "{before} {after}");
-    assert_eq!(rows(&db, Table::Pages), pages);
+    assert_eq!(pages(&db), pages);
     assert_sound(&db);
     spinney(&["db", "compact", "--db", &folder.path("no")]).exits(2).refuses("there is no store");
 }

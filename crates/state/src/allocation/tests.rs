@@ -23,7 +23,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 
 /// Few addresses, slots and codes, so that they meet again.
 fn accounts() -> impl Strategy<Value = BTreeMap<Address, AccountChange>> {
-    let slots = prop::collection::btree_map(any::<u8>(), 0u64..3, 0..12);
+    let slots = prop::collection::btree_map(any::<u8>(), 1u64..4, 0..12);
     let account = (0u64..3, any::<u64>(), 0u8..4, slots);
     prop::collection::btree_map(any::<u8>(), account, 0..40).prop_map(|accounts| {
         let change = |(nonce, balance, code, slots): (u64, u64, u8, BTreeMap<u8, u64>)| {
