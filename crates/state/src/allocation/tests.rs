@@ -99,7 +99,7 @@ const TABLES: [Table; 5] =
     [Table::Pages, Table::Codes, Table::Preimages, Table::Meta, Table::History];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn a_fill_leaves_what_changes_would(
