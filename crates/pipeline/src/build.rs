@@ -1,7 +1,7 @@
 //! Runs into a tree: ranges read, built, committed and joined.
 //!
-//! One thread merges the runs and cuts ranges, some threads build them, and the caller's commits them as
-//! they come, each with its checkpoint. Who holds a range holds a place in the gauge.
+//! One thread merges the runs and cuts ranges, some threads build them, and the caller's commits
+//! them as they come, each with its checkpoint. Who holds a range holds a place in the gauge.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -24,8 +24,8 @@ use crate::merge::Merge;
 use crate::options::RunName;
 use crate::run_file::RunFile;
 
-/// A commit takes no more rows once they have so many bytes: what a store holds back until then stays
-/// small.
+/// A commit takes no more rows once they have so many bytes: what a store holds back until then
+/// stays small.
 const COMMIT_BYTES: usize = 16 << 20;
 
 /// What a run is at.
@@ -132,8 +132,8 @@ struct Outcome<S: Scheme> {
 struct Shared {
     gauge: Gauge,
     cores: Cores,
-    /// What was committed: its memory is given back by the threads that took it, not by the one that all
-    /// wait for.
+    /// What was committed: its memory is given back by the threads that took it, not by the one that
+    /// all wait for.
     spent: Mutex<Vec<WriteSet>>,
     stop: AtomicBool,
     /// How many ranges there are, once all are read.

@@ -21,8 +21,8 @@ use crate::scratch;
 /// What an entry in memory takes beside its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// A sorted map of any size: in memory up to a bound, and beyond it in sorted runs, of which the newer hides
-/// the older. Nothing of it outlives the process.
+/// A sorted map of any size: in memory up to a bound, and beyond it in sorted runs, of which the
+/// newer hides the older. Nothing of it outlives the process.
 ///
 /// ```
 /// use spinney_pipeline::Latest;

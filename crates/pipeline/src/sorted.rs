@@ -69,11 +69,12 @@ impl Source {
 }
 
 impl Gather {
-    /// Sorts all leaves that were pushed. Those of a run that nobody goes on with: what is not in a file yet need
-    /// not get there.
+    /// Sorts all leaves that were pushed. Those of a run that nobody goes on with: what is not in a
+    /// file yet need not get there.
     ///
     /// # Errors
-    /// If a file cannot be written or read, or the source has fewer leaves than the run holds of it.
+    /// If a file cannot be written or read, or the source has fewer leaves than the run holds of
+    /// it.
     pub fn into_sorted(mut self) -> Result<SortedLeaves, PipelineError> {
         let (from, count) = if let Some((leaves, count)) = self.sorted_in_memory() {
             (Source::Memory { leaves, at: 0 }, count)
@@ -100,7 +101,8 @@ impl SortedLeaves {
     /// Goes on to the next leaf.
     ///
     /// # Errors
-    /// If its key came before, where it stands on the second leaf of that key; or a file cannot be read.
+    /// If its key came before, where it stands on the second leaf of that key; or a file cannot be
+    /// read.
     pub fn advance(&mut self) -> Result<(), PipelineError> {
         let Some((key, _)) = self.from.leaf() else { return Ok(()) };
         self.last.clear();
