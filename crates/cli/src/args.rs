@@ -56,6 +56,7 @@ pub(crate) enum Verb {
     Convert(crate::convert::ConvertArgs),
     Snapshot(crate::snapshot::SnapshotArgs),
     CatchUp(crate::catch_up::CatchUpArgs),
+    Serve(crate::serve::ServeArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     Doctor(crate::doctor::DoctorArgs),

@@ -24,6 +24,7 @@ mod replay;
 mod root;
 mod scratch;
 mod self_test;
+mod serve;
 mod snapshot;
 mod stage;
 mod state_root;
@@ -94,6 +95,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Convert(args) => convert::run(&args, output),
         Verb::Snapshot(args) => snapshot::run(&args, output),
         Verb::CatchUp(args) => catch_up::run(&args, output),
+        Verb::Serve(args) => serve::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),

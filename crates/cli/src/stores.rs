@@ -256,21 +256,30 @@ impl Place {
     /// Closes a store, and answers what it takes: bytes of its rows in memory, of its files, or of its
     /// tables on a server.
     pub(crate) fn close(&self, store: AnyStore) -> Result<u64, StoreError> {
-        let bytes = match &self.location {
-            None => store.stats()?.tables.iter().map(|table| table.stored_bytes).sum(),
-            Some(Location::Redb(folder) | Location::Log(folder)) => {
-                store.close()?;
-                return files_of(folder);
-            }
-            Some(Location::Sqlite(file)) => {
-                store.close()?;
-                let length = fs::metadata(file).map(|found| found.len());
-                return length.map_err(|error| unreadable(file, error));
-            }
-            Some(_) => store.stats()?.file_bytes,
+        let Some(location) = &self.location else {
+            let bytes = store.stats()?.tables.iter().map(|table| table.stored_bytes).sum();
+            store.close()?;
+            return Ok(bytes);
         };
+        if let Location::Postgres(_) = location {
+            let bytes = store.stats()?.file_bytes;
+            store.close()?;
+            return Ok(bytes);
+        }
         store.close()?;
-        Ok(bytes)
+        Ok(self.file_bytes()?.unwrap_or_default())
+    }
+
+    /// What the files of a store take; none where it has no files.
+    pub(crate) fn file_bytes(&self) -> Result<Option<u64>, StoreError> {
+        match &self.location {
+            Some(Location::Redb(folder) | Location::Log(folder)) => files_of(folder).map(Some),
+            Some(Location::Sqlite(file)) => {
+                let length = fs::metadata(file).map(|found| Some(found.len()));
+                length.map_err(|error| unreadable(file, error))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

@@ -466,6 +466,49 @@ pub(crate) fn undo_of(
     Ok(undo)
 }
 
+/// The blocks whose states a store has that stands at `newest`, oldest first, as its history names them: what
+/// the rows say of the states is not read. `newest` is the last one.
+///
+/// ```
+/// # use spinney_state::{Changes, State, kept_blocks};
+/// # use spinney_tree::{BlockId, MemoryStore, PageStore};
+/// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
+/// let blocks = [3, 4].map(|number| BlockId { number, hash: [number as u8; 32] });
+/// for block in blocks {
+///     state.apply(&Changes::default())?;
+///     state.seal(block)?;
+///     state.commit()?;
+/// }
+/// assert_eq!(kept_blocks(&state.store().snapshot()?, blocks[1])?, blocks);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If the store fails, or a row does not follow the one before.
+pub fn kept_blocks<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Vec<BlockId>, StateError> {
+    let mut blocks: Vec<BlockId> = Vec::new();
+    let mut outcome = Ok(());
+    let mut take = |key: &[u8], row: &[u8]| {
+        outcome = read(key, row, Record::ids).and_then(|(block, parent)| {
+            match blocks.last() {
+                None => blocks.push(parent),
+                Some(last) if *last == parent => {}
+                Some(_) => return Err(fault(block.number, "it does not follow the one before")),
+            }
+            blocks.push(block);
+            Ok(())
+        });
+        outcome.is_ok()
+    };
+    snapshot.scan(Table::History, &[], None, &mut take)?;
+    outcome?;
+    match blocks.last() {
+        None => Ok(vec![newest]),
+        Some(last) if *last == newest => Ok(blocks),
+        Some(last) => Err(fault(last.number, "it is the last one, and not of the state's block")),
+    }
+}
+
 /// The blocks whose states a store has that stands at `newest`.
 fn kept<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Kept, StateError> {
     let mut oldest = Ok(newest);
@@ -546,9 +589,18 @@ impl Record {
 pub(crate) const AFTER_ALL: [u8; 9] = [0xff; 9];
 
 pub(crate) fn decode(key: &[u8], row: &[u8]) -> Result<Record, StateError> {
+    read(key, row, Record::decode)
+}
+
+/// Reads a row, or what it begins with.
+fn read<T>(
+    key: &[u8],
+    row: &[u8],
+    parse: impl FnOnce(u64, &[u8]) -> Result<T, String>,
+) -> Result<T, StateError> {
     let number = key.try_into().map(u64::from_be_bytes);
     let number = number.map_err(|_| fault(0, "a row of the history has an odd key"))?;
-    Record::decode(number, row).map_err(|what| StateError::History { block: number, what })
+    parse(number, row).map_err(|what| StateError::History { block: number, what })
 }
 
 fn fault(block: u64, what: &str) -> StateError {

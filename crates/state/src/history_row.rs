@@ -123,24 +123,15 @@ impl Record {
         row
     }
 
+    /// The block of a row and the one before it; the rest is not read.
+    pub(crate) fn ids(number: u64, row: &[u8]) -> Result<(BlockId, BlockId), Fault> {
+        decode_head(number, &mut Bytes(row)).map(|(_, block, parent)| (block, parent))
+    }
+
     /// Reads a row, of which every byte has to make sense.
     pub(crate) fn decode(number: u64, row: &[u8]) -> Result<Self, Fault> {
         let mut bytes = Bytes(row);
-        let version = bytes.byte()?;
-        match version {
-            VERSION | VERSION_TREES => {}
-            0 => return Err("it has no version".into()),
-            newer => {
-                return Err(format!(
-                    "it has version {newer}, and this program knows versions up to {VERSION_TREES}"
-                ));
-            }
-        }
-        let block = BlockId { number, hash: bytes.array()? };
-        let parent = BlockId { number: u64::from_be_bytes(bytes.array()?), hash: bytes.array()? };
-        if parent.number >= number {
-            return Err(format!("it names block {} as the one before", parent.number));
-        }
+        let (version, block, parent) = decode_head(number, &mut bytes)?;
         let parent_root = bytes.array()?.into();
         let unpacked;
         let body = match bytes.byte()? {
@@ -157,6 +148,26 @@ impl Record {
         let trees = decode_trees(rest)?;
         Ok(Self { block, parent, parent_root, undo, trees })
     }
+}
+
+/// What a row begins with: its version, its block and the one before.
+fn decode_head(number: u64, bytes: &mut Bytes<'_>) -> Result<(u8, BlockId, BlockId), Fault> {
+    let version = bytes.byte()?;
+    match version {
+        VERSION | VERSION_TREES => {}
+        0 => return Err("it has no version".into()),
+        newer => {
+            return Err(format!(
+                "it has version {newer}, and this program knows versions up to {VERSION_TREES}"
+            ));
+        }
+    }
+    let block = BlockId { number, hash: bytes.array()? };
+    let parent = BlockId { number: u64::from_be_bytes(bytes.array()?), hash: bytes.array()? };
+    if parent.number >= number {
+        return Err(format!("it names block {} as the one before", parent.number));
+    }
+    Ok((version, block, parent))
 }
 
 /// The most bytes that a compressed body may come to.

@@ -32,7 +32,7 @@ pub use allocation::{Allocation, SortedAllocation};
 pub use change::{AccountChange, Change, Changes, StateRead};
 pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
 pub use dump::{Dump, DumpedAccount};
-pub use history::{KeepHistory, Kept, KeptState};
+pub use history::{KeepHistory, Kept, KeptState, kept_blocks};
 pub use leaves::{leaf_of_slot, leaves_of, root_of};
 pub use mpt_state::{MPT, State, StateError, StateTimes};
 pub use prove::Mark;

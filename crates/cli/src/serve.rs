@@ -1,0 +1,163 @@
+//! `serve`: JSON-RPC from a store.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use spinney_replay::Genesis;
+use spinney_rpc::{Finality, Limits, Options, Server, Stop};
+
+use crate::args::{AtArgs, Size};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::stores::{self, Mode, Place};
+
+/// How often it looks whether it is to end.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// Answer JSON-RPC over HTTP from a store: accounts, slots, code, proofs and roots at any block kept.
+///
+/// Another process may fill the store meanwhile: each request, or batch, is answered from one commit. It
+/// ends with Ctrl-C or SIGTERM, when what was asked is answered. docs/reference/rpc.md has the methods.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney serve --db state.db --genesis genesis.json\n  \
+    spinney serve --db state.db --chain-id 1 --listen 127.0.0.1:8545 --metrics 127.0.0.1:9100")]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    #[command(flatten)]
+    chain: ChainArgs,
+    #[command(flatten)]
+    listen: ListenArgs,
+}
+
+/// What a store does not say of its chain.
+#[derive(Clone, Debug, Args)]
+struct ChainArgs {
+    /// The chain's id, for eth_chainId and net_version: the store does not hold it.
+    #[arg(long, value_name = "N", env = "SPINNEY_CHAIN_ID")]
+    chain_id: Option<u64>,
+    /// The chain's genesis.json, which says its id.
+    #[arg(long, value_name = "FILE", conflicts_with = "chain_id")]
+    genesis: Option<PathBuf>,
+    /// Take blocks so far below the last one to be final: without this, nobody says which blocks
+    /// `finalized` and `safe` are, and who asks for them is refused.
+    #[arg(long, value_name = "N")]
+    final_depth: Option<u64>,
+}
+
+/// Where a server listens, and what it takes on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// Where to listen. Whoever reaches it may ask: leave that to a proxy where others do.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8545", env = "SPINNEY_LISTEN")]
+    listen: SocketAddr,
+    /// Where to tell metrics, at /metrics, as Prometheus reads them.
+    #[arg(long, value_name = "ADDR", env = "SPINNEY_METRICS")]
+    metrics: Option<SocketAddr>,
+    /// Threads that read the store. Without it, as many as there are cores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// The longest body of a request or a batch.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    max_body: Size,
+    /// The longest answer to a request or a batch.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    max_answer: Size,
+    /// The most requests in a batch.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max_batch: usize,
+    /// The most keys in a proof.
+    #[arg(long, value_name = "N", default_value_t = 1_024)]
+    max_keys: usize,
+    /// The most connections at once; others wait.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    max_connections: usize,
+    /// How many seconds a request or a batch may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    timeout: u64,
+}
+
+impl ListenArgs {
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        limits.body_bytes = self.max_body.0;
+        limits.answer_bytes = self.max_answer.0;
+        limits.batch = self.max_batch;
+        limits.keys = self.max_keys;
+        limits.connections = self.max_connections;
+        limits.request = Duration::from_secs(self.timeout);
+        limits
+    }
+
+    /// Listens, and says where.
+    fn bind(&self, output: &Output) -> anyhow::Result<Server> {
+        let outside = [Some(self.listen), self.metrics].into_iter().flatten();
+        for address in outside.filter(|address| !address.ip().is_loopback()) {
+            output.warn(format!(
+                "{address} is no loopback address: whoever reaches it may ask, without a password or TLS"
+            ));
+        }
+        Server::bind(self.listen, self.metrics).map_err(|error| {
+            let metrics = self.metrics.map(|metrics| format!(" or {metrics} (--metrics)"));
+            let metrics = metrics.unwrap_or_default();
+            Failure::new(format!("cannot listen at {} (--listen){metrics}", self.listen))
+                .because(error)
+                .hint("does another process listen there? --listen 127.0.0.1:0 takes a free port")
+                .into()
+        })
+    }
+}
+
+impl ChainArgs {
+    fn id(&self) -> anyhow::Result<Option<u64>> {
+        let Some(path) = &self.genesis else { return Ok(self.chain_id) };
+        let genesis = Genesis::parse(&stores::read_file(path)?);
+        let genesis = genesis.with_context(|| format!("in {}", path.display()))?;
+        Ok(Some(genesis.config.chain_id))
+    }
+}
+
+pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
+    let place = args.at.place()?;
+    let mut options = Options::default();
+    options.chain_id = args.chain.id()?;
+    options.finality = args.chain.final_depth.map_or(Finality::Unknown, Finality::Depth);
+    options.cache_bytes = place.tree_cache();
+    options.limits = args.listen.limits();
+    if let Some(threads) = args.listen.threads {
+        options.threads = usize::from(threads);
+    }
+    let store = place.open(Mode::Look)?;
+    let interrupt = Interrupt::listen()?;
+    let server = args.listen.bind(output)?;
+    let server = server.with_store_bytes(bytes_of(&place));
+    output.line(&format!("rpc http://{}", server.address()))?;
+    if let Some(address) = server.metrics_address() {
+        output.line(&format!("metrics http://{address}/metrics"))?;
+    }
+    output.finish()?;
+    let stop = Stop::default();
+    let watched = stop.clone();
+    thread::Builder::new().name("interrupt".into()).spawn(move || {
+        while !interrupt.is_asked() {
+            thread::sleep(LOOKS_EVERY);
+        }
+        watched.stop();
+    })?;
+    server.run(&store, options, &stop).context("serving")?;
+    store.close()?;
+    Ok(Exit::Ok)
+}
+
+/// Whoever says how many bytes the files of a store take.
+fn bytes_of(place: &Place) -> spinney_rpc::StoreBytes {
+    let place = place.clone();
+    Arc::new(move || place.file_bytes().ok().flatten())
+}

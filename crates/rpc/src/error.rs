@@ -1,0 +1,128 @@
+//! What is answered where there is no result: codes as the field has them.
+
+use spinney_state::StateError;
+use spinney_state::sum::SumError;
+use spinney_tree::{StoreError, TreeError};
+
+/// Why a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// What was sent is no JSON.
+    #[error("{0}")]
+    Parse(String),
+    /// It is JSON, and no request.
+    #[error("{0}")]
+    Request(String),
+    #[error("the method {0} does not exist or is not available")]
+    Method(String),
+    #[error("{0}")]
+    Params(String),
+    /// The store failed, or is damaged.
+    #[error("{0}")]
+    Internal(String),
+    /// The store, as it is, cannot answer.
+    #[error("{0}")]
+    Unable(String),
+    /// There is no such block, or it is not known here.
+    #[error("{0}")]
+    NotFound(String),
+    #[error("request timed out")]
+    TimedOut,
+    #[error("response too large: more than {0} bytes")]
+    TooLarge(usize),
+    /// There is more to do than is taken on.
+    #[error("{0}")]
+    Busy(&'static str),
+    /// The state was there once, and is not kept.
+    #[error("pruned history unavailable: {0}")]
+    Pruned(String),
+}
+
+impl Fault {
+    /// Those of JSON-RPC 2.0, of EIP-1474, and of the execution APIs (4444).
+    pub(crate) const fn code(&self) -> i32 {
+        match self {
+            Self::Parse(_) => -32700,
+            Self::Request(_) => -32600,
+            Self::Method(_) => -32601,
+            Self::Params(_) => -32602,
+            Self::Internal(_) => -32603,
+            Self::Unable(_) => -32000,
+            Self::NotFound(_) => -32001,
+            Self::TimedOut => -32002,
+            Self::TooLarge(_) => -32003,
+            Self::Busy(_) => -32005,
+            Self::Pruned(_) => 4444,
+        }
+    }
+
+    /// As metrics have it.
+    pub(crate) const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Parse(_) | Self::Request(_) => "invalid_request",
+            Self::Method(_) => "no_method",
+            Self::Params(_) => "invalid_params",
+            Self::Internal(_) => "failed",
+            Self::Unable(_) => "unable",
+            Self::NotFound(_) => "not_found",
+            Self::TimedOut => "timed_out",
+            Self::TooLarge(_) => "too_large",
+            Self::Busy(_) => "busy",
+            Self::Pruned(_) => "pruned",
+        }
+    }
+}
+
+/// An error with all that is behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+impl From<StateError> for Fault {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::NotKept { block, kept: Some((oldest, newest)) } if block > newest => {
+                let known = format!("the last block is {newest}, the oldest kept {oldest}");
+                Self::NotFound(format!("header not found: block {block}; {known}"))
+            }
+            StateError::NotKept { block, kept: Some((oldest, newest)) } => Self::Pruned(format!(
+                "the state of block {block} is not kept; those of blocks {oldest} to {newest} are"
+            )),
+            StateError::NotKept { .. } | StateError::NoMpt { .. } => {
+                Self::Unable(error.to_string())
+            }
+            other => Self::Internal(chain(&other)),
+        }
+    }
+}
+
+impl From<TreeError> for Fault {
+    fn from(error: TreeError) -> Self {
+        Self::Internal(chain(&error))
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Internal(chain(&error))
+    }
+}
+
+impl From<SumError> for Fault {
+    fn from(error: SumError) -> Self {
+        match error {
+            SumError::Name { .. } => Self::Params(error.to_string()),
+            SumError::OtherTree { .. } => Self::Unable(error.to_string()),
+            other => Self::Internal(chain(&other)),
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! The methods, by their names.
+
+use std::time::Instant;
+
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U64, U256, hex};
+use serde::Serialize;
+use serde_json::{Value, json};
+use spinney_state::sum::SumTree;
+use spinney_state::{Account, StateRead as _, kept_blocks};
+use spinney_tree::mpt::proof::{AccountFields, Proof};
+use spinney_tree::sum::{Profile, SumNode};
+use spinney_tree::{BlockId, PageStore, TreeId};
+
+use crate::discover;
+use crate::error::Fault;
+use crate::params::{BlockRef, Keys, Params, SlotName};
+use crate::server::Options;
+use crate::view::{EarlierStates, EarlierWords, Mark, View, WordsAt, code_of};
+
+/// What the client is called.
+const CLIENT: &str = concat!("spinney/", env!("CARGO_PKG_VERSION"));
+
+/// The block that a state is of: one that the store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// The last commit, whichever block it is of.
+    Last,
+    Earlier(u64),
+}
+
+impl At {
+    const fn number(self) -> Option<u64> {
+        match self {
+            Self::Last => None,
+            Self::Earlier(number) => Some(number),
+        }
+    }
+}
+
+/// One who asks a view, and keeps what was opened for him.
+pub(crate) struct Session<'a, 'v, P: PageStore> {
+    view: &'a View<'v, P>,
+    options: &'a Options,
+    states: EarlierStates<'a, 'v, P>,
+    words: EarlierWords<'a>,
+    /// The blocks kept, once they were asked for.
+    blocks: Option<Vec<BlockId>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccountAnswer {
+    address: Address,
+    account_proof: Vec<Bytes>,
+    balance: U256,
+    code_hash: B256,
+    nonce: U64,
+    storage_hash: B256,
+    storage_proof: Vec<SlotAnswer>,
+}
+
+#[derive(Serialize)]
+struct SlotAnswer {
+    key: String,
+    value: U256,
+    proof: Vec<Bytes>,
+}
+
+/// As `spinney prove` prints it.
+#[derive(Serialize)]
+struct KeysAnswer {
+    tree: String,
+    root: B256,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<U64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    account: Option<AccountAsked>,
+    keys: Vec<Bytes>,
+    values: Vec<Option<B256>>,
+    proof: Bytes,
+}
+
+#[derive(Serialize)]
+struct AccountAsked {
+    address: Address,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slots: Vec<B256>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chunks: Vec<u32>,
+}
+
+/// As `spinney prove` prints it, too.
+#[derive(Serialize)]
+struct SumAnswer {
+    tree: &'static str,
+    root: B256,
+    root_sum: String,
+    key: B256,
+    value: Bytes,
+    sum: String,
+    proof: Bytes,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TreeAnswer {
+    tree: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    root: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root_sum: Option<String>,
+    block: Option<U64>,
+    commit: U64,
+}
+
+fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
+    serde_json::to_vec(value).map_err(|error| Fault::Internal(error.to_string()))
+}
+
+fn nodes(proof: Proof) -> Vec<Bytes> {
+    proof.into_nodes().into_iter().map(Bytes::from).collect()
+}
+
+impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
+    pub(crate) fn new(view: &'a View<'v, P>, options: &'a Options) -> Self {
+        let (states, words) = (EarlierStates::default(), EarlierWords::default());
+        Self { view, options, states, words, blocks: None }
+    }
+
+    /// Answers a call, as JSON.
+    pub(crate) fn answer(&mut self, method: &str, params: Vec<Value>) -> Result<Vec<u8>, Fault> {
+        let mut params = Params::new(params);
+        match method {
+            "eth_chainId" => {
+                params.end()?;
+                to_json(&U64::from(self.chain_id()?))
+            }
+            "net_version" => {
+                params.end()?;
+                to_json(&self.chain_id()?.to_string())
+            }
+            "web3_clientVersion" => {
+                params.end()?;
+                to_json(&CLIENT)
+            }
+            "eth_blockNumber" => {
+                params.end()?;
+                to_json(&U64::from(self.head()?.number))
+            }
+            "eth_getBalance" => {
+                let account = self.account(params)?;
+                to_json(&account.map_or(U256::ZERO, |account| account.balance))
+            }
+            "eth_getTransactionCount" => {
+                let account = self.account(params)?;
+                to_json(&U64::from(account.map_or(0, |account| account.nonce)))
+            }
+            "eth_getCode" => {
+                let hash = self.account(params)?.map_or(KECCAK256_EMPTY, |found| found.code_hash);
+                to_json(&self.code(&hash)?)
+            }
+            "eth_getStorageAt" => {
+                let (address, slot, block) = (params.address()?, params.slot()?, params.block()?);
+                params.end()?;
+                to_json(&B256::from(self.storage(address, slot.slot, block)?))
+            }
+            "eth_getProof" => {
+                let most = self.options.limits.keys;
+                let (address, slots) = (params.address()?, params.slots(most)?);
+                let block = params.block()?;
+                params.end()?;
+                to_json(&self.account_proof(address, &slots, block)?)
+            }
+            "debug_proofsSyncStatus" => {
+                params.end()?;
+                let (oldest, newest) = (self.blocks()?.first().copied(), self.view.head);
+                let number = |block: Option<BlockId>| block.map(|block| block.number);
+                to_json(&json!({ "earliest": number(oldest), "latest": number(newest) }))
+            }
+            "spinney_getRoot" => {
+                let (tree, block) = (params.text("tree")?, params.block()?);
+                params.end()?;
+                to_json(&self.root(&tree, block)?)
+            }
+            "spinney_getProof" => {
+                let tree = params.text("tree")?;
+                let (keys, block) = (params.keys(self.options.limits.keys)?, params.block()?);
+                params.end()?;
+                to_json(&self.keys_proof(&tree, keys, block)?)
+            }
+            "spinney_getSumProof" => {
+                let namespace = params.text("namespace")?;
+                let keys = params.words(self.options.limits.keys)?;
+                params.end()?;
+                to_json(&self.sum_proof(&namespace, &keys)?)
+            }
+            "spinney_trees" => {
+                params.end()?;
+                to_json(&self.trees()?)
+            }
+            "spinney_status" => {
+                params.end()?;
+                to_json(&self.status()?)
+            }
+            "rpc.discover" => {
+                params.end()?;
+                to_json(&discover::document())
+            }
+            other => Err(Fault::Method(other.to_owned())),
+        }
+    }
+
+    pub(crate) fn head_number(&self) -> Option<u64> {
+        self.view.head.map(|head| head.number)
+    }
+
+    fn chain_id(&self) -> Result<u64, Fault> {
+        let unknown =
+            || Fault::Unable("the store does not say of which chain it is (--chain-id)".into());
+        self.options.chain_id.ok_or_else(unknown)
+    }
+
+    fn head(&self) -> Result<BlockId, Fault> {
+        let none = || Fault::Unable("the store holds the state of no block".into());
+        self.view.head.ok_or_else(none)
+    }
+
+    /// The blocks kept, oldest first.
+    fn blocks(&mut self) -> Result<&[BlockId], Fault> {
+        let blocks = match (self.blocks.take(), self.view.head) {
+            (Some(blocks), _) => blocks,
+            (None, None) => Vec::new(),
+            (None, Some(head)) => kept_blocks(&self.view.store.snapshot()?, head)?,
+        };
+        Ok(self.blocks.insert(blocks))
+    }
+
+    fn at(&mut self, block: BlockRef) -> Result<At, Fault> {
+        let head = match block {
+            BlockRef::Latest => return Ok(At::Last),
+            BlockRef::Pending => {
+                return Err(Fault::NotFound("header not found: no pending block is made".into()));
+            }
+            _ => self.head()?,
+        };
+        let number = match block {
+            BlockRef::Number(number) => number,
+            BlockRef::Earliest => self.blocks()?.first().map_or(head.number, |first| first.number),
+            BlockRef::Hash(hash) if hash == head.hash => head.number,
+            BlockRef::Hash(hash) => {
+                let blocks = self.blocks()?;
+                let found = blocks.iter().find(|block| block.hash == hash);
+                let oldest = blocks.first().map_or(head.number, |first| first.number);
+                let missing = || {
+                    let among = format!("blocks {oldest} to {}", head.number);
+                    Fault::NotFound(format!("header not found: {hash} is not among {among}"))
+                };
+                found.ok_or_else(missing)?.number
+            }
+            _ => self.options.finalized(head.number)?,
+        };
+        Ok(if number == head.number { At::Last } else { At::Earlier(number) })
+    }
+
+    fn other(&mut self, tree: TreeId, at: At) -> Result<&(dyn WordsAt + 'a), Fault> {
+        let number = at.number();
+        let others = &self.view.others;
+        let other = others.iter().find(|other| other.id == tree).expect("it is one of the view's");
+        Ok(&**self.words.get((tree, number), || other.tree.at(number))?)
+    }
+
+    /// The tree that answers where no Merkle Patricia trie is.
+    fn main(&mut self, at: At) -> Result<&(dyn WordsAt + 'a), Fault> {
+        let none = || Fault::Unable("the store holds no state of Ethereum".into());
+        let main = self.view.main().ok_or_else(none)?.id;
+        self.other(main, at)
+    }
+
+    /// An account, by the params that all such methods have.
+    fn account(&mut self, mut params: Params) -> Result<Option<Account>, Fault> {
+        let (address, block) = (params.address()?, params.block()?);
+        params.end()?;
+        let at = self.at(block)?;
+        self.account_at(address, at)
+    }
+
+    fn account_at(&mut self, address: Address, at: At) -> Result<Option<Account>, Fault> {
+        match (&self.view.mpt, at) {
+            (Some(state), At::Last) => Ok(state.account(address)?),
+            (Some(state), At::Earlier(number)) => {
+                Ok(self.states.get(number, || state.at(number))?.account(address)?)
+            }
+            (None, at) => self.main(at)?.account(&address),
+        }
+    }
+
+    fn storage(&mut self, address: Address, slot: B256, block: BlockRef) -> Result<U256, Fault> {
+        match (&self.view.mpt, self.at(block)?) {
+            (Some(state), At::Last) => Ok(state.storage(address, slot)?),
+            (Some(state), At::Earlier(number)) => {
+                Ok(self.states.get(number, || state.at(number))?.storage(address, slot)?)
+            }
+            (None, at) => {
+                let main = self.main(at)?;
+                // Where slots stay when their account goes, they are not its slots any more.
+                if main.account(&address)?.is_none() {
+                    return Ok(U256::ZERO);
+                }
+                let word = main.leaf(&main.slot_key(&address, &slot))?;
+                Ok(word.map_or(U256::ZERO, U256::from_be_bytes))
+            }
+        }
+    }
+
+    fn code(&self, hash: &B256) -> Result<Bytes, Fault> {
+        if *hash == KECCAK256_EMPTY {
+            return Ok(Bytes::new());
+        }
+        let missing = || Fault::Unable(format!("the code of hash {hash} is not stored"));
+        code_of(self.view.store, hash)?.ok_or_else(missing)
+    }
+
+    fn account_proof(
+        &mut self,
+        address: Address,
+        names: &[SlotName],
+        block: BlockRef,
+    ) -> Result<AccountAnswer, Fault> {
+        let slots: Vec<B256> = names.iter().map(|name| name.slot).collect();
+        let at = self.at(block)?;
+        let Some(state) = &self.view.mpt else {
+            let hint = "this store has no mpt: spinney_getProof proves what it has";
+            return Err(Fault::Unable(hint.into()));
+        };
+        let (there, proof) = match at {
+            At::Last => (state.account(address)?, state.prove(address, &slots)?),
+            At::Earlier(number) => {
+                let kept = self.states.get(number, || state.at(number))?;
+                (kept.account(address)?, kept.prove(address, &slots)?)
+            }
+        };
+        // As geth answers: an account that is there and empty has the hashes of what is empty.
+        let fields = if there.is_some() { proof.fields } else { AccountFields::ABSENT_ZERO };
+        let storage_proof = proof.storage_proof.into_iter().zip(names).map(|(slot, name)| {
+            let key = match name.is_word {
+                true => name.slot.to_string(),
+                false => format!("{:#x}", U256::from_be_bytes(name.slot.0)),
+            };
+            SlotAnswer { key, value: U256::from_be_bytes(slot.value), proof: nodes(slot.proof) }
+        });
+        Ok(AccountAnswer {
+            address,
+            account_proof: nodes(proof.account_proof),
+            balance: U256::from_be_bytes(fields.balance),
+            code_hash: fields.code_hash.into(),
+            nonce: U64::from(fields.nonce),
+            storage_hash: fields.storage_hash.into(),
+            storage_proof: storage_proof.collect(),
+        })
+    }
+
+    /// A tree of the state, by its name.
+    fn named(&self, tree: &str) -> Result<Option<TreeId>, Fault> {
+        if tree == "mpt" && self.view.mpt.is_some() {
+            return Ok(None);
+        }
+        if let Some(other) = self.view.others.iter().find(|other| other.name == tree) {
+            return Ok(Some(other.id));
+        }
+        let mpt = self.view.mpt.iter().map(|_| "mpt");
+        let others = self.view.others.iter().map(|other| &*other.name);
+        let held = mpt.chain(others).collect::<Vec<_>>().join(", ");
+        let held = if held.is_empty() { "none".into() } else { held };
+        Err(Fault::Params(format!("invalid param tree: no {tree:?} is here; those here: {held}")))
+    }
+
+    fn root(&mut self, tree: &str, block: BlockRef) -> Result<B256, Fault> {
+        let (tree, at) = (self.named(tree)?, self.at(block)?);
+        match (tree, &self.view.mpt, at) {
+            (Some(tree), _, at) => Ok(self.other(tree, at)?.root()),
+            (None, Some(state), At::Earlier(number)) => {
+                Ok(self.states.get(number, || state.at(number))?.root())
+            }
+            (None, state, _) => Ok(state.as_ref().map_or(B256::ZERO, |state| state.root())),
+        }
+    }
+
+    fn keys_proof(&mut self, tree: &str, keys: Keys, block: BlockRef) -> Result<KeysAnswer, Fault> {
+        let Some(id) = self.named(tree)? else {
+            return Err(Fault::Params("invalid param tree: eth_getProof proves in mpt".into()));
+        };
+        let at = self.at(block)?;
+        let tree = self.other(id, at)?;
+        let (account, keys) = match keys {
+            Keys::Raw(keys) => (None, keys.into_iter().map(|key| key.to_vec()).collect()),
+            Keys::Account { address, slots, chunks } => {
+                let asked = AccountAsked { address, slots, chunks };
+                let keys = account_keys(tree, &asked)?;
+                (Some(asked), keys)
+            }
+        };
+        let mut sorted: Vec<&Vec<u8>> = keys.iter().collect();
+        sorted.sort_unstable();
+        if keys.is_empty() || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Fault::Params("invalid param keys: none, or one is given twice".into()));
+        }
+        let proof = match tree.prove(&keys) {
+            Err(spinney_state::StateError::Tree(spinney_tree::TreeError::Refused {
+                source,
+                ..
+            })) => return Err(Fault::Params(format!("invalid param keys: {source}"))),
+            proof => proof?,
+        };
+        let value = |key: &Vec<u8>| Ok(tree.leaf(key)?.map(B256::from));
+        let values = keys.iter().map(value).collect::<Result<_, Fault>>()?;
+        let (root, block) = (tree.root(), tree.block().map(|block| U64::from(block.number)));
+        let keys = keys.into_iter().map(Bytes::from).collect();
+        let others = self.view.others.iter();
+        let name = others.filter(|other| other.id == id).map(|other| other.name.clone()).collect();
+        Ok(KeysAnswer { tree: name, root, block, account, keys, values, proof: proof.proof.into() })
+    }
+
+    fn sum_proof(&self, namespace: &str, keys: &[[u8; 32]]) -> Result<Vec<SumAnswer>, Fault> {
+        let store = self.view.store;
+        let tree = SumTree::open(store, namespace, self.view.cache_bytes)?;
+        let missing = || Fault::Unable(format!("no sum tree of namespace {namespace:?} is here"));
+        let tree = tree.ok_or_else(missing)?;
+        let (root, name) = (tree.root(), sum_name(tree.profile()));
+        let answer = |(key, proven): (&[u8; 32], spinney_tree::sum::Proven)| {
+            let leaf = proven.leaf.unwrap_or_default();
+            SumAnswer {
+                tree: name,
+                root: root.hash.into(),
+                root_sum: root.sum.to_string(),
+                key: key.into(),
+                value: leaf.value.into(),
+                sum: leaf.sum.to_string(),
+                proof: proven.proof.encode().into(),
+            }
+        };
+        Ok(keys.iter().zip(tree.prove(keys)?).map(answer).collect())
+    }
+
+    /// All trees, with names or without.
+    fn trees(&self) -> Result<Vec<TreeAnswer>, Fault> {
+        let mark = Mark::of(&self.view.store.snapshot()?, true)?;
+        let mut names = mark.names().to_vec();
+        let mut trees = Vec::new();
+        for record in mark.records() {
+            let (id, record) = record?;
+            let named = names.iter().position(|named| named.id == id);
+            let namespace = named.map(|place| names.swap_remove(place).name);
+            let node = <[u8; 40]>::try_from(&record.root[..]).ok().map(SumNode::from);
+            let node = node.filter(|_| record.scheme.tree == 5);
+            let root = node.as_ref().map_or(&record.root[..], |node| &node.hash[..]);
+            trees.push(TreeAnswer {
+                tree: tree_name(record.scheme.to_string()),
+                namespace,
+                root: Some(hex::encode_prefixed(root)),
+                root_sum: node.map(|node| node.sum.to_string()),
+                block: record.block.map(|block| U64::from(block.number)),
+                commit: U64::from(record.commit),
+            });
+        }
+        // Those that have a name, and no commit yet.
+        trees.extend(names.into_iter().map(|named| TreeAnswer {
+            tree: named.scheme.to_string(),
+            namespace: Some(named.name),
+            root: None,
+            root_sum: None,
+            block: None,
+            commit: U64::ZERO,
+        }));
+        Ok(trees)
+    }
+
+    fn status(&mut self) -> Result<Value, Fault> {
+        let oldest = self.blocks()?.first().copied();
+        let block = |block: Option<BlockId>| {
+            block.map(|block| json!({ "number": U64::from(block.number), "hash": B256::from(block.hash) }))
+        };
+        let finalized = self.view.head.and_then(|head| self.options.finalized(head.number).ok());
+        Ok(json!({
+            "client": CLIENT,
+            "chainId": self.options.chain_id.map(U64::from),
+            "head": block(self.view.head),
+            "oldest": block(oldest),
+            "finalized": finalized.map(U64::from),
+            "startedSecondsAgo": Instant::now().duration_since(self.options.started).as_secs(),
+        }))
+    }
+}
+
+/// The keys that hold an account, then those of slots and chunks.
+fn account_keys(tree: &dyn WordsAt, asked: &AccountAsked) -> Result<Vec<Vec<u8>>, Fault> {
+    let account = tree.account(&asked.address)?;
+    if account.is_none() && !asked.chunks.is_empty() {
+        return Err(Fault::Params("invalid param chunks: the account is not there".into()));
+    }
+    let code_hash = account.map(|account| account.code_hash).unwrap_or_default();
+    let mut keys = tree.account_keys(&asked.address);
+    keys.extend(asked.slots.iter().map(|slot| tree.slot_key(&asked.address, slot)));
+    let chunk = |chunk: &u32| tree.chunk_key(&asked.address, &code_hash, *chunk);
+    keys.extend(asked.chunks.iter().map(chunk));
+    Ok(keys)
+}
+
+const fn sum_name(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Bound => "sum:bound",
+        _ => "sum",
+    }
+}
+
+/// As trees are asked for: both tries are `mpt`.
+fn tree_name(scheme: String) -> String {
+    if scheme.starts_with("mpt") { "mpt".into() } else { scheme }
+}

@@ -1,0 +1,236 @@
+//! Those who answer: threads that read the store, each through a view of its own.
+//!
+//! Invariants:
+//! - a request, or all requests of a batch, are answered from one view;
+//! - a view that is not of the store's last commit is not asked, nor held for longer than [`PATIENCE`] while
+//!   nobody asks: a writer cannot use again what it holds on to;
+//! - whatever becomes of an answer, the thread goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use spinney_store::Frozen;
+use spinney_tree::PageStore;
+
+use crate::error::Fault;
+use crate::methods::Session;
+use crate::metrics::Metrics;
+use crate::queue::{Ask, Job, Next, Queue, Reply};
+use crate::request::{self, Request};
+use crate::server::Options;
+use crate::view::{Mark, View};
+
+/// How long a view is held that nobody asks.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Methods that read trees which have names: their commits are not those of the state.
+const OF_NAMED_TREES: [&[u8]; 2] = [b"spinney_getSumProof", b"spinney_trees"];
+
+/// What all workers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) queue: Queue,
+    pub(crate) metrics: Metrics,
+}
+
+/// Answers until the queue is closed.
+pub(crate) fn work<P>(store: &P, shared: &Shared)
+where
+    P: PageStore + 'static,
+    for<'s> P::Snapshot<'s>: Send + Sync,
+{
+    let mut waiting = None;
+    loop {
+        let job = match waiting.take() {
+            Some(job) => job,
+            None => match shared.queue.next(None) {
+                Next::Job(job) => job,
+                Next::Idle => continue,
+                Next::Closed => return,
+            },
+        };
+        match catch_unwind(AssertUnwindSafe(|| from_one_view(store, shared, job))) {
+            Ok(left) => waiting = left,
+            // Who asked sees that no answer comes.
+            Err(_) => {
+                shared.metrics.panics.inc();
+            }
+        }
+    }
+}
+
+/// Answers jobs as long as the store stays at one commit, and gives back the first one after that.
+fn from_one_view<P>(store: &P, shared: &Shared, first: Job) -> Option<Job>
+where
+    P: PageStore + 'static,
+    for<'s> P::Snapshot<'s>: Send + Sync,
+{
+    let cache_bytes = shared.options.cache_bytes / shared.options.threads.max(1);
+    let frozen = match Frozen::of(store) {
+        Ok(frozen) => frozen,
+        Err(error) => return fail(shared, first, &error.into()),
+    };
+    let view = match View::open(&frozen, cache_bytes) {
+        Ok(view) => view,
+        Err(fault) => return fail(shared, first, &fault),
+    };
+    let mut session = Session::new(&view, &shared.options);
+    answer(&mut session, shared, first);
+    loop {
+        match shared.queue.next(Some(PATIENCE)) {
+            Next::Job(job) if has_gone_on(store, &view, asks_for_names(&job)) => return Some(job),
+            Next::Job(job) => answer(&mut session, shared, job),
+            Next::Idle if has_gone_on(store, &view, true) => return None,
+            Next::Idle => {}
+            Next::Closed => return None,
+        }
+    }
+}
+
+/// Whether there was a commit since the view was taken; with `all`, also one of trees that have names. Where
+/// that cannot be told, the next view says why.
+fn has_gone_on<P: PageStore, F: PageStore>(store: &P, view: &View<'_, F>, all: bool) -> bool {
+    let Ok(snapshot) = store.snapshot() else { return true };
+    let Ok(now) = Mark::of(&snapshot, all) else { return true };
+    if !all {
+        return now != view.mark;
+    }
+    let then = view.store.snapshot().map_err(Fault::from);
+    then.and_then(|snapshot| Mark::of(&snapshot, true)).map_or(true, |then| then != now)
+}
+
+fn asks_for_names(job: &Job) -> bool {
+    let Ask::Answer(body) = &job.ask else { return false };
+    // An escape may hide any name.
+    body.contains(&b'\\')
+        || OF_NAMED_TREES.iter().any(|name| body.windows(name.len()).any(|part| part == *name))
+}
+
+/// Answers a job that no view could be opened for.
+fn fail(shared: &Shared, job: Job, fault: &Fault) -> Option<Job> {
+    let reply = match job.ask {
+        Ask::Head => Reply::Head(Err(fault.to_string())),
+        Ask::Answer(_) => {
+            shared.metrics.answered("unknown", fault.outcome());
+            let mut out = Vec::new();
+            write_answer(&mut out, &Value::Null, Err(fault.clone()));
+            Reply::Answer(Some(out))
+        }
+    };
+    let _ = job.reply.send(reply);
+    None
+}
+
+fn answer<P: PageStore>(session: &mut Session<'_, '_, P>, shared: &Shared, job: Job) {
+    // Who asked is gone.
+    if job.reply.is_closed() || Instant::now() >= job.deadline {
+        return;
+    }
+    let reply = match &job.ask {
+        Ask::Head => Reply::Head(Ok(session.head_number())),
+        Ask::Answer(body) => Reply::Answer(answer_body(session, shared, body, job.deadline)),
+    };
+    let _ = job.reply.send(reply);
+}
+
+/// Answers a request or a batch; none where nothing of it wants an answer.
+fn answer_body<P: PageStore>(
+    session: &mut Session<'_, '_, P>,
+    shared: &Shared,
+    body: &[u8],
+    deadline: Instant,
+) -> Option<Vec<u8>> {
+    let limits = &shared.options.limits;
+    let mut out = Vec::new();
+    let refused = |fault: Fault| {
+        shared.metrics.answered("unknown", fault.outcome());
+        let mut out = Vec::new();
+        write_answer(&mut out, &Value::Null, Err(fault));
+        Some(out)
+    };
+    if !request::is_batch(body) {
+        return match request::read_one(body) {
+            Ok(request) => {
+                answer_request(session, shared, request, deadline, &mut out);
+                (!out.is_empty()).then_some(out)
+            }
+            Err(fault) => refused(fault),
+        };
+    }
+    match request::count(body, limits.batch) {
+        Err(fault) => return refused(fault),
+        Ok(count) if count > limits.batch => {
+            return refused(Fault::Request(format!("batch too large (max {})", limits.batch)));
+        }
+        Ok(_) => {}
+    }
+    out.push(b'[');
+    let read = request::read_batch(body, limits.batch, |request| {
+        let start = out.len();
+        if start > 1 {
+            out.push(b',');
+        }
+        let comma = out.len();
+        answer_request(session, shared, request, deadline, &mut out);
+        if out.len() == comma {
+            out.truncate(start);
+        }
+    });
+    if let Err(fault) = read {
+        return refused(fault);
+    }
+    out.push(b']');
+    (out.len() > 2).then_some(out)
+}
+
+fn answer_request<P: PageStore>(
+    session: &mut Session<'_, '_, P>,
+    shared: &Shared,
+    request: Request,
+    deadline: Instant,
+    out: &mut Vec<u8>,
+) {
+    let most = shared.options.limits.answer_bytes;
+    let start = Instant::now();
+    let (method, answer) = match request.call {
+        Err(fault) => ("unknown", Err(fault)),
+        Ok(call) => {
+            let known = crate::discover::known(&call.method);
+            let answer = match () {
+                () if start >= deadline => Err(Fault::TimedOut),
+                () if out.len() > most => Err(Fault::TooLarge(most)),
+                () => session.answer(&call.method, call.params),
+            };
+            (known.unwrap_or("unknown"), answer)
+        }
+    };
+    let answer = match answer {
+        Ok(json) if out.len().saturating_add(json.len()) > most => Err(Fault::TooLarge(most)),
+        answer => answer,
+    };
+    let outcome = answer.as_ref().map_or_else(Fault::outcome, |_| "ok");
+    shared.metrics.answered(method, outcome);
+    shared.metrics.took(method, start.elapsed());
+    if let Some(id) = request.id {
+        write_answer(out, &id, answer);
+    }
+}
+
+pub(crate) fn write_answer(out: &mut Vec<u8>, id: &Value, answer: Result<Vec<u8>, Fault>) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.to_string().as_bytes());
+    match answer {
+        Ok(json) => {
+            out.extend_from_slice(br#","result":"#);
+            out.extend_from_slice(&json);
+        }
+        Err(fault) => {
+            let error = serde_json::json!({ "code": fault.code(), "message": fault.to_string() });
+            out.extend_from_slice(br#","error":"#);
+            out.extend_from_slice(error.to_string().as_bytes());
+        }
+    }
+    out.push(b'}');
+}
