@@ -20,10 +20,11 @@ use crate::stores::{self, Mode, Place};
 /// How often it looks whether it is to end.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Answer JSON-RPC over HTTP from a store: accounts, slots, code, proofs and roots at any block kept.
+/// Answer JSON-RPC from a store: accounts, slots, code, proofs and roots at any block kept.
 ///
-/// Another process may fill the store meanwhile: each request, or batch, is answered from one commit. It
-/// ends with Ctrl-C or SIGTERM, when what was asked is answered. docs/reference/rpc.md has the methods.
+/// Another process may fill the store meanwhile: each request, or batch, is answered from one
+/// commit. It ends with Ctrl-C or SIGTERM, when what was asked is answered. docs/reference/rpc.md
+/// has the methods.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney serve --db state.db --genesis genesis.json\n  \
@@ -80,7 +81,8 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "N", default_value_t = 512)]
     max_connections: usize,
     /// How many seconds a request or a batch may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600))]
     timeout: u64,
 }
 
@@ -101,7 +103,8 @@ impl ListenArgs {
         let outside = [Some(self.listen), self.metrics].into_iter().flatten();
         for address in outside.filter(|address| !address.ip().is_loopback()) {
             output.warn(format!(
-                "{address} is no loopback address: whoever reaches it may ask, without a password or TLS"
+                "{address} is no loopback address: whoever reaches it may ask, without a password \
+                 or TLS"
             ));
         }
         Server::bind(self.listen, self.metrics).map_err(|error| {

@@ -1,16 +1,17 @@
-//! A server that answers JSON-RPC from a store of Ethereum's state: the standard methods that read accounts,
-//! slots and code, and prove them, at any block that the store keeps; and `spinney_*` for the trees that no
-//! standard method knows. The page `docs/reference/rpc.md` has each method.
+//! A server that answers JSON-RPC from a store of Ethereum's state: the standard methods that read
+//! accounts, slots and code, and prove them, at any block that the store keeps; and `spinney_*` for
+//! the trees that no standard method knows. The page `docs/reference/rpc.md` has each method.
 //!
-//! Requests come over HTTP/1.1 to one thread, which reads no store. They wait in a bounded line for threads
-//! that do, each through a view of one commit. So who reads waits for nobody who writes, in this process or in
-//! another one, and all requests of a batch are answered from one state.
+//! Requests come over HTTP/1.1 to one thread, which reads no store. They wait in a bounded line for
+//! threads that do, each through a view of one commit. So who reads waits for nobody who writes, in
+//! this process or in another one, and all requests of a batch are answered from one state.
 #![forbid(unsafe_code)]
 
 mod discover;
 mod error;
 mod methods;
 mod metrics;
+mod options;
 mod params;
 mod queue;
 mod request;
@@ -18,4 +19,5 @@ mod server;
 mod view;
 mod worker;
 
-pub use server::{Finality, Limits, Options, Server, Stop, StoreBytes};
+pub use options::{Finality, Limits, Options, StoreBytes};
+pub use server::{Server, Stop};

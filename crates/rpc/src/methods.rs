@@ -13,8 +13,8 @@ use spinney_tree::{BlockId, PageStore, TreeId};
 
 use crate::discover;
 use crate::error::Fault;
+use crate::options::Options;
 use crate::params::{BlockRef, Keys, Params, SlotName};
-use crate::server::Options;
 use crate::view::{EarlierStates, EarlierWords, Mark, View, WordsAt, code_of};
 
 /// What the client is called.
@@ -129,25 +129,9 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
     }
 
     /// Answers a call, as JSON.
-    pub(crate) fn answer(&mut self, method: &str, params: Vec<Value>) -> Result<Vec<u8>, Fault> {
-        let mut params = Params::new(params);
+    pub(crate) fn answer(&mut self, method: &str, given: Vec<Value>) -> Result<Vec<u8>, Fault> {
+        let mut params = Params::new(given);
         match method {
-            "eth_chainId" => {
-                params.end()?;
-                to_json(&U64::from(self.chain_id()?))
-            }
-            "net_version" => {
-                params.end()?;
-                to_json(&self.chain_id()?.to_string())
-            }
-            "web3_clientVersion" => {
-                params.end()?;
-                to_json(&CLIENT)
-            }
-            "eth_blockNumber" => {
-                params.end()?;
-                to_json(&U64::from(self.head()?.number))
-            }
             "eth_getBalance" => {
                 let account = self.account(params)?;
                 to_json(&account.map_or(U256::ZERO, |account| account.balance))
@@ -172,12 +156,6 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
                 params.end()?;
                 to_json(&self.account_proof(address, &slots, block)?)
             }
-            "debug_proofsSyncStatus" => {
-                params.end()?;
-                let (oldest, newest) = (self.blocks()?.first().copied(), self.view.head);
-                let number = |block: Option<BlockId>| block.map(|block| block.number);
-                to_json(&json!({ "earliest": number(oldest), "latest": number(newest) }))
-            }
             "spinney_getRoot" => {
                 let (tree, block) = (params.text("tree")?, params.block()?);
                 params.end()?;
@@ -195,18 +173,29 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
                 params.end()?;
                 to_json(&self.sum_proof(&namespace, &keys)?)
             }
-            "spinney_trees" => {
-                params.end()?;
-                to_json(&self.trees()?)
+            other => self.answer_about(other, params),
+        }
+    }
+
+    /// Answers a call of those that have no params, and are about the store or the server.
+    fn answer_about(&mut self, method: &str, params: Params) -> Result<Vec<u8>, Fault> {
+        if discover::known(method).is_none() {
+            return Err(Fault::Method(method.to_owned()));
+        }
+        params.end()?;
+        match method {
+            "eth_chainId" => to_json(&U64::from(self.chain_id()?)),
+            "net_version" => to_json(&self.chain_id()?.to_string()),
+            "web3_clientVersion" => to_json(&CLIENT),
+            "eth_blockNumber" => to_json(&U64::from(self.head()?.number)),
+            "debug_proofsSyncStatus" => {
+                let (oldest, newest) = (self.blocks()?.first().copied(), self.view.head);
+                let number = |block: Option<BlockId>| block.map(|block| block.number);
+                to_json(&json!({ "earliest": number(oldest), "latest": number(newest) }))
             }
-            "spinney_status" => {
-                params.end()?;
-                to_json(&self.status()?)
-            }
-            "rpc.discover" => {
-                params.end()?;
-                to_json(&discover::document())
-            }
+            "spinney_trees" => to_json(&self.trees()?),
+            "spinney_status" => to_json(&self.status()?),
+            "rpc.discover" => to_json(&discover::document()),
             other => Err(Fault::Method(other.to_owned())),
         }
     }
@@ -478,7 +467,10 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
     fn status(&mut self) -> Result<Value, Fault> {
         let oldest = self.blocks()?.first().copied();
         let block = |block: Option<BlockId>| {
-            block.map(|block| json!({ "number": U64::from(block.number), "hash": B256::from(block.hash) }))
+            block.map(|block| {
+                let hash = B256::from(block.hash);
+                json!({ "number": U64::from(block.number), "hash": hash })
+            })
         };
         let finalized = self.view.head.and_then(|head| self.options.finalized(head.number).ok());
         Ok(json!({

@@ -21,7 +21,7 @@ struct Answered {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Method {
+struct ByMethod {
     method: &'static str,
 }
 
@@ -35,7 +35,7 @@ struct Refused {
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
-    seconds: Family<Method, Histogram, fn() -> Histogram>,
+    seconds: Family<ByMethod, Histogram, fn() -> Histogram>,
     refused: Family<Refused, Counter>,
     pub(crate) connections: Gauge<i64, AtomicI64>,
     pub(crate) panics: Counter<u64, AtomicU64>,
@@ -75,7 +75,7 @@ impl Metrics {
     }
 
     pub(crate) fn took(&self, method: &'static str, time: Duration) {
-        self.seconds.get_or_create(&Method { method }).observe(time.as_secs_f64());
+        self.seconds.get_or_create(&ByMethod { method }).observe(time.as_secs_f64());
     }
 
     pub(crate) fn refused(&self, reason: &'static str) {

@@ -1,4 +1,12 @@
 //! The params of a method, one after another.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
 use serde_json::Value;
@@ -45,7 +53,7 @@ impl Params {
     }
 
     fn next(&mut self) -> Option<Value> {
-        self.place += 1;
+        self.place = self.place.saturating_add(1);
         self.given.next().filter(|value| !value.is_null())
     }
 
@@ -96,7 +104,7 @@ impl Params {
                     number.ok_or_else(|| invalid("chunks", "they are numbers"))
                 };
                 let chunks = list(&chunks, "chunks", most, chunk)?;
-                if slots.len() + chunks.len() > most {
+                if slots.len().saturating_add(chunks.len()) > most {
                     return Err(too_many("keys", most));
                 }
                 match members.keys().next() {
@@ -119,7 +127,7 @@ impl Params {
 
     /// A block; none given is the latest.
     pub(crate) fn block(&mut self) -> Result<BlockRef, Fault> {
-        self.next().map_or(Ok(BlockRef::Latest), |value| block(value))
+        self.next().map_or(Ok(BlockRef::Latest), block)
     }
 }
 
@@ -309,9 +317,7 @@ mod tests {
         ] {
             assert_eq!(slot(&json!(text)), Ok(expected), "{text}");
         }
-        for value in
-            [json!(1), json!("0xg"), json!("0x-1"), json!("0x_1"), json!(word.clone() + "0")]
-        {
+        for value in [json!(1), json!("0xg"), json!("0x-1"), json!("0x_1"), json!(word + "0")] {
             assert!(slot(&value).is_err(), "{value}");
         }
     }

@@ -1,8 +1,17 @@
 //! Requests as they are sent: one, or a batch of them.
 //!
 //! Invariants:
-//! - a request is read and answered before the next one of its batch is, so memory is bounded by one;
+//! - a request is read and answered before the next one of its batch is, so memory is bounded by
+//!   one;
 //! - a request holds at most [`VALUES_MAX`] values, whatever it says.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 use std::cell::Cell;
 use std::fmt;
@@ -120,7 +129,7 @@ impl<'de> Visitor<'de> for Batch<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<usize, A::Error> {
         while let Some(value) = seq.next_element_seed(Bounded::new())? {
-            self.count += 1;
+            self.count = self.count.saturating_add(1);
             if self.count > self.most {
                 return Err(A::Error::custom("too many requests"));
             }
@@ -144,7 +153,7 @@ impl<'de> Visitor<'de> for Count<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         while seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
-            self.counted.set(self.counted.get() + 1);
+            self.counted.set(self.counted.get().saturating_add(1));
             if self.counted.get() > self.most {
                 return Err(A::Error::custom("too many requests"));
             }
@@ -295,7 +304,8 @@ mod tests {
 
     #[test]
     fn batches_are_read_one_by_one() {
-        let body = br#" [{"jsonrpc":"2.0","id":1,"method":"a"}, 7, {"jsonrpc":"2.0","id":2,"method":"b"}]"#;
+        let body = br#" [{"jsonrpc":"2.0","id":1,"method":"a"}, 7,
+            {"jsonrpc":"2.0","id":2,"method":"b"}]"#;
         assert!(is_batch(body) && !is_batch(b" {}") && !is_batch(b""));
         let mut ids = Vec::new();
         read_batch(body, 3, |request| ids.push(request.id)).unwrap();

@@ -1,7 +1,8 @@
 //! What a store holds at one commit, opened to be asked.
 //!
 //! Invariants:
-//! - a view is of one commit, whoever writes meanwhile: it is opened in one snapshot, and reads no other;
+//! - a view is of one commit, whoever writes meanwhile: it is opened in one snapshot, and reads no
+//!   other;
 //! - whether the store has gone on is seen by the root records, of which every commit writes one.
 
 use alloy_primitives::{Address, B256, Bytes};
@@ -109,8 +110,8 @@ impl<'v, P: PageStore> View<'v, P> {
         Ok(Self { store, cache_bytes, mark, head, mpt, others })
     }
 
-    /// The tree that accounts are read from where there is no Merkle Patricia trie: a PBT before others,
-    /// since slots go with their account there.
+    /// The tree that accounts are read from where there is no Merkle Patricia trie: a PBT before
+    /// others, since slots go with their account there.
     pub(crate) fn main(&self) -> Option<&Other<'v>> {
         self.others.iter().find(|other| other.id == PBT).or_else(|| self.others.first())
     }
@@ -157,7 +158,7 @@ pub(crate) trait WordsAt {
     fn prove(&self, keys: &[Vec<u8>]) -> Result<KeysProof, StateError>;
 }
 
-struct At<'a, S: Embedding, P: PageStore> {
+struct TreeAt<'a, S: Embedding, P: PageStore> {
     scheme: &'a S,
     kept: KeptTree<'a, S, P>,
 }
@@ -165,11 +166,11 @@ struct At<'a, S: Embedding, P: PageStore> {
 impl<S: Embedding + KeyProofs, P: PageStore> Words for BinaryState<S, P> {
     fn at<'a>(&'a self, block: Option<u64>) -> Result<Box<dyn WordsAt + 'a>, StateError> {
         let kept = block.map_or_else(|| self.last(), |number| self.at(number))?;
-        Ok(Box::new(At { scheme: self.scheme(), kept }))
+        Ok(Box::new(TreeAt { scheme: self.scheme(), kept }))
     }
 }
 
-impl<S: Embedding + KeyProofs, P: PageStore> WordsAt for At<'_, S, P> {
+impl<S: Embedding + KeyProofs, P: PageStore> WordsAt for TreeAt<'_, S, P> {
     fn root(&self) -> B256 {
         self.kept.root()
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - a request, or all requests of a batch, are answered from one view;
-//! - a view that is not of the store's last commit is not asked, nor held for longer than [`PATIENCE`] while
-//!   nobody asks: a writer cannot use again what it holds on to;
+//! - a view that is not of the store's last commit is not asked, nor held for longer than
+//!   [`PATIENCE`] while nobody asks: a writer cannot use again what it holds on to;
 //! - whatever becomes of an answer, the thread goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,9 +16,9 @@ use spinney_tree::PageStore;
 use crate::error::Fault;
 use crate::methods::Session;
 use crate::metrics::Metrics;
+use crate::options::Options;
 use crate::queue::{Ask, Job, Next, Queue, Reply};
 use crate::request::{self, Request};
-use crate::server::Options;
 use crate::view::{Mark, View};
 
 /// How long a view is held that nobody asks.
@@ -89,8 +89,8 @@ where
     }
 }
 
-/// Whether there was a commit since the view was taken; with `all`, also one of trees that have names. Where
-/// that cannot be told, the next view says why.
+/// Whether there was a commit since the view was taken; with `all`, also one of trees that have
+/// names. Where that cannot be told, the next view says why.
 fn has_gone_on<P: PageStore, F: PageStore>(store: &P, view: &View<'_, F>, all: bool) -> bool {
     let Ok(snapshot) = store.snapshot() else { return true };
     let Ok(now) = Mark::of(&snapshot, all) else { return true };
