@@ -102,7 +102,6 @@ struct SumAnswer {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct TreeAnswer {
     tree: String,
     #[serde(skip_serializing_if = "Option::is_none")]

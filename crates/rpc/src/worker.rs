@@ -18,7 +18,7 @@ use crate::methods::Session;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::queue::{Ask, Job, Next, Queue, Reply};
-use crate::request::{self, Request};
+use crate::request::{self, Call, Request};
 use crate::view::{Mark, View};
 
 /// How long a view is held that nobody asks.
@@ -110,18 +110,19 @@ fn asks_for_names(job: &Job) -> bool {
 
 /// Answers a job that no view could be opened for.
 fn fail(shared: &Shared, job: Job, fault: &Fault) -> Option<Job> {
-    let reply = match job.ask {
+    let reply = match &job.ask {
         Ask::Head => Reply::Head(Err(fault.to_string())),
-        Ask::Answer(_) => {
-            shared.metrics.answered("unknown", fault.outcome());
-            let mut out = Vec::new();
-            write_answer(&mut out, &Value::Null, Err(fault.clone()));
-            Reply::Answer(Some(out))
+        Ask::Answer(body) => {
+            let mut answer = |_| Err(fault.clone());
+            Reply::Answer(answer_body(&mut answer, shared, body, job.deadline))
         }
     };
     let _ = job.reply.send(reply);
     None
 }
+
+/// Whoever answers a call.
+type Answers<'a> = dyn FnMut(Call) -> Result<Vec<u8>, Fault> + 'a;
 
 fn answer<P: PageStore>(session: &mut Session<'_, '_, P>, shared: &Shared, job: Job) {
     // Who asked is gone.
@@ -130,14 +131,17 @@ fn answer<P: PageStore>(session: &mut Session<'_, '_, P>, shared: &Shared, job: 
     }
     let reply = match &job.ask {
         Ask::Head => Reply::Head(Ok(session.head_number())),
-        Ask::Answer(body) => Reply::Answer(answer_body(session, shared, body, job.deadline)),
+        Ask::Answer(body) => {
+            let mut answer = |call: Call| session.answer(&call.method, call.params);
+            Reply::Answer(answer_body(&mut answer, shared, body, job.deadline))
+        }
     };
     let _ = job.reply.send(reply);
 }
 
 /// Answers a request or a batch; none where nothing of it wants an answer.
-fn answer_body<P: PageStore>(
-    session: &mut Session<'_, '_, P>,
+fn answer_body(
+    answers: &mut Answers<'_>,
     shared: &Shared,
     body: &[u8],
     deadline: Instant,
@@ -153,7 +157,7 @@ fn answer_body<P: PageStore>(
     if !request::is_batch(body) {
         return match request::read_one(body) {
             Ok(request) => {
-                answer_request(session, shared, request, deadline, &mut out);
+                answer_request(answers, shared, request, deadline, &mut out);
                 (!out.is_empty()).then_some(out)
             }
             Err(fault) => refused(fault),
@@ -173,7 +177,7 @@ fn answer_body<P: PageStore>(
             out.push(b',');
         }
         let comma = out.len();
-        answer_request(session, shared, request, deadline, &mut out);
+        answer_request(answers, shared, request, deadline, &mut out);
         if out.len() == comma {
             out.truncate(start);
         }
@@ -185,8 +189,8 @@ fn answer_body<P: PageStore>(
     (out.len() > 2).then_some(out)
 }
 
-fn answer_request<P: PageStore>(
-    session: &mut Session<'_, '_, P>,
+fn answer_request(
+    answers: &mut Answers<'_>,
     shared: &Shared,
     request: Request,
     deadline: Instant,
@@ -201,7 +205,7 @@ fn answer_request<P: PageStore>(
             let answer = match () {
                 () if start >= deadline => Err(Fault::TimedOut),
                 () if out.len() > most => Err(Fault::TooLarge(most)),
-                () => session.answer(&call.method, call.params),
+                () => answers(call),
             };
             (known.unwrap_or("unknown"), answer)
         }
