@@ -27,6 +27,8 @@ mod scratch;
 #[cfg(unix)]
 mod secrets;
 #[cfg(unix)]
+mod serve;
+#[cfg(unix)]
 #[path = "../../../store/tests/it/server.rs"]
 mod server;
 mod several;
