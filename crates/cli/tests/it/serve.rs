@@ -3,6 +3,7 @@
 mod client;
 mod geth;
 mod load;
+mod pages;
 
 use std::collections::BTreeSet;
 
