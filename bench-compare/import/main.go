@@ -25,6 +25,9 @@ type options struct {
 	chain string
 	// make is where a chain is to be made, and nothing measured.
 	make string
+	// kills is how many replays are to be killed, and nothing measured.
+	kills int
+	seed  uint64
 }
 
 func main() {
@@ -53,12 +56,14 @@ func parse() options {
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
 	flag.StringVar(&o.chain, "chain", "", "a folder in which -make has made the heavy chain already")
 	flag.StringVar(&o.make, "make", "", "only make the heavy chain, in this folder")
+	flag.IntVar(&o.kills, "kills", 0, "measure nothing: kill our replay so many times, and see that it goes on to the same end")
+	flag.Uint64Var(&o.seed, "seed", 1, "what says when it is killed")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
 		o.size, o.rounds = quick, 1
 	}
-	o.geth = !*without
+	o.geth = !*without && o.kills == 0
 	return o
 }
 
@@ -82,6 +87,12 @@ func run(o options) error {
 		return err
 	}
 	for _, chain := range chains {
+		if o.kills > 0 {
+			if err := kill(chain, programs.spinney, folder, o.kills, o.seed); err != nil {
+				return fmt.Errorf("%s: %w", chain.name, err)
+			}
+			continue
+		}
 		if err := compare(chain, programs, folder, o.rounds); err != nil {
 			return fmt.Errorf("%s: %w", chain.name, err)
 		}
