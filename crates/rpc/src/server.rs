@@ -309,16 +309,16 @@ impl Http {
     async fn ask(&self, ask: Ask) -> Result<Reply, Fault> {
         let limits = &self.shared.options.limits;
         let (reply, answer) = oneshot::channel();
-        let job = Job { ask, deadline: Instant::now() + limits.request, reply };
+        let deadline = Instant::now() + limits.request;
         let busy = |_| Fault::Busy("too many requests are waiting: try again");
-        self.shared.queue.push(job).map_err(busy)?;
-        match tokio::time::timeout(limits.request, answer).await {
+        self.shared.queue.push(Job { ask, deadline, reply }).map_err(busy)?;
+        match tokio::time::timeout_at(deadline.into(), answer).await {
             Ok(Ok(reply)) => Ok(reply),
-            // A job that comes too late is dropped by who takes it.
-            Ok(Err(_)) => {
+            // Who takes a job whose time is over drops it, which may be seen before the timeout.
+            Ok(Err(_)) if Instant::now() < deadline => {
                 Err(Fault::Internal("the request was not answered: this is a bug".into()))
             }
-            Err(_) => Err(Fault::TimedOut),
+            Ok(Err(_)) | Err(_) => Err(Fault::TimedOut),
         }
     }
 
