@@ -183,6 +183,15 @@ impl AccessList {
         keccak256(self.to_rlp())
     }
 
+    /// The accounts that the block changed, each with the slots that it wrote: what has to be read before it is
+    /// applied.
+    pub fn written(&self) -> impl Iterator<Item = (Address, impl Iterator<Item = B256>)> {
+        let changed = self.0.iter().filter(|list| list.has_changes());
+        changed.map(|list| {
+            (list.address, list.storage_post_states().map(|(slot, _)| B256::from(slot)))
+        })
+    }
+
     /// What the block did to a state; `before` is asked for accounts as they were. An account that is left
     /// with nothing is deleted, with all of its storage.
     ///

@@ -1,13 +1,18 @@
 //! Proofs of accounts and slots, in whatever state they are asked for.
 
 use alloy_primitives::{Address, B256};
-use spinney_tree::mpt::MptState;
+use rayon::prelude::*;
+use spinney_tree::mpt::{MptState, PathNodes};
 use spinney_tree::mpt::proof::AccountProof;
 use spinney_tree::{Operation, PageStore, Pending, Snapshot, Tree};
 
 use crate::history::KeptState;
 use crate::lazy::LazySnapshot;
 use crate::mpt_state::{State, StateError};
+
+/// From so many keys on, threads share their paths; and how many parts each is to have.
+const SPLIT_KEYS: usize = 1_024;
+const PARTS_EACH: usize = 4;
 
 /// A state to come back to: see [`State::mark`]. It holds what was applied until then, and is good until
 /// a later state is committed.
@@ -64,7 +69,8 @@ impl<P: PageStore> State<P> {
     }
 
     /// The nodes of a marked state on the paths of hashed keys: accounts of 32 bytes, slots of 64
-    /// (account, slot). Each node of each trie once, a parent before its children.
+    /// (account, slot). Each node of each trie once, a parent before its children. Of many keys the threads
+    /// of the current rayon pool each take some.
     ///
     /// # Errors
     /// If a later state was committed since the mark, or the store fails or is damaged.
@@ -72,9 +78,19 @@ impl<P: PageStore> State<P> {
         &self,
         mark: &Mark,
         keys: &[K],
-    ) -> Result<Vec<Vec<u8>>, StateError> {
-        let snapshot = LazySnapshot::new(&self.store);
-        Ok(self.mpt()?.path_nodes(&snapshot, mark.0.as_ref(), keys)?)
+    ) -> Result<PathNodes, StateError> {
+        let (tree, store, state) = (self.mpt()?, &self.store, mark.0.as_ref());
+        let walk = |keys: &[&[u8]]| tree.path_nodes(&LazySnapshot::new(store), state, keys);
+        let mut keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let threads = rayon::current_num_threads();
+        if keys.len() < SPLIT_KEYS || threads == 1 {
+            return Ok(walk(&keys)?);
+        }
+        // Keys that lie together share most of their paths.
+        keys.sort_unstable();
+        let each = keys.len().div_ceil(threads * PARTS_EACH);
+        let parts = keys.par_chunks(each).map(walk).collect::<Result<Vec<_>, _>>()?;
+        Ok(PathNodes::join(parts))
     }
 }
 

@@ -3,11 +3,14 @@
 //! One walk meets every node on the path of any of the keys, each once, with the commitments of all of
 //! its children. Pages are read level by level, as by a batch: a node whose page is not at hand waits,
 //! the walk goes on elsewhere, and then all that waited is read in one call. Nothing is hashed but the
-//! terminals beside a path whose commitment nobody knows yet.
+//! terminals beside a path whose commitment nobody knows yet: those beside many nodes in one call, on all
+//! threads where they are many.
 
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use crate::error::TreeError;
 use crate::image::Codec;
@@ -15,7 +18,7 @@ use crate::levels::stored_terminal;
 use crate::node::Link;
 use crate::page::{HandleCell, Lists, Page};
 use crate::page_key::PageKey;
-use crate::read::{At, Child, Digits, Fork, Halt, Looked, Reader};
+use crate::read::{At, Child, Digits, Fork, Halt, Looked, Reader, Value};
 use crate::scheme::{BranchJob, Children as Listed, JobKey, Scheme, TerminalJob, WasTerminal};
 use crate::store::{Snapshot, Table};
 use crate::tree::{Pending, Tree};
@@ -28,7 +31,7 @@ pub(crate) struct Met<'a, S: Scheme> {
     pub(crate) keys: Range<usize>,
     /// The key that ends at the node and has a value there.
     pub(crate) found: Option<usize>,
-    /// What it commits to, if the scheme follows differences.
+    /// What it commits to, where that is known; always if the scheme follows differences.
     pub(crate) commit: Option<S::Commit>,
     pub(crate) node: MetNode<'a, S>,
 }
@@ -67,12 +70,8 @@ impl<S: Scheme> Tree<S> {
         self.lend(snapshot, state, keys, |reader, top| {
             let mut ahead = waiting.take().unwrap_or_else(|| walk.start(reader, top));
             let mut halted = Vec::new();
-            while let Some(next) = ahead.pop() {
-                match walk.step(reader, &next, visit) {
-                    Ok(below) => ahead.extend(below),
-                    Err(Halt::Missing) => halted.push(next),
-                    Err(Halt::Failed(error)) => return Err(error),
-                }
+            while !ahead.is_empty() {
+                walk.step(reader, &mut ahead, &mut halted, visit)?;
             }
             waiting = Some(halted);
             Ok(())
@@ -157,10 +156,35 @@ const AHEAD_BITS: usize = 40;
 /// The children of a branch: their digits and commitments.
 pub(crate) type Committed<S> = Vec<(u8, Option<<S as Scheme>::Commit>)>;
 
+/// A node that the walk has looked into: all that it is made of is at hand.
+enum Opened<C> {
+    Terminal { at: At<C>, suffix: Digits, payload: Value, owned: Option<At<C>> },
+    Branch(OpenedBranch<C>),
+}
+
+struct OpenedBranch<C> {
+    at: At<C>,
+    skip: Digits,
+    /// The path to the fork.
+    path: Vec<u8>,
+    fork: Fork<C>,
+    value: Option<Value>,
+    children: Vec<Child<C>>,
+}
+
+/// So many nodes are looked into before any is met.
+const TOGETHER: usize = 256;
+/// From so many terminals on, threads share them; and how many one takes at a time.
+const SPLIT_TERMINALS: usize = 512;
+const SPLIT_EACH: usize = 128;
+
 struct Walk<'k, S: Scheme> {
     keys: &'k [&'k [u8]],
     scratch: S::Scratch,
     commits: Vec<S::Commit>,
+    /// The nodes that were looked into, and are to be met.
+    opened: Vec<(Ahead<S::Commit>, Opened<S::Commit>)>,
+    list: Committed<S>,
 }
 
 /// Shows `visit` all nodes on the paths of `keys`, which strictly rise, by a reader that waits for no page.
@@ -171,18 +195,19 @@ pub(crate) fn visit_read<S: Scheme>(
     visit: &mut dyn FnMut(Met<'_, S>),
 ) -> Result<(), Halt> {
     let mut walk = Walk::to(keys);
-    let mut ahead = walk.start(reader, top);
-    while let Some(next) = ahead.pop() {
-        ahead.extend(walk.step(reader, &next, visit)?);
+    let (mut ahead, mut halted) = (walk.start(reader, top), Vec::new());
+    while !ahead.is_empty() {
+        walk.step(reader, &mut ahead, &mut halted, visit)?;
     }
-    Ok(())
+    if halted.is_empty() { Ok(()) } else { Err(Halt::Missing) }
 }
 
 impl<'k, S: Scheme> Walk<'k, S> {
     const WIDTH: Width = Codec::<S>::WIDTH;
 
     fn to(keys: &'k [&'k [u8]]) -> Self {
-        Self { keys, scratch: S::Scratch::default(), commits: Vec::new() }
+        let (commits, opened, list) = (Vec::new(), Vec::new(), Vec::new());
+        Self { keys, scratch: S::Scratch::default(), commits, opened, list }
     }
 
     fn start(&self, reader: &Reader<'_, S>, top: Option<Link>) -> Vec<Ahead<S::Commit>> {
@@ -191,65 +216,62 @@ impl<'k, S: Scheme> Walk<'k, S> {
         top.filter(|_| !self.keys.is_empty()).map(ahead).into_iter().collect()
     }
 
-    /// Meets one node; answers what lies below it on the paths of the keys.
+    /// Meets the last of the nodes ahead, and puts in their place what lies below them on the paths of the keys.
+    /// Those whose pages are not at hand are `halted`, and not met.
     fn step(
         &mut self,
         reader: &Reader<'_, S>,
-        next: &Ahead<S::Commit>,
+        ahead: &mut Vec<Ahead<S::Commit>>,
+        halted: &mut Vec<Ahead<S::Commit>>,
         visit: &mut dyn FnMut(Met<'_, S>),
-    ) -> Result<Vec<Ahead<S::Commit>>, Halt> {
+    ) -> Result<(), TreeError> {
+        let mut opened = std::mem::take(&mut self.opened);
+        for next in ahead.drain(ahead.len().saturating_sub(TOGETHER)..).rev() {
+            match self.open(reader, &next) {
+                Ok(Some(node)) => opened.push((next, node)),
+                Ok(None) => {}
+                Err(Halt::Missing) => halted.push(next),
+                Err(Halt::Failed(error)) => return Err(error),
+            }
+        }
+        commit_terminals(reader, &mut opened, (&mut self.scratch, &mut self.commits))?;
+        for (next, node) in opened.drain(..) {
+            match node {
+                Opened::Terminal { at, suffix, payload, owned } => {
+                    let terminal = (&at, &suffix, &*payload, owned);
+                    ahead.extend(self.meet_terminal(reader, &next, terminal, visit)?);
+                }
+                Opened::Branch(branch) => self.meet_branch(reader, &next, branch, visit, ahead),
+            }
+        }
+        self.opened = opened;
+        Ok(())
+    }
+
+    /// Looks into a node, if there is one.
+    fn open(
+        &self,
+        reader: &Reader<'_, S>,
+        next: &Ahead<S::Commit>,
+    ) -> Result<Option<Opened<S::Commit>>, Halt> {
         let path = self.keys[next.keys.start];
         let at = match &next.place {
             Place::At(at) => at.clone(),
             Place::Member(fork, digit) => {
                 let child = reader.child(fork, path, next.depth - 1, *digit)?;
-                let Some(child) = child else { return Ok(Vec::new()) };
+                let Some(child) = child else { return Ok(None) };
                 child
             }
         };
-        match reader.look(&at, path, next.depth)? {
+        let (skip, fork) = match reader.look(&at, path, next.depth)? {
             Looked::Terminal { suffix, payload, owned } => {
-                let was = if S::KEEP_TERMINALS { self.was(reader, &at, next.depth) } else { None };
-                let run = suffix.run();
-                let (found, longer) = self.split(&next.keys, run);
-                let owns = match &owned {
-                    Some(owned) => Some(reader.owned(owned)?),
-                    None => None,
-                };
-                let key = JobKey::Below { path, fork: next.depth, digit: None };
-                let keys = next.keys.clone();
-                let commit = if S::DELTAS { reader.commit(&at, next.depth) } else { None };
-                let job = TerminalJob { key, suffix: run, payload: &payload, owned: owns, was };
-                visit(Met { keys, found, commit, node: MetNode::Terminal(job) });
-                let below =
-                    |at| Ahead { place: Place::At(at), depth: run.end(), keys: longer.clone() };
-                Ok(owned.filter(|_| !longer.is_empty()).map(below).into_iter().collect())
+                return Ok(Some(Opened::Terminal { at, suffix, payload, owned }));
             }
-            Looked::Branch { skip, fork } => self.branch(reader, next, (&at, skip, fork), visit),
-        }
-    }
-
-    /// What a terminal that climbs commits to where it is.
-    fn was(
-        &self,
-        reader: &Reader<'_, S>,
-        at: &At<S::Commit>,
-        depth: usize,
-    ) -> Option<WasTerminal<S::Commit>> {
-        Some(WasTerminal { commit: reader.commit(at, depth)?, depth, owned: None })
-    }
-
-    fn branch(
-        &mut self,
-        reader: &Reader<'_, S>,
-        next: &Ahead<S::Commit>,
-        (at, skip, fork): (&At<S::Commit>, Digits, Fork<S::Commit>),
-        visit: &mut dyn FnMut(Met<'_, S>),
-    ) -> Result<Vec<Ahead<S::Commit>>, Halt> {
-        let run = skip.run();
-        let end = run.end();
+            Looked::Branch { skip, fork } => (skip, fork),
+        };
+        let (run, end) = (skip.run(), skip.run().end());
         // The keys may leave the skip: the path to the fork is the node's own.
-        let mut path = self.keys[next.keys.start].to_vec();
+        let mut path = path.to_vec();
         path.resize(path.len().max(next.depth.div_ceil(Self::WIDTH.per_byte())), 0);
         Self::WIDTH.truncate(&mut path, next.depth);
         run.extend(&mut path, 0);
@@ -257,19 +279,57 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let value = reader.fork_value(&fork, &path, end)?;
         let mut children = Vec::new();
         reader.children(&fork, (&path, end), S::DELTAS, &mut children)?;
+        Ok(Some(Opened::Branch(OpenedBranch { at, skip, path, fork, value, children })))
+    }
+
+    fn meet_terminal(
+        &self,
+        reader: &Reader<'_, S>,
+        next: &Ahead<S::Commit>,
+        (at, suffix, payload, owned): (&At<S::Commit>, &Digits, &[u8], Option<At<S::Commit>>),
+        visit: &mut dyn FnMut(Met<'_, S>),
+    ) -> Result<Option<Ahead<S::Commit>>, TreeError> {
+        let commit = reader.commit(at, next.depth);
+        let was = commit.filter(|_| S::KEEP_TERMINALS);
+        let was = was.map(|commit| WasTerminal { commit, depth: next.depth, owned: None });
+        let run = suffix.run();
+        let (found, longer) = self.split(&next.keys, run);
+        let owns = match &owned {
+            Some(owned) => Some(reader.owned(owned)?),
+            None => None,
+        };
+        let path = self.keys[next.keys.start];
+        let key = JobKey::Below { path, fork: next.depth, digit: None };
+        let keys = next.keys.clone();
+        let job = TerminalJob { key, suffix: run, payload, owned: owns, was };
+        visit(Met { keys, found, commit, node: MetNode::Terminal(job) });
+        let below = |at| Ahead { place: Place::At(at), depth: run.end(), keys: longer.clone() };
+        Ok(owned.filter(|_| !longer.is_empty()).map(below))
+    }
+
+    fn meet_branch(
+        &mut self,
+        reader: &Reader<'_, S>,
+        next: &Ahead<S::Commit>,
+        branch: OpenedBranch<S::Commit>,
+        visit: &mut dyn FnMut(Met<'_, S>),
+        ahead: &mut Vec<Ahead<S::Commit>>,
+    ) {
+        let OpenedBranch { at, skip, path: _, fork, value, children } = branch;
+        let run = skip.run();
+        let end = run.end();
         let (found, longer) = self.split(&next.keys, run);
         let reached = found.map_or(longer.start, |found| found)..longer.end;
-        let with = (&mut self.scratch, &mut self.commits);
-        let list = commit_children(reader, &children, (&path, end), with)?;
-        let listed = Listed::list(&list);
+        self.list.clear();
+        self.list.extend(children.iter().map(|child| (child.digit, child.commit)));
+        let listed = Listed::list(&self.list);
         let job = BranchJob { skip: run, children: listed, value: value.as_deref(), changes: None };
         visit(Met {
             keys: next.keys.clone(),
             found: found.filter(|_| value.is_some()),
-            commit: if S::DELTAS { reader.commit(at, next.depth) } else { None },
+            commit: reader.commit(&at, next.depth),
             node: MetNode::Branch(job, reached),
         });
-        let mut below = Vec::new();
         let (mut from, fork) = (longer.start, Arc::new(fork));
         while from < longer.end {
             let digit = Self::WIDTH.digit(self.keys[from], end);
@@ -280,11 +340,10 @@ impl<'k, S: Scheme> Walk<'k, S> {
                     Some(at) => Place::At(at.clone()),
                     None => Place::Member(Arc::clone(&fork), digit),
                 };
-                below.push(Ahead { place, depth: end + 1, keys: from..from + count });
+                ahead.push(Ahead { place, depth: end + 1, keys: from..from + count });
             }
             from += count;
         }
-        Ok(below)
     }
 
     /// The key that ends with `run`, and those that go on below it.
@@ -297,33 +356,86 @@ impl<'k, S: Scheme> Walk<'k, S> {
     }
 }
 
-/// The commitments of a branch's children; those of terminals that nobody knows are computed, and kept.
-pub(crate) fn commit_children<S: Scheme>(
+/// Computes what those children of opened branches commit to of which nobody knows it, and keeps it.
+fn commit_terminals<S: Scheme>(
     reader: &Reader<'_, S>,
-    children: &[Child<S::Commit>],
-    (path, fork): (&[u8], usize),
+    opened: &mut [(Ahead<S::Commit>, Opened<S::Commit>)],
     (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
-) -> Result<Committed<S>, Halt> {
-    let stored = |child: &Child<S::Commit>| match (&child.at, child.commit) {
-        (Some(At::Stored(page, entry)), None) => Some((Arc::clone(page), *entry)),
-        _ => None,
-    };
-    let unknown: Vec<(Arc<Page<S::Commit>>, u16)> = children.iter().filter_map(stored).collect();
-    let mut jobs = Vec::with_capacity(unknown.len());
-    for (page, number) in &unknown {
-        let entry = page.entry(*number);
-        let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-        jobs.push(stored_terminal(reader.codec, page, entry, fork + 1, key)?);
+) -> Result<(), TreeError> {
+    let mut jobs = Vec::new();
+    for (_, node) in &*opened {
+        if let Opened::Branch(OpenedBranch { skip, path, children, .. }) = node {
+            put_jobs(reader.codec, children, (path, skip.run().end()), &mut jobs)?;
+        }
     }
     commits.clear();
-    reader.codec.scheme.commit_terminals(jobs.into_iter(), scratch, commits);
-    for ((page, entry), commit) in unknown.iter().zip(&*commits) {
-        page.learn(*entry, *commit);
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let scheme = reader.codec.scheme;
+    if jobs.len() < SPLIT_TERMINALS {
+        scheme.commit_terminals(jobs.into_iter(), scratch, commits);
+    } else {
+        let parts = jobs.par_chunks(SPLIT_EACH).map(|jobs| {
+            let (mut scratch, mut out) = (S::Scratch::default(), Vec::with_capacity(jobs.len()));
+            scheme.commit_terminals(jobs.iter().copied(), &mut scratch, &mut out);
+            out
+        });
+        commits.extend(parts.collect::<Vec<_>>().into_iter().flatten());
     }
     let mut computed = commits.iter().copied();
-    let commit = |child: &Child<S::Commit>| match stored(child) {
-        Some(_) => (child.digit, computed.next()),
-        None => (child.digit, child.commit),
-    };
-    Ok(children.iter().map(commit).collect())
+    for (_, node) in opened {
+        if let Opened::Branch(OpenedBranch { children, .. }) = node {
+            learn(children, &mut computed);
+        }
+    }
+    Ok(())
+}
+
+/// A child of which nobody knows what it commits to: its page and entry.
+fn unknown<C>(child: &Child<C>) -> Option<(&Arc<Page<C>>, u16)> {
+    match (&child.at, &child.commit) {
+        (Some(At::Stored(page, entry)), None) => Some((page, *entry)),
+        _ => None,
+    }
+}
+
+/// Appends the terminals among a branch's children of which nobody knows what they commit to.
+fn put_jobs<'a, S: Scheme>(
+    codec: Codec<'_, S>,
+    children: &'a [Child<S::Commit>],
+    (path, fork): (&'a [u8], usize),
+    jobs: &mut Vec<TerminalJob<'a, S::Commit>>,
+) -> Result<(), TreeError> {
+    for (page, number) in children.iter().filter_map(unknown) {
+        let entry = page.entry(number);
+        let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
+        jobs.push(stored_terminal(codec, page, entry, fork + 1, key)?);
+    }
+    Ok(())
+}
+
+/// Notes what they commit to, there and in their pages.
+fn learn<C: Copy>(children: &mut [Child<C>], computed: &mut impl Iterator<Item = C>) {
+    for child in children {
+        let Some((page, entry)) = unknown(child) else { continue };
+        let commit = computed.next();
+        commit.into_iter().for_each(|commit| page.learn(entry, commit));
+        child.commit = commit;
+    }
+}
+
+/// Computes what those children of a branch commit to of which nobody knows it, and keeps it.
+pub(crate) fn commit_children<S: Scheme>(
+    reader: &Reader<'_, S>,
+    children: &mut [Child<S::Commit>],
+    at: (&[u8], usize),
+    (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
+) -> Result<(), TreeError> {
+    let mut jobs = Vec::new();
+    put_jobs(reader.codec, children, at, &mut jobs)?;
+    commits.clear();
+    reader.codec.scheme.commit_terminals(jobs.into_iter(), scratch, commits);
+    learn(children, &mut commits.iter().copied());
+    Ok(())
 }

@@ -67,10 +67,8 @@ impl<S: Scheme> Check<S> {
         says: S::Commit,
     ) -> Result<(), TreeError> {
         let with = (&mut self.scratch, &mut self.out);
-        let list = commit_children(reader, children, (path, skip.end()), with)?;
-        for (child, (_, commit)) in children.iter_mut().zip(&list) {
-            child.commit = *commit;
-        }
+        commit_children(reader, children, (path, skip.end()), with)?;
+        let list: Vec<_> = children.iter().map(|child| (child.digit, child.commit)).collect();
         let children = Children::list(&list);
         let job = BranchJob { skip, children, value, changes: None };
         match self.holds_branch(reader.codec.scheme, job, says) {

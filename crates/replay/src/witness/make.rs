@@ -7,6 +7,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::B256Map};
 use spinney_state::{Mark, State, StateError};
 use spinney_tree::PageStore;
+use spinney_tree::mpt::PathNodes;
 
 use super::collapses::Collapses;
 use super::nodes::{Place, StateNodes, digests};
@@ -57,7 +58,9 @@ impl<P: PageStore> WitnessMaker<P> {
     /// As [`Replay::start`].
     pub fn start(genesis: &Genesis, state: State<P>) -> Result<Self, WitnessError> {
         let replay = Replay::start(genesis, Recorder::new(state)).map_err(Box::new)?;
-        Ok(Self { replay, headers: VecDeque::from([genesis.header.clone()]) })
+        let maker = Self { replay, headers: VecDeque::from([genesis.header.clone()]) };
+        maker.forget();
+        Ok(maker)
     }
 
     /// Makes what was executed durable, as happens now and then by itself.
@@ -199,12 +202,20 @@ fn sorted(all: Vec<Bytes>) -> Vec<Bytes> {
     all.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
+/// Nodes with their digests. All lie in one piece of memory.
+fn listed(nodes: PathNodes) -> impl Iterator<Item = (Bytes, B256)> {
+    let (rlp, nodes) = nodes.into_parts();
+    let rlp = Bytes::from(rlp);
+    nodes.into_iter().map(move |(range, digest)| (rlp.slice(range), B256::from(digest)))
+}
+
 /// The nodes of a witness; what is not there yet is fetched from the whole state.
 struct Collected<'a, P: PageStore> {
     state: &'a State<P>,
     before: &'a Mark,
     /// The nodes on all paths, each once.
     nodes: Vec<Bytes>,
+    digests: Vec<B256>,
     /// Where each lies among them, by its digest, once one is asked for.
     places: OnceCell<B256Map<usize>>,
     /// Siblings that were left alone.
@@ -220,11 +231,12 @@ impl<'a, P: PageStore> Collected<'a, P> {
         for (address, slots) in &record.keys.0 {
             let account = keccak256(address);
             paths.push(account.to_vec());
-            paths.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
+            let slots: Vec<_> = slots.iter().collect();
+            paths.extend(digests(&slots).into_iter().map(|slot| [account, slot].concat()));
         }
-        let nodes = state.path_nodes(before, &paths)?.into_iter().map(Bytes::from).collect();
+        let (nodes, digests) = listed(state.path_nodes(before, &paths)?).unzip();
         let (places, fetched) = (OnceCell::new(), RefCell::default());
-        Ok(Self { state, before, nodes, places, fetched, failed: RefCell::default() })
+        Ok(Self { state, before, nodes, digests, places, fetched, failed: RefCell::default() })
     }
 
     fn into_sorted(self) -> Vec<Bytes> {
@@ -245,15 +257,15 @@ impl<'a, P: PageStore> Collected<'a, P> {
             key[index / 2] |= digit << (4 - index % 2 * 4);
         }
         let key = [account.as_ref().map_or(&[][..], |account| account.as_slice()), &key].concat();
-        let mut nodes = self.state.path_nodes(self.before, &[key])?.into_iter();
-        Ok(nodes.find(|rlp| keccak256(rlp) == *digest).map(Bytes::from))
+        let mut nodes = listed(self.state.path_nodes(self.before, &[key])?);
+        Ok(nodes.find(|(_, found)| found == digest).map(|(rlp, _)| rlp))
     }
 }
 
 impl<P: PageStore> StateNodes for Collected<'_, P> {
     fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes> {
         let places =
-            self.places.get_or_init(|| digests(&self.nodes).into_iter().zip(0..).collect());
+            self.places.get_or_init(|| self.digests.iter().copied().zip(0..).collect());
         if let Some(at) = places.get(&B256::from(*digest)) {
             return self.nodes.get(*at).cloned();
         }

@@ -25,12 +25,55 @@ struct Listed {
     keys: Range<usize>,
     /// The digit at which its own begin.
     depth: usize,
+    /// Where it is among all bytes.
+    rlp: Range<usize>,
+    digest: [u8; 32],
+}
+
+/// Nodes of tries, each once, a parent before its children: see [`Tree::path_nodes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathNodes {
     rlp: Vec<u8>,
+    nodes: Vec<(Range<usize>, [u8; 32])>,
+}
+
+impl PathNodes {
+    /// Their RLP, one behind another, and where each lies there, with its digest.
+    pub fn into_parts(self) -> (Vec<u8>, Vec<(Range<usize>, [u8; 32])>) {
+        (self.rlp, self.nodes)
+    }
+
+    /// Joins what several walks found.
+    ///
+    /// ```
+    /// # use spinney_tree::mpt::PathNodes;
+    /// assert_eq!(PathNodes::join([PathNodes::default()]), PathNodes::default());
+    /// ```
+    pub fn join(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut listed = foldhash::HashSet::default();
+        let mut joined = Self::default();
+        for part in parts {
+            let behind = joined.rlp.len();
+            joined.rlp.extend_from_slice(&part.rlp);
+            let new = part.nodes.into_iter().filter(|(_, digest)| listed.insert(*digest));
+            joined.nodes.extend(
+                new.map(|(rlp, digest)| (rlp.start + behind..rlp.end + behind, digest)),
+            );
+        }
+        joined
+    }
+
+    /// The RLP of each.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.nodes.iter().map(|(rlp, _)| &self.rlp[rlp.clone()])
+    }
 }
 
 /// What a walk found.
 #[derive(Debug)]
 struct Walked {
+    /// The RLP of all nodes, one behind another.
+    rlp: Vec<u8>,
     /// A node before those below it.
     nodes: Vec<Listed>,
     /// What the leaf, or the branch, holds under each key.
@@ -44,7 +87,8 @@ impl Walked {
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
     ) -> Result<Self, TreeError> {
-        let mut walked = Self { nodes: Vec::new(), values: vec![None; keys.len()] };
+        let (rlp, nodes) = (Vec::new(), Vec::new());
+        let mut walked = Self { rlp, nodes, values: vec![None; keys.len()] };
         let mut nodes = NodeWriter::default();
         tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut nodes))?;
         // Sorted so, a node comes after those above it: their keys begin no later.
@@ -53,7 +97,7 @@ impl Walked {
     }
 
     fn meet<S: Leaves>(&mut self, met: Met<'_, S>, nodes: &mut NodeWriter) {
-        let Met { keys, found, node, .. } = met;
+        let Met { keys, found, node, commit } = met;
         match node {
             MetNode::Terminal(job) => {
                 nodes.clear();
@@ -62,20 +106,20 @@ impl Walked {
                 if let (Some(found), Some(value)) = (found, leaf_value(rlp)) {
                     self.values[found] = Some(value.to_vec());
                 }
-                self.list::<S>(keys, job.suffix.start(), rlp);
+                self.list::<S>(keys, job.suffix.start(), rlp, commit);
             }
             MetNode::Branch(job, reached) => {
                 if let (Some(found), Some(value)) = (found, job.value) {
                     self.values[found] = Some(value.to_vec());
                 }
-                self.branch::<S>(keys, &job, reached, nodes);
+                self.branch::<S>((keys, commit), &job, reached, nodes);
             }
         }
     }
 
     fn branch<S: Leaves>(
         &mut self,
-        keys: Range<usize>,
+        (keys, commit): (Range<usize>, Option<NodeRef>),
         job: &BranchJob<'_, S>,
         reached: Range<usize>,
         nodes: &mut NodeWriter,
@@ -83,22 +127,31 @@ impl Walked {
         nodes.clear();
         nodes.branch(job.children.iter(), job.value);
         if job.skip.is_empty() {
-            return self.list::<S>(keys, job.skip.start(), nodes.bytes());
+            return self.list::<S>(keys, job.skip.start(), nodes.bytes(), commit);
         }
         let below = NodeRef::of(nodes.bytes());
         if !reached.is_empty() {
-            self.list::<S>(reached, job.skip.end(), nodes.bytes());
+            self.list::<S>(reached, job.skip.end(), nodes.bytes(), Some(below));
         }
         nodes.clear();
         nodes.extension(job.skip, &below);
-        self.list::<S>(keys, job.skip.start(), nodes.bytes());
+        self.list::<S>(keys, job.skip.start(), nodes.bytes(), commit);
     }
 
     /// Lists a node, unless its parent holds it whole. The top of a trie has no parent.
-    fn list<S: Scheme>(&mut self, keys: Range<usize>, depth: usize, rlp: &[u8]) {
+    fn list<S: Scheme>(
+        &mut self,
+        keys: Range<usize>,
+        depth: usize,
+        rlp: &[u8],
+        commit: Option<NodeRef>,
+    ) {
         let is_top = depth == 0 || (S::OWNER.is_some() && depth == ACCOUNT_DIGITS);
         if is_top || rlp.len() >= 32 {
-            self.nodes.push(Listed { keys, depth, rlp: rlp.to_vec() });
+            let from = self.rlp.len();
+            self.rlp.extend_from_slice(rlp);
+            let digest = commit.unwrap_or_else(|| NodeRef::of(rlp)).digest();
+            self.nodes.push(Listed { keys, depth, rlp: from..self.rlp.len(), digest });
         }
     }
 
@@ -107,17 +160,23 @@ impl Walked {
         let mut paths = vec![[const { Vec::new() }; 2]; self.values.len()];
         for node in &self.nodes {
             let trie = usize::from(node.depth >= ACCOUNT_DIGITS);
-            paths[node.keys.clone()].iter_mut().for_each(|path| path[trie].push(node.rlp.clone()));
+            let rlp = &self.rlp[node.rlp.clone()];
+            paths[node.keys.clone()].iter_mut().for_each(|path| path[trie].push(rlp.to_vec()));
         }
         paths.into_iter().map(|path| path.map(Proof::new)).collect()
     }
 
     /// All nodes, each once: subtrees that are equal have the same.
-    fn into_nodes(self) -> Vec<Vec<u8>> {
+    fn into_nodes(self) -> PathNodes {
         let mut listed = foldhash::HashSet::default();
-        let first: Vec<bool> = self.nodes.iter().map(|node| listed.insert(&node.rlp[..])).collect();
-        let nodes = self.nodes.into_iter().zip(first);
-        nodes.filter_map(|(node, first)| first.then_some(node.rlp)).collect()
+        let nodes = self.nodes.into_iter().filter(|node| listed.insert(node.digest));
+        let nodes = nodes.map(|node| (node.rlp, node.digest)).collect();
+        PathNodes { rlp: self.rlp, nodes }
+    }
+
+    /// The same as a proof has them.
+    fn into_proof(self) -> Vec<Vec<u8>> {
+        self.into_nodes().iter().map(<[u8]>::to_vec).collect()
     }
 }
 
@@ -156,7 +215,7 @@ impl Tree<Mpt> {
         keys: &[K],
     ) -> Result<Proof, TreeError> {
         let keys = in_order(keys.iter().map(AsRef::as_ref));
-        Ok(Proof::new(Walked::of(self, snapshot, state, &keys)?.into_nodes()))
+        Ok(Proof::new(Walked::of(self, snapshot, state, &keys)?.into_proof()))
     }
 
     /// The entries with `start <= key <= end`, at most `limit` of them, with a proof that they are
@@ -187,7 +246,7 @@ impl Tree<Mpt> {
         }
         let edges = Some(start).filter(|start| !start.is_empty()).into_iter().chain(end.as_deref());
         let walked = Walked::of(self, snapshot, state, &in_order(edges))?;
-        Ok(RangeProof { start: start.to_vec(), end, entries, nodes: walked.into_nodes() })
+        Ok(RangeProof { start: start.to_vec(), end, entries, nodes: walked.into_proof() })
     }
 }
 
@@ -239,7 +298,7 @@ impl Tree<MptState> {
         snapshot: &N,
         state: Option<&Pending<MptState>>,
         keys: &[K],
-    ) -> Result<Vec<Vec<u8>>, TreeError> {
+    ) -> Result<PathNodes, TreeError> {
         let keys = in_order(keys.iter().map(AsRef::as_ref));
         Ok(Walked::of(self, snapshot, state, &keys)?.into_nodes())
     }

@@ -1,8 +1,10 @@
 //! The state trie as one path space against the textbook.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
+use spinney_hash::keccak256;
 use spinney_tree::mpt::{MptState, account_value, reference, slot_value};
 use spinney_tree::{Batch, Pending, TreeError};
 
@@ -125,16 +127,24 @@ fn check_paths(bench: &Bench<MptState>, state: Option<&Pending<MptState>>, entri
     let leaves = reference::account_entries(&accounts);
     let nearly = (0..4).flat_map(|n| [account_key(n * 70), slot_key(n * 60, n * 50)]);
     let keys: Vec<_> = entries.keys().step_by(19).cloned().chain(nearly).collect();
+    let nodes = |keys: &[&Vec<u8>]| -> Vec<Vec<u8>> {
+        let (rlp, nodes) = bench.tree.path_nodes(&snapshot, state, keys).unwrap().into_parts();
+        let check = |(range, digest): (Range<usize>, [u8; 32])| {
+            assert_eq!(keccak256(&rlp[range.clone()]), digest);
+            rlp[range].to_vec()
+        };
+        nodes.into_iter().map(check).collect()
+    };
     let mut union = Vec::new();
     for key in &keys {
         let mut expected = reference::proof(&leaves, &key[..32]);
         if let (Some(account), [_, ..]) = (accounts.get(&key[..32]), &key[32..]) {
             expected.extend(reference::proof(&account.storage, &key[32..]));
         }
-        assert_eq!(bench.tree.path_nodes(&snapshot, state, &[key]).unwrap(), expected);
+        assert_eq!(nodes(&[key]), expected);
         union.extend(expected);
     }
-    let mut nodes = bench.tree.path_nodes(&snapshot, state, &keys).unwrap();
+    let mut nodes = nodes(&keys.iter().collect::<Vec<_>>());
     // Two accounts may hold equal storage: then a node is there for each.
     nodes.sort();
     nodes.dedup();
