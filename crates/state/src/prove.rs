@@ -2,8 +2,8 @@
 
 use alloy_primitives::{Address, B256};
 use rayon::prelude::*;
-use spinney_tree::mpt::{MptState, PathNodes};
 use spinney_tree::mpt::proof::AccountProof;
+use spinney_tree::mpt::{MptState, PathNodes};
 use spinney_tree::{Operation, PageStore, Pending, Snapshot, Tree};
 
 use crate::history::KeptState;

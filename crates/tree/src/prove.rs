@@ -158,8 +158,15 @@ pub(crate) type Committed<S> = Vec<(u8, Option<<S as Scheme>::Commit>)>;
 
 /// A node that the walk has looked into: all that it is made of is at hand.
 enum Opened<C> {
-    Terminal { at: At<C>, suffix: Digits, payload: Value, owned: Option<At<C>> },
+    Terminal(OpenedTerminal<C>),
     Branch(OpenedBranch<C>),
+}
+
+struct OpenedTerminal<C> {
+    at: At<C>,
+    suffix: Digits,
+    payload: Value,
+    owned: Option<At<C>>,
 }
 
 struct OpenedBranch<C> {
@@ -172,6 +179,9 @@ struct OpenedBranch<C> {
     children: Vec<Child<C>>,
 }
 
+/// Where a node is, and what it is made of.
+type Found<C> = (Ahead<C>, Opened<C>);
+
 /// So many nodes are looked into before any is met.
 const TOGETHER: usize = 256;
 /// From so many terminals on, threads share them; and how many one takes at a time.
@@ -183,7 +193,7 @@ struct Walk<'k, S: Scheme> {
     scratch: S::Scratch,
     commits: Vec<S::Commit>,
     /// The nodes that were looked into, and are to be met.
-    opened: Vec<(Ahead<S::Commit>, Opened<S::Commit>)>,
+    opened: Vec<Found<S::Commit>>,
     list: Committed<S>,
 }
 
@@ -237,8 +247,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         commit_terminals(reader, &mut opened, (&mut self.scratch, &mut self.commits))?;
         for (next, node) in opened.drain(..) {
             match node {
-                Opened::Terminal { at, suffix, payload, owned } => {
-                    let terminal = (&at, &suffix, &*payload, owned);
+                Opened::Terminal(terminal) => {
                     ahead.extend(self.meet_terminal(reader, &next, terminal, visit)?);
                 }
                 Opened::Branch(branch) => self.meet_branch(reader, &next, branch, visit, ahead),
@@ -265,7 +274,8 @@ impl<'k, S: Scheme> Walk<'k, S> {
         };
         let (skip, fork) = match reader.look(&at, path, next.depth)? {
             Looked::Terminal { suffix, payload, owned } => {
-                return Ok(Some(Opened::Terminal { at, suffix, payload, owned }));
+                let terminal = OpenedTerminal { at, suffix, payload, owned };
+                return Ok(Some(Opened::Terminal(terminal)));
             }
             Looked::Branch { skip, fork } => (skip, fork),
         };
@@ -286,10 +296,11 @@ impl<'k, S: Scheme> Walk<'k, S> {
         &self,
         reader: &Reader<'_, S>,
         next: &Ahead<S::Commit>,
-        (at, suffix, payload, owned): (&At<S::Commit>, &Digits, &[u8], Option<At<S::Commit>>),
+        terminal: OpenedTerminal<S::Commit>,
         visit: &mut dyn FnMut(Met<'_, S>),
     ) -> Result<Option<Ahead<S::Commit>>, TreeError> {
-        let commit = reader.commit(at, next.depth);
+        let OpenedTerminal { at, suffix, payload, owned } = terminal;
+        let commit = reader.commit(&at, next.depth);
         let was = commit.filter(|_| S::KEEP_TERMINALS);
         let was = was.map(|commit| WasTerminal { commit, depth: next.depth, owned: None });
         let run = suffix.run();
@@ -301,7 +312,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let path = self.keys[next.keys.start];
         let key = JobKey::Below { path, fork: next.depth, digit: None };
         let keys = next.keys.clone();
-        let job = TerminalJob { key, suffix: run, payload, owned: owns, was };
+        let job = TerminalJob { key, suffix: run, payload: &payload, owned: owns, was };
         visit(Met { keys, found, commit, node: MetNode::Terminal(job) });
         let below = |at| Ahead { place: Place::At(at), depth: run.end(), keys: longer.clone() };
         Ok(owned.filter(|_| !longer.is_empty()).map(below))
@@ -359,7 +370,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
 /// Computes what those children of opened branches commit to of which nobody knows it, and keeps it.
 fn commit_terminals<S: Scheme>(
     reader: &Reader<'_, S>,
-    opened: &mut [(Ahead<S::Commit>, Opened<S::Commit>)],
+    opened: &mut [Found<S::Commit>],
     (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
 ) -> Result<(), TreeError> {
     let mut jobs = Vec::new();

@@ -264,8 +264,7 @@ impl<'a, P: PageStore> Collected<'a, P> {
 
 impl<P: PageStore> StateNodes for Collected<'_, P> {
     fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes> {
-        let places =
-            self.places.get_or_init(|| self.digests.iter().copied().zip(0..).collect());
+        let places = self.places.get_or_init(|| self.digests.iter().copied().zip(0..).collect());
         if let Some(at) = places.get(&B256::from(*digest)) {
             return self.nodes.get(*at).cloned();
         }

@@ -7,7 +7,7 @@
 mod prove;
 pub mod reference;
 
-pub use prove::PathNodes;
+pub use prove::{NodePlace, PathNodes};
 use spinney_proof::digits::Run;
 use spinney_proof::mpt::NodeWriter;
 pub use spinney_proof::mpt::{

@@ -30,16 +30,19 @@ struct Listed {
     digest: [u8; 32],
 }
 
+/// Where a node's RLP lies among the bytes of all, and its digest.
+pub type NodePlace = (Range<usize>, [u8; 32]);
+
 /// Nodes of tries, each once, a parent before its children: see [`Tree::path_nodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathNodes {
     rlp: Vec<u8>,
-    nodes: Vec<(Range<usize>, [u8; 32])>,
+    nodes: Vec<NodePlace>,
 }
 
 impl PathNodes {
     /// Their RLP, one behind another, and where each lies there, with its digest.
-    pub fn into_parts(self) -> (Vec<u8>, Vec<(Range<usize>, [u8; 32])>) {
+    pub fn into_parts(self) -> (Vec<u8>, Vec<NodePlace>) {
         (self.rlp, self.nodes)
     }
 
@@ -56,9 +59,9 @@ impl PathNodes {
             let behind = joined.rlp.len();
             joined.rlp.extend_from_slice(&part.rlp);
             let new = part.nodes.into_iter().filter(|(_, digest)| listed.insert(*digest));
-            joined.nodes.extend(
-                new.map(|(rlp, digest)| (rlp.start + behind..rlp.end + behind, digest)),
-            );
+            joined
+                .nodes
+                .extend(new.map(|(rlp, digest)| (rlp.start + behind..rlp.end + behind, digest)));
         }
         joined
     }
