@@ -57,6 +57,7 @@ pub(crate) enum Verb {
     Snapshot(crate::snapshot::SnapshotArgs),
     CatchUp(crate::catch_up::CatchUpArgs),
     Serve(crate::serve::ServeArgs),
+    Follow(crate::follow::FollowArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     Doctor(crate::doctor::DoctorArgs),

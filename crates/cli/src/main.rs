@@ -10,6 +10,7 @@ mod db;
 mod demo;
 mod doctor;
 mod failure;
+mod follow;
 mod import;
 mod interrupt;
 mod log;
@@ -96,6 +97,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Snapshot(args) => snapshot::run(&args, output),
         Verb::CatchUp(args) => catch_up::run(&args, output),
         Verb::Serve(args) => serve::run(&args, output),
+        Verb::Follow(args) => follow::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),

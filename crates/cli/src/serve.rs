@@ -53,18 +53,25 @@ struct ChainArgs {
     final_depth: Option<u64>,
 }
 
-/// Where a server listens, and what it takes on.
+/// Where a server listens.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ListenArgs {
     /// Where to listen. Whoever reaches it may ask: leave that to a proxy where others do.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8545", env = "SPINNEY_LISTEN")]
     listen: SocketAddr,
-    /// Where to tell metrics, at /metrics, as Prometheus reads them.
-    #[arg(long, value_name = "ADDR", env = "SPINNEY_METRICS")]
-    metrics: Option<SocketAddr>,
     /// Threads that read the store. Without it, as many as there are cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// What a server takes on, and where it tells what it counts.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LimitArgs {
+    /// Where to tell metrics, at /metrics, as Prometheus reads them.
+    #[arg(long, value_name = "ADDR", env = "SPINNEY_METRICS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// The longest body of a request or a batch.
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_body: Size,
@@ -86,8 +93,8 @@ pub(crate) struct ListenArgs {
     timeout: u64,
 }
 
-impl ListenArgs {
-    fn limits(&self) -> Limits {
+impl LimitArgs {
+    pub(crate) fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         limits.body_bytes = self.max_body.0;
         limits.answer_bytes = self.max_answer.0;
@@ -98,23 +105,29 @@ impl ListenArgs {
         limits
     }
 
-    /// Listens, and says where.
-    fn bind(&self, output: &Output) -> anyhow::Result<Server> {
-        let outside = [Some(self.listen), self.metrics].into_iter().flatten();
+    /// Listens at an address, which an option names, and says where.
+    pub(crate) fn bind(
+        &self,
+        (listen, option): (SocketAddr, &str),
+        place: &Place,
+        output: &Output,
+    ) -> anyhow::Result<Server> {
+        let outside = [Some(listen), self.metrics].into_iter().flatten();
         for address in outside.filter(|address| !address.ip().is_loopback()) {
             output.warn(format!(
                 "{address} is no loopback address: whoever reaches it may ask, without a password \
                  or TLS"
             ));
         }
-        Server::bind(self.listen, self.metrics).map_err(|error| {
+        let server = Server::bind(listen, self.metrics).map_err(|error| {
             let metrics = self.metrics.map(|metrics| format!(" or {metrics} (--metrics)"));
             let metrics = metrics.unwrap_or_default();
-            Failure::new(format!("cannot listen at {} (--listen){metrics}", self.listen))
+            Failure::new(format!("cannot listen at {listen} ({option}){metrics}"))
                 .because(error)
-                .hint("does another process listen there? --listen 127.0.0.1:0 takes a free port")
-                .into()
-        })
+                .hint(format!("does another process listen there? {option} 127.0.0.1:0 takes a free port"))
+        })?;
+        let place = place.clone();
+        Ok(server.with_store_bytes(Arc::new(move || place.file_bytes().ok().flatten())))
     }
 }
 
@@ -133,17 +146,16 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     options.chain_id = args.chain.id()?;
     options.finality = args.chain.final_depth.map_or(Finality::Unknown, Finality::Depth);
     options.cache_bytes = place.tree_cache();
-    options.limits = args.listen.limits();
+    options.limits = args.listen.limits.limits();
     if let Some(threads) = args.listen.threads {
         options.threads = usize::from(threads);
     }
     let store = place.open(Mode::Look)?;
     let interrupt = Interrupt::listen()?;
-    let server = args.listen.bind(output)?;
-    let server = server.with_store_bytes(bytes_of(&place));
-    output.line(&format!("rpc http://{}", server.address()))?;
-    if let Some(address) = server.metrics_address() {
-        output.line(&format!("metrics http://{address}/metrics"))?;
+    let listen = (args.listen.listen, "--listen");
+    let server = args.listen.limits.bind(listen, &place, output)?;
+    for line in addresses(&server) {
+        output.line(&line)?;
     }
     output.finish()?;
     let stop = Stop::default();
@@ -159,8 +171,8 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Whoever says how many bytes the files of a store take.
-fn bytes_of(place: &Place) -> spinney_rpc::StoreBytes {
-    let place = place.clone();
-    Arc::new(move || place.file_bytes().ok().flatten())
+/// Where a server can be reached, a line each.
+pub(crate) fn addresses(server: &Server) -> impl Iterator<Item = String> {
+    let metrics = server.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
+    [format!("rpc http://{}", server.address())].into_iter().chain(metrics)
 }

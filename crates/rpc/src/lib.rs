@@ -19,5 +19,6 @@ mod server;
 mod view;
 mod worker;
 
+pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};
 pub use server::{Server, Stop};

@@ -30,6 +30,70 @@ struct Refused {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ByStage {
+    stage: &'static str,
+}
+
+/// What somebody counts who follows a chain. Clones count together, and a server tells them: see
+/// [`Options::follow`](crate::Options::follow).
+#[derive(Clone, Debug, Default)]
+pub struct FollowMetrics {
+    node_head: Gauge<i64, AtomicI64>,
+    lag: Gauge<i64, AtomicI64>,
+    blocks: Counter<u64, AtomicU64>,
+    roots_checked: Counter<u64, AtomicU64>,
+    reorganisations: Counter<u64, AtomicU64>,
+    failures: Counter<u64, AtomicU64>,
+    stages: Family<ByStage, Counter<f64, AtomicU64>>,
+}
+
+impl FollowMetrics {
+    /// The node told of its last block.
+    pub fn head(&self, number: u64) {
+        self.node_head.set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+
+    /// A block was taken in, and its root compared or not; so many of the node's are behind it.
+    pub fn block(&self, root_checked: bool, lag: u64) {
+        self.blocks.inc();
+        self.roots_checked.inc_by(root_checked.into());
+        self.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));
+    }
+
+    /// A stage took so long for blocks.
+    pub fn took(&self, stage: &'static str, time: Duration) {
+        self.stages.get_or_create(&ByStage { stage }).inc_by(time.as_secs_f64());
+    }
+
+    /// The node left blocks.
+    pub fn reorganised(&self) {
+        self.reorganisations.inc();
+    }
+
+    /// The node did not answer as it should.
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let help = "Number of the node's last block";
+        registry.register("follow_node_head_block", help, Gauge::clone(&self.node_head));
+        let help = "Blocks that the node had behind the last one taken in, when it was";
+        registry.register("follow_lag_blocks", help, Gauge::clone(&self.lag));
+        registry.register("follow_blocks", "Blocks taken in", Counter::clone(&self.blocks));
+        let help = "State roots of blocks that were compared with their headers";
+        registry.register("follow_roots_checked", help, Counter::clone(&self.roots_checked));
+        let help = "How often the node left blocks that were taken in";
+        registry.register("follow_reorganisations", help, Counter::clone(&self.reorganisations));
+        let help = "Requests that the node did not answer, or not as it should";
+        registry.register("follow_node_failures", help, Counter::clone(&self.failures));
+        let help = "Time that blocks took, by stage; stages go on beside each other";
+        let stages = Family::clone(&self.stages);
+        registry.register_with_unit("follow_stage", help, Unit::Seconds, stages);
+    }
+}
+
 /// All that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -48,7 +112,7 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(follow: Option<&FollowMetrics>) -> Self {
         let mut registry = Registry::with_prefix("spinney");
         let requests = Family::default();
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
@@ -67,6 +131,9 @@ impl Metrics {
         registry.register("head_block", help, Gauge::clone(&head));
         let help = "Bytes of the store's files";
         registry.register_with_unit("store", help, Unit::Bytes, Gauge::clone(&store_bytes));
+        if let Some(follow) = follow {
+            follow.register(&mut registry);
+        }
         Self { registry, requests, seconds, refused, connections, panics, head, store_bytes }
     }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Fault;
+use crate::metrics::FollowMetrics;
 
 /// What the server takes on.
 #[derive(Clone, Debug)]
@@ -76,6 +77,8 @@ pub struct Options {
     pub threads: usize,
     /// What is taken on.
     pub limits: Limits,
+    /// What is counted by who follows a chain into the store, if it is in this process.
+    pub follow: Option<FollowMetrics>,
     pub(crate) started: Instant,
 }
 
@@ -88,6 +91,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             threads,
             limits: Limits::default(),
+            follow: None,
             started: Instant::now(),
         }
     }

@@ -137,7 +137,8 @@ impl Server {
     {
         let threads = options.threads.max(1);
         let queue = Queue::new(options.limits.waiting);
-        let shared = Arc::new(Shared { options, queue, metrics: Metrics::new() });
+        let metrics = Metrics::new(options.follow.as_ref());
+        let shared = Arc::new(Shared { options, queue, metrics });
         thread::scope(|scope| {
             // Whatever happens here, the workers end.
             let closes = Closes(&shared.queue);

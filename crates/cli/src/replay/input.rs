@@ -180,7 +180,8 @@ impl Origin {
     }
 }
 
-fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {
+/// Reads a genesis.json.
+pub(crate) fn parse_genesis(path: &Path) -> anyhow::Result<Genesis> {
     let file = BufReader::with_capacity(GENESIS_BUFFER, stores::open_file(path)?);
     Genesis::read(file).with_context(|| format!("in {}", path.display()))
 }

@@ -29,7 +29,7 @@ use crate::output::Output;
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::TreeSet;
 
-pub(crate) use self::input::{Traces, open_traces};
+pub(crate) use self::input::{Traces, open_traces, parse_genesis};
 
 use self::input::{Input, InputArgs, Sample, Source};
 pub(crate) use self::lists::Lists;
@@ -104,7 +104,7 @@ fn default_commit_every() -> CommitEvery {
     CommitEvery(RunOptions::default().commit_every)
 }
 
-fn default_keep_undo() -> KeepUndo {
+pub(crate) fn default_keep_undo() -> KeepUndo {
     KeepUndo(KeepHistory::default())
 }
 
@@ -154,12 +154,12 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
 }
 
-fn all_cores() -> usize {
+pub(crate) fn all_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Bounds the threads that compute roots.
-fn limit_threads(threads: usize) {
+pub(crate) fn limit_threads(threads: usize) {
     // Somebody has used them already: then they are as many as there are cores.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }

@@ -1,0 +1,427 @@
+//! `follow`: a node's chain, block by block, into a store, which may be served meanwhile.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, Url};
+use spinney_replay::{Genesis, RunOptions};
+use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
+use spinney_state::{Reader, State};
+use spinney_store::{AnyStore, WriteBehind};
+use spinney_tree::{BlockId, PageStore};
+
+use crate::args::{FormatArgs, KeepUndo, StoreArgs};
+use crate::clock::Clock;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, this_command};
+use crate::output::{Format, Grid, Output};
+use crate::replay::{
+    all_cores, check_head, check_trees, default_keep_undo, limit_threads, parse_genesis,
+};
+use crate::serve::{LimitArgs, addresses};
+use crate::stores::{Kind, Mode, Place};
+use crate::trees::TreeSet;
+
+/// Follow a node: take its blocks over JSON-RPC, execute them, and check every root.
+///
+/// Nothing that the node says is believed but which chain is its own. Where it leaves blocks, the
+/// store goes back to the last one that both have, as far as --keep-undo goes and never behind a block
+/// that the node called final. A node that is away, or behind, is waited for. A store goes on where
+/// it stands; without --to it follows until Ctrl-C or SIGTERM.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney follow http://127.0.0.1:8545 --genesis genesis.json --db state.db\n  \
+    spinney follow http://127.0.0.1:8545 --genesis genesis.json --tree mpt,pbt:blake3 --db trees.db \\\n      \
+    --serve 127.0.0.1:8645 --metrics 127.0.0.1:9100")]
+pub(crate) struct FollowArgs {
+    /// The node, http://HOST:PORT. It needs eth_getBlockByNumber; debug_getRawBlock is taken where it
+    /// is there, since it costs less.
+    #[arg(value_name = "URL", env = "SPINNEY_NODE", hide_env_values = true)]
+    node: Url,
+    /// The chain's genesis.json, as geth writes it: it has the rules.
+    #[arg(long, value_name = "FILE")]
+    genesis: PathBuf,
+    /// The last block to follow.
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// How long to wait before the node is asked for another block, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    poll: u64,
+    /// Blocks that can be taken back again: a number, or `all` from here on.
+    #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
+    keep_undo: KeepUndo,
+    /// Threads that recover senders and compute roots; all cores unless told otherwise.
+    #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
+    threads: Option<NonZeroUsize>,
+    /// Answer JSON-RPC from the store meanwhile, at this address: see serve.
+    #[arg(long, value_name = "ADDR", env = "SPINNEY_SERVE")]
+    serve: Option<SocketAddr>,
+    /// Print what happens as NDJSON events on standard output; the envelope is the last line.
+    #[arg(long)]
+    pub(crate) events: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    node: String,
+    tree: String,
+    store: &'static str,
+    db: Option<String>,
+    /// Blocks executed, those that the node left later included.
+    blocks: u64,
+    transactions: u64,
+    gas_used: u64,
+    roots_checked: u64,
+    reorganisations: u64,
+    dropped: u64,
+    /// How often the node did not answer, or not as it should.
+    failures: u64,
+    head: u64,
+    head_hash: B256,
+    root: B256,
+    seconds: f64,
+    cpu_seconds: Option<f64>,
+    stopped: bool,
+}
+
+pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
+    let clock = Clock::start();
+    args.store.mode.heed();
+    let place = Place::of(&args.store)?;
+    let trees = match &args.store.tree {
+        Some(names) => TreeSet::parse(names)?,
+        None if place.location.is_some() && place.exists()? => {
+            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)?
+        }
+        None => TreeSet::parse("mpt")?,
+    };
+    if args.serve.is_none() && args.limits.metrics.is_some() {
+        return Err(Failure::new("--metrics without a server")
+            .hint("give --serve 127.0.0.1:0 along: metrics are told by the one who serves")
+            .into());
+    }
+    let genesis = parse_genesis(&args.genesis)?;
+    let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
+    limit_threads(threads);
+    let interrupt = Interrupt::listen()?;
+    let node = Node::new(args.node.clone());
+    let server = args.serve.map(|address| args.limits.bind((address, "--serve"), &place, output));
+    let server = server.transpose()?;
+    let mut told = Told::new(args, output, &interrupt);
+    let follower = Follower::new(&node, &genesis, options(args, threads, &interrupt));
+    // Nothing is made of the genesis of another chain.
+    if !follower.meet(|event| told.event(event)).map_err(failure)? {
+        return ended(args, output);
+    }
+    let (store, ()) = place.fill(|store| begin(&follower, store, (&place, &trees), args))?;
+    let mut served = Options::default();
+    served.chain_id = Some(genesis.config.chain_id);
+    served.finality = Finality::Told(Arc::clone(&told.finalized));
+    served.cache_bytes = place.tree_cache();
+    served.limits = args.limits.limits();
+    served.follow = Some(told.metrics.clone());
+    if let Some(server) = &server {
+        addresses(server).for_each(|line| output.note(&line));
+    }
+    let done = beside(&store, server.map(|server| (server, served)), || {
+        let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
+        if threads == 1 {
+            return follow.into_store(&store, &mut told);
+        }
+        WriteBehind::over(&store, |store| follow.into_store(store, &mut told))
+    });
+    let (followed, head, root) = done?;
+    place.close(store)?;
+    told.broken()?;
+    let report = Report {
+        node: args.node.to_string(),
+        tree: trees.to_string(),
+        store: place.kind.name(),
+        db: place.location.as_ref().map(ToString::to_string),
+        blocks: followed.summary.block_count,
+        transactions: followed.summary.transaction_count,
+        gas_used: followed.summary.gas_used,
+        roots_checked: followed.summary.root_count,
+        reorganisations: followed.reorganisations,
+        dropped: followed.dropped,
+        failures: followed.failures,
+        head: head.number,
+        head_hash: head.hash.into(),
+        root,
+        seconds: clock.seconds(),
+        cpu_seconds: clock.cpu_seconds(),
+        stopped: followed.summary.stopped,
+    };
+    print(&report, output)?;
+    if report.stopped && args.to.is_some_and(|to| report.head < to) {
+        return ended(args, output);
+    }
+    Ok(Exit::Ok)
+}
+
+/// It was told to end: before a block that was wanted, or, where none was, as it always ends.
+fn ended(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
+    if args.to.is_none() {
+        return Ok(Exit::Ok);
+    }
+    output.tell(&format!("continue with: {}", this_command()));
+    Ok(Exit::Interrupted)
+}
+
+fn options<'i>(args: &FollowArgs, threads: usize, interrupt: &'i Interrupt) -> FollowOptions<'i> {
+    let mut options = FollowOptions::default();
+    options.poll = Duration::from_millis(args.poll);
+    options.run = RunOptions::default();
+    options.run.last = args.to;
+    options.run.stop = Some(interrupt.flag());
+    options.run.recover_threads = threads;
+    if threads == 1 {
+        options.run.read_ahead = 0;
+    }
+    options
+}
+
+/// Puts the genesis into a store that is empty; refuses one that this chain cannot take further.
+fn begin(
+    follower: &Follower<'_>,
+    store: &AnyStore,
+    (place, trees): (&Place, &TreeSet),
+    args: &FollowArgs,
+) -> anyhow::Result<()> {
+    check_trees(store, trees)?;
+    let mut state = trees.open(store, place.tree_cache())?;
+    check_head(&state, args.to)?;
+    follower.check(&state).map_err(failure)?;
+    if state.block().is_some() {
+        return Ok(());
+    }
+    state.keep_history(args.keep_undo.0);
+    follower.begin(state)?;
+    Ok(())
+}
+
+struct Follow<'a> {
+    args: &'a FollowArgs,
+    place: &'a Place,
+    trees: &'a TreeSet,
+    follower: &'a Follower<'a>,
+}
+
+impl Follow<'_> {
+    fn into_store<P>(
+        &self,
+        store: P,
+        told: &mut Told<'_>,
+    ) -> anyhow::Result<(Followed, BlockId, B256)>
+    where
+        P: PageStore + Clone,
+        State<P>: Send,
+        Reader<P>: Send,
+    {
+        let mut state = self.trees.open(store, self.place.tree_cache())?;
+        state.keep_history(self.args.keep_undo.0);
+        let (followed, state) =
+            self.follower.follow(state, |event| told.event(event)).map_err(failure)?;
+        let head = state.block().context("the state stands at no block")?;
+        Ok((followed, head, state.root()))
+    }
+}
+
+/// Does some work on a store that is served meanwhile.
+fn beside<T>(
+    store: &AnyStore,
+    server: Option<(Server, Options)>,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    /// Ends a server when it goes, also by a panic.
+    struct Stops(Stop);
+    impl Drop for Stops {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let Some((server, options)) = server else { return work() };
+    let stops = Stops(Stop::default());
+    let stop = stops.0.clone();
+    thread::scope(|scope| {
+        let served = thread::Builder::new().name("serve".into());
+        let served = served.spawn_scoped(scope, || server.run(store, options, &stop))?;
+        let done = work();
+        drop(stops);
+        match served.join() {
+            Ok(served) => done.and_then(|done| served.context("serving").map(|()| done)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn failure(error: FollowError) -> anyhow::Error {
+    let hint = match &error {
+        FollowError::Replay(_) | FollowError::State(_) => {
+            return match error {
+                FollowError::Replay(error) => error.into(),
+                FollowError::State(error) => error.into(),
+                other => other.into(),
+            };
+        }
+        FollowError::OtherChain { .. } => "give the genesis of the node's chain, or another node",
+        FollowError::TooDeep { .. } => {
+            "follow into a new --db, or import a state that the node's chain has; a larger --keep-undo goes \
+             further back"
+        }
+        FollowError::Final { .. } => {
+            "is it the right node? spinney stage unwind --db DIR --to N goes back, if that is what is wanted"
+        }
+        _ => "begin anew in a new --db",
+    };
+    Failure::new(error.to_string()).hint(hint).exit(Exit::No).into()
+}
+
+/// What is told on the way: lines for people, or events for programs; and what is counted.
+struct Told<'a> {
+    output: &'a Output,
+    interrupt: &'a Interrupt,
+    events: bool,
+    metrics: FollowMetrics,
+    /// `u64::MAX` until the node says.
+    finalized: Arc<AtomicU64>,
+    broken: Option<std::io::Error>,
+}
+
+impl<'a> Told<'a> {
+    fn new(args: &FollowArgs, output: &'a Output, interrupt: &'a Interrupt) -> Self {
+        let finalized = Arc::new(AtomicU64::new(u64::MAX));
+        let metrics = FollowMetrics::default();
+        Self { output, interrupt, events: args.events, metrics, finalized, broken: None }
+    }
+
+    fn event(&mut self, event: FollowEvent<'_>) {
+        match event {
+            FollowEvent::Block { report, lag } => {
+                self.metrics.block(report.is_root_checked, lag);
+                let times = &report.times;
+                let stages = [
+                    ("read", times.read),
+                    ("senders", times.recover),
+                    ("execute", times.execute),
+                    ("root", times.apply),
+                ];
+                stages.into_iter().for_each(|(stage, time)| self.metrics.took(stage, time));
+                let (number, hash) = (report.number, report.hash);
+                let (count, gas) = (report.transaction_count, report.gas_used);
+                let milliseconds = (times.execute + times.apply).as_secs_f64() * 1e3;
+                let line = || {
+                    let mgas = gas as f64 / 1e6;
+                    format!(
+                        "block {number} {hash}: {count} transactions, {mgas:.1} Mgas, {milliseconds:.1} ms, \
+                         {lag} behind"
+                    )
+                };
+                let event = || {
+                    json!({
+                        "event": "block", "block": number, "hash": hash, "root": report.state_root,
+                        "root_checked": report.is_root_checked, "transactions": count,
+                        "gas_used": gas, "milliseconds": milliseconds, "lag": lag,
+                    })
+                };
+                self.tell(line, event);
+            }
+            FollowEvent::Committed { number, time } => {
+                self.metrics.took("commit", time);
+                if self.events {
+                    let seconds = time.as_secs_f64();
+                    self.put(&json!({ "event": "committed", "block": number, "seconds": seconds }));
+                }
+            }
+            FollowEvent::Reorganised { from, to } => {
+                self.metrics.reorganised();
+                let line = || {
+                    let left = from.number.saturating_sub(to.number);
+                    format!("the node left {left} blocks: back from {} to {}", from.number, to.number)
+                };
+                let event = || {
+                    json!({
+                        "event": "reorganised", "from": from.number, "from_hash": B256::from(from.hash),
+                        "to": to.number, "to_hash": B256::from(to.hash),
+                    })
+                };
+                self.tell(line, event);
+            }
+            FollowEvent::Head { head, finalized } => {
+                self.metrics.head(head.number);
+                if let Some(finalized) = finalized {
+                    self.finalized.store(finalized, Ordering::Relaxed);
+                }
+            }
+            FollowEvent::Failed { error, pause } => {
+                self.metrics.failed();
+                let seconds = pause.as_secs_f64();
+                let line = || format!("{error}: it is asked again in {seconds:.1} s");
+                let event = || {
+                    json!({ "event": "node_failed", "error": error.to_string(), "seconds": seconds })
+                };
+                self.tell(line, event);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String, event: impl FnOnce() -> Value) {
+        if self.events {
+            self.put(&event());
+        } else {
+            self.output.note(&line());
+        }
+    }
+
+    /// Writes an event. Where nobody takes it, it ends as it would by Ctrl-C.
+    fn put(&mut self, event: &Value) {
+        if self.broken.is_some() {
+            return;
+        }
+        if let Err(error) = self.output.event(event) {
+            self.broken = Some(error);
+            self.interrupt.ask();
+        }
+    }
+
+    /// Why events could not be written.
+    fn broken(&mut self) -> std::io::Result<()> {
+        self.broken.take().map_or(Ok(()), Err)
+    }
+}
+
+fn print(report: &Report, output: &Output) -> std::io::Result<()> {
+    match output.format() {
+        Format::Json => output.envelope(report, &[]),
+        Format::Csv => {
+            let columns = ["head", "root", "blocks", "reorganisations", "dropped", "failures"];
+            let mut grid = Grid::new(&columns);
+            let place = [report.head.to_string(), report.root.to_string()];
+            let counts = [report.blocks, report.reorganisations, report.dropped, report.failures];
+            grid.row(place.into_iter().chain(counts.map(|count| count.to_string())).collect());
+            output.grid(&grid)
+        }
+        Format::Table => output.line(&format!(
+            "block {}, root {} ({} blocks, {} reorganisations, {} blocks dropped)",
+            report.head, report.root, report.blocks, report.reorganisations, report.dropped
+        )),
+    }
+}

@@ -1,0 +1,107 @@
+//! A node's blocks, as a replay takes them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use alloy_primitives::B256;
+use spinney_replay::{ChainBlock, SourceError};
+use spinney_tree::BlockId;
+
+use crate::node::{Node, NodeError};
+
+/// So many blocks are asked for at once: of the longest that the rules allow, they fit into an answer.
+const BLOCKS_AT_ONCE: u64 = 8;
+/// So many headers.
+const HEADERS_AT_ONCE: u64 = 64;
+/// Contracts may ask for the hashes of so many blocks.
+const HASHES: u64 = 256;
+
+/// Blocks behind the one that a state stands at, each linked to the one before it.
+///
+/// It ends at the last one, when it is told to stop, and where the node fails: then it says why.
+pub(crate) struct NodeBlocks<'a> {
+    node: &'a Node,
+    /// The blocks that the state has, first.
+    ready: VecDeque<ChainBlock>,
+    next: u64,
+    last: u64,
+    parent: B256,
+    stop: Option<&'a AtomicBool>,
+    failed: &'a Mutex<Option<NodeError>>,
+}
+
+impl<'a> NodeBlocks<'a> {
+    /// Blocks behind `head`, up to block `last`. `before` are those that are [known](known_blocks).
+    pub(crate) fn new(
+        node: &'a Node,
+        (before, head, last): (Vec<ChainBlock>, BlockId, u64),
+        stop: Option<&'a AtomicBool>,
+        failed: &'a Mutex<Option<NodeError>>,
+    ) -> Self {
+        let (next, parent) = (head.number.saturating_add(1), head.hash.into());
+        Self { node, ready: before.into(), next, last, parent, stop, failed }
+    }
+
+    fn fetch(&mut self) -> Result<(), NodeError> {
+        let end = self.last.saturating_add(1).min(self.next.saturating_add(BLOCKS_AT_ONCE));
+        for block in self.node.blocks(self.next..end)? {
+            if block.block.header.parent_hash != self.parent {
+                return Err(unlinked(&block));
+            }
+            (self.next, self.parent) = (self.next.saturating_add(1), block.hash);
+            self.ready.push_back(block);
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for NodeBlocks<'_> {
+    type Item = Result<ChainBlock, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return None;
+        }
+        if self.ready.is_empty()
+            && self.next <= self.last
+            && let Err(error) = self.fetch()
+        {
+            // Blocks before it are good.
+            self.last = 0;
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
+fn unlinked(block: &ChainBlock) -> NodeError {
+    let number = block.block.header.number;
+    let what = format!("its block {number} ({}) does not follow the one before it", block.hash);
+    NodeError::answer("blocks", what)
+}
+
+/// The last blocks up to the one that a state stands at, whose hashes contracts may ask for.
+pub(crate) fn known_blocks(node: &Node, head: BlockId) -> Result<Vec<ChainBlock>, NodeError> {
+    let end = head.number.saturating_add(1);
+    let mut start = end.saturating_sub(HASHES).max(1);
+    let mut known: Vec<ChainBlock> = Vec::new();
+    while start < end {
+        let next = start.saturating_add(HEADERS_AT_ONCE).min(end);
+        for block in node.headers(start..next)? {
+            let parent = known.last().map(|parent| parent.hash);
+            if parent.is_some_and(|parent| parent != block.block.header.parent_hash) {
+                return Err(unlinked(&block));
+            }
+            known.push(block);
+        }
+        start = next;
+    }
+    match known.last() {
+        Some(last) if last.hash != B256::from(head.hash) => {
+            let what = format!("its block {} is another one by now", head.number);
+            Err(NodeError::answer("blocks", what))
+        }
+        _ => Ok(known),
+    }
+}

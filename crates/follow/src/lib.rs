@@ -1,0 +1,16 @@
+//! Follows a node over JSON-RPC: blocks are fetched, executed and checked like those of a file, root
+//! by root, and a state takes them in.
+//!
+//! Nothing that the node says is believed: a block is decoded, hashed and linked to the one before
+//! it, and executed; its header's root is compared with the state's. What the node alone can say is
+//! which of two good chains is its own, and which blocks are final.
+#![forbid(unsafe_code)]
+
+mod ancestor;
+mod blocks;
+mod follower;
+mod node;
+mod node_block;
+
+pub use follower::{FollowError, FollowEvent, FollowOptions, Follower, Followed};
+pub use node::{Node, NodeError, Url, UrlError};

@@ -1,0 +1,241 @@
+//! A node that has the blocks it is given, and fails as it is told to.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use alloy_consensus::Header;
+use alloy_primitives::{B256, hex};
+use serde_json::{Value, json};
+use spinney_follow::Url;
+use spinney_replay::{ChainBlock, Genesis};
+
+/// How it answers.
+#[derive(Clone, Debug)]
+pub(crate) enum Mood {
+    Good,
+    /// Connections end without an answer.
+    Away,
+    Status(u16),
+    /// Whatever was asked, this is the answer.
+    Text(&'static str),
+    /// Answers end in the middle.
+    CutOff,
+    /// There is no block of any number.
+    Null,
+    /// Blocks are those behind the ones asked for.
+    OtherNumbers,
+    /// Blocks have hashes of nothing.
+    OtherHashes,
+    /// Whole blocks are these; heads are those of before.
+    Blocks(Vec<ChainBlock>),
+    /// Whole blocks are cut off.
+    Malformed,
+}
+
+struct Shared {
+    genesis: Header,
+    genesis_hash: B256,
+    blocks: Mutex<Vec<ChainBlock>>,
+    finalized: Mutex<Option<u64>>,
+    mood: Mutex<Mood>,
+    gives_raw: bool,
+    asked: Mutex<BTreeSet<String>>,
+    ended: AtomicBool,
+}
+
+pub(crate) struct FakeNode {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl FakeNode {
+    pub(crate) fn start(genesis: &Genesis, blocks: &[ChainBlock], gives_raw: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            genesis: genesis.header.clone(),
+            genesis_hash: genesis.hash,
+            blocks: Mutex::new(blocks.to_vec()),
+            finalized: Mutex::default(),
+            mood: Mutex::new(Mood::Good),
+            gives_raw,
+            asked: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if serving.ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let serving = Arc::clone(&serving);
+                thread::spawn(move || drop(serving.answer(stream.unwrap())));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn url(&self) -> Url {
+        format!("http://{}", self.address).parse().unwrap()
+    }
+
+    /// From now on its chain is this.
+    pub(crate) fn has(&self, blocks: &[ChainBlock]) {
+        *self.shared.blocks.lock().unwrap() = blocks.to_vec();
+    }
+
+    pub(crate) fn is(&self, mood: Mood) {
+        *self.shared.mood.lock().unwrap() = mood;
+    }
+
+    pub(crate) fn finalizes(&self, number: Option<u64>) {
+        *self.shared.finalized.lock().unwrap() = number;
+    }
+
+    /// Methods that it was asked.
+    pub(crate) fn asked(&self) -> BTreeSet<String> {
+        self.shared.asked.lock().unwrap().clone()
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        // It looks at it when somebody comes.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut stream = stream;
+        loop {
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line)? == 0 {
+                    return Ok(());
+                }
+                let line = line.trim().to_ascii_lowercase();
+                if let Some(given) = line.strip_prefix("content-length: ") {
+                    length = given.parse().unwrap();
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body)?;
+            let mood = self.mood.lock().unwrap().clone();
+            let (status, text) = match mood {
+                Mood::Away => return Ok(()),
+                Mood::Status(status) => (status, String::new()),
+                Mood::Text(text) => (200, text.to_owned()),
+                mood => (200, self.body(&serde_json::from_slice(&body).unwrap(), &mood)),
+            };
+            let len = text.len();
+            let head = "Content-Type: application/json\r\nContent-Length";
+            write!(stream, "HTTP/1.1 {status} Some Reason\r\n{head}: {len}\r\n\r\n")?;
+            if matches!(*self.mood.lock().unwrap(), Mood::CutOff) {
+                stream.write_all(&text.as_bytes()[..len / 2])?;
+                return Ok(());
+            }
+            stream.write_all(text.as_bytes())?;
+        }
+    }
+
+    fn body(&self, asked: &Value, mood: &Mood) -> String {
+        // All of a batch is of one moment, as nodes do not promise: the follower may not need it.
+        match asked {
+            Value::Array(calls) => {
+                let answers = calls.iter().map(|call| self.call(call, mood));
+                Value::Array(answers.collect()).to_string()
+            }
+            call => self.call(call, mood).to_string(),
+        }
+    }
+
+    fn call(&self, call: &Value, mood: &Mood) -> Value {
+        let method = call["method"].as_str().unwrap();
+        self.asked.lock().unwrap().insert(method.to_owned());
+        let blocks = self.blocks.lock().unwrap();
+        let given = call["params"][0].as_str().unwrap();
+        let mut number = match given {
+            "latest" => Some(blocks.len() as u64),
+            "finalized" => *self.finalized.lock().unwrap(),
+            number => u64::from_str_radix(number.trim_start_matches("0x"), 16).ok(),
+        };
+        let is_number = given.starts_with("0x");
+        match mood {
+            Mood::Null if is_number => number = None,
+            Mood::OtherNumbers if is_number => number = number.map(|n| n.saturating_sub(1)),
+            _ => {}
+        }
+        let whole = method == "debug_getRawBlock" || call["params"][1] == true;
+        let other = match mood {
+            Mood::Blocks(blocks) if whole => Some(blocks),
+            _ => None,
+        };
+        let block = number.and_then(|number| {
+            let at = usize::try_from(number).unwrap().checked_sub(1)?;
+            other.map_or(&blocks[..], |other| &other[..]).get(at)
+        });
+        let result = match method {
+            "debug_getRawBlock" if !self.gives_raw => {
+                let error = json!({ "code": -32601, "message": "there is no such method" });
+                return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
+            }
+            "debug_getRawBlock" => match block {
+                // As geth does.
+                None => {
+                    let error = json!({ "code": -32000, "message": "block not found" });
+                    return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
+                }
+                Some(block) => {
+                    let mut rlp = block.to_rlp();
+                    if matches!(mood, Mood::Malformed) {
+                        rlp.pop();
+                    }
+                    if matches!(mood, Mood::OtherHashes) {
+                        let mut other = block.block.clone();
+                        other.header.parent_hash = B256::repeat_byte(1);
+                        rlp = ChainBlock::new(other).to_rlp();
+                    }
+                    json!(hex::encode_prefixed(rlp))
+                }
+            },
+            "eth_getBlockByNumber" => match (block, number) {
+                (Some(block), _) => {
+                    let mut json = serde_json::to_value(&block.block.header).unwrap();
+                    json["hash"] = json!(block.hash);
+                    if call["params"][1] == true {
+                        let body = &block.block.body;
+                        json["transactions"] = serde_json::to_value(&body.transactions).unwrap();
+                        json["withdrawals"] = serde_json::to_value(&body.withdrawals).unwrap();
+                        json["uncles"] = json!([]);
+                        if matches!(mood, Mood::OtherHashes) {
+                            json["hash"] = json!(B256::repeat_byte(1));
+                        }
+                        if matches!(mood, Mood::Malformed) {
+                            json["transactions"] = json!(["0x"]);
+                        }
+                    }
+                    json
+                }
+                (None, Some(0)) => {
+                    let mut json = serde_json::to_value(&self.genesis).unwrap();
+                    json["hash"] = json!(self.genesis_hash);
+                    json
+                }
+                (None, _) => Value::Null,
+            },
+            other => panic!("asked {other}"),
+        };
+        json!({ "jsonrpc": "2.0", "id": call["id"], "result": result })
+    }
+}

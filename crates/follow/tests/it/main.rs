@@ -1,0 +1,378 @@
+//! A follower beside a node that is made for it, and that answers as it is told to.
+
+mod chains;
+mod fake_node;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node};
+use spinney_replay::{Check, ChainBlock, Genesis, ReplayError, RunOptions};
+use spinney_state::{KeepHistory, State, StateRead as _, kept_blocks};
+use spinney_tree::pbt::Pbt;
+use spinney_tree::{BlockId, MemoryStore, PageStore as _};
+
+use self::chains::{Chain, addresses};
+use self::fake_node::{FakeNode, Mood};
+
+/// Nobody waits for longer: a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a follower told, with owned values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Block(u64),
+    Back(u64, u64),
+    Failed(String),
+}
+
+fn told(event: &FollowEvent<'_>) -> Option<Told> {
+    Some(match event {
+        FollowEvent::Block { report, .. } => Told::Block(report.number),
+        FollowEvent::Reorganised { from, to } => Told::Back(from.number, to.number),
+        FollowEvent::Failed { error, .. } => Told::Failed(error.to_string()),
+        _ => return None,
+    })
+}
+
+type Ended = Result<(Followed, State<MemoryStore>), FollowError>;
+
+/// A follower that runs, in a scope.
+struct Running<'s> {
+    told: Receiver<Told>,
+    thread: thread::ScopedJoinHandle<'s, Ended>,
+}
+
+impl Running<'_> {
+    /// Waits for something to be told.
+    #[track_caller]
+    fn until(&self, mut is_it: impl FnMut(&Told) -> bool) {
+        while let Ok(told) = self.told.recv_timeout(PATIENCE) {
+            if is_it(&told) {
+                return;
+            }
+        }
+        panic!("it was not told");
+    }
+
+    fn end(self, stop: &AtomicBool) -> Ended {
+        stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no panic")
+    }
+}
+
+fn empty() -> State<MemoryStore> {
+    let mut state = State::open(MemoryStore::new(), 1 << 20).unwrap();
+    state.keep_history(KeepHistory::All);
+    state
+}
+
+struct Setup<'a> {
+    node: &'a FakeNode,
+    genesis: &'a Genesis,
+    stop: &'a AtomicBool,
+    threads: usize,
+    last: Option<u64>,
+}
+
+impl Setup<'_> {
+    fn follow(
+        &self,
+        mut state: State<MemoryStore>,
+        on_event: impl FnMut(FollowEvent<'_>),
+    ) -> Ended {
+        let node = Node::new(self.node.url());
+        let mut options = FollowOptions::default();
+        options.poll = Duration::from_millis(5);
+        options.run = RunOptions::default();
+        options.run.last = self.last;
+        options.run.stop = Some(self.stop);
+        options.run.recover_threads = self.threads;
+        let follower = Follower::new(&node, self.genesis, options);
+        if state.block().is_none() {
+            state = follower.begin(state)?;
+            state.keep_history(KeepHistory::All);
+        }
+        follower.follow(state, on_event)
+    }
+
+    fn start<'s, 'e: 's>(
+        &'e self,
+        scope: &'s thread::Scope<'s, 'e>,
+        state: State<MemoryStore>,
+    ) -> Running<'s> {
+        let (tell, told_to) = channel();
+        let thread = scope.spawn(move || {
+            self.follow(state, |event| {
+                told(&event).into_iter().for_each(|told| drop(tell.send(told)));
+            })
+        });
+        Running { told: told_to, thread }
+    }
+}
+
+/// The state is that of the chain: root, block, all that is kept, and what accounts hold.
+#[track_caller]
+fn check(state: &State<MemoryStore>, chain: &Chain, head: usize) {
+    let last = &chain.blocks[head - 1];
+    assert_eq!(state.block(), Some(BlockId { number: head as u64, hash: last.hash.0 }));
+    assert_eq!(state.root(), last.block.header.state_root);
+    let snapshot = state.store().snapshot().unwrap();
+    for kept in kept_blocks(&snapshot, state.block().unwrap()).unwrap() {
+        let Some(at) = kept.number.checked_sub(1) else { continue };
+        assert_eq!(kept.hash, chain.blocks[at as usize].hash.0);
+        let back = state.at(kept.number).unwrap();
+        assert_eq!(back.root(), chain.blocks[at as usize].block.header.state_root);
+    }
+    drop(snapshot);
+    let direct = chain.replayed(head);
+    for address in addresses(&chain.blocks[..head]) {
+        assert_eq!(state.account(address).unwrap(), direct.account(address).unwrap());
+    }
+}
+
+#[test]
+fn a_chain_is_followed_to_its_end_and_on() {
+    let chain = Chain::sample(24);
+    for (threads, gives_raw) in [(1, true), (2, true), (2, false)] {
+        let node = FakeNode::start(&chain.genesis, &chain.blocks[..9], gives_raw);
+        let stop = AtomicBool::new(false);
+        let setup = Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads, last: None };
+        thread::scope(|scope| {
+            let running = setup.start(scope, empty());
+            running.until(|told| *told == Told::Block(9));
+            node.has(&chain.blocks[..10]);
+            running.until(|told| *told == Told::Block(10));
+            node.has(&chain.blocks);
+            running.until(|told| *told == Told::Block(24));
+            let (followed, state) = running.end(&stop).unwrap();
+            check(&state, &chain, 24);
+            let summary = &followed.summary;
+            assert_eq!((summary.block_count, summary.root_count), (24, 24));
+            assert_eq!((followed.reorganisations, followed.failures), (0, 0));
+            assert!(summary.stopped);
+            // It was asked of blocks in the way that it knows.
+            assert_eq!(node.asked().contains("debug_getRawBlock"), true);
+        });
+        // What is there is gone on with, up to a block.
+        let stop = AtomicBool::new(false);
+        let last = Some(17);
+        let setup = Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads, last };
+        let (_, state) = setup.follow(empty(), |_| {}).unwrap();
+        check(&state, &chain, 17);
+        let setup = Setup { last: Some(20), ..setup };
+        let (followed, state) = setup.follow(state, |_| {}).unwrap();
+        check(&state, &chain, 20);
+        assert_eq!((followed.summary.block_count, followed.summary.stopped), (3, false));
+    }
+}
+
+#[test]
+fn a_node_may_fail_in_any_way_and_come_back() {
+    let chain = Chain::sample(12);
+    let other = chain.fork(8, 2, 1);
+    let moods = [
+        (Mood::Away, "127.0.0.1"),
+        (Mood::Status(503), "status 503"),
+        (Mood::Text("{"), "EOF"),
+        (Mood::Text(""), "EOF"),
+        (Mood::Text("[]"), ""),
+        (Mood::Text(r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"late"}}"#), "late"),
+        (Mood::Text(r#"{"jsonrpc":"2.0","id":77,"result":null}"#), "another request"),
+        (Mood::CutOff, ""),
+        (Mood::Null, ""),
+        (Mood::OtherNumbers, "asked for block"),
+        (Mood::OtherHashes, ""),
+        (Mood::Blocks(other.blocks.clone()), "does not follow"),
+        (Mood::Malformed, ""),
+    ];
+    for gives_raw in [true, false] {
+        let node = FakeNode::start(&chain.genesis, &chain.blocks[..4], gives_raw);
+        let stop = AtomicBool::new(false);
+        let setup =
+            Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads: 2, last: None };
+        thread::scope(|scope| {
+            let running = setup.start(scope, empty());
+            running.until(|told| *told == Told::Block(4));
+            for (mood, says) in &moods {
+                node.is(mood.clone());
+                node.has(&chain.blocks[..10]);
+                running.until(|told| matches!(told, Told::Failed(error) if error.contains(says)));
+                node.is(Mood::Good);
+                running.until(|told| *told == Told::Block(10));
+                // Back to where it was, by another block that is good.
+                let short = chain.fork(4, 1, 9);
+                node.has(&short.blocks);
+                running.until(|told| *told == Told::Block(5));
+                node.has(&chain.blocks[..6]);
+                running.until(|told| *told == Told::Block(6));
+                println!("{mood:?}");
+            }
+            node.has(&chain.blocks);
+            running.until(|told| *told == Told::Block(12));
+            let (followed, state) = running.end(&stop).unwrap();
+            check(&state, &chain, 12);
+            assert!(followed.failures >= moods.len() as u64, "{followed:?}");
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    /// A node that goes from any fork to any other, each at any block, never leads to anything but
+    /// the state of the chain that it has in the end.
+    #[test]
+    fn any_course_ends_where_the_node_ends(
+        forks in proptest::collection::vec((0..6_usize, 0..12_usize, 1..6_usize), 1..5),
+        course in proptest::collection::vec((0..6_usize, 0..12_usize), 1..8),
+        threads in 1..3_usize,
+    ) {
+        let mut chains = vec![Chain::sample(10)];
+        for (kind, (of, at, count)) in (1..).zip(forks) {
+            let chain = &chains[of % chains.len()];
+            let forked = chain.fork(at % chain.blocks.len(), count, kind);
+            chains.push(forked);
+        }
+        let genesis = &chains[0].genesis;
+        let node = FakeNode::start(genesis, &chains[0].blocks[..1], true);
+        let stop = AtomicBool::new(false);
+        let setup = Setup { node: &node, genesis, stop: &stop, threads, last: None };
+        let heads = thread::scope(|scope| {
+            let running = setup.start(scope, empty());
+            running.until(|told| *told == Told::Block(1));
+            for (of, head) in course {
+                // It need not come there before the node goes on; sometimes it does.
+                let chain = &chains[of % chains.len()];
+                node.has(&chain.blocks[..=head % chain.blocks.len()]);
+                if head % 2 == 0 {
+                    let _ = running.told.recv_timeout(Duration::from_millis(30));
+                }
+            }
+            // Longer than whatever it had, so that it is not waited for.
+            let last = chains.last().unwrap();
+            let longer = last.fork(last.blocks.len(), 30, 99);
+            node.has(&longer.blocks);
+            running.until(|told| *told == Told::Block(longer.blocks.len() as u64));
+            let (followed, state) = running.end(&stop).unwrap();
+            check(&state, &longer, longer.blocks.len());
+            prop_assert_eq!(followed.failures, 0);
+            Ok(followed.reorganisations)
+        })?;
+        prop_assert!(heads <= 12);
+    }
+}
+
+/// Several trees go back and on together.
+#[test]
+fn several_trees_follow_together() {
+    let chain = Chain::sample(10);
+    let other = chain.fork(6, 8, 3);
+    let node = FakeNode::start(&chain.genesis, &chain.blocks, true);
+    let stop = AtomicBool::new(false);
+    let setup =
+        Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads: 2, last: Some(14) };
+    let both = || {
+        let mut state = empty();
+        state.add_tree(Pbt::default(), 1 << 20).unwrap();
+        state
+    };
+    let roots = |state: &State<MemoryStore>| -> BTreeSet<String> {
+        state.trees().iter().map(|tree| tree.root.to_string()).collect()
+    };
+    let (followed, state) = thread::scope(|scope| {
+        let running = setup.start(scope, both());
+        running.until(|told| *told == Told::Block(10));
+        node.has(&other.blocks);
+        running.until(|told| *told == Told::Block(14));
+        running.thread.join().unwrap().unwrap()
+    });
+    assert_eq!((followed.reorganisations, followed.dropped), (1, 4));
+    check(&state, &other, 14);
+    let (_, direct) = setup.follow(both(), |_| {}).unwrap();
+    assert_eq!(roots(&state).len(), 2);
+    assert_eq!(roots(&state), roots(&direct));
+}
+
+#[test]
+fn what_cannot_be_followed_is_told() {
+    let chain = Chain::sample(10);
+    let node = FakeNode::start(&chain.genesis, &chain.blocks, true);
+    let stop = AtomicBool::new(false);
+    let setup =
+        Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads: 2, last: Some(10) };
+    // Another genesis.
+    let mut header = chain.genesis.header.clone();
+    header.extra_data = b"another".to_vec().into();
+    let foreign = Genesis::new(chain.genesis.config.clone(), header, chain.genesis.alloc.clone());
+    let other = Setup { genesis: &foreign, ..setup };
+    let error = other.follow(empty(), |_| {}).map(drop).unwrap_err();
+    assert!(matches!(error, FollowError::OtherChain { got, .. } if got == chain.genesis.hash));
+    // A state that stands nowhere.
+    let alone = Follower::new(&Node::new(node.url()), &chain.genesis, FollowOptions::default())
+        .follow(empty(), |_| {})
+        .map(drop);
+    assert!(matches!(alone, Err(FollowError::NoBlock)));
+    // A fork behind all that is kept.
+    let mut state = empty();
+    state.keep_history(KeepHistory::Blocks(3));
+    let node_ref = Node::new(node.url());
+    let mut options = FollowOptions::default();
+    options.run.last = Some(10);
+    options.run.commit_every = 1;
+    let follower = Follower::new(&node_ref, &chain.genesis, options);
+    let mut state = follower.begin(state).unwrap();
+    state.keep_history(KeepHistory::Blocks(3));
+    let (_, state) = follower.follow(state, |_| {}).unwrap();
+    let deep = chain.fork(5, 9, 1);
+    node.has(&deep.blocks);
+    options.run.last = Some(14);
+    let follower = Follower::new(&node_ref, &chain.genesis, options);
+    let error = follower.follow(state, |_| {}).map(drop).unwrap_err();
+    assert!(matches!(error, FollowError::TooDeep { oldest: 7 }), "{error}");
+    // A fork behind what was final.
+    node.has(&chain.blocks);
+    node.finalizes(Some(8));
+    let setup = Setup { genesis: &chain.genesis, last: None, ..other };
+    let error = thread::scope(|scope| {
+        let running = setup.start(scope, empty());
+        running.until(|told| *told == Told::Block(10));
+        node.finalizes(None);
+        node.has(&chain.fork(7, 9, 1).blocks);
+        running.thread.join().unwrap().map(drop).unwrap_err()
+    });
+    let is_final = matches!(error, FollowError::Final { ancestor: 7, finalized: 8 });
+    assert!(is_final, "{error}");
+}
+
+/// A block whose root is wrong ends it; all before it are in.
+#[test]
+fn a_wrong_root_ends_it() {
+    let chain = Chain::sample(10);
+    let mut blocks: Vec<ChainBlock> = chain.blocks[..7].to_vec();
+    let mut block = chain.blocks[7].block.clone();
+    block.header.state_root = [7; 32].into();
+    blocks.push(ChainBlock::new(block));
+    for threads in [1, 2] {
+        let node = FakeNode::start(&chain.genesis, &blocks, true);
+        let stop = AtomicBool::new(false);
+        let setup = Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads, last: None };
+        let mut good = 0;
+        let outcome = setup.follow(empty(), |event| {
+            if let FollowEvent::Committed { number, .. } = event {
+                good = number;
+            }
+        });
+        let error = outcome.map(drop).unwrap_err();
+        match &error {
+            FollowError::Replay(ReplayError::BadBlock(bad)) => {
+                assert_eq!((bad.number, bad.what), (8, Check::StateRoot));
+            }
+            other => panic!("{other}"),
+        }
+        assert_eq!(good, 7);
+    }
+}
