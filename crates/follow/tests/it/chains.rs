@@ -59,7 +59,6 @@ impl Chain {
 /// The next block, whose root is the one that executing it comes to.
 fn next(replay: &mut Replay<TextbookState>, kind: u64) -> ChainBlock {
     let parent = replay.head().clone();
-    let config = replay.config();
     let number = parent.header.number + 1;
     let mut header = parent.header.clone();
     header.parent_hash = parent.hash;
@@ -68,9 +67,8 @@ fn next(replay: &mut Replay<TextbookState>, kind: u64) -> ChainBlock {
     header.base_fee_per_gas = parent
         .header
         .next_block_base_fee(alloy_eips::eip1559::BaseFeeParams::ethereum());
-    header.excess_blob_gas = config
-        .blob_params(header.timestamp)
-        .and_then(|params| parent.header.next_block_excess_blob_gas(*params));
+    let params = alloy_eips::eip7840::BlobParams::osaka();
+    header.excess_blob_gas = parent.header.next_block_excess_blob_gas(params);
     header.blob_gas_used = Some(0);
     header.gas_used = 0;
     header.gas_limit = parent.header.gas_limit;

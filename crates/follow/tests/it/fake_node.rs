@@ -1,6 +1,6 @@
 //! A node that has the blocks it is given, and fails as it is told to.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ struct Shared {
     finalized: Mutex<Option<u64>>,
     mood: Mutex<Mood>,
     gives_raw: bool,
-    asked: Mutex<BTreeSet<String>>,
+    asked: Mutex<BTreeMap<String, usize>>,
     ended: AtomicBool,
 }
 
@@ -96,9 +96,9 @@ impl FakeNode {
         *self.shared.finalized.lock().unwrap() = number;
     }
 
-    /// Methods that it was asked.
-    pub(crate) fn asked(&self) -> BTreeSet<String> {
-        self.shared.asked.lock().unwrap().clone()
+    /// How often it was asked that.
+    pub(crate) fn asked(&self, method: &str) -> usize {
+        self.shared.asked.lock().unwrap().get(method).copied().unwrap_or_default()
     }
 }
 
@@ -162,7 +162,7 @@ impl Shared {
 
     fn call(&self, call: &Value, mood: &Mood) -> Value {
         let method = call["method"].as_str().unwrap();
-        self.asked.lock().unwrap().insert(method.to_owned());
+        *self.asked.lock().unwrap().entry(method.to_owned()).or_default() += 1;
         let blocks = self.blocks.lock().unwrap();
         let given = call["params"][0].as_str().unwrap();
         let mut number = match given {
