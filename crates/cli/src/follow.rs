@@ -137,9 +137,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     served.cache_bytes = place.tree_cache();
     served.limits = args.limits.limits();
     served.follow = Some(told.metrics.clone());
-    if let Some(server) = &server {
-        addresses(server).for_each(|line| output.note(&line));
-    }
+    server.iter().for_each(|server| told.listening(server));
     let done = beside(&store, server.map(|server| (server, served)), || {
         let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
         if threads == 1 {
@@ -312,6 +310,13 @@ impl<'a> Told<'a> {
         Self { output, interrupt, events: args.events, metrics, finalized, broken: None }
     }
 
+    fn listening(&mut self, server: &Server) {
+        let metrics = server.metrics_address().map(|address| format!("http://{address}/metrics"));
+        let rpc = format!("http://{}", server.address());
+        let line = || addresses(server).collect::<Vec<_>>().join(", ");
+        self.tell(line, || json!({ "event": "listening", "rpc": rpc, "metrics": metrics }));
+    }
+
     fn event(&mut self, event: FollowEvent<'_>) {
         match event {
             FollowEvent::Block { report, lag } => {
@@ -354,7 +359,10 @@ impl<'a> Told<'a> {
                 self.metrics.reorganised();
                 let line = || {
                     let left = from.number.saturating_sub(to.number);
-                    format!("the node left {left} blocks: back from {} to {}", from.number, to.number)
+                    format!(
+                        "the node left {left} blocks: back from {} to {}",
+                        from.number, to.number
+                    )
                 };
                 let event = || {
                     json!({
@@ -374,9 +382,7 @@ impl<'a> Told<'a> {
                 self.metrics.failed();
                 let seconds = pause.as_secs_f64();
                 let line = || format!("{error}: it is asked again in {seconds:.1} s");
-                let event = || {
-                    json!({ "event": "node_failed", "error": error.to_string(), "seconds": seconds })
-                };
+                let event = || json!({ "event": "node_failed", "error": error.to_string(), "seconds": seconds });
                 self.tell(line, event);
             }
             _ => {}

@@ -124,7 +124,9 @@ impl LimitArgs {
             let metrics = metrics.unwrap_or_default();
             Failure::new(format!("cannot listen at {listen} ({option}){metrics}"))
                 .because(error)
-                .hint(format!("does another process listen there? {option} 127.0.0.1:0 takes a free port"))
+                .hint(format!(
+                    "does another process listen there? {option} 127.0.0.1:0 takes a free port"
+                ))
         })?;
         let place = place.clone();
         Ok(server.with_store_bytes(Arc::new(move || place.file_bytes().ok().flatten())))
@@ -173,6 +175,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
 
 /// Where a server can be reached, a line each.
 pub(crate) fn addresses(server: &Server) -> impl Iterator<Item = String> {
-    let metrics = server.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
+    let metrics =
+        server.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
     [format!("rpc http://{}", server.address())].into_iter().chain(metrics)
 }

@@ -27,25 +27,39 @@ pub(crate) struct NodeBlocks<'a> {
     next: u64,
     last: u64,
     parent: B256,
+    /// The node's last block, as it told of it.
+    told: BlockId,
     stop: Option<&'a AtomicBool>,
     failed: &'a Mutex<Option<NodeError>>,
 }
 
 impl<'a> NodeBlocks<'a> {
-    /// Blocks behind `head`, up to block `last`. `before` are those that are [known](known_blocks).
+    /// Blocks behind `head`, up to block `last`, of a node whose last one is `told`. `before` are those
+    /// that are [known](known_blocks).
     pub(crate) fn new(
-        node: &'a Node,
+        (node, told): (&'a Node, BlockId),
         (before, head, last): (Vec<ChainBlock>, BlockId, u64),
         stop: Option<&'a AtomicBool>,
         failed: &'a Mutex<Option<NodeError>>,
     ) -> Self {
         let (next, parent) = (head.number.saturating_add(1), head.hash.into());
-        Self { node, ready: before.into(), next, last, parent, stop, failed }
+        Self { node, ready: before.into(), next, last, parent, told, stop, failed }
     }
 
     fn fetch(&mut self) -> Result<(), NodeError> {
         let end = self.last.saturating_add(1).min(self.next.saturating_add(BLOCKS_AT_ONCE));
-        for block in self.node.blocks(self.next..end)? {
+        let blocks = self.node.blocks(self.next..end)?;
+        // Nothing of a chain that is not the one it tells of, as from behind a proxy of several nodes.
+        let is_other = |block: &&ChainBlock| {
+            block.block.header.number == self.told.number && block.hash.0 != self.told.hash
+        };
+        if let Some(block) = blocks.iter().find(is_other) {
+            let told = B256::from(self.told.hash);
+            let what =
+                format!("its block {} is {}, and it told of {told}", self.told.number, block.hash);
+            return Err(NodeError::answer("blocks", what));
+        }
+        for block in blocks {
             if block.block.header.parent_hash != self.parent {
                 return Err(unlinked(&block));
             }

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
-use spinney_replay::{BlockReport, Event, Genesis, Replay, ReplayError, RunOptions, Summary};
+use spinney_replay::{
+    BlockReport, ChainBlock, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
+};
 use spinney_state::{Reader, State, StateError, kept_blocks};
 use spinney_tree::{BlockId, PageStore};
 
@@ -121,13 +123,17 @@ pub enum FollowError {
     #[error("the state stands at no block")]
     NoBlock,
     /// The node left blocks that the state cannot take back.
-    #[error("the node left the chain before block {oldest}, the oldest that the state can go back to")]
+    #[error(
+        "the node left the chain before block {oldest}, the oldest that the state can go back to"
+    )]
     TooDeep {
         /// The oldest block that is kept.
         oldest: u64,
     },
     /// The node left a block that it had called final.
-    #[error("the node left the chain behind block {ancestor}, and had called block {finalized} final")]
+    #[error(
+        "the node left the chain behind block {ancestor}, and had called block {finalized} final"
+    )]
     Final {
         /// The last block that both chains have.
         ancestor: u64,
@@ -355,15 +361,22 @@ where
         let head = node.head()?;
         self.tell(head)?;
         if head.number < ours.number {
-            return Ok(Next::Wait);
+            // It is behind, or it left blocks for fewer others.
+            let kept = self.kept(ours)?;
+            let same = kept.iter().find(|block| block.number == head.number);
+            let is_behind = same.is_none_or(|block| block.hash == head.hash);
+            return if is_behind { Ok(Next::Wait) } else { self.go_back(ours) };
         }
         let theirs = match head.number == ours.number {
             true => Some(B256::from(head.hash)),
             false => node.hash_of(ours.number)?,
         };
         match theirs {
-            // It went back between two questions.
-            None => Ok(Next::Wait),
+            // Or it went back between two questions.
+            None => {
+                let what = format!("it has block {}, and no block {}", head.number, ours.number);
+                Err(NodeError::answer("eth_getBlockByNumber", what).into())
+            }
             Some(theirs) if theirs != B256::from(ours.hash) => self.go_back(ours),
             Some(_) if head.number == ours.number => Ok(Next::Wait),
             Some(_) => self.take(ours, head),
@@ -393,7 +406,7 @@ where
         };
         self.is_fresh = false;
         let failed = Mutex::new(None);
-        let blocks = NodeBlocks::new(node, (before, ours, last), options.run.stop, &failed);
+        let blocks = NodeBlocks::new((node, head), (before, ours, last), options.run.stop, &failed);
         let on_event = |event: Event<'_>| match event {
             Event::Block(report) => {
                 let lag = head.number.saturating_sub(report.number);
@@ -415,12 +428,17 @@ where
         }
     }
 
+    /// The blocks that the state can go back to, in their order, ours the last.
+    fn kept(&self, ours: BlockId) -> Result<Vec<BlockId>, FollowError> {
+        let replay = self.replay.as_ref().ok_or(FollowError::NoBlock)?;
+        let snapshot = replay.state().store().snapshot().map_err(StateError::from)?;
+        Ok(kept_blocks(&snapshot, ours)?)
+    }
+
     /// Goes back to the last block that both chains have.
     fn go_back(&mut self, ours: BlockId) -> Result<Next, Stop> {
         let Follower { node, genesis, .. } = *self.follower;
-        let Some(replay) = &self.replay else { return Err(FollowError::NoBlock.into()) };
-        let store = replay.state().store();
-        let kept = kept_blocks(&store.snapshot().map_err(StateError::from)?, ours)?;
+        let kept = self.kept(ours)?;
         let is_shared = |block: &BlockId| -> Result<bool, NodeError> {
             Ok(node.hash_of(block.number)? == Some(block.hash.into()))
         };
@@ -434,9 +452,11 @@ where
         // What is left is left for something.
         let next = to.number.saturating_add(1);
         let other = node.blocks(next..next.saturating_add(1))?;
-        let follows = other.first().is_some_and(|b| b.block.header.parent_hash == B256::from(to.hash));
+        let follows =
+            other.first().is_some_and(|b| b.block.header.parent_hash == B256::from(to.hash));
         if !follows {
-            let what = format!("no block of it follows block {}, up to which it is ours", to.number);
+            let what =
+                format!("no block of it follows block {}, up to which it is ours", to.number);
             return Err(NodeError::answer("blocks", what).into());
         }
         let Some(replay) = self.replay.take() else { return Err(FollowError::NoBlock.into()) };

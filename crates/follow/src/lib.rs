@@ -12,5 +12,5 @@ mod follower;
 mod node;
 mod node_block;
 
-pub use follower::{FollowError, FollowEvent, FollowOptions, Follower, Followed};
+pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower};
 pub use node::{Node, NodeError, Url, UrlError};

@@ -236,7 +236,10 @@ impl Node {
     ///
     /// # Errors
     /// If it does not answer, or with something that is no block of that number.
-    pub(crate) fn blocks(&self, numbers: std::ops::Range<u64>) -> Result<Vec<ChainBlock>, NodeError> {
+    pub(crate) fn blocks(
+        &self,
+        numbers: std::ops::Range<u64>,
+    ) -> Result<Vec<ChainBlock>, NodeError> {
         let raw = match self.gives_raw.get() {
             Some(false) => None,
             _ => match self.raw_blocks(numbers.clone()) {
@@ -285,11 +288,7 @@ impl Node {
         Ok(blocks)
     }
 
-    fn ommers(
-        &self,
-        number: u64,
-        count: usize,
-    ) -> Result<Vec<alloy_consensus::Header>, NodeError> {
+    fn ommers(&self, number: u64, count: usize) -> Result<Vec<alloy_consensus::Header>, NodeError> {
         const METHOD: &str = "eth_getUncleByBlockNumberAndIndex";
         (0..count as u64)
             .map(|at| {
@@ -325,17 +324,18 @@ impl Node {
     }
 
     /// Asks one thing.
-    fn ask<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, NodeError> {
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: Value,
+    ) -> Result<T, NodeError> {
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": method, "params": params });
         let bytes = self.post(&body)?;
         read(method, &take(method, 0, parse(method, &bytes)?)?)
     }
 
     /// Asks several things at once; the answers come in their order.
-    fn batch(
-        &self,
-        calls: Vec<Call>,
-    ) -> Result<Vec<Result<Box<RawValue>, NodeError>>, NodeError> {
+    fn batch(&self, calls: Vec<Call>) -> Result<Vec<Result<Box<RawValue>, NodeError>>, NodeError> {
         let Some((first, _)) = calls.first().cloned() else { return Ok(Vec::new()) };
         let body = (0_u64..).zip(&calls).map(|(id, (method, params))| {
             json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })

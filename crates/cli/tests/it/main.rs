@@ -9,6 +9,11 @@ mod chunks;
 mod convert;
 mod db;
 mod documents;
+#[path = "../../../follow/tests/it/fake_node.rs"]
+#[expect(dead_code, reason = "the tests of the follower use more of it")]
+mod fake_node;
+#[cfg(unix)]
+mod follow;
 mod full_disk;
 mod history;
 mod import;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::fake_node::FakeNode;
 use crate::support::{Folder, command};
 
 fn folder() -> PathBuf {
@@ -221,6 +222,12 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("snapshot-verify", "snapshot verify s.pbt");
     bench.verb("snapshot-verify", "snapshot verify s.pbt --preimages s.pre");
     bench.verb("snapshot-import", "snapshot import s.pbt imported-pbt --preimages s.pre");
+    let (genesis, blocks) = crate::follow::chain_of(&bench.folder.path("d"));
+    let node = FakeNode::start(&genesis, &blocks, true);
+    let follow = format!("follow {} --genesis d/genesis.json --db followed", node.url());
+    bench.verb("follow", &format!("{follow} --to 30"));
+    let events = bench.run(&format!("{follow} --to 60 --events --serve 127.0.0.1:0"));
+    bench.lines("follow-events", &all(&events));
     bench.verb("vectors", "vectors --quick");
     bench.verb("bench", "bench CHAIN --tree mpt,pbt:blake3 --store memory --to 5");
     bench.verb("bench", "bench CHAIN --tree mpt --store redb --node-rows --to 3");

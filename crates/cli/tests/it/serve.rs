@@ -1,9 +1,9 @@
 //! `serve`: JSON-RPC as clients meet it, over HTTP.
 
-mod client;
+pub(crate) mod client;
 mod geth;
 mod load;
-mod pages;
+pub(crate) mod pages;
 
 use std::collections::BTreeSet;
 

@@ -64,9 +64,8 @@ fn next(replay: &mut Replay<TextbookState>, kind: u64) -> ChainBlock {
     header.parent_hash = parent.hash;
     header.number = number;
     header.timestamp += 12;
-    header.base_fee_per_gas = parent
-        .header
-        .next_block_base_fee(alloy_eips::eip1559::BaseFeeParams::ethereum());
+    header.base_fee_per_gas =
+        parent.header.next_block_base_fee(alloy_eips::eip1559::BaseFeeParams::ethereum());
     let params = alloy_eips::eip7840::BlobParams::osaka();
     header.excess_blob_gas = parent.header.next_block_excess_blob_gas(params);
     header.blob_gas_used = Some(0);
@@ -86,7 +85,8 @@ fn next(replay: &mut Replay<TextbookState>, kind: u64) -> ChainBlock {
         amount: number,
     };
     let withdrawals = vec![withdrawal];
-    header.withdrawals_root = Some(alloy_consensus::proofs::calculate_withdrawals_root(&withdrawals));
+    header.withdrawals_root =
+        Some(alloy_consensus::proofs::calculate_withdrawals_root(&withdrawals));
     let body = alloy_consensus::BlockBody {
         transactions: Vec::new(),
         ommers: Vec::new(),
@@ -95,7 +95,7 @@ fn next(replay: &mut Replay<TextbookState>, kind: u64) -> ChainBlock {
     let made = |header| ChainBlock::new(alloy_consensus::Block { header, body: body.clone() });
     match replay.block(&made(header.clone())) {
         Err(ReplayError::BadBlock(bad)) if bad.what == Check::StateRoot => {
-            header.state_root = bad.got.parse().unwrap();
+            header.state_root = bad.expected.parse().unwrap();
         }
         other => panic!("{:?}", other.map(drop)),
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use alloy_consensus::Header;
 use alloy_primitives::{B256, hex};
 use serde_json::{Value, json};
 use spinney_follow::Url;
@@ -37,8 +36,7 @@ pub(crate) enum Mood {
 }
 
 struct Shared {
-    genesis: Header,
-    genesis_hash: B256,
+    genesis: Genesis,
     blocks: Mutex<Vec<ChainBlock>>,
     finalized: Mutex<Option<u64>>,
     mood: Mutex<Mood>,
@@ -57,8 +55,7 @@ impl FakeNode {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            genesis: genesis.header.clone(),
-            genesis_hash: genesis.hash,
+            genesis: genesis.clone(),
             blocks: Mutex::new(blocks.to_vec()),
             finalized: Mutex::default(),
             mood: Mutex::new(Mood::Good),
@@ -228,8 +225,8 @@ impl Shared {
                     json
                 }
                 (None, Some(0)) => {
-                    let mut json = serde_json::to_value(&self.genesis).unwrap();
-                    json["hash"] = json!(self.genesis_hash);
+                    let mut json = serde_json::to_value(&self.genesis.header).unwrap();
+                    json["hash"] = json!(self.genesis.hash);
                     json
                 }
                 (None, _) => Value::Null,

@@ -97,6 +97,11 @@ impl Server {
         Self { child: Some(child), rpc, metrics }
     }
 
+    /// One that runs already, and ends with this value.
+    pub(crate) const fn of(child: Child, rpc: SocketAddr, metrics: Option<SocketAddr>) -> Self {
+        Self { child: Some(child), rpc, metrics }
+    }
+
     pub(crate) const fn address(&self) -> SocketAddr {
         self.rpc
     }

@@ -10,13 +10,13 @@ use super::client::{Server, error_of};
 use super::sample;
 use crate::support::{Folder, spinney};
 
-fn document(name: &str) -> String {
+pub(crate) fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     fs::read_to_string(path).expect("the page is there")
 }
 
 /// What the first cells of tables have in backquotes.
-fn first_cells(page: &str) -> BTreeSet<&str> {
+pub(crate) fn first_cells(page: &str) -> BTreeSet<&str> {
     page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
 }
 
@@ -58,6 +58,17 @@ fn the_page_of_methods_has_all_of_them() {
     }
 }
 
+/// Metrics that have a sample.
+pub(crate) fn names_of(text: &str) -> BTreeSet<&str> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples
+        .map(|line| line.split(['{', ' ']).next().unwrap())
+        .map(|name| {
+            ["_bucket", "_sum", "_count"].iter().fold(name, |n, end| n.trim_end_matches(end))
+        })
+        .collect()
+}
+
 #[test]
 fn the_page_of_metrics_has_all_of_them() {
     let folder = Folder::new();
@@ -71,13 +82,7 @@ fn the_page_of_metrics_has_all_of_them() {
     assert_eq!(error_of(&server.post("{").json()).0, -32700);
     assert_eq!(server.send("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 415);
     let text = server.scrape();
-    let samples = text.lines().filter(|line| !line.starts_with('#'));
-    let names: BTreeSet<&str> = samples
-        .map(|line| line.split(['{', ' ']).next().unwrap())
-        .map(|name| {
-            ["_bucket", "_sum", "_count"].iter().fold(name, |n, end| n.trim_end_matches(end))
-        })
-        .collect();
+    let names = names_of(&text);
     let page = document("metrics.md");
     let cells = first_cells(&page);
     let told: BTreeSet<&str> =
