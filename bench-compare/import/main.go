@@ -28,6 +28,8 @@ type options struct {
 	// kills is how many replays are to be killed, and nothing measured.
 	kills int
 	seed  uint64
+	// course is what a node does that is to be followed, and nothing measured.
+	course course
 }
 
 func main() {
@@ -57,13 +59,17 @@ func parse() options {
 	flag.StringVar(&o.chain, "chain", "", "a folder in which -make has made the heavy chain already")
 	flag.StringVar(&o.make, "make", "", "only make the heavy chain, in this folder")
 	flag.IntVar(&o.kills, "kills", 0, "measure nothing: kill our replay so many times, and see that it goes on to the same end")
-	flag.Uint64Var(&o.seed, "seed", 1, "what says when it is killed")
+	flag.Uint64Var(&o.seed, "seed", 1, "what says when it is killed, or what a node does")
+	flag.IntVar(&o.course.blocks, "follow", 0, "measure nothing: follow a geth that makes so many blocks")
+	flag.IntVar(&o.course.restarts, "restarts", 20, "how often that geth is ended and started again")
+	flag.IntVar(&o.course.resets, "resets", 10, "how often its head is set back")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
 		o.size, o.rounds = quick, 1
 	}
 	o.geth = !*without && o.kills == 0
+	o.course.seed = o.seed
 	return o
 }
 
@@ -81,6 +87,9 @@ func run(o options) error {
 	programs, err := o.build(folder)
 	if err != nil {
 		return err
+	}
+	if o.course.blocks > 0 {
+		return follow(programs, folder, o.course)
 	}
 	chains, err := chains(o, folder)
 	if err != nil {

@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, Url};
-use spinney_replay::{Genesis, RunOptions};
+use spinney_replay::RunOptions;
 use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
 use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
@@ -29,15 +29,15 @@ use crate::replay::{
     all_cores, check_head, check_trees, default_keep_undo, limit_threads, parse_genesis,
 };
 use crate::serve::{LimitArgs, addresses};
-use crate::stores::{Kind, Mode, Place};
+use crate::stores::{Mode, Place};
 use crate::trees::TreeSet;
 
 /// Follow a node: take its blocks over JSON-RPC, execute them, and check every root.
 ///
 /// Nothing that the node says is believed but which chain is its own. Where it leaves blocks, the
-/// store goes back to the last one that both have, as far as --keep-undo goes and never behind a block
-/// that the node called final. A node that is away, or behind, is waited for. A store goes on where
-/// it stands; without --to it follows until Ctrl-C or SIGTERM.
+/// store goes back to the last one that both have, as far as --keep-undo goes, and behind a block
+/// that the node called final only with --past-final. A node that is away, or behind, is waited
+/// for. A store goes on where it stands; without --to it follows until Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney follow http://127.0.0.1:8545 --genesis genesis.json --db state.db\n  \
@@ -61,6 +61,10 @@ pub(crate) struct FollowArgs {
     /// Blocks that can be taken back again: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Go back also behind a block that the node called final, as nodes of development chains do that
+    /// were killed, or whose head was set back.
+    #[arg(long)]
+    past_final: bool,
     /// Threads that recover senders and compute roots; all cores unless told otherwise.
     #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
     threads: Option<NonZeroUsize>,
@@ -186,6 +190,7 @@ fn ended(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
 fn options<'i>(args: &FollowArgs, threads: usize, interrupt: &'i Interrupt) -> FollowOptions<'i> {
     let mut options = FollowOptions::default();
     options.poll = Duration::from_millis(args.poll);
+    options.past_final = args.past_final;
     options.run = RunOptions::default();
     options.run.last = args.to;
     options.run.stop = Some(interrupt.flag());
@@ -285,7 +290,7 @@ fn failure(error: FollowError) -> anyhow::Error {
              further back"
         }
         FollowError::Final { .. } => {
-            "is it the right node? spinney stage unwind --db DIR --to N goes back, if that is what is wanted"
+            "is it the right node? --past-final goes back all the same, as for a development chain"
         }
         _ => "begin anew in a new --db",
     };

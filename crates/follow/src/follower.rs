@@ -3,7 +3,7 @@
 //! Invariants (`crates/cli/tests/it/follow.rs`):
 //! - the state's block is always a good one, and each that it leaves was left by the node first;
 //! - it goes back only to a block that it shares with a chain of the node's whose next block it has
-//!   seen, and never behind one that the node called final;
+//!   seen, and behind one that the node called final only if that is asked for;
 //! - a node that is away, behind, or says what cannot be, costs time and nothing else.
 
 use std::sync::atomic::Ordering;
@@ -36,11 +36,14 @@ pub struct FollowOptions<'a> {
     pub run: RunOptions<'a>,
     /// How long it waits before it looks for another block.
     pub poll: Duration,
+    /// Whether it goes back behind blocks that the node called final, as the node of a development
+    /// chain may want.
+    pub past_final: bool,
 }
 
 impl Default for FollowOptions<'_> {
     fn default() -> Self {
-        Self { run: RunOptions::default(), poll: Duration::from_millis(500) }
+        Self { run: RunOptions::default(), poll: Duration::from_millis(500), past_final: false }
     }
 }
 
@@ -445,16 +448,19 @@ where
         let found = last_shared(&kept, is_shared)?.and_then(|place| kept.get(place)).copied();
         let oldest = kept.first().map_or(ours.number, |oldest| oldest.number);
         let to = found.ok_or(FollowError::TooDeep { oldest })?;
-        if let Some(finalized) = self.finalized.filter(|finalized| to.number < *finalized) {
+        if let Some(finalized) = self.finalized.filter(|finalized| to.number < *finalized)
+            && !self.follower.options.past_final
+        {
             let ancestor = to.number;
             return Err(FollowError::Final { ancestor, finalized }.into());
         }
         // What is left is left for something.
         let next = to.number.saturating_add(1);
-        let other = node.blocks(next..next.saturating_add(1))?;
-        let follows =
-            other.first().is_some_and(|b| b.block.header.parent_hash == B256::from(to.hash));
-        if !follows {
+        let (told, other) = (node.hash_of(next)?, node.blocks(next..next.saturating_add(1))?);
+        let follows = |block: &ChainBlock| {
+            block.block.header.parent_hash == B256::from(to.hash) && Some(block.hash) == told
+        };
+        if !other.first().is_some_and(follows) {
             let what =
                 format!("no block of it follows block {}, up to which it is ours", to.number);
             return Err(NodeError::answer("blocks", what).into());
@@ -467,6 +473,7 @@ where
         let resumed = Replay::resume(genesis, state, to.number, to.hash.into());
         self.replay = Some(resumed.map_err(FollowError::from)?);
         self.is_fresh = true;
+        self.finalized = self.finalized.map(|finalized| finalized.min(to.number));
         self.followed.reorganisations += 1;
         self.followed.dropped += ours.number.saturating_sub(to.number);
         (self.on_event)(FollowEvent::Reorganised { from: ours, to });

@@ -258,11 +258,11 @@ impl Node {
         for (number, answer) in numbers.zip(self.batch(calls)?) {
             let raw: Option<Bytes> = match answer {
                 Ok(raw) => read(RAW, &raw)?,
-                // geth has no word for a block that is not there.
+                // Some nodes have an error for a block that is not there, others no bytes.
                 Err(error) if !error.is_unknown_method() && !blocks.is_empty() => None,
                 Err(error) => return Err(error),
             };
-            let Some(raw) = raw else { break };
+            let Some(raw) = raw.filter(|raw| !raw.is_empty()) else { break };
             let mut reader = ChainReader::new(&raw[..]).map_err(|e| NodeError::answer(RAW, e))?;
             let block = reader.next().transpose().map_err(|e| NodeError::answer(RAW, e))?;
             let block = block.ok_or_else(|| NodeError::answer(RAW, "an empty block"))?;

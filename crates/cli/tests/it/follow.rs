@@ -154,7 +154,7 @@ fn a_node_is_followed_and_served() {
     assert!(pages(&db) == pages(&direct), "other pages than those of a replay");
     // And it is gone on with as such.
     let to = blocks.len().to_string();
-    let again = spinney(&[&args[..5], &["--db", &db, "--to", &to, "--json"]].concat()).exits(0);
+    let again = spinney(&[&args[..4], &["--db", &db, "--to", &to, "--json"]].concat()).exits(0);
     assert_eq!(again.data()["blocks"], 0);
 }
 

@@ -189,10 +189,7 @@ impl Shared {
             }
             "debug_getRawBlock" => match block {
                 // As geth does.
-                None => {
-                    let error = json!({ "code": -32000, "message": "block not found" });
-                    return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
-                }
+                None => json!("0x"),
                 Some(block) => {
                     let mut rlp = block.to_rlp();
                     if matches!(mood, Mood::Malformed) {

@@ -367,6 +367,25 @@ fn what_cannot_be_followed_is_told() {
     });
     let is_final = matches!(error, FollowError::Final { ancestor: 7, finalized: 8 });
     assert!(is_final, "{error}");
+    // Unless that is wanted.
+    let short = chain.fork(7, 9, 1);
+    node.has(&chain.blocks);
+    node.finalizes(Some(8));
+    options.past_final = true;
+    options.run.last = Some(16);
+    let follower = Follower::new(&node_ref, &chain.genesis, options);
+    let mut state = follower.begin(empty()).unwrap();
+    state.keep_history(KeepHistory::All);
+    let (followed, state) = follower
+        .follow(state, |event| {
+            if matches!(&event, FollowEvent::Committed { number: 10, .. }) {
+                node.finalizes(None);
+                node.has(&short.blocks);
+            }
+        })
+        .unwrap();
+    assert_eq!((followed.reorganisations, followed.dropped), (1, 3));
+    check(&state, &short, 16);
 }
 
 /// A block whose root is wrong ends it; all before it are in.
