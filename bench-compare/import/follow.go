@@ -138,9 +138,9 @@ func withinTime(most time.Duration, try func() error) error {
 	}
 }
 
-// load sends transactions: transfers, contracts that keep slots, calls of them, and contracts that are gone
+// workload sends transactions: transfers, contracts that keep slots, calls of them, and contracts that are gone
 // when they are made.
-type load struct {
+type workload struct {
 	random    *rand.Rand
 	from      string
 	contracts []string
@@ -152,7 +152,7 @@ type load struct {
 // first names, behind what it does when it is made: it fills four slots.
 const keeper = "0x" + "60016000556002600155600360025560046003556006601f60003960066000f3" + "6020355f3555"
 
-func (l *load) send(n *devNode) error {
+func (l *workload) send(n *devNode) error {
 	word := func() string { return fmt.Sprintf("%064x", l.random.Uint64N(40)) }
 	tx := map[string]any{"from": l.from, "gas": "0x30000"}
 	var to string
@@ -227,7 +227,7 @@ func follow(p programs, folder string, c course) error {
 		return fmt.Errorf("it has no account: %v", err)
 	}
 	random := rand.New(rand.NewPCG(c.seed, 1))
-	work := &load{random: random, from: accounts[0], touched: []string{accounts[0]}}
+	work := &workload{random: random, from: accounts[0], touched: []string{accounts[0]}}
 	var restarts, resets, compared int
 	for made := range c.blocks {
 		for range random.IntN(4) + 1 {
@@ -267,6 +267,20 @@ func follow(p programs, folder string, c course) error {
 		return err
 	}
 	compared += some
+	head, err := node.head()
+	if err != nil {
+		return err
+	}
+	for _, back := range []uint64{1, 50, 300, 900} {
+		if back >= head {
+			break
+		}
+		some, err := follower.answersAt(fmt.Sprintf("0x%x", head-back), node, work)
+		if err != nil {
+			return fmt.Errorf("%d blocks back: %w", back, err)
+		}
+		compared += some
+	}
 	told, err := follower.stop()
 	if err != nil {
 		return err
@@ -357,11 +371,7 @@ func startFollower(program, folder, genesis, node string) (*follower, error) {
 }
 
 // compare waits until both stand at the same block, and asks both the same.
-func (f *follower) compare(n *devNode, work *load) (int, error) {
-	asked := work.touched
-	if len(asked) > 40 {
-		asked = asked[len(asked)-40:]
-	}
+func (f *follower) compare(n *devNode, work *workload) (int, error) {
 	var at *header
 	err := within(func() error {
 		theirs, err := n.header("latest")
@@ -388,6 +398,12 @@ func (f *follower) compare(n *devNode, work *load) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return f.answersAt(at.Number, n, work)
+}
+
+// answersAt asks both the same, of the last accounts touched at a block.
+func (f *follower) answersAt(block string, n *devNode, work *workload) (int, error) {
+	asked := work.touched[max(0, len(work.touched)-40):]
 	count := 0
 	for _, address := range asked {
 		slots := []string{"0x0", "0x3", fmt.Sprintf("0x%x", work.random.Uint64N(40))}
@@ -395,11 +411,11 @@ func (f *follower) compare(n *devNode, work *load) (int, error) {
 			method string
 			params []any
 		}{
-			{"eth_getProof", []any{address, slots, at.Number}},
-			{"eth_getBalance", []any{address, at.Number}},
-			{"eth_getTransactionCount", []any{address, at.Number}},
-			{"eth_getCode", []any{address, at.Number}},
-			{"eth_getStorageAt", []any{address, slots[2], at.Number}},
+			{"eth_getProof", []any{address, slots, block}},
+			{"eth_getBalance", []any{address, block}},
+			{"eth_getTransactionCount", []any{address, block}},
+			{"eth_getCode", []any{address, block}},
+			{"eth_getStorageAt", []any{address, slots[2], block}},
 		} {
 			theirs, err := n.call(call.method, call.params...)
 			if err != nil {

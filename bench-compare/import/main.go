@@ -30,6 +30,8 @@ type options struct {
 	seed  uint64
 	// course is what a node does that is to be followed, and nothing measured.
 	course course
+	// load is how long each server answers in each round, and nothing else is measured.
+	load time.Duration
 }
 
 func main() {
@@ -63,6 +65,7 @@ func parse() options {
 	flag.IntVar(&o.course.blocks, "follow", 0, "measure nothing: follow a geth that makes so many blocks")
 	flag.IntVar(&o.course.restarts, "restarts", 20, "how often that geth is ended and started again")
 	flag.IntVar(&o.course.resets, "resets", 10, "how often its head is set back")
+	flag.DurationVar(&o.load, "load", 0, "measure eth_getProof alone, so long a round")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
@@ -98,6 +101,12 @@ func run(o options) error {
 	for _, chain := range chains {
 		if o.kills > 0 {
 			if err := kill(chain, programs.spinney, folder, o.kills, o.seed); err != nil {
+				return fmt.Errorf("%s: %w", chain.name, err)
+			}
+			continue
+		}
+		if o.load > 0 {
+			if err := load(chain, programs, folder, o.rounds, o.load); err != nil {
 				return fmt.Errorf("%s: %w", chain.name, err)
 			}
 			continue
