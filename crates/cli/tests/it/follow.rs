@@ -14,7 +14,7 @@ use spinney_replay::{ChainBlock, ChainReader, Genesis};
 use crate::fake_node::{FakeNode, Mood};
 use crate::serve::client::Server;
 use crate::serve::pages::{document, first_cells, names_of};
-use crate::support::{Folder, assert_sound, command, rows, spinney};
+use crate::support::{Folder, Ran, assert_sound, command, rows, spinney};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -190,4 +190,37 @@ fn what_cannot_be_followed_is_refused_and_leaves_nothing() {
     let url = node.url().to_string().replace("http://", "http://me:s3cret@");
     let ran = with(&url, &["--json"]).exits(1);
     assert!(!ran.err.contains("s3cret") && !ran.out.contains("s3cret"), "{}{}", ran.err, ran.out);
+}
+
+/// The dashboard asks for metrics that there are, and for all of them.
+#[test]
+fn the_dashboard_knows_the_metrics() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let dashboard = fs::read_to_string(folder.join("grafana.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let mut asked = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let text = target["expr"].as_str().unwrap();
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let names = words.filter(|word| word.starts_with("spinney_"));
+            asked.extend(names.map(|name| name.trim_end_matches("_bucket").to_owned()));
+        }
+    }
+    let (server, follow) = (document("metrics.md"), document("follow.md"));
+    let told: BTreeSet<_> = [&server, &follow]
+        .into_iter()
+        .flat_map(|page| first_cells(page))
+        .filter(|cell| cell.starts_with("spinney_"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(asked, told);
+    // The unit's command line is one that is understood.
+    let unit = fs::read_to_string(folder.join("spinney-follow.service")).unwrap();
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<_> = start.split(' ').skip(1).collect();
+    let mut command = command(&words);
+    command.env("SPINNEY_NODE", "http://127.0.0.1:1").env("SPINNEY_TREE", "mpt,pbt:blake3");
+    let ran = Ran::from(command.env("SPINNEY_KEEP_UNDO", "512").output().unwrap());
+    ran.exits(2).refuses("/etc/spinney/genesis.json");
 }
