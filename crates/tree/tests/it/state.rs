@@ -28,7 +28,7 @@ fn account_key(account: u8) -> Vec<u8> {
 
 fn slot_key(account: u8, slot: u8) -> Vec<u8> {
     let digest = if slot < 128 {
-        spinney_hash::keccak256(&[slot]).to_vec()
+        keccak256(&[slot]).to_vec()
     } else {
         let mut near = vec![0xa5; 32];
         (near[3], near[31]) = (slot & 7, slot & 0x70);
@@ -188,8 +188,7 @@ proptest! {
 #[test]
 fn a_large_storage_goes_with_its_account() {
     let mut bench = Bench::new(MptState, 1 << 30);
-    let slot =
-        |i: u32| [account_key(1), spinney_hash::keccak256(&i.to_be_bytes()).to_vec()].concat();
+    let slot = |i: u32| [account_key(1), keccak256(&i.to_be_bytes()).to_vec()].concat();
     let mut ops = vec![Op::Put(account_key(1), value(1)), Op::Put(account_key(0x10), value(2))];
     ops.extend((0..3_000).map(|i| Op::Put(slot(i), word(9))));
     let pending = bench.prepare(None, &ops);
@@ -245,7 +244,7 @@ fn large_ops(acts: &[(u8, u8, u16, u16, u64)], entries: &Entries) -> Vec<Op> {
     let acts: BTreeMap<u8, _> = acts.iter().map(|act| (act.0, act)).collect();
     let mut ops = Vec::new();
     for (account, (_, kind, start, count, seed)) in acts {
-        let key = spinney_hash::keccak256(&[account]).to_vec();
+        let key = keccak256(&[account]).to_vec();
         if *kind == 0 {
             ops.push(Op::Clear(key));
             continue;
@@ -258,7 +257,7 @@ fn large_ops(acts: &[(u8, u8, u16, u16, u64)], entries: &Entries) -> Vec<Op> {
             ops.push(Op::Put(key.clone(), value(*seed as u8)));
         }
         for slot in *start..start + count {
-            let slot_key = [&key[..], &spinney_hash::keccak256(&slot.to_be_bytes())].concat();
+            let slot_key = [&key[..], &keccak256(&slot.to_be_bytes())].concat();
             let v = seed.rotate_left(u32::from(slot)) as u8;
             match v % 7 {
                 0 | 1 if clears => continue,
