@@ -74,11 +74,12 @@ impl Iterator for NodeBlocks<'_> {
     type Item = Result<ChainBlock, SourceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return None;
-        }
+        // What is ready is given also when it is to stop: whoever takes it looks at that, and would
+        // miss the block that the state stands at.
+        let is_stopped = || self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         if self.ready.is_empty()
             && self.next <= self.last
+            && !is_stopped()
             && let Err(error) = self.fetch()
         {
             // Blocks before it are good.

@@ -388,6 +388,30 @@ fn what_cannot_be_followed_is_told() {
     check(&state, &short, 16);
 }
 
+/// Whoever asks for an end while the first blocks come gets it.
+#[test]
+fn an_end_is_no_failure() {
+    let chain = Chain::sample(10);
+    let node = FakeNode::start(&chain.genesis, &chain.blocks, true);
+    for threads in [1, 2] {
+        let stop = AtomicBool::new(false);
+        let last = Some(6);
+        let setup = Setup { node: &node, genesis: &chain.genesis, stop: &stop, threads, last };
+        let (_, state) = setup.follow(empty(), |_| {}).unwrap();
+        let setup = Setup { last: None, ..setup };
+        // The head is told right before the blocks that the state has are asked for.
+        let (followed, state) = setup
+            .follow(state, |event| {
+                if matches!(event, FollowEvent::Head { .. }) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            })
+            .unwrap();
+        assert!(followed.summary.stopped);
+        check(&state, &chain, 6);
+    }
+}
+
 /// A block whose root is wrong ends it; all before it are in.
 #[test]
 fn a_wrong_root_ends_it() {
