@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, Url};
-use spinney_replay::RunOptions;
+use spinney_replay::{BlockReport, RunOptions};
 use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
 use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
@@ -26,10 +26,10 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::{Format, Grid, Output};
 use crate::replay::{
-    all_cores, check_head, check_trees, default_keep_undo, limit_threads, parse_genesis,
+    all_cores, check_head, check_trees, default_keep_undo, limit_threads, parse_genesis, trees_of,
 };
 use crate::serve::{LimitArgs, addresses};
-use crate::stores::{Mode, Place};
+use crate::stores::Place;
 use crate::trees::TreeSet;
 
 /// Follow a node: take its blocks over JSON-RPC, execute them, and check every root.
@@ -44,8 +44,8 @@ use crate::trees::TreeSet;
     spinney follow http://127.0.0.1:8545 --genesis genesis.json --tree mpt,pbt:blake3 --db trees.db \\\n      \
     --serve 127.0.0.1:8645 --metrics 127.0.0.1:9100")]
 pub(crate) struct FollowArgs {
-    /// The node, http://HOST:PORT. It needs eth_getBlockByNumber; debug_getRawBlock is taken where it
-    /// is there, since it costs less.
+    /// The node, http://HOST:PORT. It needs eth_getBlockByNumber; debug_getRawBlock is taken where
+    /// it is there, since it costs less.
     #[arg(value_name = "URL", env = "SPINNEY_NODE", hide_env_values = true)]
     node: Url,
     /// The chain's genesis.json, as geth writes it: it has the rules.
@@ -61,8 +61,8 @@ pub(crate) struct FollowArgs {
     /// Blocks that can be taken back again: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
-    /// Go back also behind a block that the node called final, as nodes of development chains do that
-    /// were killed, or whose head was set back.
+    /// Go back also behind a block that the node called final, as nodes of development chains do
+    /// that were killed, or whose head was set back.
     #[arg(long)]
     past_final: bool,
     /// Threads that recover senders and compute roots; all cores unless told otherwise.
@@ -105,17 +105,39 @@ struct Report {
     stopped: bool,
 }
 
+impl Report {
+    fn of(
+        (followed, head, root): (&Followed, BlockId, B256),
+        (args, place, trees): (&FollowArgs, &Place, &TreeSet),
+        clock: Clock,
+    ) -> Self {
+        Self {
+            node: args.node.to_string(),
+            tree: trees.to_string(),
+            store: place.kind.name(),
+            db: place.location.as_ref().map(ToString::to_string),
+            blocks: followed.summary.block_count,
+            transactions: followed.summary.transaction_count,
+            gas_used: followed.summary.gas_used,
+            roots_checked: followed.summary.root_count,
+            reorganisations: followed.reorganisations,
+            dropped: followed.dropped,
+            failures: followed.failures,
+            head: head.number,
+            head_hash: head.hash.into(),
+            root,
+            seconds: clock.seconds(),
+            cpu_seconds: clock.cpu_seconds(),
+            stopped: followed.summary.stopped,
+        }
+    }
+}
+
 pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     args.store.mode.heed();
     let place = Place::of(&args.store)?;
-    let trees = match &args.store.tree {
-        Some(names) => TreeSet::parse(names)?,
-        None if place.location.is_some() && place.exists()? => {
-            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)?
-        }
-        None => TreeSet::parse("mpt")?,
-    };
+    let trees = trees_of(&args.store, &place)?;
     if args.serve.is_none() && args.limits.metrics.is_some() {
         return Err(Failure::new("--metrics without a server")
             .hint("give --serve 127.0.0.1:0 along: metrics are told by the one who serves")
@@ -135,12 +157,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
         return ended(args, output);
     }
     let (store, ()) = place.fill(|store| begin(&follower, store, (&place, &trees), args))?;
-    let mut served = Options::default();
-    served.chain_id = Some(genesis.config.chain_id);
-    served.finality = Finality::Told(Arc::clone(&told.finalized));
-    served.cache_bytes = place.tree_cache();
-    served.limits = args.limits.limits();
-    served.follow = Some(told.metrics.clone());
+    let served = told.options(args, &place, genesis.config.chain_id);
     server.iter().for_each(|server| told.listening(server));
     let done = beside(&store, server.map(|server| (server, served)), || {
         let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
@@ -152,25 +169,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let (followed, head, root) = done?;
     place.close(store)?;
     told.broken()?;
-    let report = Report {
-        node: args.node.to_string(),
-        tree: trees.to_string(),
-        store: place.kind.name(),
-        db: place.location.as_ref().map(ToString::to_string),
-        blocks: followed.summary.block_count,
-        transactions: followed.summary.transaction_count,
-        gas_used: followed.summary.gas_used,
-        roots_checked: followed.summary.root_count,
-        reorganisations: followed.reorganisations,
-        dropped: followed.dropped,
-        failures: followed.failures,
-        head: head.number,
-        head_hash: head.hash.into(),
-        root,
-        seconds: clock.seconds(),
-        cpu_seconds: clock.cpu_seconds(),
-        stopped: followed.summary.stopped,
-    };
+    let report = Report::of((&followed, head, root), (args, &place, &trees), clock);
     print(&report, output)?;
     if report.stopped && args.to.is_some_and(|to| report.head < to) {
         return ended(args, output);
@@ -286,8 +285,8 @@ fn failure(error: FollowError) -> anyhow::Error {
         }
         FollowError::OtherChain { .. } => "give the genesis of the node's chain, or another node",
         FollowError::TooDeep { .. } => {
-            "follow into a new --db, or import a state that the node's chain has; a larger --keep-undo goes \
-             further back"
+            "follow into a new --db, or import a state that the node's chain has; a larger \
+             --keep-undo goes further back"
         }
         FollowError::Final { .. } => {
             "is it the right node? --past-final goes back all the same, as for a development chain"
@@ -315,6 +314,17 @@ impl<'a> Told<'a> {
         Self { output, interrupt, events: args.events, metrics, finalized, broken: None }
     }
 
+    /// What a server is told that answers meanwhile.
+    fn options(&self, args: &FollowArgs, place: &Place, chain_id: u64) -> Options {
+        let mut options = Options::default();
+        options.chain_id = Some(chain_id);
+        options.finality = Finality::Told(Arc::clone(&self.finalized));
+        options.cache_bytes = place.tree_cache();
+        options.limits = args.limits.limits();
+        options.follow = Some(self.metrics.clone());
+        options
+    }
+
     fn listening(&mut self, server: &Server) {
         let metrics = server.metrics_address().map(|address| format!("http://{address}/metrics"));
         let rpc = format!("http://{}", server.address());
@@ -322,37 +332,37 @@ impl<'a> Told<'a> {
         self.tell(line, || json!({ "event": "listening", "rpc": rpc, "metrics": metrics }));
     }
 
+    fn block(&mut self, report: &BlockReport, lag: u64) {
+        self.metrics.block(report.is_root_checked, lag);
+        let times = &report.times;
+        let stages = [
+            ("read", times.read),
+            ("senders", times.recover),
+            ("execute", times.execute),
+            ("root", times.apply),
+        ];
+        stages.into_iter().for_each(|(stage, time)| self.metrics.took(stage, time));
+        let (number, hash) = (report.number, report.hash);
+        let (count, gas) = (report.transaction_count, report.gas_used);
+        let milliseconds = (times.execute + times.apply).as_secs_f64() * 1e3;
+        let line = || {
+            let mgas = gas as f64 / 1e6;
+            let what = format!("{count} transactions, {mgas:.1} Mgas, {milliseconds:.1} ms");
+            format!("block {number} {hash}: {what}, {lag} behind")
+        };
+        let event = || {
+            json!({
+                "event": "block", "block": number, "hash": hash, "root": report.state_root,
+                "root_checked": report.is_root_checked, "transactions": count,
+                "gas_used": gas, "milliseconds": milliseconds, "lag": lag,
+            })
+        };
+        self.tell(line, event);
+    }
+
     fn event(&mut self, event: FollowEvent<'_>) {
         match event {
-            FollowEvent::Block { report, lag } => {
-                self.metrics.block(report.is_root_checked, lag);
-                let times = &report.times;
-                let stages = [
-                    ("read", times.read),
-                    ("senders", times.recover),
-                    ("execute", times.execute),
-                    ("root", times.apply),
-                ];
-                stages.into_iter().for_each(|(stage, time)| self.metrics.took(stage, time));
-                let (number, hash) = (report.number, report.hash);
-                let (count, gas) = (report.transaction_count, report.gas_used);
-                let milliseconds = (times.execute + times.apply).as_secs_f64() * 1e3;
-                let line = || {
-                    let mgas = gas as f64 / 1e6;
-                    format!(
-                        "block {number} {hash}: {count} transactions, {mgas:.1} Mgas, {milliseconds:.1} ms, \
-                         {lag} behind"
-                    )
-                };
-                let event = || {
-                    json!({
-                        "event": "block", "block": number, "hash": hash, "root": report.state_root,
-                        "root_checked": report.is_root_checked, "transactions": count,
-                        "gas_used": gas, "milliseconds": milliseconds, "lag": lag,
-                    })
-                };
-                self.tell(line, event);
-            }
+            FollowEvent::Block { report, lag } => self.block(report, lag),
             FollowEvent::Committed { number, time } => {
                 self.metrics.took("commit", time);
                 if self.events {
@@ -371,7 +381,8 @@ impl<'a> Told<'a> {
                 };
                 let event = || {
                     json!({
-                        "event": "reorganised", "from": from.number, "from_hash": B256::from(from.hash),
+                        "event": "reorganised",
+                        "from": from.number, "from_hash": B256::from(from.hash),
                         "to": to.number, "to_hash": B256::from(to.hash),
                     })
                 };
@@ -387,7 +398,9 @@ impl<'a> Told<'a> {
                 self.metrics.failed();
                 let seconds = pause.as_secs_f64();
                 let line = || format!("{error}: it is asked again in {seconds:.1} s");
-                let event = || json!({ "event": "node_failed", "error": error.to_string(), "seconds": seconds });
+                let error = error.to_string();
+                let event =
+                    || json!({ "event": "node_failed", "error": error, "seconds": seconds });
                 self.tell(line, event);
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Where two chains part.
 
-/// The place of the last block that both chains have, among blocks of ours in their order. Blocks before
-/// a shared one are shared, so that few are asked for.
+/// The place of the last block that both chains have, among blocks of ours in their order. Blocks
+/// before a shared one are shared, so that few are asked for.
 pub(crate) fn last_shared<B, E>(
     blocks: &[B],
     mut is_shared: impl FnMut(&B) -> Result<bool, E>,

@@ -8,9 +8,11 @@ use alloy_primitives::B256;
 use spinney_replay::{ChainBlock, SourceError};
 use spinney_tree::BlockId;
 
-use crate::node::{Node, NodeError};
+use crate::error::NodeError;
+use crate::node::Node;
 
-/// So many blocks are asked for at once: of the longest that the rules allow, they fit into an answer.
+/// So many blocks are asked for at once: of the longest that the rules allow, they fit into an
+/// answer.
 const BLOCKS_AT_ONCE: u64 = 8;
 /// So many headers.
 const HEADERS_AT_ONCE: u64 = 64;
@@ -34,8 +36,8 @@ pub(crate) struct NodeBlocks<'a> {
 }
 
 impl<'a> NodeBlocks<'a> {
-    /// Blocks behind `head`, up to block `last`, of a node whose last one is `told`. `before` are those
-    /// that are [known](known_blocks).
+    /// Blocks behind `head`, up to block `last`, of a node whose last one is `told`. `before` are
+    /// those that are [known](known_blocks).
     pub(crate) fn new(
         (node, told): (&'a Node, BlockId),
         (before, head, last): (Vec<ChainBlock>, BlockId, u64),
@@ -49,7 +51,8 @@ impl<'a> NodeBlocks<'a> {
     fn fetch(&mut self) -> Result<(), NodeError> {
         let end = self.last.saturating_add(1).min(self.next.saturating_add(BLOCKS_AT_ONCE));
         let blocks = self.node.blocks(self.next..end)?;
-        // Nothing of a chain that is not the one it tells of, as from behind a proxy of several nodes.
+        // Nothing of a chain that is not the one it tells of, as from behind a proxy of several
+        // nodes.
         let is_other = |block: &&ChainBlock| {
             block.block.header.number == self.told.number && block.hash.0 != self.told.hash
         };

@@ -1,4 +1,5 @@
-//! The follower: a state stands at a block of the node's chain, or goes back to one, and on from there.
+//! The follower: a state stands at a block of the node's chain, or goes back to one, and on from
+//! there.
 //!
 //! Invariants (`crates/cli/tests/it/follow.rs`):
 //! - the state's block is always a good one, and each that it leaves was left by the node first;
@@ -20,7 +21,8 @@ use spinney_tree::{BlockId, PageStore};
 
 use crate::ancestor::last_shared;
 use crate::blocks::{NodeBlocks, known_blocks};
-use crate::node::{Node, NodeError};
+use crate::error::NodeError;
+use crate::node::Node;
 
 /// How long it waits for a node that failed once; twice as long each time after that.
 const PAUSE_LEAST: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! Follows a node over JSON-RPC: blocks are fetched, executed and checked like those of a file, root
-//! by root, and a state takes them in.
+//! Follows a node over JSON-RPC: blocks are fetched, executed and checked like those of a file,
+//! root by root, and a state takes them in.
 //!
 //! Nothing that the node says is believed: a block is decoded, hashed and linked to the one before
 //! it, and executed; its header's root is compared with the state's. What the node alone can say is
@@ -8,9 +8,13 @@
 
 mod ancestor;
 mod blocks;
+mod error;
 mod follower;
 mod node;
 mod node_block;
+mod url;
 
+pub use error::NodeError;
 pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower};
-pub use node::{Node, NodeError, Url, UrlError};
+pub use node::Node;
+pub use url::{Url, UrlError};

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::str::FromStr;
 use std::time::Duration;
 
 use alloy_primitives::{B256, Bytes, U64};
@@ -18,7 +17,9 @@ use serde_json::{Value, json};
 use spinney_replay::{ChainBlock, ChainReader};
 use spinney_tree::BlockId;
 
+use crate::error::NodeError;
 use crate::node_block::{NodeBlock, header_alone};
+use crate::url::Url;
 
 /// The longest answer that is read: a batch of blocks of 32 MiB at most, as hexadecimal digits.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -26,120 +27,6 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long it may take for an answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// JSON-RPC's error of a method that is not there.
-const NO_METHOD: i64 = -32601;
-
-/// Where a node listens: `http://HOST:PORT/PATH`.
-///
-/// A name and a password in it are sent, and never shown.
-///
-/// ```
-/// use spinney_follow::Url;
-///
-/// let url: Url = "http://me:secret@127.0.0.1:8545/".parse()?;
-/// assert_eq!(url.to_string(), "http://***@127.0.0.1:8545/");
-/// assert!("https://127.0.0.1:8545".parse::<Url>().is_err());
-/// # Ok::<_, spinney_follow::UrlError>(())
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct Url(String);
-
-/// Why a text is no address of a node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum UrlError {
-    /// It is reached by TLS, which this does not speak.
-    #[error("https is not spoken here: put a proxy between, or reach the node by http://")]
-    Tls,
-    /// It is no address at all.
-    #[error("expected http://HOST:PORT")]
-    Malformed,
-}
-
-impl FromStr for Url {
-    type Err = UrlError;
-
-    fn from_str(text: &str) -> Result<Self, UrlError> {
-        if text.starts_with("https://") {
-            return Err(UrlError::Tls);
-        }
-        let rest = text.strip_prefix("http://").ok_or(UrlError::Malformed)?;
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let is_plain = |c: char| c.is_ascii_graphic();
-        if host.is_empty() || host.ends_with('@') || !text.chars().all(is_plain) {
-            return Err(UrlError::Malformed);
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = self.0.strip_prefix("http://").unwrap_or(&self.0);
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (host, path) = rest.split_at(end);
-        match host.rsplit_once('@') {
-            Some((_, host)) => write!(f, "http://***@{host}{path}"),
-            None => write!(f, "http://{host}{path}"),
-        }
-    }
-}
-
-impl fmt::Debug for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// Why a node gave no answer, or not the one that was asked for.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// Nobody answers there, or the connection broke.
-    #[error("{url}: {error}")]
-    Unreachable {
-        /// The node.
-        url: Url,
-        /// What went wrong.
-        error: String,
-    },
-    /// It refuses the request as HTTP does.
-    #[error("{url} answers with status {status}")]
-    Status {
-        /// The node.
-        url: Url,
-        /// The status.
-        status: u16,
-    },
-    /// It answers with an error of its own.
-    #[error("{method}: the node says: {message} ({code})")]
-    Refused {
-        /// What was asked.
-        method: &'static str,
-        /// The code of the error.
-        code: i64,
-        /// What it says.
-        message: String,
-    },
-    /// What it answers is not what was asked for.
-    #[error("{method}: {what}")]
-    Answer {
-        /// What was asked.
-        method: &'static str,
-        /// What is wrong.
-        what: String,
-    },
-}
-
-impl NodeError {
-    pub(crate) fn answer(method: &'static str, what: impl fmt::Display) -> Self {
-        Self::Answer { method, what: what.to_string() }
-    }
-
-    fn is_unknown_method(&self) -> bool {
-        matches!(self, Self::Refused { code: NO_METHOD, .. })
-    }
-}
 
 #[derive(Deserialize)]
 struct Answer {
@@ -299,8 +186,8 @@ impl Node {
             .collect()
     }
 
-    /// Blocks of these numbers without what is in them, where a block cannot have ommers; whole ones
-    /// else.
+    /// Blocks of these numbers without what is in them, where a block cannot have ommers; whole
+    /// ones else.
     ///
     /// # Errors
     /// As [`blocks`](Self::blocks), or one is not there.
@@ -363,7 +250,7 @@ impl Node {
             url: self.url.clone(),
             error: error.to_string(),
         };
-        let request = self.agent.post(&self.url.0).header("content-type", "application/json");
+        let request = self.agent.post(self.url.as_str()).header("content-type", "application/json");
         let mut response = request.send(body.to_string()).map_err(|error| failed(&error))?;
         let status = response.status().as_u16();
         if status != 200 {

@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 use serde::Deserialize;
 use spinney_replay::{ChainBlock, Transaction};
 
-use crate::node::NodeError;
+use crate::error::NodeError;
 
 /// What of a block is needed to make it again, and the hash that it has to have then.
 #[derive(Deserialize)]

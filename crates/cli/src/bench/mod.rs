@@ -145,7 +145,8 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     {
         let folder = folder(args)?;
         let place = (folder.path(), args.cache.0);
-        report.stages = Some(stages::run((genesis, blocks), args.to, place, &interrupt)?);
+        let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
+        report.stages = Some(stages::run(chain, args.to, place, &interrupt)?);
     }
     if let Some(mut page) = page {
         page.write_all(page::html(&report)?.as_bytes())?;

@@ -1,6 +1,6 @@
 //! A replay of the blocks, stage beside stage: when each stage was at which block.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use spinney_store::{Location, OpenFor, WriteBehind};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::stores;
 
 /// The stages, in the order in which a block goes through them.
 pub(super) const STAGES: [&str; 5] = ["read", "senders", "execute", "root", "commit"];
@@ -40,15 +39,13 @@ pub(super) struct Stages {
 
 /// Replays a chain into a new redb store in a folder.
 pub(super) fn run(
-    (genesis, blocks): (&Path, &Path),
+    (genesis, blocks): (impl Read, impl Read + Send),
     to: Option<u64>,
     (folder, cache_bytes): (&Path, usize),
     interrupt: &Interrupt,
 ) -> anyhow::Result<Stages> {
-    let genesis = Genesis::read(BufReader::new(stores::open_file(genesis)?))
-        .with_context(|| format!("in {}", genesis.display()))?;
-    let blocks = ChainReader::new(stores::open_file(blocks)?)
-        .with_context(|| format!("reading {}", blocks.display()))?;
+    let genesis = Genesis::read(BufReader::new(genesis)).context("in the genesis")?;
+    let blocks = ChainReader::new(blocks).context("reading the blocks")?;
     let store = Location::Redb(folder.join("stages")).open(OpenFor::Filling, cache_bytes / 2)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = RunOptions::default();

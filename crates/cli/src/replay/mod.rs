@@ -112,13 +112,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     args.store.mode.heed();
     let place = Place::of(&args.store)?;
-    let trees = match &args.store.tree {
-        Some(names) => TreeSet::parse(names)?,
-        None if place.location.is_some() && place.exists()? => {
-            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)?
-        }
-        None => TreeSet::parse("mpt")?,
-    };
+    let trees = trees_of(&args.store, &place)?;
     if args.no_preimages && trees.len() > 1 {
         return Err(Failure::new("--no-preimages with several trees (--tree)")
             .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
@@ -152,6 +146,17 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     report.warn_of_little(args.to, output);
     report.print(output)?;
     if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
+}
+
+/// The trees that are asked for, or those that are there, or the one that a new store has.
+pub(crate) fn trees_of(args: &StoreArgs, place: &Place) -> anyhow::Result<TreeSet> {
+    match &args.tree {
+        Some(names) => Ok(TreeSet::parse(names)?),
+        None if place.location.is_some() && place.exists()? => {
+            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)
+        }
+        None => Ok(TreeSet::parse("mpt")?),
+    }
 }
 
 pub(crate) fn all_cores() -> usize {
