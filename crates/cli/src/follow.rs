@@ -162,9 +162,9 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let done = beside(&store, server.map(|server| (server, served)), || {
         let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
         if threads == 1 {
-            return follow.into_store(&store, &mut told);
+            return follow.fill(&store, &mut told);
         }
-        WriteBehind::over(&store, |store| follow.into_store(store, &mut told))
+        WriteBehind::over(&store, |store| follow.fill(store, &mut told))
     });
     let (followed, head, root) = done?;
     place.close(store)?;
@@ -215,7 +215,7 @@ fn begin(
         return Ok(());
     }
     state.keep_history(args.keep_undo.0);
-    follower.begin(state)?;
+    follower.begin(state).map_err(failure)?;
     Ok(())
 }
 
@@ -227,11 +227,7 @@ struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    fn into_store<P>(
-        &self,
-        store: P,
-        told: &mut Told<'_>,
-    ) -> anyhow::Result<(Followed, BlockId, B256)>
+    fn fill<P>(&self, store: P, told: &mut Told<'_>) -> anyhow::Result<(Followed, BlockId, B256)>
     where
         P: PageStore + Clone,
         State<P>: Send,
@@ -278,7 +274,7 @@ fn failure(error: FollowError) -> anyhow::Error {
     let hint = match &error {
         FollowError::Replay(_) | FollowError::State(_) => {
             return match error {
-                FollowError::Replay(error) => error.into(),
+                FollowError::Replay(error) => (*error).into(),
                 FollowError::State(error) => error.into(),
                 other => other.into(),
             };

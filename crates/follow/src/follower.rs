@@ -147,10 +147,16 @@ pub enum FollowError {
     },
     /// A block is bad, or the state failed.
     #[error(transparent)]
-    Replay(#[from] ReplayError<StateError>),
+    Replay(Box<ReplayError<StateError>>),
     /// The state failed between blocks.
     #[error(transparent)]
     State(#[from] StateError),
+}
+
+impl From<ReplayError<StateError>> for FollowError {
+    fn from(error: ReplayError<StateError>) -> Self {
+        Self::Replay(Box::new(error))
+    }
 }
 
 /// Why a step could not be made.
@@ -234,7 +240,7 @@ impl<'a> Follower<'a> {
     pub fn begin<P: PageStore + Clone>(
         &self,
         mut state: State<P>,
-    ) -> Result<State<P>, ReplayError<StateError>> {
+    ) -> Result<State<P>, FollowError> {
         state.set_genesis(self.genesis.hash);
         let mut replay = Replay::start(self.genesis, state)?;
         replay.run(std::iter::empty(), &RunOptions::default(), |_| {})?;

@@ -208,7 +208,7 @@ fn a_node_may_fail_in_any_way_and_come_back() {
         (Mood::Null, ""),
         (Mood::OtherNumbers, "asked for block"),
         (Mood::OtherHashes, ""),
-        (Mood::Blocks(other.blocks.clone()), "and it told of"),
+        (Mood::Blocks(other.blocks), "and it told of"),
         (Mood::Malformed, ""),
     ];
     for gives_raw in [true, false] {
@@ -432,12 +432,9 @@ fn a_wrong_root_ends_it() {
             }
         });
         let error = outcome.map(drop).unwrap_err();
-        match &error {
-            FollowError::Replay(ReplayError::BadBlock(bad)) => {
-                assert_eq!((bad.number, bad.what), (8, Check::StateRoot));
-            }
-            other => panic!("{other}"),
-        }
+        let FollowError::Replay(error) = error else { panic!("{error}") };
+        let ReplayError::BadBlock(bad) = *error else { panic!("{error}") };
+        assert_eq!((bad.number, bad.what), (8, Check::StateRoot));
         assert_eq!(good, 7);
     }
 }
