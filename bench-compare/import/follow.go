@@ -407,36 +407,48 @@ func (f *follower) answersAt(block string, n *devNode, work *workload) (int, err
 	count := 0
 	for _, address := range asked {
 		slots := []string{"0x0", "0x3", fmt.Sprintf("0x%x", work.random.Uint64N(40))}
-		for _, call := range []struct {
-			method string
-			params []any
-		}{
-			{"eth_getProof", []any{address, slots, block}},
-			{"eth_getBalance", []any{address, block}},
-			{"eth_getTransactionCount", []any{address, block}},
-			{"eth_getCode", []any{address, block}},
-			{"eth_getStorageAt", []any{address, slots[2], block}},
-		} {
-			theirs, err := n.call(call.method, call.params...)
-			if err != nil {
-				return count, err
-			}
-			ours, err := f.call(call.method, call.params...)
-			if err != nil {
-				return count, err
-			}
-			var a, b any
-			if err := json.Unmarshal(theirs, &a); err != nil {
-				return count, err
-			}
-			if err := json.Unmarshal(ours, &b); err != nil {
-				return count, err
-			}
-			if !reflect.DeepEqual(a, b) {
-				return count, fmt.Errorf("%s of %v: %s, and the node says %s", call.method, call.params, ours, theirs)
-			}
-			count++
+		compared, err := sameAnswers(f.url, n.url, address, slots, block)
+		count += compared
+		if err != nil {
+			return count, err
 		}
+	}
+	return count, nil
+}
+
+// sameAnswers asks our server and geth the same of an account and some of its slots at a block, and answers how
+// many answers it compared.
+func sameAnswers(ours, geth url, address string, slots []string, block string) (int, error) {
+	count := 0
+	for _, call := range []struct {
+		method string
+		params []any
+	}{
+		{"eth_getProof", []any{address, slots, block}},
+		{"eth_getBalance", []any{address, block}},
+		{"eth_getTransactionCount", []any{address, block}},
+		{"eth_getCode", []any{address, block}},
+		{"eth_getStorageAt", []any{address, slots[len(slots)-1], block}},
+	} {
+		theirs, err := geth.call(call.method, call.params...)
+		if err != nil {
+			return count, err
+		}
+		got, err := ours.call(call.method, call.params...)
+		if err != nil {
+			return count, err
+		}
+		var a, b any
+		if err := json.Unmarshal(theirs, &a); err != nil {
+			return count, err
+		}
+		if err := json.Unmarshal(got, &b); err != nil {
+			return count, err
+		}
+		if !reflect.DeepEqual(a, b) {
+			return count, fmt.Errorf("%s of %v: %s, and geth says %s", call.method, call.params, got, theirs)
+		}
+		count++
 	}
 	return count, nil
 }
