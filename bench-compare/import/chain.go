@@ -15,9 +15,12 @@ import (
 	"github.com/ethereum/go-ethereum/consensus/beacon"
 	"github.com/ethereum/go-ethereum/consensus/ethash"
 	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/rawdb"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/ethdb/pebble"
 	"github.com/ethereum/go-ethereum/params"
+	"github.com/ethereum/go-ethereum/triedb"
 )
 
 // size is how large a chain is, and the state that it begins on.
@@ -89,7 +92,27 @@ func makeChain(folder string, s size) error {
 			block.AddTx(signed)
 		}
 	}
-	_, blocks, _ := core.GenerateChainWithGenesis(genesis, engine, s.blocks, fill)
+	state, err := os.MkdirTemp(folder, "state")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(state)
+	store, err := pebble.New(state, 256, 64, "", false)
+	if err != nil {
+		return err
+	}
+	// On disk: a large state would not fit into memory.
+	db := rawdb.NewDatabase(store)
+	defer db.Close()
+	tries := triedb.NewDatabase(db, triedb.HashDefaults)
+	first, err := genesis.Commit(db, tries, nil)
+	if err != nil {
+		return err
+	}
+	if err := tries.Close(); err != nil {
+		return err
+	}
+	blocks, _ := core.GenerateChain(genesis.Config, first, engine, db, s.blocks, fill)
 	if failed != nil {
 		return failed
 	}
