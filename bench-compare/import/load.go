@@ -250,13 +250,18 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-func peakOf(pid int) uint64 {
+func peakOf(pid int) uint64 { return memoryOf(pid, "VmHWM:") }
+
+// residentOf is what is resident now, in bytes.
+func residentOf(pid int) uint64 { return memoryOf(pid, "VmRSS:") }
+
+func memoryOf(pid int, what string) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if size, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if size, ok := strings.CutPrefix(line, what); ok {
 			kilobytes, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(size), " kB"), 10, 64)
 			return kilobytes << 10
 		}

@@ -32,6 +32,9 @@ type options struct {
 	course course
 	// load is how long each server answers in each round, and nothing else is measured.
 	load time.Duration
+	// soak is how many requests are asked, and malformed how long there are such; nothing is measured.
+	soak      int
+	malformed time.Duration
 }
 
 func main() {
@@ -66,12 +69,14 @@ func parse() options {
 	flag.IntVar(&o.course.restarts, "restarts", 20, "how often that geth is ended and started again")
 	flag.IntVar(&o.course.resets, "resets", 10, "how often its head is set back")
 	flag.DurationVar(&o.load, "load", 0, "measure eth_getProof alone, so long a round")
+	flag.IntVar(&o.soak, "soak", 0, "measure nothing: have spinney serve answer so many requests")
+	flag.DurationVar(&o.malformed, "malformed", 10*time.Minute, "how long it gets malformed ones after these")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
 		o.size, o.rounds = quick, 1
 	}
-	o.geth = !*without && o.kills == 0
+	o.geth = !*without && o.kills == 0 && o.soak == 0
 	o.course.seed = o.seed
 	return o
 }
@@ -107,6 +112,12 @@ func run(o options) error {
 		}
 		if o.load > 0 {
 			if err := load(chain, programs, folder, o.rounds, o.load); err != nil {
+				return fmt.Errorf("%s: %w", chain.name, err)
+			}
+			continue
+		}
+		if o.soak > 0 {
+			if err := soak(chain, programs, folder, o.soak, o.malformed); err != nil {
 				return fmt.Errorf("%s: %w", chain.name, err)
 			}
 			continue

@@ -26,7 +26,8 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::{Format, Grid, Output};
 use crate::replay::{
-    all_cores, check_head, check_trees, default_keep_undo, limit_threads, parse_genesis, trees_of,
+    all_cores, check_head, check_trees, check_witnesses, default_keep_undo, limit_threads,
+    parse_genesis, trees_of,
 };
 use crate::serve::{LimitArgs, addresses};
 use crate::stores::Place;
@@ -61,6 +62,10 @@ pub(crate) struct FollowArgs {
     /// Blocks that can be taken back again: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Keep the execution witnesses of the last N blocks: debug_executionWitness of --serve, and of
+    /// spinney serve, answers with them. Those that are there already stay unless this is given.
+    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES")]
+    keep_witnesses: Option<u64>,
     /// Go back also behind a block that the node called final, as nodes of development chains do
     /// that were killed, or whose head was set back.
     #[arg(long)]
@@ -143,6 +148,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("give --serve 127.0.0.1:0 along: metrics are told by the one who serves")
             .into());
     }
+    check_witnesses(args.keep_witnesses, &trees)?;
     let genesis = parse_genesis(&args.genesis)?;
     let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
     limit_threads(threads);
@@ -235,6 +241,7 @@ impl Follow<'_> {
     {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_history(self.args.keep_undo.0);
+        self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         let (followed, state) =
             self.follower.follow(state, |event| told.event(event)).map_err(failure)?;
         let head = state.block().context("the state stands at no block")?;

@@ -263,7 +263,7 @@ impl<'a> Follower<'a> {
     {
         let head = state.block().ok_or(FollowError::NoBlock)?;
         let reader = self.reader(&mut state);
-        let replay = Replay::resume(self.genesis, state, head.number, head.hash.into())?;
+        let replay = self.resume(state, head)?;
         let mut course = Course {
             follower: self,
             replay: Some(replay),
@@ -297,6 +297,18 @@ impl<'a> Follower<'a> {
         course.followed.summary.stopped = self.is_stopped();
         let replay = course.replay.ok_or(FollowError::NoBlock)?;
         Ok((course.followed, replay.into_state()))
+    }
+
+    /// Goes on where a state stands.
+    fn resume<P: PageStore>(
+        &self,
+        state: State<P>,
+        block: BlockId,
+    ) -> Result<Replay<State<P>>, FollowError> {
+        let keeps_witnesses = state.keeps_witnesses();
+        let mut replay = Replay::resume(self.genesis, state, block.number, block.hash.into())?;
+        replay.keep_reads(keeps_witnesses);
+        Ok(replay)
     }
 
     /// Whoever reads beside the state, where blocks are executed ahead of their roots.
@@ -448,7 +460,7 @@ where
 
     /// Goes back to the last block that both chains have.
     fn go_back(&mut self, ours: BlockId) -> Result<Next, Stop> {
-        let Follower { node, genesis, .. } = *self.follower;
+        let node = self.follower.node;
         let kept = self.kept(ours)?;
         let is_shared = |block: &BlockId| -> Result<bool, NodeError> {
             Ok(node.hash_of(block.number)? == Some(block.hash.into()))
@@ -478,8 +490,7 @@ where
         state.unwind_to(to.number)?;
         state.settle()?;
         self.reader = self.follower.reader(&mut state);
-        let resumed = Replay::resume(genesis, state, to.number, to.hash.into());
-        self.replay = Some(resumed.map_err(FollowError::from)?);
+        self.replay = Some(self.follower.resume(state, to)?);
         self.is_fresh = true;
         self.finalized = self.finalized.map(|finalized| finalized.min(to.number));
         self.followed.reorganisations += 1;

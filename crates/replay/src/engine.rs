@@ -4,6 +4,7 @@ use alloy_primitives::{Address, B256};
 use spinney_state::{Changes, Chunks, MPT, Reader, State, StateError};
 use spinney_tree::{BlockId, PageStore};
 
+use crate::witness::{Before, keep_witness};
 use crate::world::{CommittedState, SealedBlock, WorldState};
 
 impl<P: PageStore> WorldState for State<P> {
@@ -21,7 +22,14 @@ impl<P: PageStore> WorldState for State<P> {
     }
 
     fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
-        Self::seal(self, block.id())
+        let wanted = block.reads.filter(|_| self.keeps_witnesses());
+        let reads = wanted.map(|reads| (reads, Before::sealed(self)));
+        Self::seal(self, block.id())?;
+        reads.map_or(Ok(()), |(reads, before)| keep_witness(self, &before, block, reads))
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_full_of_witnesses()
     }
 
     fn own_root(&self) -> Option<B256> {

@@ -83,8 +83,8 @@ pub use state_file::{StateFile, StateFileError, StateTaker, read_state_file, rea
 pub use textbook::TextbookState;
 pub use trace::{BlockTrace, TraceReader, TransactionTrace};
 pub use witness::{
-    Diagnosis, Finding, FindingKind, Findings, GivenWitness, MadeWitness, PartCounts, SszError,
-    Witness, WitnessError, WitnessFileError, WitnessForm, WitnessMaker, WitnessReader,
+    BlockReads, Diagnosis, Finding, FindingKind, Findings, GivenWitness, MadeWitness, PartCounts,
+    SszError, Witness, WitnessError, WitnessFileError, WitnessForm, WitnessMaker, WitnessReader,
     WitnessState, WitnessStateError, witness_differences,
 };
 pub use world::{CommittedState, SealedBlock, WorldState};

@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     io::BufRead,
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,7 @@ use crate::{
     source::ChainBlock,
     touch::touch,
     trace::{BlockTrace, TraceReader},
+    witness::{BlockReads, Recorder},
     world::{CommittedState, SealedBlock, WorldState},
 };
 
@@ -42,6 +43,9 @@ pub struct Replay<S> {
     /// The blocks did not begin with the first one, so that their total difficulty is not known.
     pub(crate) anchored: bool,
     pub(crate) keep_steps: bool,
+    pub(crate) keep_reads: bool,
+    /// What the last block read.
+    pub(crate) reads: Option<Arc<BlockReads>>,
 }
 
 /// What executing a block took.
@@ -289,7 +293,7 @@ impl<S: WorldState> Replay<S> {
 
     fn at_genesis(genesis: &Genesis, state: S, resume: Option<(u64, B256)>) -> Self {
         let mut hashes = BlockHashes::default();
-        hashes.push(0, genesis.hash);
+        hashes.push_header(genesis.hash, &genesis.header);
         let total_difficulty = genesis.header.difficulty;
         let head = Head::new(genesis.header.clone(), genesis.hash, total_difficulty);
         let ancestors = Ancestors::genesis(&genesis.header, genesis.hash);
@@ -303,6 +307,8 @@ impl<S: WorldState> Replay<S> {
             resume,
             anchored: false,
             keep_steps: false,
+            keep_reads: false,
+            reads: None,
         }
     }
 
@@ -318,6 +324,8 @@ impl<S: WorldState> Replay<S> {
             resume: None,
             anchored: false,
             keep_steps: false,
+            keep_reads: false,
+            reads: None,
         }
     }
 
@@ -334,6 +342,17 @@ impl<S: WorldState> Replay<S> {
     /// Whether blocks report what each of their parts did.
     pub const fn keep_steps(&mut self, keep: bool) {
         self.keep_steps = keep;
+    }
+
+    /// Whether it is noted what blocks read, for their witnesses: a state that
+    /// [keeps these](spinney_state::State::keep_witnesses) makes one of each block that is executed.
+    pub const fn keep_reads(&mut self, keep: bool) {
+        self.keep_reads = keep;
+    }
+
+    /// What the last block read, where that is noted and it was not traced.
+    pub(crate) fn take_reads(&mut self) -> Option<Arc<BlockReads>> {
+        self.reads.take()
     }
 
     /// The rules of the chain.
@@ -636,7 +655,15 @@ impl<S: WorldState> Replay<S> {
         let transactions = traced.unwrap_or(Transactions::Signed(&signers));
         let (hashes, codes) = (&self.hashes, &self.codes);
         let chain = Chain { config: &self.config, hashes, codes, steps: self.keep_steps };
-        let outcome = execute(&chain, fork, block, transactions, &mut self.state)?;
+        // A bad block may have left what it asked for.
+        hashes.take_oldest_told();
+        let mut recorder = Recorder::new(&mut self.state, self.keep_reads && traced.is_none());
+        let outcome = execute(&chain, fork, block, transactions, &mut recorder)?;
+        let mut reads = recorder.into_reads();
+        if let Some(reads) = &mut reads {
+            reads.headers = hashes.headers_from(hashes.take_oldest_told());
+        }
+        self.reads = reads.map(Arc::new);
         if let Some(receipts) = &outcome.receipts {
             equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
             equal(Check::LogsBloom, receipts.logs_bloom, header.logs_bloom)?;
@@ -655,16 +682,19 @@ impl<S: WorldState> Replay<S> {
             equal(Check::StateRoot, outcome.state_root, header.state_root)?;
         }
         let (number, hash) = (header.number, Some(block.hash));
-        self.state
-            .seal(&SealedBlock::new(number, hash, outcome.state_root, &outcome.changes))
-            .map_err(Stop::State)?;
+        let mut sealed = SealedBlock::new(number, hash, outcome.state_root, &outcome.changes);
+        sealed.reads = self.reads.as_ref();
+        self.state.seal(&sealed).map_err(Stop::State)?;
         Ok(outcome)
     }
 
     fn advance(&mut self, block: &ChainBlock) {
         self.head = self.head.next(block);
         self.ancestors.push(block);
-        self.hashes.push(self.head.header.number, self.head.hash);
+        match self.keep_reads {
+            true => self.hashes.push_header(self.head.hash, &self.head.header),
+            false => self.hashes.push(self.head.header.number, self.head.hash),
+        }
     }
 }
 

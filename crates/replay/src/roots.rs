@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_state::{Account, Changes, StateRead};
 
 use crate::values::Values;
+use crate::witness::BlockReads;
 use crate::world::{CommittedState, SealedBlock, WorldState};
 
 /// Blocks that wait for their roots, the one at hand apart.
@@ -31,6 +33,7 @@ struct Job {
     changes: Changes,
     /// The root in its header; none where what it did is applied already.
     root: Option<B256>,
+    reads: Option<Arc<BlockReads>>,
 }
 
 enum Message<S> {
@@ -122,9 +125,9 @@ impl<S: WorldState> Roots<'_, S> {
     }
 
     fn block(&mut self, job: Job) -> Result<(), Told<S::Error>> {
-        let Job { number, hash, changes, root } = job;
+        let (number, hash) = (job.number, job.hash);
         let (began, layer_count) = (Instant::now(), self.state.layer_count());
-        let sealed = self.seal(number, hash, &changes, root);
+        let sealed = self.seal(&job);
         if sealed.is_err() {
             // What is left is only of blocks that are good.
             let undone = self.state.undo_to(layer_count);
@@ -137,13 +140,8 @@ impl<S: WorldState> Roots<'_, S> {
         Ok(())
     }
 
-    fn seal(
-        &mut self,
-        number: u64,
-        hash: B256,
-        changes: &Changes,
-        root: Option<B256>,
-    ) -> Result<(), Told<S::Error>> {
+    fn seal(&mut self, job: &Job) -> Result<(), Told<S::Error>> {
+        let Job { number, hash, ref changes, root, ref reads } = *job;
         let failed = |error| Told::Failed { number, error };
         let mut state_root = root.unwrap_or_default();
         if let Some(expected) = root {
@@ -152,7 +150,8 @@ impl<S: WorldState> Roots<'_, S> {
                 return Err(Told::Root { expected: state_root, got: expected });
             }
         }
-        let block = SealedBlock::new(number, Some(hash), state_root, changes);
+        let mut block = SealedBlock::new(number, Some(hash), state_root, changes);
+        block.reads = reads.as_ref();
         self.state.seal(&block).map_err(failed)
     }
 
@@ -287,7 +286,7 @@ impl<S: WorldState, R: CommittedState<Error = S::Error>> WorldState for Executed
         };
         self.applied = 0;
         let hash = block.hash.unwrap_or_default();
-        let job = Job { number: block.number, hash, changes, root };
+        let job = Job { number: block.number, hash, changes, root, reads: block.reads.cloned() };
         self.sender.send(Message::Block(job)).map_err(|_| Halt::Ended)
     }
 

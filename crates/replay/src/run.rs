@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
             }
         }
         self.commit(replay, on_event)?;
-        let Replay { config, state, head, hashes, ancestors, anchored, .. } = replay;
+        let Replay { config, state, head, hashes, ancestors, anchored, keep_reads, .. } = replay;
         let (executed, roots) = sides(state, reader, self.options.commit_every);
         let mut executor = Replay {
             config: config.clone(),
@@ -217,6 +217,8 @@ impl<'a> Run<'a> {
             resume: None,
             anchored: *anchored,
             keep_steps: false,
+            keep_reads: *keep_reads,
+            reads: None,
         };
         let (outcome, place) = thread::scope(|scope| {
             scope.spawn(|| roots.run());

@@ -1,7 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
 use spinney_state::{Changes, StateRead};
+
+use crate::witness::BlockReads;
 
 /// The state that a replay drives. Reads see all that has been applied so far.
 ///
@@ -111,11 +114,13 @@ pub struct SealedBlock<'a> {
     pub state_root: B256,
     /// All that it did to the state, over all of its layers.
     pub changes: &'a Changes,
+    /// What it read, where that is [noted](crate::Replay::keep_reads).
+    pub reads: Option<&'a Arc<BlockReads>>,
 }
 
 impl<'a> SealedBlock<'a> {
     /// Names a block, for those who apply changes without a [`Replay`](crate::Replay).
     pub fn new(number: u64, hash: Option<B256>, state_root: B256, changes: &'a Changes) -> Self {
-        Self { number, hash, state_root, changes }
+        Self { number, hash, state_root, changes, reads: None }
     }
 }

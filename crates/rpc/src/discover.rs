@@ -17,7 +17,7 @@ const fn method(
     Method { name, params, summary }
 }
 
-const METHODS: [Method; 16] = [
+const METHODS: [Method; 18] = [
     method("eth_chainId", &[], "The chain's id, as the server was told"),
     method("eth_blockNumber", &[], "The last block whose state the store holds"),
     method("eth_getBalance", &["address", "block?"], "An account's balance in wei"),
@@ -31,6 +31,8 @@ const METHODS: [Method; 16] = [
     ),
     method("net_version", &[], "The chain's id, in decimal"),
     method("web3_clientVersion", &[], "The name and version of this program"),
+    method("debug_executionWitness", &["block"], "A block's execution witness, where one is kept"),
+    method("debug_executionWitnessByBlockHash", &["hash"], "The same, by the block's hash"),
     method("debug_proofsSyncStatus", &[], "The first and the last block whose states are kept"),
     method("spinney_getRoot", &["tree", "block?"], "The root of a tree at a block"),
     method(

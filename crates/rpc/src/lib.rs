@@ -17,6 +17,7 @@ mod queue;
 mod request;
 mod server;
 mod view;
+mod witness;
 mod worker;
 
 pub use metrics::FollowMetrics;

@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U64, U256, hex};
 use serde::Serialize;
 use serde_json::{Value, json};
 use spinney_state::sum::SumTree;
-use spinney_state::{Account, StateRead as _, kept_blocks};
+use spinney_state::{Account, StateError, StateRead as _, kept_blocks, kept_witness};
 use spinney_tree::mpt::proof::{AccountFields, Proof};
 use spinney_tree::sum::{Profile, SumNode};
 use spinney_tree::{BlockId, PageStore, TreeId};
@@ -16,6 +16,7 @@ use crate::error::Fault;
 use crate::options::Options;
 use crate::params::{BlockRef, Keys, Params, SlotName};
 use crate::view::{EarlierStates, EarlierWords, Mark, View, WordsAt, code_of};
+use crate::witness;
 
 /// What the client is called.
 const CLIENT: &str = concat!("spinney/", env!("CARGO_PKG_VERSION"));
@@ -172,6 +173,19 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
                 params.end()?;
                 to_json(&self.sum_proof(&namespace, &keys)?)
             }
+            "debug_executionWitness" => {
+                let block = params.block()?;
+                params.end()?;
+                self.witness(block)
+            }
+            "debug_executionWitnessByBlockHash" => {
+                let block = params.block()?;
+                params.end()?;
+                match block {
+                    BlockRef::Hash(_) => self.witness(block),
+                    _ => Err(Fault::Params("invalid param hash: 32 bytes in hex".into())),
+                }
+            }
             other => self.answer_about(other, params),
         }
     }
@@ -309,6 +323,30 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
         code_of(self.view.store, hash)?.ok_or_else(missing)
     }
 
+    /// The witness of a block, where the store keeps it.
+    fn witness(&mut self, block: BlockRef) -> Result<Vec<u8>, Fault> {
+        let head = self.head()?;
+        let number = self.at(block)?.number().unwrap_or(head.number);
+        let blocks = self.blocks()?;
+        let oldest = blocks.first().map_or(head.number, |first| first.number);
+        let known = blocks.iter().find(|block| block.number == number).map(|block| block.hash);
+        if number > head.number {
+            let kept = Some((oldest, head.number));
+            return Err(StateError::NotKept { block: number, kept }.into());
+        }
+        if number == 0 {
+            return Err(Fault::Unable("the genesis is not executed, and has no witness".into()));
+        }
+        let kept = kept_witness(&self.view.store.snapshot()?, number)?;
+        match kept.filter(|(hash, _)| known.is_none_or(|known| *hash == known)) {
+            Some((_, witness)) => witness::to_json(&witness, self.options.limits.answer_bytes),
+            None => Err(Fault::Pruned(format!(
+                "the witness of block {number} is not kept; --keep-witnesses of spinney follow, or \
+                 replay, says of how many blocks it is"
+            ))),
+        }
+    }
+
     fn account_proof(
         &mut self,
         address: Address,
@@ -394,7 +432,7 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
             return Err(Fault::Params("invalid param keys: none, or one is given twice".into()));
         }
         let proof = match tree.prove(&keys) {
-            Err(spinney_state::StateError::Tree(spinney_tree::TreeError::Refused {
+            Err(StateError::Tree(spinney_tree::TreeError::Refused {
                 source,
                 ..
             })) => return Err(Fault::Params(format!("invalid param keys: {source}"))),

@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256};
 use spinney_tree::{BlockId, PageStore, Snapshot as _, Table};
 
+use crate::error::StateError;
 use crate::history::{KeptState, decode};
 use crate::history_row::{Record, key};
-use crate::mpt_state::{State, StateError, slot_key};
+use crate::mpt_state::{State, slot_key};
 use crate::undo::{Before, OldFields, Slot};
 use crate::{Account, AccountChange, Change, Changes, StateRead as _};
 

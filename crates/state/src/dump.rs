@@ -13,7 +13,8 @@ use spinney_tree::mpt::{MptState, NodeRef};
 use spinney_tree::{Entries, PageStore, Snapshot, Table, Tree};
 
 use crate::Account;
-use crate::mpt_state::{State, StateError, decode_account, decode_slot};
+use crate::error::StateError;
+use crate::mpt_state::{State, decode_account, decode_slot};
 
 impl<P: PageStore> State<P> {
     /// The accounts of the last commit with their storage, in order of their hashed addresses.

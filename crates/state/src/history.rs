@@ -17,13 +17,13 @@ use spinney_tree::{
     TreeId, WriteSet,
 };
 
+use crate::error::StateError;
 use crate::history_row::{Packer, Record, key};
 use crate::lazy::LazySnapshot;
 use crate::leaf_undo::LeafUndo;
-use crate::mpt_state::{
-    Keys, State, StateError, batch_of, codes_of, decode_slot, put_account, slot_key,
-};
+use crate::mpt_state::{Keys, State, batch_of, codes_of, decode_slot, put_account, slot_key};
 use crate::undo::{Before, OldAccount, OldFields, Slot, Undo};
+use crate::witnesses::drop_behind;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
 
 /// How many preimages are asked of the store at once.
@@ -168,6 +168,7 @@ impl<P: PageStore> State<P> {
         self.beside.are_all()?;
         self.undo_to(0);
         self.sealed.clear();
+        self.witnesses.clear();
         self.beside.undo_to(0);
         let snapshot = self.store.snapshot()?;
         let (block, pending, trees) = match self.back_at(&snapshot, number)? {
@@ -182,6 +183,7 @@ impl<P: PageStore> State<P> {
         drop(snapshot);
         self.beside.stage_back(&self.store, &trees, block, &mut set)?;
         set.drop_range(Table::History, key(number).to_vec(), AFTER_ALL.to_vec());
+        drop_behind(number, &mut set);
         set.sort();
         self.timed(|t| &mut t.store, || self.store.commit(&set))?;
         let others = self.beside.adopt();

@@ -6,9 +6,10 @@ use spinney_tree::mpt::proof::AccountProof;
 use spinney_tree::mpt::{MptState, PathNodes};
 use spinney_tree::{Operation, PageStore, Pending, Snapshot, Tree};
 
+use crate::error::StateError;
 use crate::history::KeptState;
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{State, StateError};
+use crate::mpt_state::State;
 
 /// From so many keys on, threads share their paths; and how many parts each is to have.
 const SPLIT_KEYS: usize = 1_024;
@@ -20,6 +21,11 @@ const PARTS_EACH: usize = 4;
 pub struct Mark(Option<Pending<MptState>>);
 
 impl Mark {
+    /// A state with all that a pending one holds.
+    pub(crate) fn at(pending: Option<&Pending<MptState>>) -> Self {
+        Self(pending.cloned())
+    }
+
     /// What was done to the trie since the last commit: see [`Pending::operations`].
     pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         self.0.iter().flat_map(Pending::operations)

@@ -14,8 +14,9 @@ use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{BlockId, PageStore, Snapshot as _, Table, TreeError, TreeView, Value};
 
+use crate::error::StateError;
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{RECENT_CODES_MAX, StateError, decode_account, decode_slot, slot_key};
+use crate::mpt_state::{RECENT_CODES_MAX, decode_account, decode_slot, slot_key};
 use crate::{Account, StateRead};
 
 /// A commit that is not shown for so long was made by somebody else.

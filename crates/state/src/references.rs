@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY};
 use spinney_tree::{PageStore, Snapshot, Table};
 
-use crate::mpt_state::{State, StateError, decode_account};
+use crate::error::StateError;
+use crate::mpt_state::{State, decode_account};
 
 /// How many digests are looked up in one call.
 const TOGETHER: usize = 1_024;

@@ -22,8 +22,9 @@ use spinney_tree::{
 };
 
 use crate::embed::{BackError, EmbedError, EmbeddedTree, Embedding};
+use crate::error::StateError;
 use crate::leaf_undo::LeafUndo;
-use crate::mpt_state::{MPT, State, StateError, account_after};
+use crate::mpt_state::{MPT, State, account_after};
 use crate::{Account, AccountChange, Change, Changes};
 
 /// The ids of trees that hold Ethereum's state; the first is that of the Merkle Patricia trie.

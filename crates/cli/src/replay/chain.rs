@@ -78,6 +78,7 @@ pub(crate) fn run<S: Driven>(
     // The state has them by now.
     genesis.alloc = Changes::default();
     replay.keep_steps(lists.is_some());
+    replay.keep_reads(replay.state().kept().keeps_witnesses());
     let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
             // Blocks behind one without a list are not taken in: their lists would follow nothing.

@@ -80,6 +80,15 @@ pub(crate) fn check_trees(store: &AnyStore, trees: &TreeSet) -> anyhow::Result<(
     Err(Failure::new(what).hint(hint).into())
 }
 
+/// Refuses to keep witnesses where no tree has them.
+pub(crate) fn check_witnesses(keep: Option<u64>, trees: &TreeSet) -> Result<(), Failure> {
+    if trees.has_mpt() || keep.unwrap_or(0) == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(format!("no witnesses are made of {trees} (--keep-witnesses)"))
+        .hint("they are of mpt: give --tree mpt along, or leave out --keep-witnesses"))
+}
+
 /// Refuses a store that is past the last block wanted, or that nobody can say the block of.
 pub(crate) fn check_head(state: &State<impl PageStore>, to: Option<u64>) -> Result<(), Failure> {
     match (state.block(), to) {

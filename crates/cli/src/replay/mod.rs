@@ -9,7 +9,7 @@ mod lists;
 mod report;
 pub(crate) mod watch;
 
-pub(crate) use self::driven::{check_head, check_trees};
+pub(crate) use self::driven::{check_head, check_trees, check_witnesses};
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -77,6 +77,10 @@ pub(crate) struct ReplayArgs {
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Keep the execution witnesses of the last N blocks, for debug_executionWitness of spinney serve.
+    /// Those that are there already stay unless this is given.
+    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES", conflicts_with_all = ["diffs", "traces", "bals"])]
+    keep_witnesses: Option<u64>,
     /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up. A file that
     /// ends where the store stands is gone on with.
     #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
@@ -119,6 +123,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
             .into());
     }
     // All that can be refused is refused before a store is made.
+    check_witnesses(args.keep_witnesses, &trees)?;
     let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
     let input = match Input::open(&args.input, args.traces.as_deref(), sort_in)? {
         Some(input) => input,
@@ -225,6 +230,7 @@ impl Run<'_> {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
+        self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         check_head(&state, self.args.to)?;
         let not_checked = match self.args.bals {
             Some(_) => &["seals", "signatures", "receipts", "requests", "header fields"],

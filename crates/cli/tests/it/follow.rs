@@ -95,7 +95,7 @@ fn a_node_is_followed_and_served() {
     let node = FakeNode::start(&genesis, &blocks[..20], true);
     let url = node.url().to_string();
     let args = ["follow", &url, "--genesis", &file, "--db", &db, "--tree", "mpt,pbt:blake3"];
-    let following = Following::start(&args);
+    let following = Following::start(&[&args[..], &["--keep-witnesses", "5"]].concat());
     following.committed(20);
     let server = &following.server;
     assert_eq!(server.call("eth_blockNumber", json!([])), "0x14");
@@ -121,6 +121,16 @@ fn a_node_is_followed_and_served() {
         Some(&*blocks.last().unwrap().block.header.state_root.to_string())
     );
     assert!(server.call("spinney_getRoot", json!(["mpt", "finalized"])) != root);
+    let chain = format!("{demo}/chain.rlp");
+    for number in blocks.len() - 4..=blocks.len() {
+        let block = number.to_string();
+        let one = ["witness", "-q", "--genesis", &file, "--blocks", &chain, "--block", &block];
+        let made: Value = serde_json::from_str(&spinney(&one).exits(0).out).unwrap();
+        let got = server.call("debug_executionWitness", json!([format!("{number:#x}")]));
+        assert_eq!(got, made, "block {number}");
+    }
+    let older = format!("{:#x}", blocks.len() - 5);
+    assert_eq!(server.refused("debug_executionWitness", json!([older])).0, 4444);
     // What is counted is what the pages say.
     let text = server.scrape();
     let (server_page, follow_page) = (document("metrics.md"), document("follow.md"));
@@ -146,7 +156,6 @@ fn a_node_is_followed_and_served() {
     assert!(!ran.err.contains("panicked"), "{}", ran.err);
     assert_sound(&db);
     // The store is that of a replay.
-    let chain = format!("{demo}/chain.rlp");
     let replay =
         ["replay", "-q", "--tree", "mpt,pbt:blake3", "--genesis", &file, "--blocks", &chain];
     let _ = spinney(&[&replay[..], &["--db", &direct]].concat()).exits(0);

@@ -46,11 +46,19 @@ pub(crate) const BLOCK_HASH_COUNT: usize = 256;
 /// The hashes of the newest blocks, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockHashes {
-    newest: VecDeque<(u64, B256)>,
+    newest: VecDeque<Ancestor>,
     /// The oldest block whose hash a contract was told since somebody looked.
     oldest_told: Oldest,
     /// The oldest block whose hash a contract asked for and nobody knows, since somebody looked.
     oldest_lacked: Oldest,
+}
+
+#[derive(Clone, Debug)]
+struct Ancestor {
+    number: u64,
+    hash: B256,
+    /// Its header in RLP, where witnesses may need it.
+    header: Option<Bytes>,
 }
 
 /// The smallest number of those noted; `u64::MAX` for none. Noted by readers, hence atomic.
@@ -71,16 +79,35 @@ impl Clone for Oldest {
 
 impl BlockHashes {
     pub(crate) fn push(&mut self, number: u64, hash: B256) {
+        self.add(Ancestor { number, hash, header: None });
+    }
+
+    /// As [`push`](Self::push), with the header in RLP.
+    pub(crate) fn push_header(&mut self, hash: B256, header: &Header) {
+        let rlp = alloy_rlp::encode(header).into();
+        self.add(Ancestor { number: header.number, hash, header: Some(rlp) });
+    }
+
+    fn add(&mut self, block: Ancestor) {
         if self.newest.len() == BLOCK_HASH_COUNT {
             self.newest.pop_front();
         }
-        self.newest.push_back((number, hash));
+        self.newest.push_back(block);
+    }
+
+    /// The headers from a block on, or from the newest one where that is older; `None` where one of
+    /// them is not known.
+    pub(crate) fn headers_from(&self, oldest: Option<u64>) -> Option<Vec<Bytes>> {
+        let newest = self.newest.back()?.number;
+        let oldest = oldest.map_or(newest, |oldest| oldest.min(newest));
+        let wanted = self.newest.iter().filter(|block| block.number >= oldest);
+        wanted.map(|block| block.header.clone()).collect()
     }
 
     fn hash(&self, number: u64) -> Option<B256> {
-        let hash = self.newest.front().and_then(|(first, _)| {
-            let index = usize::try_from(number.checked_sub(*first)?).ok()?;
-            self.newest.get(index).map(|(_, hash)| *hash)
+        let hash = self.newest.front().and_then(|first| {
+            let index = usize::try_from(number.checked_sub(first.number)?).ok()?;
+            self.newest.get(index).map(|block| block.hash)
         });
         let noted = if hash.is_some() { &self.oldest_told } else { &self.oldest_lacked };
         noted.0.fetch_min(number, Ordering::Relaxed);

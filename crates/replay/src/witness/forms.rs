@@ -35,7 +35,7 @@ impl MadeWitness {
         let witness = &self.witness;
         let mut codes = witness.codes.clone();
         if form != WitnessForm::Canonical {
-            codes.extend(self.other_codes.iter().cloned());
+            codes.extend(self.other_codes());
             codes.sort_unstable();
         }
         let text = match form {

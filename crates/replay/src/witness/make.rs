@@ -1,25 +1,24 @@
 //! Making witnesses while a chain is replayed.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::B256Map};
-use spinney_state::{Mark, State, StateError};
+use spinney_state::{Changes, KeptWitness, Mark, State, StateError};
 use spinney_tree::PageStore;
 use spinney_tree::mpt::PathNodes;
 
 use super::collapses::Collapses;
 use super::nodes::{Place, StateNodes, digests};
-use super::record::{Keys, Record, Recorder};
+use super::record::BlockReads;
 use super::{Witness, WitnessError};
 use crate::config::ChainConfig;
 use crate::error::ReplayError;
-use crate::evm::BLOCK_HASH_COUNT;
 use crate::genesis::Genesis;
 use crate::replay::{BlockReport, Replay};
 use crate::source::ChainBlock;
-use crate::world::WorldState;
+use crate::world::SealedBlock;
 
 /// Blocks a commit: what is not committed stays in memory.
 const COMMIT_EVERY: u64 = 64;
@@ -46,9 +45,7 @@ const COMMIT_EVERY: u64 = 64;
 /// ```
 #[derive(Debug)]
 pub struct WitnessMaker<P: PageStore> {
-    replay: Replay<Recorder<P>>,
-    /// The newest headers that a contract may ask the hash of.
-    headers: VecDeque<Header>,
+    replay: Replay<State<P>>,
 }
 
 impl<P: PageStore> WitnessMaker<P> {
@@ -57,10 +54,9 @@ impl<P: PageStore> WitnessMaker<P> {
     /// # Errors
     /// As [`Replay::start`].
     pub fn start(genesis: &Genesis, state: State<P>) -> Result<Self, WitnessError> {
-        let replay = Replay::start(genesis, Recorder::new(state)).map_err(Box::new)?;
-        let maker = Self { replay, headers: VecDeque::from([genesis.header.clone()]) };
-        maker.forget();
-        Ok(maker)
+        let mut replay = Replay::start(genesis, state).map_err(Box::new)?;
+        replay.keep_reads(true);
+        Ok(Self { replay })
     }
 
     /// Makes what was executed durable, as happens now and then by itself.
@@ -70,7 +66,8 @@ impl<P: PageStore> WitnessMaker<P> {
     pub fn commit(&mut self) -> Result<(), WitnessError> {
         let number = self.replay.head().header.number;
         let failed = |error| Box::new(ReplayError::State { number, error });
-        Ok(self.replay.state_mut().commit().map_err(failed)?)
+        self.replay.state_mut().commit().map_err(failed)?;
+        Ok(())
     }
 
     /// The rules of the chain.
@@ -85,7 +82,7 @@ impl<P: PageStore> WitnessMaker<P> {
 
     /// The state after the last block.
     pub fn state(&self) -> &State<P> {
-        &self.replay.state().state
+        self.replay.state()
     }
 
     /// Executes the next block without making a witness. `None` for the genesis itself.
@@ -105,58 +102,82 @@ impl<P: PageStore> WitnessMaker<P> {
     /// # Errors
     /// As [`Replay::block`], or if the state fails.
     pub fn witness(&mut self, block: &ChainBlock) -> Result<Option<MadeWitness>, WitnessError> {
-        // A bad block may have left what it asked for.
-        self.forget();
-        let before = self.state().mark();
-        let root = self.state().root();
+        let before = Before { mark: self.state().mark(), root: self.state().root() };
         let Some(report) = self.replay.block(block).map_err(Box::new)? else { return Ok(None) };
-        let record = self.replay.state().take();
-        let (state, number) = (self.state(), report.number);
-        let headers = self.headers_from(self.replay.hashes().take_oldest_told());
-        let nodes = Collected::of(state, &before, &record)?;
-        let asked = Collapses::new(&nodes, root).ask(&record.applied);
-        nodes.failed.take().map_or(Ok(()), Err)?;
-        asked.map_err(|error| WitnessError::Make { number, error: Box::new(error) })?;
-        let code = |hash: &B256| record.code.get(hash).cloned();
-        let witness = Witness {
-            state: nodes.into_sorted(),
-            codes: sorted(record.codes.wanted().filter_map(|(hash, _)| code(hash)).collect()),
-            keys: Vec::new(),
-            headers,
-        };
-        let other_codes = sorted(record.codes.others().filter_map(code).collect());
+        let reads = self.replay.take_reads().unwrap_or_default();
+        let number = report.number;
+        let witness = witness_of(self.state(), &before, (number, &report.changes), &reads)?;
         self.advance(block)?;
-        let keys = record.keys;
-        Ok(Some(MadeWitness { report, witness, other_codes, keys }))
-    }
-
-    fn headers_from(&self, oldest: Option<u64>) -> Vec<Bytes> {
-        let parent = self.headers.back().map_or(0, |header| header.number);
-        let oldest = oldest.map_or(parent, |oldest| oldest.min(parent));
-        let wanted = self.headers.iter().filter(|header| header.number >= oldest);
-        wanted.map(|header| alloy_rlp::encode(header).into()).collect()
-    }
-
-    /// Forgets what was asked for so far.
-    fn forget(&self) {
-        self.replay.state().take();
-        self.replay.hashes().take_oldest_told();
+        Ok(Some(MadeWitness { report, witness, reads }))
     }
 
     /// Goes past a block that was executed.
     fn advance(&mut self, block: &ChainBlock) -> Result<(), WitnessError> {
-        self.forget();
-        let header = &block.block.header;
-        if self.headers.len() == BLOCK_HASH_COUNT {
-            self.headers.pop_front();
-        }
-        self.headers.push_back(header.clone());
-        let number = header.number;
-        if number.is_multiple_of(COMMIT_EVERY) {
+        if block.block.header.number.is_multiple_of(COMMIT_EVERY) {
             self.commit()?;
         }
         Ok(())
     }
+}
+
+/// A state before a block.
+pub(crate) struct Before {
+    mark: Mark,
+    root: B256,
+}
+
+impl Before {
+    /// That of the last block sealed.
+    pub(crate) fn sealed<P: PageStore>(state: &State<P>) -> Self {
+        let (mark, root) = state.mark_sealed();
+        Self { mark, root }
+    }
+}
+
+/// Makes the witness of a block that was just sealed, and leaves it to the state to be kept. One that
+/// asked for headers which are not known gets none.
+pub(crate) fn keep_witness<P: PageStore>(
+    state: &mut State<P>,
+    before: &Before,
+    block: &SealedBlock<'_>,
+    reads: &BlockReads,
+) -> Result<(), StateError> {
+    if reads.headers.is_none() {
+        return Ok(());
+    }
+    let number = block.number;
+    let made = witness_of(state, before, (number, block.changes), reads);
+    let witness = made.map_err(|error| match error {
+        WitnessError::State(error) => error,
+        other => StateError::Witness { block: number, what: other.to_string() },
+    })?;
+    let Witness { state: nodes, codes, headers, .. } = witness;
+    state.attach_witness(&KeptWitness { state: nodes, codes, headers });
+    Ok(())
+}
+
+/// The witness of a block that was executed on a state: what it read says which keys it looked up.
+fn witness_of<P: PageStore>(
+    state: &State<P>,
+    before: &Before,
+    (number, changes): (u64, &Changes),
+    reads: &BlockReads,
+) -> Result<Witness, WitnessError> {
+    let nodes = Collected::of(state, &before.mark, reads)?;
+    let layers = match reads.applied.is_empty() {
+        true => std::slice::from_ref(changes),
+        false => &reads.applied,
+    };
+    let asked = Collapses::new(&nodes, before.root).ask(layers);
+    nodes.failed.take().map_or(Ok(()), Err)?;
+    asked.map_err(|error| WitnessError::Make { number, error: Box::new(error) })?;
+    let code = |hash: &B256| reads.code.get(hash).cloned();
+    Ok(Witness {
+        state: nodes.into_sorted(),
+        codes: sorted(reads.codes.wanted().filter_map(|(hash, _)| code(hash)).collect()),
+        keys: Vec::new(),
+        headers: reads.headers.clone().unwrap_or_default(),
+    })
 }
 
 /// A witness, and what clients add to theirs.
@@ -166,26 +187,30 @@ pub struct MadeWitness {
     pub report: BlockReport,
     /// The canonical witness, without keys.
     pub witness: Witness,
-    /// Code beside that which was read, and was not there before the block at the account that was
-    /// read, in order of its bytes.
-    pub other_codes: Vec<Bytes>,
-    keys: Keys,
+    reads: Arc<BlockReads>,
 }
 
 impl MadeWitness {
+    /// Code that was read, and was not there before the block at the account that it was read for, in
+    /// order of its bytes.
+    pub fn other_codes(&self) -> Vec<Bytes> {
+        let others = self.reads.codes.others();
+        sorted(others.filter_map(|hash| self.reads.code.get(hash).cloned()).collect())
+    }
+
     /// The accounts that were looked up, with their slots that were.
     pub fn looked_up(&self) -> impl Iterator<Item = (&Address, &BTreeSet<B256>)> {
-        self.keys.0.iter()
+        self.reads.keys.0.iter()
     }
 
     /// The addresses and slots that were looked up: in order of their bytes, each once.
     pub fn keys(&self) -> Vec<Bytes> {
-        self.keys.sorted()
+        self.reads.keys.sorted()
     }
 
     /// The same, each address followed by its slots.
     pub fn keys_by_account(&self) -> Vec<Bytes> {
-        self.keys.by_account()
+        self.reads.keys.by_account()
     }
 }
 
@@ -225,10 +250,10 @@ struct Collected<'a, P: PageStore> {
 }
 
 impl<'a, P: PageStore> Collected<'a, P> {
-    /// The nodes on all paths of a record.
-    fn of(state: &'a State<P>, before: &'a Mark, record: &Record) -> Result<Self, StateError> {
+    /// The nodes on all paths of what was read.
+    fn of(state: &'a State<P>, before: &'a Mark, reads: &BlockReads) -> Result<Self, StateError> {
         let mut paths = Vec::new();
-        for (address, slots) in &record.keys.0 {
+        for (address, slots) in &reads.keys.0 {
             let account = keccak256(address);
             paths.push(account.to_vec());
             let slots: Vec<_> = slots.iter().collect();

@@ -4,8 +4,8 @@
 //! and codes once each, in order of their bytes; headers ascending; code only where the same account
 //! had it before the block and it was read.
 //!
-//! [`WitnessMaker`] executes blocks on a whole state, notes what each reads, and collects the nodes on
-//! those paths, and those that survive beside what a block deletes. [`Witness::check`] executes the
+//! A replay notes what a block [reads](BlockReads). [`WitnessMaker`], or a state that keeps witnesses,
+//! collects the nodes on those paths, and those that survive beside what the block deletes. [`Witness::check`] executes the
 //! block again on nothing else: the header is checked as in a replay, its state root included.
 //! [`WitnessState`] is the state of a witness by itself.
 
@@ -29,8 +29,13 @@ pub use self::{
     doctor::{Diagnosis, Finding, FindingKind, Findings, PartCounts, witness_differences},
     forms::{GivenWitness, WitnessFileError, WitnessForm, WitnessReader},
     make::{MadeWitness, WitnessMaker},
+    record::BlockReads,
     ssz::SszError,
     state::WitnessState,
+};
+pub(crate) use self::{
+    make::{Before, keep_witness},
+    record::Recorder,
 };
 use crate::error::ReplayError;
 

@@ -3,23 +3,28 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use spinney_state::{Account, Changes, EMPTY_CODE_HASH, State, StateError, StateRead};
-use spinney_tree::PageStore;
+use spinney_state::{Account, Changes, EMPTY_CODE_HASH, StateRead};
 
 use crate::world::{SealedBlock, WorldState};
 
-/// What was asked, and done, since somebody took it.
+/// What a block asked of the state and of the chain before it: its witness is made of that, by
+/// [`WitnessMaker`](crate::WitnessMaker) or by a state that
+/// [keeps witnesses](spinney_state::State::keep_witnesses).
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub struct BlockReads {
     pub(super) keys: Keys,
     pub(super) codes: Codes,
     /// Code by its hash.
     pub(super) code: BTreeMap<B256, Bytes>,
-    /// The layers that were applied.
+    /// The layers that were applied; none where all that the block did is one.
     pub(super) applied: Vec<Changes>,
+    /// Headers in RLP up to its parent, from the oldest whose hash it was told; `None` where one of
+    /// them is not known.
+    pub(crate) headers: Option<Vec<Bytes>>,
 }
 
 /// Accounts and slots that were looked up.
@@ -90,79 +95,122 @@ impl Codes {
     }
 }
 
+/// A state that notes what is asked of it, if that is wanted.
 #[derive(Debug)]
-pub(super) struct Recorder<P: PageStore> {
-    pub(super) state: State<P>,
-    record: RefCell<Record>,
+pub(crate) struct Recorder<'a, S> {
+    state: &'a mut S,
+    reads: Option<RefCell<BlockReads>>,
 }
 
-impl<P: PageStore> Recorder<P> {
-    pub(super) fn new(state: State<P>) -> Self {
-        Self { state, record: RefCell::default() }
+impl<'a, S> Recorder<'a, S> {
+    pub(crate) fn new(state: &'a mut S, wanted: bool) -> Self {
+        Self { state, reads: wanted.then(RefCell::default) }
     }
 
-    pub(super) fn take(&self) -> Record {
-        self.record.take()
+    pub(crate) fn into_reads(self) -> Option<BlockReads> {
+        self.reads.map(RefCell::into_inner)
+    }
+
+    fn note(&self, note: impl FnOnce(&mut BlockReads)) {
+        if let Some(reads) = &self.reads {
+            note(&mut reads.borrow_mut());
+        }
     }
 }
 
-impl<P: PageStore> StateRead for Recorder<P> {
-    type Error = StateError;
+impl<S: WorldState> StateRead for Recorder<'_, S> {
+    type Error = S::Error;
 
-    fn account(&self, address: Address) -> Result<Option<Account>, StateError> {
+    fn account(&self, address: Address) -> Result<Option<Account>, S::Error> {
         let account = self.state.account(address)?;
-        let mut record = self.record.borrow_mut();
-        record.keys.0.entry(address).or_default();
-        record.codes.account(address, account.as_ref());
+        self.note(|reads| {
+            reads.keys.0.entry(address).or_default();
+            reads.codes.account(address, account.as_ref());
+        });
         Ok(account)
     }
 
-    fn storage(&self, address: Address, slot: B256) -> Result<U256, StateError> {
-        self.record.borrow_mut().keys.slot(address, slot);
+    fn storage(&self, address: Address, slot: B256) -> Result<U256, S::Error> {
+        self.note(|reads| reads.keys.slot(address, slot));
         self.state.storage(address, slot)
     }
 
-    fn code(&self, hash: B256) -> Result<Option<Bytes>, StateError> {
+    fn code(&self, hash: B256) -> Result<Option<Bytes>, S::Error> {
         let code = self.state.code(hash)?;
         if let Some(code) = code.as_ref().filter(|_| hash != EMPTY_CODE_HASH) {
-            self.record.borrow_mut().code.insert(hash, code.clone());
+            self.note(|reads| drop(reads.code.insert(hash, code.clone())));
         }
         Ok(code)
     }
 }
 
-impl<P: PageStore> WorldState for Recorder<P> {
-    fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        self.record.get_mut().applied.push(changes.clone());
+impl<S: WorldState> WorldState for Recorder<'_, S> {
+    fn apply(&mut self, changes: &Changes) -> Result<B256, S::Error> {
+        self.note(|reads| reads.applied.push(changes.clone()));
         self.state.apply(changes)
+    }
+
+    fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, S::Error> {
+        self.note(|reads| {
+            // The only layer is all that the block does.
+            if !reads.applied.is_empty() {
+                reads.applied.push(changes.clone());
+            }
+        });
+        self.state.apply_last(changes, root)
+    }
+
+    fn own_root(&self) -> Option<B256> {
+        self.state.own_root()
+    }
+
+    fn is_full(&self) -> bool {
+        self.state.is_full()
     }
 
     fn layer_count(&self) -> usize {
         self.state.layer_count()
     }
 
-    fn undo_to(&mut self, layer_count: usize) -> Result<(), StateError> {
-        WorldState::undo_to(&mut self.state, layer_count)
+    fn undo_to(&mut self, layer_count: usize) -> Result<(), S::Error> {
+        self.state.undo_to(layer_count)
     }
 
-    fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), StateError> {
-        WorldState::seal(&mut self.state, block)
+    fn seal(&mut self, block: &SealedBlock<'_>) -> Result<(), S::Error> {
+        self.state.seal(block)
     }
 
-    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
-        // The account's leaf says it, and is in the record: it was looked up before.
+    fn has_storage(&self, address: Address) -> Result<bool, S::Error> {
+        // The account's leaf says it, and is noted: it was looked up before.
         self.state.has_storage(address)
     }
 
+    fn slots(&self, address: Address) -> Result<Option<Vec<B256>>, S::Error> {
+        self.state.slots(address)
+    }
+
     fn code_read(&self, address: Address, hash: B256, written: bool) {
-        self.record.borrow_mut().codes.read(address, hash, written);
+        self.note(|reads| reads.codes.read(address, hash, written));
+        self.state.code_read(address, hash, written);
     }
 
     fn tree_root(&self, tree: &str) -> Option<B256> {
-        WorldState::tree_root(&self.state, tree)
+        self.state.tree_root(tree)
     }
 
-    fn commit(&mut self) -> Result<(), StateError> {
-        WorldState::commit(&mut self.state)
+    fn commit(&mut self) -> Result<(), S::Error> {
+        self.state.commit()
+    }
+
+    fn read_time(&self) -> Duration {
+        self.state.read_time()
+    }
+
+    fn unsettled(&self) -> usize {
+        self.state.unsettled()
+    }
+
+    fn settle(&mut self) -> Result<(), S::Error> {
+        self.state.settle()
     }
 }

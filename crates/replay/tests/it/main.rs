@@ -19,4 +19,5 @@ mod shared;
 mod system_calls;
 mod traces;
 mod unwind;
+mod witness_ring;
 mod witnesses;

@@ -28,8 +28,9 @@ use spinney_tree::{
 };
 
 use crate::AccountChange;
+use crate::error::StateError;
 use crate::leaves::account_leaf;
-use crate::mpt_state::{GENESIS_KEY, MPT, State, StateError, hashes_of};
+use crate::mpt_state::{GENESIS_KEY, MPT, State, hashes_of};
 
 /// Names that are hashed at once.
 const HASHED_AT_ONCE: usize = 1_024;

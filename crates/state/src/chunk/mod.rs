@@ -23,9 +23,10 @@ use spinney_tree::mpt::MptState;
 use spinney_tree::{Batch, BlockId, PageStore, Pending, WriteSet};
 
 use self::overlay::Overlay;
+use crate::error::StateError;
 use crate::history::{KeepHistory, Old, undo_of};
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{Keys, Layer, MPT, State, StateError, account_after, codes_of, slot_key};
+use crate::mpt_state::{Keys, Layer, MPT, State, account_after, codes_of, slot_key};
 use crate::undo::{Slot, Undo};
 use crate::{Account, Change, Changes, StateRead};
 

@@ -16,7 +16,8 @@ use spinney_pipeline::{Latest, PipelineError};
 use spinney_tree::mpt::{account_value, slot_value};
 use spinney_tree::{Batch, Entry, TreeError};
 
-use crate::mpt_state::{Keys, StateError, account_after, slot_key};
+use crate::error::StateError;
+use crate::mpt_state::{Keys, account_after, slot_key};
 use crate::{Account, Change, Changes};
 
 /// An account that the blocks wrote.

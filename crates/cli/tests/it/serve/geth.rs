@@ -1,5 +1,6 @@
 //! What geth says of a chain is what is answered of it, with proofs in every tree.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use alloy_primitives::{B256, U256, hex, keccak256};
@@ -32,8 +33,10 @@ fn the_answers_are_those_of_geth() {
     };
     let folder = Folder::new();
     let db = folder.path("db");
-    let _ = chain.replay(&["--db", &db, "--keep-undo", "all", "--tree", TREES]).exits(0);
+    let options = ["--keep-undo", "all", "--keep-witnesses", "1000", "--tree", TREES];
+    let _ = chain.replay(&[&["--db", &db], &options[..]].concat()).exits(0);
     let server = Server::start(&db, &["--genesis", &chain.genesis]);
+    witnesses_are_those_of_geth(&server);
     let proofs = lines(&proofs);
     assert_eq!(proofs.len(), 41);
     for line in &proofs {
@@ -78,6 +81,35 @@ fn the_answers_are_those_of_geth() {
     let names: Vec<_> = trees.as_array().unwrap().iter().map(|tree| &tree["tree"]).collect();
     assert_eq!(names, ["mpt", "ubt:sha256", "pbt:blake3"]);
     server.stop().exits(0);
+}
+
+/// The nodes of witnesses, and how many headers they have; geth adds code that a block writes itself.
+fn witnesses_are_those_of_geth(server: &Server) {
+    let path = shared("data/chains/all-forks/witnesses.ndjson").expect("it lies beside the chain");
+    let lines = lines(&path);
+    assert!(lines.len() > 10);
+    for line in &lines {
+        let block = number(line["number"].as_u64().unwrap());
+        let got = server.call("debug_executionWitness", json!([block]));
+        let by_hash = json!([line["hash"]]);
+        assert_eq!(got, server.call("debug_executionWitnessByBlockHash", by_hash));
+        let entries = |witness: &Value, part: &str| -> BTreeSet<String> {
+            let entries = witness[part].as_array().unwrap().iter();
+            entries.map(|entry| entry.as_str().unwrap().to_owned()).collect()
+        };
+        let theirs = &line["witness"];
+        assert_eq!(entries(&got, "state"), entries(theirs, "state"), "block {block}");
+        assert!(entries(&got, "codes").is_subset(&entries(theirs, "codes")));
+        let count = |witness: &Value| witness["headers"].as_array().unwrap().len();
+        assert_eq!(count(&got), count(theirs));
+    }
+    let refused = |params: Value| server.refused("debug_executionWitness", params).0;
+    assert_eq!(refused(json!(["0x0"])), -32000);
+    assert_eq!(refused(json!(["earliest"])), -32000);
+    assert_eq!(refused(json!(["pending"])), -32001);
+    assert_eq!(refused(json!(["0xd6"])), -32001);
+    let by_number = server.refused("debug_executionWitnessByBlockHash", json!(["0x1"]));
+    assert_eq!(by_number.0, -32602);
 }
 
 /// All accounts, as geth dumped them.
