@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod rebuilds;
+pub mod requests;
 mod rows;
 mod seeds;
 

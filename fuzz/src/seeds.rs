@@ -21,6 +21,16 @@ use spinney_tree::{
 /// Longer inputs are cut: a fuzzer is quick where they are small.
 const SEED_BYTES_MAX: usize = 32 << 10;
 
+/// A request of each kind.
+const REQUESTS: [(&str, &str); 6] = [
+    ("batch", r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},{"jsonrpc":"2.0","method":"spinney_trees","params":[]},{"jsonrpc":"2.0","id":"a","method":"rpc.discover"}]"#),
+    ("proof", r#"{"jsonrpc":"2.0","id":1,"method":"eth_getProof","params":["0x00000000000000000000000000000000000000aa",["0x0","0x1"],"latest"]}"#),
+    ("slot", r#"{"jsonrpc":"2.0","id":null,"method":"eth_getStorageAt","params":["0x00000000000000000000000000000000000000aa","0x1",{"blockNumber":"0x1"}]}"#),
+    ("keys", r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getProof","params":["pbt:blake3",{"address":"0x00000000000000000000000000000000000000aa","slots":["0x7"],"chunks":[0]},"earliest"]}"#),
+    ("sum", r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getSumProof","params":["a",["0x0000000000000000000000000000000000000000000000000000000000000001"]]}"#),
+    ("witness", r#"{"jsonrpc":"2.0","id":2,"method":"debug_executionWitness","params":["0x4"]}"#),
+];
+
 type Error = Box<dyn std::error::Error>;
 
 /// Writes them.
@@ -35,6 +45,9 @@ pub fn write_all() -> Result<(), Error> {
     sum_trees(&corpus)?;
     verkle_tree(&corpus)?;
     chain(&corpus)?;
+    for (name, body) in REQUESTS {
+        write(&corpus, "requests", name, body.as_bytes())?;
+    }
     write(&corpus, "rebuilds", "stopped", &crate::rebuilds::stopped())?;
     let shared = here.join("../../shared");
     if !shared.exists() {

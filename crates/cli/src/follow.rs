@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use alloy_primitives::B256;
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Value, json};
-use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, Url};
+use spinney_follow::{
+    FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, TakeBy, Url,
+};
 use spinney_replay::{BlockReport, RunOptions};
 use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
 use spinney_state::{Reader, State};
@@ -70,6 +72,11 @@ pub(crate) struct FollowArgs {
     /// that were killed, or whose head was set back.
     #[arg(long)]
     past_final: bool,
+    /// Where what blocks did comes from: execution, which checks all that headers say; lists, the access
+    /// lists of blocks from Amsterdam on, as far as the node gives them; or traces of the node's
+    /// (debug_traceBlockByHash). With lists and traces the root alone says whether all is right.
+    #[arg(long, value_name = "HOW", default_value = "execution", env = "SPINNEY_BY")]
+    by: By,
     /// Threads that recover senders and compute roots; all cores unless told otherwise.
     #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
     threads: Option<NonZeroUsize>,
@@ -85,6 +92,23 @@ pub(crate) struct FollowArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     store: StoreArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    Execution,
+    Lists,
+    Traces,
+}
+
+impl From<By> for TakeBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Execution => Self::Execution,
+            By::Lists => Self::Lists,
+            By::Traces => Self::Traces,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -149,6 +173,11 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
             .into());
     }
     check_witnesses(args.keep_witnesses, &trees)?;
+    if args.by != By::Execution && args.keep_witnesses.is_some_and(|count| count > 0) {
+        return Err(Failure::new("--keep-witnesses of blocks that are not executed (--by)")
+            .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
+            .into());
+    }
     let genesis = parse_genesis(&args.genesis)?;
     let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
     limit_threads(threads);
@@ -196,6 +225,7 @@ fn options<'i>(args: &FollowArgs, threads: usize, interrupt: &'i Interrupt) -> F
     let mut options = FollowOptions::default();
     options.poll = Duration::from_millis(args.poll);
     options.past_final = args.past_final;
+    options.by = args.by.into();
     options.run = RunOptions::default();
     options.run.last = args.to;
     options.run.stop = Some(interrupt.flag());

@@ -33,6 +33,7 @@ pub(crate) struct NodeBlocks<'a> {
     told: BlockId,
     stop: Option<&'a AtomicBool>,
     failed: &'a Mutex<Option<NodeError>>,
+    until_listed: bool,
 }
 
 impl<'a> NodeBlocks<'a> {
@@ -45,7 +46,14 @@ impl<'a> NodeBlocks<'a> {
         failed: &'a Mutex<Option<NodeError>>,
     ) -> Self {
         let (next, parent) = (head.number.saturating_add(1), head.hash.into());
-        Self { node, ready: before.into(), next, last, parent, told, stop, failed }
+        let ready = before.into();
+        Self { node, ready, next, last, parent, told, stop, failed, until_listed: false }
+    }
+
+    /// Whether the first block that the state does not have, and whose header names an access list,
+    /// ends them.
+    pub(crate) const fn until_listed(&mut self, until: bool) {
+        self.until_listed = until;
     }
 
     fn fetch(&mut self) -> Result<(), NodeError> {
@@ -65,6 +73,10 @@ impl<'a> NodeBlocks<'a> {
         for block in blocks {
             if block.block.header.parent_hash != self.parent {
                 return Err(unlinked(&block));
+            }
+            if self.until_listed && block.block.header.block_access_list_hash.is_some() {
+                self.last = 0;
+                return Ok(());
             }
             (self.next, self.parent) = (self.next.saturating_add(1), block.hash);
             self.ready.push_back(block);

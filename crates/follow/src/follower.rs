@@ -23,12 +23,27 @@ use crate::ancestor::last_shared;
 use crate::blocks::{NodeBlocks, known_blocks};
 use crate::error::NodeError;
 use crate::node::Node;
+use crate::told::{Taken, Told};
 
 /// How long it waits for a node that failed once; twice as long each time after that.
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(15);
 /// How often it looks, while it waits, whether it is to stop.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// Where what blocks did comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakeBy {
+    /// They are executed, and all that their headers say is checked.
+    #[default]
+    Execution,
+    /// The block's access list, from Amsterdam on and where the node gives it: its hash is in the
+    /// header. Other blocks are executed.
+    Lists,
+    /// The node's traces of a block's transactions; withdrawals, rewards and system calls are made by
+    /// our own rules. A block whose root these do not lead to is executed.
+    Traces,
+}
 
 /// How a node is followed.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +56,18 @@ pub struct FollowOptions<'a> {
     /// Whether it goes back behind blocks that the node called final, as the node of a development
     /// chain may want.
     pub past_final: bool,
+    /// Where what blocks did comes from. Witnesses are kept of blocks that are executed.
+    pub by: TakeBy,
 }
 
 impl Default for FollowOptions<'_> {
     fn default() -> Self {
-        Self { run: RunOptions::default(), poll: Duration::from_millis(500), past_final: false }
+        Self {
+            run: RunOptions::default(),
+            poll: Duration::from_millis(500),
+            past_final: false,
+            by: TakeBy::default(),
+        }
     }
 }
 
@@ -423,13 +445,16 @@ where
         let Follower { node, options, .. } = *self.follower;
         let Some(replay) = &mut self.replay else { return Err(FollowError::NoBlock.into()) };
         let last = options.run.last.map_or(head.number, |last| last.min(head.number));
+        let taken = Taken::of(node, options.by, ours.number.saturating_add(1), head.number)?;
         let before = match self.is_fresh {
             true => known_blocks(node, ours)?,
             false => Vec::new(),
         };
         self.is_fresh = false;
         let failed = Mutex::new(None);
-        let blocks = NodeBlocks::new((node, head), (before, ours, last), options.run.stop, &failed);
+        let mut blocks =
+            NodeBlocks::new((node, head), (before, ours, last), options.run.stop, &failed);
+        blocks.until_listed(taken == Taken::ExecutedUntilListed);
         let on_event = |event: Event<'_>| match event {
             Event::Block(report) => {
                 let lag = head.number.saturating_sub(report.number);
@@ -441,6 +466,10 @@ where
             _ => {}
         };
         let outcome = match self.reader.clone() {
+            _ if taken == Taken::Told => {
+                let told = Told::new(node, options.by, &failed);
+                told.run(replay, blocks, &options.run, on_event)
+            }
             Some(reader) => replay.run_staged(reader, blocks, &options.run, on_event),
             None => replay.run(blocks, &options.run, on_event),
         };

@@ -12,9 +12,10 @@ mod error;
 mod follower;
 mod node;
 mod node_block;
+mod told;
 mod url;
 
 pub use error::NodeError;
-pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower};
+pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower, TakeBy};
 pub use node::Node;
 pub use url::{Url, UrlError};

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use spinney_replay::{ChainBlock, ChainReader};
+use spinney_migrate::AccessList;
+use spinney_replay::{BlockTrace, ChainBlock, ChainReader};
 use spinney_tree::BlockId;
 
 use crate::error::NodeError;
@@ -54,6 +55,8 @@ type Call = (&'static str, Value);
 
 const BY_NUMBER: &str = "eth_getBlockByNumber";
 const RAW: &str = "debug_getRawBlock";
+const LIST: &str = "eth_getBlockAccessList";
+const TRACE: &str = "debug_traceBlockByHash";
 
 /// A node that is asked over HTTP.
 pub struct Node {
@@ -208,6 +211,33 @@ impl Node {
             headers.push(header_alone(header));
         }
         Ok(headers)
+    }
+
+    /// The access list of a block whose header names one; `None` where the node does not give it.
+    ///
+    /// # Errors
+    /// If it does not answer, or with another list than the header names.
+    pub(crate) fn access_list(&self, block: &ChainBlock) -> Result<Option<AccessList>, NodeError> {
+        let Some(named) = block.block.header.block_access_list_hash else { return Ok(None) };
+        let list: Box<RawValue> = match self.ask(LIST, json!([block.hash])) {
+            Err(error) if error.is_unknown_method() => return Ok(None),
+            list => list?,
+        };
+        if list.get() == "null" {
+            return Ok(None);
+        }
+        let list = AccessList::read_json(list.get(), named);
+        list.map(Some).map_err(|error| NodeError::answer(LIST, error))
+    }
+
+    /// What the transactions of a block did, as the node's prestateTracer says it in diff mode.
+    ///
+    /// # Errors
+    /// If it does not answer, or with something else.
+    pub(crate) fn trace(&self, block: &ChainBlock) -> Result<BlockTrace, NodeError> {
+        let how = json!({ "tracer": "prestateTracer", "tracerConfig": { "diffMode": true } });
+        let trace: Box<RawValue> = self.ask(TRACE, json!([block.hash, how]))?;
+        BlockTrace::parse(trace.get().as_bytes()).map_err(|error| NodeError::answer(TRACE, error))
     }
 
     /// Asks one thing.

@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spinney_state::Changes;
+
 use crate::{
     config::ChainConfig,
     diff::DiffError,
@@ -67,6 +69,8 @@ pub(crate) enum Known {
     Signers(Result<Vec<Signer>, Failure>),
     /// What they did.
     Trace(BlockTrace),
+    /// What the block as a whole does.
+    Changes(Changes),
 }
 
 /// Why a block is not ready.

@@ -121,6 +121,25 @@ pub(crate) struct Chain<'a> {
     pub(crate) steps: bool,
 }
 
+/// Puts what a block does on top of what `state` holds.
+pub(crate) fn put<S: WorldState>(
+    changes: Changes,
+    root: B256,
+    state: &mut S,
+) -> Result<Outcome, Stop<S::Error>> {
+    let started = Instant::now();
+    let state_root = state.apply_last(&changes, Some(root)).map_err(Stop::State)?;
+    Ok(Outcome {
+        changes,
+        steps: Vec::new(),
+        left_empty: Vec::new(),
+        replaced: BTreeMap::new(),
+        state_root,
+        receipts: None,
+        apply: started.elapsed(),
+    })
+}
+
 /// Executes `block` on top of what `state` holds.
 pub(crate) fn execute<S: WorldState>(
     chain: &Chain<'_>,

@@ -15,7 +15,7 @@ use crate::{
     config::{ChainConfig, Fork},
     error::{Check, ReplayError, SourceError},
     evm::{BlockHashes, Codes},
-    execute::{Chain, Outcome, Stop, Transactions, execute},
+    execute::{Chain, Outcome, Stop, Transactions, execute, put},
     genesis::Genesis,
     ommers::{Ancestors, Refusal},
     requests::Requests,
@@ -114,7 +114,7 @@ pub struct BlockReport {
     pub timestamp: u64,
     /// How many transactions it has.
     pub transaction_count: usize,
-    /// Whether what they did was taken from a trace.
+    /// Whether what they did was taken from a trace, or from an access list.
     pub is_traced: bool,
     /// Gas that they used.
     pub gas_used: u64,
@@ -240,6 +240,22 @@ pub struct Summary {
     pub commit: Duration,
     /// Whether the run was told to stop before the source ended.
     pub stopped: bool,
+}
+
+impl Summary {
+    /// Counts a block that is good.
+    pub fn count(&mut self, report: &BlockReport) {
+        self.block_count += 1;
+        self.transaction_count += report.transaction_count as u64;
+        self.gas_used = self.gas_used.saturating_add(report.gas_used);
+        self.root_count += u64::from(report.is_root_checked);
+        self.receipt_root_count += report.receipt_root_count as u64;
+        self.times.read += report.times.read;
+        self.times.recover += report.times.recover;
+        self.times.execute += report.times.execute;
+        self.times.state_read += report.times.state_read;
+        self.times.apply += report.times.apply;
+    }
 }
 
 impl<S: WorldState> Replay<S> {
@@ -408,6 +424,24 @@ impl<S: WorldState> Replay<S> {
             return self.follow(block).map(|()| None);
         }
         self.execute(block, Known::Trace(trace), Duration::ZERO).map(Some)
+    }
+
+    /// As [`block`](Self::block), for a block of which it is known what it does to the state, as a
+    /// block-level access list says it (EIP-7928): nothing is executed, and no senders recovered.
+    /// Checked are the header but for what receipts say, and the root of the state.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
+    pub fn changed(
+        &mut self,
+        block: &ChainBlock,
+        changes: Changes,
+    ) -> Result<Option<BlockReport>, ReplayError<S::Error>> {
+        if self.holds(block) {
+            return self.follow(block).map(|()| None);
+        }
+        self.execute(block, Known::Changes(changes), Duration::ZERO).map(Some)
     }
 
     /// Executes all blocks of a source.
@@ -579,7 +613,8 @@ impl<S: WorldState> Replay<S> {
         let header = &block.block.header;
         let is_traced = match &known {
             Known::Trace(trace) => check_trace(block, trace).map(|()| true)?,
-            _ => false,
+            Known::Changes(_) => true,
+            Known::Signers(_) => false,
         };
         let layer_count = self.state.layer_count();
         let total_difficulty = self.total_difficulty(block);
@@ -647,9 +682,29 @@ impl<S: WorldState> Replay<S> {
             Refusal::Bad(failure) => Stop::Bad(failure),
             Refusal::Unknown => Stop::Ancestors,
         })?;
+        let outcome = self.outcome(fork, block, known)?;
+        self.check_outcome(fork, block, &outcome)?;
+        let (number, hash) = (header.number, Some(block.hash));
+        let mut sealed = SealedBlock::new(number, hash, outcome.state_root, &outcome.changes);
+        sealed.reads = self.reads.as_ref();
+        self.state.seal(&sealed).map_err(Stop::State)?;
+        Ok(outcome)
+    }
+
+    /// What a block does, on top of the state.
+    fn outcome(
+        &mut self,
+        fork: Fork,
+        block: &ChainBlock,
+        known: Known,
+    ) -> Result<Outcome, Stop<S::Error>> {
+        self.reads = None;
         let (signers, trace) = match known {
             Known::Signers(signers) => (signers?, None),
             Known::Trace(trace) => (Vec::new(), Some(trace)),
+            Known::Changes(changes) => {
+                return put(changes, block.block.header.state_root, &mut self.state);
+            }
         };
         let traced = trace.as_ref().map(Transactions::Traced);
         let transactions = traced.unwrap_or(Transactions::Signed(&signers));
@@ -664,11 +719,23 @@ impl<S: WorldState> Replay<S> {
             reads.headers = hashes.headers_from(hashes.take_oldest_told());
         }
         self.reads = reads.map(Arc::new);
+        Ok(outcome)
+    }
+
+    /// Compares what a block did with what its header says.
+    fn check_outcome(
+        &self,
+        fork: Fork,
+        block: &ChainBlock,
+        outcome: &Outcome,
+    ) -> Result<(), Failure> {
+        let header = &block.block.header;
+        let is_root_known = self.state.own_root().is_none();
         if let Some(receipts) = &outcome.receipts {
             equal(Check::GasUsed, receipts.gas_used, header.gas_used)?;
             equal(Check::LogsBloom, receipts.logs_bloom, header.logs_bloom)?;
             // Before Byzantium receipts have state roots in them.
-            if fork >= Fork::Byzantium || self.state.own_root().is_none() {
+            if fork >= Fork::Byzantium || is_root_known {
                 equal(Check::ReceiptsRoot, receipts.root, header.receipts_root)?;
             }
             if let (Some(made), Some(got)) = (&receipts.requests, header.requests_hash) {
@@ -678,14 +745,10 @@ impl<S: WorldState> Replay<S> {
                 check_made(made, block)?;
             }
         }
-        if self.state.own_root().is_none() {
+        if is_root_known {
             equal(Check::StateRoot, outcome.state_root, header.state_root)?;
         }
-        let (number, hash) = (header.number, Some(block.hash));
-        let mut sealed = SealedBlock::new(number, hash, outcome.state_root, &outcome.changes);
-        sealed.reads = self.reads.as_ref();
-        self.state.seal(&sealed).map_err(Stop::State)?;
-        Ok(outcome)
+        Ok(())
     }
 
     fn advance(&mut self, block: &ChainBlock) {

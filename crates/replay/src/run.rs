@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             return Ok(false);
         }
         let (report, _) = self.execute(replay, ready)?;
-        self.count(&report);
+        self.summary.count(&report);
         on_event(Event::Block(&report));
         self.uncommitted += 1;
         if self.uncommitted >= self.options.commit_every || replay.state.is_full() {
@@ -171,20 +171,6 @@ impl<'a> Run<'a> {
         self.summary.commit += time;
         on_event(Event::Committed { number, hash, began, time });
         Ok(())
-    }
-
-    fn count(&mut self, report: &BlockReport) {
-        let summary = &mut self.summary;
-        summary.block_count += 1;
-        summary.transaction_count += report.transaction_count as u64;
-        summary.gas_used = summary.gas_used.saturating_add(report.gas_used);
-        summary.root_count += u64::from(report.is_root_checked);
-        summary.receipt_root_count += report.receipt_root_count as u64;
-        summary.times.read += report.times.read;
-        summary.times.recover += report.times.recover;
-        summary.times.execute += report.times.execute;
-        summary.times.state_read += report.times.state_read;
-        summary.times.apply += report.times.apply;
     }
 
     /// Executes all blocks, with their roots and commits beside, once the state has a commit to read.
@@ -329,7 +315,7 @@ impl<F: FnMut(Event<'_>)> Line<'_, '_, F> {
                 };
                 report.times.apply = time;
                 report.times.began.apply = self.run.since(began);
-                self.run.count(&report);
+                self.run.summary.count(&report);
                 self.place = Some(place);
                 (self.on_event)(Event::Block(&report));
                 Ok(())

@@ -23,3 +23,4 @@ mod worker;
 pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};
 pub use server::{Server, Stop};
+pub use worker::answer_alone;

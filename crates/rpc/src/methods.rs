@@ -432,10 +432,9 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
             return Err(Fault::Params("invalid param keys: none, or one is given twice".into()));
         }
         let proof = match tree.prove(&keys) {
-            Err(StateError::Tree(spinney_tree::TreeError::Refused {
-                source,
-                ..
-            })) => return Err(Fault::Params(format!("invalid param keys: {source}"))),
+            Err(StateError::Tree(spinney_tree::TreeError::Refused { source, .. })) => {
+                return Err(Fault::Params(format!("invalid param keys: {source}")));
+            }
             proof => proof?,
         };
         let value = |key: &Vec<u8>| Ok(tree.leaf(key)?.map(B256::from));

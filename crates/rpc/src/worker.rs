@@ -61,6 +61,40 @@ where
     }
 }
 
+/// Answers the body of a request, or of a batch, as a [`Server`](crate::Server) with these options
+/// would, in the thread that asks; `None` where nothing wants an answer. For those who have another
+/// transport. No limit but those of HTTP is left out.
+///
+/// ```
+/// use spinney_rpc::{Options, answer_alone};
+/// use spinney_tree::MemoryStore;
+///
+/// let body = br#"{"jsonrpc":"2.0","id":1,"method":"spinney_trees"}"#;
+/// let answer = answer_alone(&MemoryStore::new(), Options::default(), body);
+/// assert_eq!(answer.unwrap(), br#"{"jsonrpc":"2.0","id":1,"result":[]}"#);
+/// ```
+pub fn answer_alone<P: PageStore + 'static>(
+    store: &P,
+    options: Options,
+    body: &[u8],
+) -> Option<Vec<u8>> {
+    let (queue, metrics) = (Queue::new(0), Metrics::new(None));
+    let deadline = Instant::now() + options.limits.request;
+    let cache_bytes = options.cache_bytes;
+    let shared = Shared { options, queue, metrics };
+    match View::open(&store, cache_bytes) {
+        Ok(view) => {
+            let mut session = Session::new(&view, &shared.options);
+            let mut answer = |call: Call| session.answer(&call.method, call.params);
+            answer_body(&mut answer, &shared, body, deadline)
+        }
+        Err(fault) => {
+            let mut answer = |_: Call| Err(fault.clone());
+            answer_body(&mut answer, &shared, body, deadline)
+        }
+    }
+}
+
 /// Answers jobs as long as the store stays at one commit, and gives back the first one after that.
 fn from_one_view<P>(store: &P, shared: &Shared, first: Job) -> Option<Job>
 where

@@ -14,7 +14,7 @@ use spinney_replay::{ChainBlock, ChainReader, Genesis};
 use crate::fake_node::{FakeNode, Mood};
 use crate::serve::client::Server;
 use crate::serve::pages::{document, first_cells, names_of};
-use crate::support::{Folder, Ran, assert_sound, command, rows, spinney};
+use crate::support::{Folder, Ran, assert_sound, command, rows, shared, spinney};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -165,6 +165,91 @@ fn a_node_is_followed_and_served() {
     let to = blocks.len().to_string();
     let again = spinney(&[&args[..4], &["--db", &db, "--to", &to, "--json"]].concat()).exits(0);
     assert_eq!(again.data()["blocks"], 0);
+}
+
+/// Follows a node up to its last block, and answers the envelope.
+fn followed(node: &FakeNode, genesis: &str, db: &str, to: usize, more: &[&str]) -> Ran {
+    let (url, to) = (node.url().to_string(), to.to_string());
+    let args = ["follow", &url, "--genesis", genesis, "--db", db, "--to", &to, "--poll", "10"];
+    spinney(&[&args[..], &["--json"], more].concat())
+}
+
+/// Traces that do not lead to a block's root are left for its execution.
+#[test]
+fn blocks_are_taken_by_traces() {
+    let folder = Folder::new();
+    let (demo, db) = (folder.path("d"), folder.path("db"));
+    let _ = spinney(&["demo", "-q", &demo]).exits(0);
+    let (genesis, blocks) = chain_of(&demo);
+    let node = FakeNode::start(&genesis, &blocks, true);
+    let lines = fs::read_to_string(format!("{demo}/traces.ndjson")).unwrap();
+    for (index, line) in lines.lines().enumerate() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let mut traces = line["traces"].clone();
+        if index == 9 {
+            traces.as_array_mut().unwrap().pop();
+        }
+        node.tells(
+            "debug_traceBlockByHash",
+            line["hash"].as_str().unwrap().parse().unwrap(),
+            traces,
+        );
+    }
+    let file = format!("{demo}/genesis.json");
+    let more = ["--by", "traces", "--tree", "mpt,pbt:blake3"];
+    let ran = followed(&node, &file, &db, blocks.len(), &more).exits(0);
+    let root = blocks.last().unwrap().block.header.state_root;
+    assert_eq!(ran.data()["root"], json!(root));
+    assert_eq!(ran.data()["roots_checked"], blocks.len());
+    assert_eq!(node.asked("debug_traceBlockByHash"), blocks.len());
+    assert_sound(&db);
+}
+
+/// From Amsterdam on blocks are taken by their lists; others, and those of a node without, are
+/// executed. A list that is not the block's is not taken.
+#[test]
+fn blocks_are_taken_by_access_lists() {
+    let Some(chain) = shared("data/chains/amsterdam") else { return };
+    let (genesis, blocks) = chain_of(&chain);
+    let lines = fs::read_to_string(format!("{chain}/bals.ndjson")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named = |block: &&ChainBlock| block.block.header.block_access_list_hash.is_some();
+    assert_eq!(lines.len(), blocks.iter().filter(named).count());
+    let folder = Folder::new();
+    let file = format!("{chain}/genesis.json");
+    let root = json!(blocks.last().unwrap().block.header.state_root);
+    let hash = |line: &Value| line["hash"].as_str().unwrap().parse().unwrap();
+    let method = "eth_getBlockAccessList";
+    let node = FakeNode::start(&genesis, &blocks, true);
+    let more = ["--by", "lists"];
+    let ran = followed(&node, &file, &folder.path("without"), blocks.len(), &more).exits(0);
+    assert_eq!(ran.data()["root"], root);
+    lines.iter().for_each(|line| node.tells(method, hash(line), line["accessList"].clone()));
+    let (db, asked) = (folder.path("db"), node.asked(method));
+    let ran = followed(&node, &file, &db, blocks.len(), &more).exits(0);
+    assert_eq!(ran.data()["root"], root);
+    assert!(node.asked(method) >= asked + lines.len());
+    assert_sound(&db);
+    // One block at a time: each of those that have lists is taken by its own.
+    let at = blocks.len() - lines.len();
+    node.has(&blocks[..at]);
+    let (db, asked) = (folder.path("late"), node.asked(method));
+    let _ = followed(&node, &file, &db, at, &more).exits(0);
+    assert_eq!(node.asked(method), asked);
+    node.has(&blocks);
+    let other = lines[5]["accessList"].clone();
+    node.tells(method, hash(&lines[4]), other);
+    let url = node.url().to_string();
+    let follow = ["follow", &url, "--genesis", &file, "--db", &db, "--by", "lists"];
+    let following = Following::start(&follow);
+    let failed = following.until(|event| event["event"] == "node_failed");
+    assert!(failed["error"].as_str().unwrap().starts_with(method), "{failed}");
+    node.tells(method, hash(&lines[4]), lines[4]["accessList"].clone());
+    following.committed(blocks.len() as u64);
+    assert_eq!(following.server.call("spinney_getRoot", json!(["mpt", "latest"])), root);
+    assert!(node.asked(method) >= asked + lines.len());
+    let _ = following.server.stop().exits(0);
+    assert_sound(&db);
 }
 
 #[test]

@@ -42,6 +42,8 @@ struct Shared {
     mood: Mutex<Mood>,
     gives_raw: bool,
     asked: Mutex<BTreeMap<String, usize>>,
+    /// What it says of a block, by the method and the block's hash.
+    told: Mutex<BTreeMap<(String, B256), Value>>,
     ended: AtomicBool,
 }
 
@@ -61,6 +63,7 @@ impl FakeNode {
             mood: Mutex::new(Mood::Good),
             gives_raw,
             asked: Mutex::default(),
+            told: Mutex::default(),
             ended: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -91,6 +94,11 @@ impl FakeNode {
 
     pub(crate) fn finalizes(&self, number: Option<u64>) {
         *self.shared.finalized.lock().unwrap() = number;
+    }
+
+    /// From now on it says this of a block. It does not know methods by which it says nothing.
+    pub(crate) fn tells(&self, method: &str, block: B256, answer: Value) {
+        self.shared.told.lock().unwrap().insert((method.to_owned(), block), answer);
     }
 
     /// How often it was asked that.
@@ -183,10 +191,7 @@ impl Shared {
             other.map_or(&blocks[..], |other| &other[..]).get(at)
         });
         let result = match method {
-            "debug_getRawBlock" if !self.gives_raw => {
-                let error = json!({ "code": -32601, "message": "there is no such method" });
-                return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
-            }
+            "debug_getRawBlock" if !self.gives_raw => return unknown(call),
             "debug_getRawBlock" => match block {
                 // As geth does.
                 None => json!("0x"),
@@ -228,8 +233,24 @@ impl Shared {
                 }
                 (None, _) => Value::Null,
             },
-            other => panic!("asked {other}"),
+            other => {
+                let told = self.told.lock().unwrap();
+                let answer = given.parse().ok().and_then(|block| {
+                    let of_block = told.get(&(other.to_owned(), block))?;
+                    Some(of_block.clone())
+                });
+                match answer {
+                    Some(answer) => answer,
+                    None if told.keys().any(|(method, _)| method == other) => Value::Null,
+                    None => return unknown(call),
+                }
+            }
         };
         json!({ "jsonrpc": "2.0", "id": call["id"], "result": result })
     }
+}
+
+fn unknown(call: &Value) -> Value {
+    let error = json!({ "code": -32601, "message": "there is no such method" });
+    json!({ "jsonrpc": "2.0", "id": call["id"], "error": error })
 }

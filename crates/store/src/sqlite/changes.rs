@@ -53,7 +53,9 @@ impl<'c> Puts<'c> {
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Failed> {
         // Only where no key is named twice does their order not matter.
         let unique = changes.is_sorted_by(|a, b| a.1 < b.1);
-        let mut gone = changes.iter().filter(|change| unique && change.2.is_none());
+        let gone = changes.iter().filter(|change| unique && change.2.is_none());
+        // That nothing goes is found out once, and not with every row that comes.
+        let mut gone = gone.peekable();
         for (_, key, value) in changes {
             let Some(value) = value else {
                 if !unique {
@@ -63,7 +65,7 @@ impl<'c> Puts<'c> {
             };
             self.row.resize(value.len() + SEAL_BYTES, 0);
             seal::write(self.table as u64, key, value, &mut self.row);
-            if gone.clone().next().is_none() {
+            if gone.peek().is_none() {
                 self.upsert(key)?;
             } else if !self.update(key)? {
                 // What is to be removed need not be there.

@@ -1,0 +1,168 @@
+//! Blocks by what the node tells of them: access lists, or traces.
+//!
+//! Invariants:
+//! - a list counts only if its hash is in the header of its block, and whatever a block did counts only
+//!   if it leads to the root in that header;
+//! - a block is executed where the node has nothing to tell, and where its traces lead to another root.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use spinney_replay::{
+    BlockReport, ChainBlock, Check, Event, Replay, ReplayError, RunOptions, SourceError, Summary,
+    WorldState as _,
+};
+use spinney_state::{State, StateError, StateRead as _};
+use spinney_tree::PageStore;
+
+use crate::error::NodeError;
+use crate::follower::TakeBy;
+use crate::node::Node;
+
+type Failure = ReplayError<StateError>;
+
+/// How the blocks behind one are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All are executed.
+    Executed,
+    /// Those before the first one whose header names a list are.
+    ExecutedUntilListed,
+    /// By what the node tells of them.
+    Told,
+}
+
+impl Taken {
+    /// How to take blocks from `next` on, where `last` is the node's last one.
+    pub(crate) fn of(node: &Node, by: TakeBy, next: u64, last: u64) -> Result<Self, NodeError> {
+        let is_listed = |number: u64| -> Result<bool, NodeError> {
+            let header = node.headers(number..number.saturating_add(1))?.pop();
+            Ok(header.map(|header| node.access_list(&header)).transpose()?.flatten().is_some())
+        };
+        Ok(match by {
+            TakeBy::Execution => Self::Executed,
+            TakeBy::Traces => Self::Told,
+            TakeBy::Lists if is_listed(next)? => Self::Told,
+            TakeBy::Lists if next < last && is_listed(last)? => Self::ExecutedUntilListed,
+            TakeBy::Lists => Self::Executed,
+        })
+    }
+}
+
+/// A run through blocks that the node tells of.
+pub(crate) struct Told<'a> {
+    node: &'a Node,
+    by: TakeBy,
+    /// Why the node could not be asked further.
+    failed: &'a Mutex<Option<NodeError>>,
+    summary: Summary,
+    uncommitted: u64,
+}
+
+impl<'a> Told<'a> {
+    pub(crate) fn new(node: &'a Node, by: TakeBy, failed: &'a Mutex<Option<NodeError>>) -> Self {
+        Self { node, by, failed, summary: Summary::default(), uncommitted: 0 }
+    }
+
+    /// Takes all blocks, and commits those that are good.
+    pub(crate) fn run<P: PageStore>(
+        mut self,
+        replay: &mut Replay<State<P>>,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, Failure> {
+        let outcome = self.all(replay, blocks, options, &mut on_event);
+        let committed = self.commit(replay, &mut on_event);
+        outcome.and(committed).map(|()| self.summary)
+    }
+
+    fn all<P: PageStore>(
+        &mut self,
+        replay: &mut Replay<State<P>>,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
+        options: &RunOptions<'_>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Failure> {
+        for block in blocks {
+            if options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Ok(());
+            }
+            let taken = match self.block(replay, &block?) {
+                Ok(taken) => taken?,
+                Err(error) => {
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return Ok(());
+                }
+            };
+            let Some(report) = taken else { continue };
+            self.summary.count(&report);
+            on_event(Event::Block(&report));
+            self.uncommitted = self.uncommitted.saturating_add(1);
+            if self.uncommitted >= options.commit_every || replay.state().is_full() {
+                self.commit(replay, on_event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a block; without a report where the state has it already.
+    fn block<P: PageStore>(
+        &self,
+        replay: &mut Replay<State<P>>,
+        block: &ChainBlock,
+    ) -> Result<Result<Option<BlockReport>, Failure>, NodeError> {
+        let is_new = replay.state().block().is_none_or(|at| at.number < block.block.header.number);
+        match self.by {
+            TakeBy::Lists if is_new => {
+                let Some(list) = self.node.access_list(block)? else {
+                    return Ok(replay.block(block));
+                };
+                let state = replay.state();
+                let changes = list.changes(|address| state.account(address));
+                let number = block.block.header.number;
+                let failed = |error| ReplayError::State { number, error };
+                Ok(changes.map_err(failed).and_then(|changes| replay.changed(block, changes)))
+            }
+            TakeBy::Traces if is_new => {
+                let trace = self.node.trace(block)?;
+                Ok(match replay.traced(block, trace) {
+                    Err(error) if falls_short(&error) => replay.block(block),
+                    taken => taken,
+                })
+            }
+            _ => Ok(replay.block(block)),
+        }
+    }
+
+    fn commit<P: PageStore>(
+        &mut self,
+        replay: &mut Replay<State<P>>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Failure> {
+        if replay.state().layer_count() == 0 {
+            return Ok(());
+        }
+        let (number, hash) = (replay.head().header.number, replay.head().hash);
+        let failed = |error| ReplayError::State { number, error };
+        let began = Instant::now();
+        let state = replay.state_mut();
+        state.commit().map_err(failed)?;
+        state.settle().map_err(failed)?;
+        let time = began.elapsed();
+        self.uncommitted = 0;
+        self.summary.commit += time;
+        on_event(Event::Committed { number, hash, began: Duration::ZERO, time });
+        Ok(())
+    }
+}
+
+/// Whether a trace is wrong of a block, or cannot say all that it did.
+fn falls_short(error: &Failure) -> bool {
+    match error {
+        ReplayError::TraceMisfit { .. } => true,
+        ReplayError::BadBlock(block) => block.what == Check::StateRoot,
+        _ => false,
+    }
+}
