@@ -10,6 +10,9 @@
 //! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes
 //!   `verkle::Verified`.
 //!
+//! [`embed`] says under which keys an account, its slots and its code lie in the binary trees and
+//! the Verkle tree.
+//!
 //! The crate needs `alloc`. It does not panic on bytes that others made, follows them in loops, and
 //! takes memory in proportion to them. The feature `std`, a default, only makes it faster.
 //!
@@ -32,6 +35,7 @@ extern crate std;
 
 pub mod binary;
 pub mod digits;
+pub mod embed;
 mod error;
 pub mod mpt;
 pub mod sum;
