@@ -10,6 +10,10 @@
 //! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes
 //!   `verkle::Verified`.
 //!
+//! [`embed`] says under which keys an account, its slots and its code lie in the binary trees and
+//! the Verkle tree. Each kind of proof has a `path`: the nodes that it shows from the root down to
+//! a key, for those who draw or count them.
+//!
 //! The crate needs `alloc`. It does not panic on bytes that others made, follows them in loops, and
 //! takes memory in proportion to them. The feature `std`, a default, only makes it faster.
 //!
@@ -32,10 +36,13 @@ extern crate std;
 
 pub mod binary;
 pub mod digits;
+pub mod embed;
 mod error;
 pub mod mpt;
+mod path;
 pub mod sum;
 #[cfg(feature = "verkle")]
 pub mod verkle;
 
 pub use error::NotProven;
+pub use path::{Step, StepKind};

@@ -56,6 +56,7 @@ use core::fmt;
 use spinney_hash::{Digest, HashFunction};
 
 use crate::error::{Hex, NotProven};
+use crate::path::Step;
 
 /// How many bytes of a UBT's key are its stem.
 pub const STEM_BYTES: usize = 31;
@@ -198,6 +199,34 @@ impl KeysProof {
         root: &Digest,
     ) -> Result<VerifiedKeys, ProofError> {
         let rules = Rules { stems: S::STEMS, hash: tree.hash() };
+        let values = self.values(rules)?;
+        verify::run(rules, root, &values, &self.proof, &mut |_, _| {})?;
+        Ok(VerifiedKeys { values })
+    }
+
+    /// The nodes from the root down to a key, or to where it would be.
+    ///
+    /// # Errors
+    /// Those of [`KeysProof::verify`].
+    pub fn path<S: BinaryRules>(
+        &self,
+        tree: &S,
+        root: &Digest,
+        key: &[u8],
+    ) -> Result<Vec<Step>, ProofError> {
+        let rules = Rules { stems: S::STEMS, hash: tree.hash() };
+        let mut steps = Vec::new();
+        verify::run(rules, root, &self.values(rules)?, &self.proof, &mut |other, step| {
+            steps.extend(verify::on_path(key, other, step));
+        })?;
+        // They came from the leaves up.
+        steps.reverse();
+        steps.sort_by_key(|step: &Step| step.depth);
+        Ok(steps)
+    }
+
+    /// What is claimed, by keys.
+    fn values(&self, rules: Rules) -> Result<BTreeMap<Vec<u8>, Option<Word>>, ProofError> {
         let mut values = BTreeMap::new();
         for (key, value) in &self.entries {
             let refused = |what| ProofError::Key { key: key.clone(), what };
@@ -206,8 +235,7 @@ impl KeysProof {
                 return Err(refused("it is claimed twice"));
             }
         }
-        verify::run(rules, root, &values, &self.proof)?;
-        Ok(VerifiedKeys { values })
+        Ok(values)
     }
 }
 

@@ -16,6 +16,7 @@ use core::cell::Cell;
 use spinney_hash::Digest;
 
 use super::{EMPTY, PBT_BRANCH, PBT_KEY_BYTES_MAX, PBT_LEAF, ProofError, Rules, STEM_BYTES, Word};
+use crate::path::{Step, StepKind};
 
 /// Bits of a stem.
 const STEM_BITS: usize = 8 * STEM_BYTES;
@@ -48,8 +49,8 @@ enum Task<'c, 'p> {
     Hash,
     /// Both sides are there.
     Fork(Fork<'c, 'p>),
-    /// What this stem holds is there.
-    Stem(&'p [u8]),
+    /// What this stem, at this depth, holds is there.
+    Stem(&'p [u8], usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,8 @@ struct Fork<'c, 'p> {
     skip: usize,
     /// The bits of the skip, packed, where they are not those of the keys.
     bits: Option<&'p [u8]>,
+    /// How many bytes of the proof say this, with the sides that are hashes, and how many are.
+    cost: (usize, usize),
     /// The claims that go right.
     right: &'c [KeyClaim<'p>],
 }
@@ -74,12 +77,16 @@ impl ForkSide {
     const NOTHING: Self = Self { digest: EMPTY, leaf: false };
 }
 
-/// Checks that the claims and the proof have this root.
+/// Takes each node of a proof, children before parents, with a key that leads to it.
+type Visit<'v> = &'v mut dyn FnMut(&[u8], Step);
+
+/// Checks that the claims and the proof have this root. Shows each node to `visit`.
 pub(super) fn run(
     rules: Rules,
     root: &Digest,
     values: &BTreeMap<Vec<u8>, Option<Word>>,
     proof: &[u8],
+    visit: Visit<'_>,
 ) -> Result<(), ProofError> {
     let mut claims: Vec<_> = values.iter().map(|(key, value)| claim(key, *value, false)).collect();
     let mut reader = Reader { proof, at: 0 };
@@ -93,9 +100,25 @@ pub(super) fn run(
     } else {
         reader.witnesses(rules, &mut claims)?;
         let (tasks, sides) = (Vec::new(), Vec::new());
-        Verifier { rules, reader, tasks, sides }.root(&claims)?
+        Verifier { rules, reader, tasks, sides, visit }.root(&claims)?
     };
     if got == *root { Ok(()) } else { Err(ProofError::Root { expected: *root, got }) }
+}
+
+/// A node as it is seen from `key`, if it lies on its path; `other` leads to it.
+pub(super) fn on_path(key: &[u8], other: &[u8], mut step: Step) -> Option<Step> {
+    if (0..step.depth).any(|at| bit(key, at) != bit(other, at)) {
+        return None;
+    }
+    let is_other = match step.kind {
+        StepKind::Leaf => key != other,
+        StepKind::Stem => key.get(..STEM_BYTES) != other.get(..STEM_BYTES),
+        _ => false,
+    };
+    if is_other {
+        step.kind = StepKind::Other;
+    }
+    Some(step)
 }
 
 fn claim(key: &[u8], value: Option<Word>, witness: bool) -> KeyClaim<'_> {
@@ -189,14 +212,15 @@ impl<'p> Reader<'p> {
     }
 }
 
-struct Verifier<'c, 'p> {
+struct Verifier<'c, 'p, 'v> {
     rules: Rules,
     reader: Reader<'p>,
     tasks: Vec<Task<'c, 'p>>,
     sides: Vec<ForkSide>,
+    visit: Visit<'v>,
 }
 
-impl<'c, 'p> Verifier<'c, 'p> {
+impl<'c, 'p> Verifier<'c, 'p, '_> {
     /// The root of what is claimed.
     fn root(&mut self, claims: &'c [KeyClaim<'p>]) -> Result<Digest, ProofError> {
         self.tasks.push(Task::Node(Place { claims, depth: 0, within: false }));
@@ -211,9 +235,11 @@ impl<'c, 'p> Verifier<'c, 'p> {
                     self.sides.push(ForkSide { digest, leaf: false });
                 }
                 Task::Fork(fork) => self.fork(&fork)?,
-                Task::Stem(stem) => {
+                Task::Stem(stem, depth) => {
                     let held = self.side()?;
                     let digest = self.rules.hash.hash(&[stem, &[0], &held.digest].concat());
+                    let digits = STEM_BITS.saturating_sub(depth);
+                    self.seen(stem, StepKind::Stem, (depth, digits), digest, (1, 0));
                     self.sides.push(ForkSide { digest, ..held });
                 }
             }
@@ -229,6 +255,20 @@ impl<'c, 'p> Verifier<'c, 'p> {
 
     fn malformed<T>(&self, what: &'static str) -> Result<T, ProofError> {
         self.reader.malformed(what)
+    }
+
+    /// Shows a node: where it begins and how many bits it takes, bytes that say it, and hashes
+    /// beside the path.
+    fn seen(
+        &mut self,
+        key: &[u8],
+        kind: StepKind,
+        (depth, digits): (usize, usize),
+        digest: Digest,
+        (bytes, siblings): (usize, usize),
+    ) {
+        let digest = Some(digest);
+        (self.visit)(key, Step { kind, depth, digits, digest, bytes, siblings, sum: None });
     }
 
     /// The side that was done last.
@@ -265,7 +305,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
         if present(claims).all(|claim| claim.witness) {
             uses(place.claims, shown);
         }
-        self.tasks.push(Task::Stem(stem));
+        self.tasks.push(Task::Stem(stem, place.depth));
         self.tasks.push(Task::Node(Place { claims, depth: STEM_BITS, within: true }));
         Ok(())
     }
@@ -285,12 +325,15 @@ impl<'c, 'p> Verifier<'c, 'p> {
         } else {
             ForkSide { digest: hash.hash(&[&[PBT_LEAF], claim.key, &value].concat()), leaf: true }
         };
+        let digits = bits(claim.key).saturating_sub(place.depth);
+        self.seen(claim.key, StepKind::Leaf, (place.depth, digits), side.digest, (1, 0));
         self.sides.push(side);
         Ok(())
     }
 
     fn open_fork(&mut self, place: Place<'c, 'p>, leaving: bool) -> Result<(), ProofError> {
         let Place { claims, depth, within } = place;
+        let start = self.reader.at;
         let skip = self.reader.number()?;
         let end = match (self.rules.stems, within) {
             (false, _) => 8 * PBT_KEY_BYTES_MAX,
@@ -326,7 +369,11 @@ impl<'c, 'p> Verifier<'c, 'p> {
             return self.malformed("a key that is claimed present leaves at a fork");
         }
         let (left, right) = on.split_at(on.partition_point(|claim| bit(claim.key, fork) == 0));
-        self.tasks.push(Task::Fork(Fork { place, skip, bits: packed, right }));
+        let siblings = usize::from(left.is_empty()).saturating_add(right.is_empty().into());
+        // The byte before says that it is a fork.
+        let said = self.reader.at.saturating_sub(start).saturating_add(1);
+        let cost = (said.saturating_add(siblings.saturating_mul(32)), siblings);
+        self.tasks.push(Task::Fork(Fork { place, skip, bits: packed, cost, right }));
         for claims in [right, left] {
             let depth = fork.saturating_add(1);
             self.tasks.push(match claims.is_empty() {
@@ -338,7 +385,7 @@ impl<'c, 'p> Verifier<'c, 'p> {
     }
 
     fn fork(&mut self, fork: &Fork<'c, 'p>) -> Result<(), ProofError> {
-        let Fork { place: Place { claims, depth, .. }, skip, bits, right: to_right } = *fork;
+        let Fork { place: Place { claims, depth, .. }, skip, bits, right: to_right, .. } = *fork;
         let (right, left) = (self.side()?, self.side()?);
         let first = claims.first().map(|claim| claim.key).unwrap_or_default();
         let at = (depth..depth.saturating_add(skip)).zip(0..);
@@ -346,7 +393,16 @@ impl<'c, 'p> Verifier<'c, 'p> {
             Some(bits) => at.map(|(_, skipped)| bit(bits, skipped)).collect(),
             None => at.map(|(at, _)| bit(first, at)).collect(),
         };
-        if !self.rules.stems {
+        let side = if self.rules.stems {
+            if reads_as_stem(&left) {
+                tells_apart(to_right);
+            }
+            let joined = self.join(left, right)?;
+            if skipped.contains(&1) {
+                tells_apart(claims);
+            }
+            self.climb(joined, skipped.into_iter())?
+        } else {
             let mut input = vec![PBT_BRANCH];
             // Below 65,536: a fork is above the end of every key.
             input.extend_from_slice(&(skip as u16).to_be_bytes());
@@ -354,17 +410,10 @@ impl<'c, 'p> Verifier<'c, 'p> {
             input.extend(skipped.chunks(8).map(pack));
             input.extend_from_slice([left.digest, right.digest].as_flattened());
             let digest = self.rules.hash.hash(&input);
-            self.sides.push(ForkSide { digest, leaf: left.leaf || right.leaf });
-            return Ok(());
-        }
-        if reads_as_stem(&left) {
-            tells_apart(to_right);
-        }
-        let joined = self.join(left, right)?;
-        if skipped.contains(&1) {
-            tells_apart(claims);
-        }
-        let side = self.climb(joined, skipped.into_iter())?;
+            ForkSide { digest, leaf: left.leaf || right.leaf }
+        };
+        let place = (depth, skip.saturating_add(1));
+        self.seen(first, StepKind::Fork, place, side.digest, fork.cost);
         self.sides.push(side);
         Ok(())
     }

@@ -3,10 +3,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use spinney_hash::keccak256;
+
 use super::error::ProofError;
 use super::node::{Below, NIBBLES, Node, nibble};
-use super::nodes::Nodes;
+use super::nodes::{Found, Nodes};
 use crate::error::NotProven;
+use crate::path::{Step, StepKind};
 
 /// The nodes on the paths of some keys, as somebody sent them: nothing is known of them yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,11 +56,22 @@ impl Proof {
         let mut values = BTreeMap::new();
         for key in keys {
             let key = key.as_ref();
-            let value = look_up(&mut nodes, root, key)?;
+            let value = look_up(&mut nodes, root, key, |_, _| {})?;
             values.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         }
         nodes.finish()?;
         Ok(VerifiedProof { values })
+    }
+
+    /// The nodes from `root` down to a key, or to where it would be. Nodes on no path are not
+    /// looked at: [`Proof::verify`] refuses them.
+    ///
+    /// # Errors
+    /// If a node on the path is missing or malformed.
+    pub fn path(&self, root: &[u8; 32], key: &[u8]) -> Result<Vec<Step>, ProofError> {
+        let (mut nodes, mut steps) = (Nodes::new(&self.nodes), Vec::new());
+        look_up(&mut nodes, root, key, |depth, found| steps.push(step(key, depth, found)))?;
+        Ok(steps)
     }
 }
 
@@ -77,15 +91,17 @@ impl VerifiedProof {
     }
 }
 
-/// The value under a key.
-pub(super) fn look_up<'p>(
+/// The value under a key. Each node on its path is shown to `visit`, with its depth.
+fn look_up<'p>(
     nodes: &mut Nodes<'p>,
     root: &[u8; 32],
     key: &[u8],
+    mut visit: impl FnMut(usize, &Found<'p>),
 ) -> Result<Option<&'p [u8]>, ProofError> {
     let Some(mut found) = nodes.top(root)? else { return Ok(None) };
     let (mut depth, len) = (0_usize, NIBBLES.count(key));
     loop {
+        visit(depth, &found);
         let child = match found.node {
             Node::Leaf { path, value } => {
                 let ends = depth.saturating_add(path.len()) == len;
@@ -114,4 +130,25 @@ pub(super) fn look_up<'p>(
         }
         depth = depth.saturating_add(1);
     }
+}
+
+fn step(key: &[u8], depth: usize, found: &Found<'_>) -> Step {
+    let (kind, digits, siblings) = match found.node {
+        Node::Leaf { path, .. } => {
+            let len = NIBBLES.count(key);
+            let is_key =
+                depth.saturating_add(path.len()) == len && path.common(key, depth) == path.len();
+            (if is_key { StepKind::Leaf } else { StepKind::Other }, path.len(), 0)
+        }
+        Node::Extension { path, .. } => (StepKind::Extension, path.len(), 0),
+        Node::Branch { children, .. } => {
+            let next = usize::from(nibble(key, depth));
+            let beside = children.iter().enumerate().filter(|(digit, _)| *digit != next);
+            let siblings = beside.filter(|(_, child)| **child != Below::Nothing).count();
+            (StepKind::Branch, 1, siblings)
+        }
+    };
+    let bytes = found.rlp.len();
+    let digest = (depth == 0 || bytes >= 32).then(|| keccak256(found.rlp));
+    Step { kind, depth, digits, digest, bytes, siblings, sum: None }
 }

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{DEPTH, Leaf, Profile, SumNode, SumOverflow, goes_right};
+use crate::path::{Step, StepKind};
 
 const NODE_BYTES: usize = 32 + 8;
 const COUNT_BYTES: usize = 2;
@@ -262,12 +263,61 @@ impl Proof {
         key: &[u8; 32],
         leaf: &Leaf,
     ) -> Result<SumNode, ProofError> {
+        self.climb(profile, key, leaf, |_, _, _| {})
+    }
+
+    /// The nodes from the root down to the leaf of a key, those left out that have nothing beside
+    /// the path.
+    ///
+    /// # Errors
+    /// If the sums overflow.
+    pub fn path(
+        &self,
+        profile: Profile,
+        key: &[u8; 32],
+        leaf: &Leaf,
+    ) -> Result<Vec<Step>, ProofError> {
+        let step = |kind, depth, node: SumNode, siblings: usize| Step {
+            kind,
+            depth,
+            digits: usize::from(kind == StepKind::Fork),
+            digest: Some(node.hash),
+            bytes: siblings.saturating_mul(NODE_BYTES),
+            siblings,
+            sum: Some(node.sum),
+        };
+        let mut steps = Vec::new();
+        if !leaf.is_empty() {
+            steps.push(step(StepKind::Leaf, DEPTH, profile.leaf(leaf), 0));
+        }
+        let root = self.climb(profile, key, leaf, |depth, at, node| {
+            if !self.is_empty_at(at) {
+                steps.push(step(StepKind::Fork, depth, node, 1));
+            }
+        })?;
+        if steps.last().is_none_or(|step| step.depth > 0) {
+            steps.push(step(StepKind::Fork, 0, root, 0));
+        }
+        steps.reverse();
+        Ok(steps)
+    }
+
+    /// The root, as [`Proof::root`]. Each node over two is shown to `visit`, with its depth and the
+    /// place of the sibling below it.
+    fn climb(
+        &self,
+        profile: Profile,
+        key: &[u8; 32],
+        leaf: &Leaf,
+        mut visit: impl FnMut(usize, usize, SumNode),
+    ) -> Result<SumNode, ProofError> {
         let mut node = profile.leaf(leaf);
         for (sibling, depth) in self.siblings(profile).zip((0..DEPTH).rev()) {
             let (left, right) =
                 if goes_right(key, depth) { (sibling, node) } else { (node, sibling) };
             let branch = profile.branch(left, right);
             node = branch.map_err(|SumOverflow| ProofError::Overflow { depth })?;
+            visit(depth, DEPTH.saturating_sub(depth).saturating_sub(1), node);
         }
         Ok(node)
     }

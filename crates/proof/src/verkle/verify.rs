@@ -7,7 +7,9 @@ use spinney_ipa::{Crs, Element, Fr, Transcript};
 
 use super::diff::StateDiff;
 use super::forms::Proof;
-use super::shape::{ProofFault, Shape};
+use super::node::{LEAF_HALVES, STEM_BYTES, half};
+use super::shape::{PathNode, ProofFault, Shape};
+use crate::path::{Step, StepKind};
 
 /// What a proof showed.
 #[derive(Debug)]
@@ -58,5 +60,38 @@ impl Verified<'_> {
     /// absent.
     pub fn get(&self, key: &[u8; 32]) -> Option<Option<[u8; 32]>> {
         self.diff.get(key).map(|entry| entry.current)
+    }
+
+    /// The nodes from the root down to a key, or to where it would be; empty if the proof is not
+    /// about it. That of the root takes no bytes of the proof.
+    pub fn path(&self, key: &[u8; 32]) -> Vec<Step> {
+        let [stem @ .., suffix] = key;
+        let stems = self.diff.0.iter().zip(&self.shape.ends);
+        let Some((_, end)) = stems.into_iter().find(|(entry, _)| entry.stem == *stem) else {
+            return Vec::new();
+        };
+        let mut paths: Vec<Vec<u8>> =
+            (0..=end.len()).filter_map(|len| Some(end.get(..len)?.to_vec())).collect();
+        paths.push([&end[..], &[LEAF_HALVES.saturating_add(half(*suffix))]].concat());
+        paths.iter().filter_map(|path| self.step(stem, path)).collect()
+    }
+
+    fn step(&self, key: &[u8; 31], path: &[u8]) -> Option<Step> {
+        let kind = match self.shape.nodes.get(path)? {
+            PathNode::Internal(_) => StepKind::Branch,
+            PathNode::Leaf { stem, .. } if stem == key => StepKind::Stem,
+            PathNode::Leaf { .. } => StepKind::Other,
+            PathNode::Half(_) => StepKind::Half,
+            PathNode::Empty => return None,
+        };
+        let depth = path.len();
+        let digits = match kind {
+            StepKind::Stem | StepKind::Other => STEM_BYTES.saturating_sub(depth),
+            _ => 1,
+        };
+        let (commitment, _) = self.elements.get(path)?;
+        let bytes = if depth == 0 { 0 } else { 32 };
+        let digest = Some(commitment.to_compressed());
+        Some(Step { kind, depth, digits, digest, bytes, siblings: 0, sum: None })
     }
 }

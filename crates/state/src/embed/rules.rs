@@ -1,6 +1,7 @@
 //! What an event does in a partitioned binary tree, and what all trees have in common.
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256};
+use spinney_proof::embed::Odd;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{PageStore, TreeId};
 
@@ -153,9 +154,6 @@ impl Rules for Pbt {
     }
 }
 
-/// Basic data is none.
-pub(super) struct Odd;
-
 /// What the header of an account in a PBT says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
@@ -176,19 +174,11 @@ impl Header {
     }
 
     fn of(leaves: &[Option<Word>]) -> Result<Option<Self>, Odd> {
-        let leaf = |at: usize| leaves.get(at).copied().flatten();
-        let (data, code_hash, delegation) = (leaf(0), leaf(1), leaf(2));
-        if (data, code_hash, delegation) == (None, None, None) {
-            return Ok(None);
-        }
-        let data = BasicData::decode(&data.unwrap_or_default()).ok_or(Odd)?;
-        let code_hash = match (code_hash, delegation) {
-            (Some(code_hash), _) => code_hash.into(),
-            (None, Some(leaf)) => pbt::delegation_code_hash(&leaf),
-            (None, None) => KECCAK256_EMPTY,
-        };
-        let account = account(data, code_hash);
-        Ok(Some(Self { account, code_size: data.code_size, delegation }))
+        Ok(pbt::read_header(leaves)?.map(|header| Self {
+            account: account(header.data, header.code_hash.into()),
+            code_size: header.data.code_size,
+            delegation: header.delegation,
+        }))
     }
 
     fn write<P: PageStore>(

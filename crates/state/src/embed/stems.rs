@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use alloy_primitives::{Address, B256};
+use spinney_proof::embed::Odd;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{PageStore, TreeId};
 
 use super::layers::{Plan, View, stem_key};
-use super::rules::{Odd, ZEROS, account, balance, changed, code_size};
+use super::rules::{ZEROS, account, balance, changed, code_size};
 use super::state::sealed::Rules;
 use super::state::{EmbedError, Embedding, UBT, VERKLE};
 use super::verkle::KnownKeys;
@@ -134,14 +135,9 @@ fn is_slot(index: &Word, place: u8) -> bool {
 
 /// The leaves of an account's header; `Odd` if they are none.
 fn read(leaves: &[Option<Word>]) -> Result<Option<(Account, u32)>, Odd> {
-    let leaf = |at: usize| leaves.get(at).copied().flatten().unwrap_or_default();
-    let (data, code_hash) = (leaf(0), leaf(1));
-    // A deleted account is zeros, as if it had never been.
-    if (data, code_hash) == (ZEROS, ZEROS) {
-        return Ok(None);
-    }
-    let data = BasicData::decode(&data).ok_or(Odd)?;
-    Ok(Some((account(data, code_hash.into()), data.code_size)))
+    let header = ubt::read_header(leaves)?;
+    let account = |data, code_hash: Word| account(data, code_hash.into());
+    Ok(header.map(|header| (account(header.data, header.code_hash), header.data.code_size)))
 }
 
 /// The leaves of an account's header.

@@ -67,7 +67,7 @@ fn pbt_keys_and_basic_data_are_the_eips() {
     assert_eq!(header(pbt::DELEGATION)[..], bytes(&keys["delegation_key"]));
     for (slot, key) in keys["storage_slot_keys"].as_object().unwrap() {
         let slot = U256::from_str_radix(slot, 10).unwrap();
-        assert_eq!(pbt::slot_key(Blake3, &account, &slot.into())[..], bytes(key), "{slot}");
+        assert_eq!(pbt::slot_key(Blake3, &account, &B256::from(slot))[..], bytes(key), "{slot}");
     }
     let code_hash = word(&keys["code_hash"]);
     for (index, key) in keys["code_chunk_keys_computed_by_us"].as_object().unwrap() {
@@ -92,7 +92,7 @@ fn pbt_keys_are_those_of_the_cross_check() {
             .unwrap();
     let keys = &file["eip8297_keys_blake3"];
     let (account, code_hash) = (address(&keys["address20"]), word(&keys["codeHash"]));
-    let slot = |slot: u64| pbt::slot_key(Blake3, &account, &U256::from(slot).into());
+    let slot = |slot: u64| pbt::slot_key(Blake3, &account, &B256::from(U256::from(slot)));
     let header = |place| pbt::header_key(Blake3, &account, place).to_vec();
     for (name, key) in [
         ("header_basic_data", header(0)),

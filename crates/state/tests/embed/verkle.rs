@@ -1,7 +1,7 @@
 //! The embedding of EIP-6800 against keys, encodings and roots that go-verkle, geth and rust-verkle
 //! computed.
 
-use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
+use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use spinney_ipa::Crs;
 use spinney_state::embed::verkle::{AccountKeys, legacy_header, pedersen, slot_key};
 use spinney_state::embed::{BasicData, chunkify, ubt};
@@ -72,7 +72,7 @@ fn the_genesis_of_a_test_network_has_its_root() {
     let verkle = Verkle::shared();
     let mut leaves: Vec<([u8; 32], [u8; 32])> = Vec::new();
     for (account, held) in genesis["alloc"].as_object().unwrap() {
-        let keys = AccountKeys::new(verkle.crs(), &account.parse().unwrap());
+        let keys = AccountKeys::new(verkle.crs(), &account.parse::<Address>().unwrap());
         let header = keys.stem(verkle.crs(), &[0; 32]);
         let code = held.get("code").map(bytes).unwrap_or_default();
         let code_hash = if code.is_empty() { KECCAK256_EMPTY } else { keccak256(&code) };

@@ -1,14 +1,17 @@
 //! The embedding of EIP-8297.
 //!
-//! The first byte of a key is its zone. Accounts, 0x00: a header of 256 places, `H(32-byte address)`.
-//! Code, 0x01: chunks under the hash of what the code hashes to, shared by all accounts with that code.
-//! Storage, 0xff: slots from 64 on, under their account and then in groups of 256. A leaf of zeros is
-//! absent, so an account or its storage goes by its prefix.
+//! The first byte of a key is its zone. Accounts, 0x00: a header of 256 places, `H(32-byte
+//! address)`. Code, 0x01: chunks under the hash of what the code hashes to, shared by all accounts
+//! with that code. Storage, 0xff: slots from 64 on, under their account and then in groups of 256.
+//! A leaf of zeros is absent, so an account or its storage goes by its prefix.
 
-use alloy_primitives::{Address, B256, keccak256};
-use spinney_tree::HashFunction;
+use alloc::vec::Vec;
 
-use super::{Word, padded};
+use spinney_hash::{HashFunction, keccak256};
+
+use super::account::{BasicData, Header, Odd};
+use super::{Address, Word, padded};
+use crate::mpt::EMPTY_CODE_HASH;
 
 /// The zone of account headers.
 pub const ACCOUNT_ZONE: u8 = 0x00;
@@ -32,12 +35,11 @@ const DELEGATES: [u8; 3] = [0xef, 0x01, 0x00];
 /// What all keys of an account's header begin with.
 ///
 /// ```
-/// use alloy_primitives::{Address, address};
-/// use spinney_state::embed::pbt::header_prefix;
-/// use spinney_tree::HashFunction::Blake3;
+/// use spinney_hash::HashFunction::Blake3;
+/// use spinney_proof::embed::pbt::header_prefix;
 ///
-/// let prefix = header_prefix(Blake3, &address!("00112233445566778899aabbccddeeff00112233"));
-/// assert_eq!(prefix[..4], [0x00, 0xf4, 0xe4, 0x25]);
+/// let address = core::array::from_fn(|at| 0x11 * (at as u8 % 16));
+/// assert_eq!(header_prefix(Blake3, &address)[..4], [0x00, 0xf4, 0xe4, 0x25]);
 /// ```
 pub fn header_prefix(hash: HashFunction, address: &Address) -> [u8; 33] {
     zoned(ACCOUNT_ZONE, hash.hash(&padded(address)))
@@ -54,7 +56,7 @@ pub fn header_key(hash: HashFunction, address: &Address, place: u8) -> [u8; 34] 
 }
 
 /// The key of a slot: 34 bytes for one in the header, else 66.
-pub fn slot_key(hash: HashFunction, address: &Address, slot: &B256) -> Vec<u8> {
+pub fn slot_key(hash: HashFunction, address: &Address, slot: &Word) -> Vec<u8> {
     let place = slot[31];
     if slot[..31] == [0; 31] && place < 64 {
         return header_key(hash, address, HEADER_STORAGE + place).to_vec();
@@ -66,16 +68,16 @@ pub fn slot_key(hash: HashFunction, address: &Address, slot: &B256) -> Vec<u8> {
 }
 
 /// The key of a code chunk, in all accounts with the code of this hash: 34 bytes.
-pub fn chunk_key(hash: HashFunction, code_hash: &B256, chunk: u32) -> [u8; 34] {
+pub fn chunk_key(hash: HashFunction, code_hash: &Word, chunk: u32) -> [u8; 34] {
     let mut group = [0; 32];
     group[28..].copy_from_slice(&(chunk >> 8).to_be_bytes());
-    placed(zoned(CODE_ZONE, hash.hash([code_hash.0, group].as_flattened())), chunk as u8)
+    placed(zoned(CODE_ZONE, hash.hash([*code_hash, group].as_flattened())), chunk as u8)
 }
 
 /// The leaf of an account whose code delegates to another account's; `None` for other code.
 ///
 /// ```
-/// use spinney_state::embed::pbt::delegation;
+/// use spinney_proof::embed::pbt::delegation;
 ///
 /// let code = [&[0xef, 0x01, 0x00][..], &[7; 20]].concat();
 /// let leaf = delegation(&code).unwrap();
@@ -92,8 +94,28 @@ pub fn delegation(code: &[u8]) -> Option<Word> {
 }
 
 /// What the code of a delegation's leaf hashes to.
-pub(super) fn delegation_code_hash(leaf: &Word) -> B256 {
+fn delegation_code_hash(leaf: &Word) -> Word {
     keccak256(&leaf[..23])
+}
+
+/// An account, of the leaves under its basic data, its code hash and its delegation; `None` where
+/// it is not there.
+///
+/// # Errors
+/// If no account has such leaves.
+pub fn read_header(leaves: &[Option<Word>]) -> Result<Option<Header>, Odd> {
+    let leaf = |at: usize| leaves.get(at).copied().flatten();
+    let (data, code_hash, delegation) = (leaf(0), leaf(1), leaf(2));
+    if (data, code_hash, delegation) == (None, None, None) {
+        return Ok(None);
+    }
+    let data = BasicData::decode(&data.unwrap_or_default()).ok_or(Odd)?;
+    let code_hash = match (code_hash, delegation) {
+        (Some(code_hash), _) => code_hash,
+        (None, Some(leaf)) => delegation_code_hash(&leaf),
+        (None, None) => EMPTY_CODE_HASH,
+    };
+    Ok(Some(Header { data, code_hash, delegation }))
 }
 
 fn zoned(zone: u8, digest: Word) -> [u8; 33] {
