@@ -29,7 +29,7 @@ impl<P: PageStore> WorldState for State<P> {
     }
 
     fn is_full(&self) -> bool {
-        self.is_full_of_witnesses()
+        Self::is_full(self)
     }
 
     fn own_root(&self) -> Option<B256> {

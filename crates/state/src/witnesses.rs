@@ -72,6 +72,11 @@ impl Ring {
         self.waiting.retain(|(block, _)| sealed.iter().any(|(_, sealed)| sealed == block));
     }
 
+    /// Whether so much waits for a commit that there should be one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.iter().map(|(_, row)| row.len()).sum::<usize>() >= WAITING_BYTES_MAX
+    }
+
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
@@ -113,12 +118,6 @@ impl<P: PageStore> State<P> {
     /// Whether witnesses are kept, and can be made: they are of a Merkle Patricia trie.
     pub fn keeps_witnesses(&self) -> bool {
         self.witnesses.keep.is_some_and(|count| count > 0) && self.has_mpt()
-    }
-
-    /// Whether so much waits for a commit that there should be one.
-    pub fn is_full_of_witnesses(&self) -> bool {
-        let waiting = self.witnesses.waiting.iter().map(|(_, row)| row.len());
-        waiting.sum::<usize>() >= WAITING_BYTES_MAX
     }
 
     /// Has the next commit keep the witness of the block that was sealed last.
