@@ -42,7 +42,7 @@ try {
     const bad = verified.with(at, "Refused in this page");
     await until(page, `${verdicts} === '${bad}'`);
     const why = `document.querySelectorAll('.verdict span')[${at}].textContent`;
-    expect((await evaluate(page, why)).length > 20, "it is not said why");
+    expect((await evaluate(page, why)).length > 10, "it is not said why");
     const rest = await evaluate(page, "document.querySelector('.agree').textContent");
     expect(rest.endsWith("; 1 refused."), rest);
     await evaluate(page,

@@ -23,7 +23,7 @@ fn number(block: u64) -> Value {
 }
 
 /// The store of a sample chain, with a commit for each block.
-fn sample(folder: &Folder, blocks: &str, keep: &str, more: &[&str]) -> String {
+pub(crate) fn sample(folder: &Folder, blocks: &str, keep: &str, more: &[&str]) -> String {
     let db = folder.path("db");
     let args = ["replay", "-q", "--commit-every", "1", "--db", &db];
     let args = [&args[..], &["--blocks-count", blocks, "--keep-undo", keep], more].concat();
