@@ -1,5 +1,5 @@
 //! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D): its nodes, its proofs, and tries of
-//! which only some nodes are known ([`partial`]).
+//! which only some nodes are known ([`partial`]) or compared ([`differences`]).
 //!
 //! Verifying allocates no more than a small multiple of the proof,
 //! and follows foreign nodes in a loop. A proof that somebody sent ([`Proof`], [`RangeProof`],
@@ -41,6 +41,7 @@
 
 mod account;
 mod build;
+pub mod differences;
 mod error;
 mod keys;
 mod node;

@@ -125,8 +125,9 @@ pub struct PartialTrie {
 }
 
 /// A node and what hangs below it. Paths are digits, one a byte.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Tree {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Tree {
+    #[default]
     Empty,
     /// Not looked into yet.
     Closed(NodeRef),
@@ -145,9 +146,7 @@ impl Default for PartialTrie {
 impl PartialTrie {
     /// The trie with this root. Its nodes are asked for as they are needed.
     pub fn new(root: [u8; 32]) -> Self {
-        let top =
-            if root == EMPTY_ROOT { Tree::Empty } else { Tree::Closed(NodeRef::hashed(root)) };
-        Self { top }
+        Self { top: Tree::below(root) }
     }
 
     /// The root, of all that was put and deleted.
@@ -192,6 +191,11 @@ impl PartialTrie {
 }
 
 impl Tree {
+    /// All of the trie with this root.
+    pub(super) fn below(root: [u8; 32]) -> Self {
+        if root == EMPTY_ROOT { Self::Empty } else { Self::Closed(NodeRef::hashed(root)) }
+    }
+
     fn get(
         &self,
         source: &impl NodeSource,
@@ -287,7 +291,7 @@ impl Tree {
                 below.open_fork(source, cut(key, depth).0)?;
                 below.delete(source, key, depth)?;
                 let below = core::mem::replace(&mut **below, Self::Empty);
-                *self = below.below(path);
+                *self = below.lower(path);
             }
             Self::Branch(children) => {
                 let (&digit, rest) = rest.split_first().ok_or_else(|| misplaced(above))?;
@@ -301,7 +305,7 @@ impl Tree {
                     // What is left alone takes the branch's place, and has to be known for that.
                     alone.open(source, &[above, &[last]].concat())?;
                     let alone = core::mem::replace(alone, Self::Empty);
-                    *self = alone.below(&[last]);
+                    *self = alone.lower(&[last]);
                 } else if let Some(child) = child_mut(children, digit) {
                     *child = Self::Empty;
                 }
@@ -312,7 +316,7 @@ impl Tree {
     }
 
     /// The node that holds `self`, which is not closed, behind more digits.
-    fn below(self, digits: &[u8]) -> Self {
+    fn lower(self, digits: &[u8]) -> Self {
         let join = |path: Vec<u8>| [digits, &path].concat();
         match self {
             Self::Leaf(path, value) => Self::Leaf(join(path), value),
@@ -322,7 +326,11 @@ impl Tree {
     }
 
     /// Looks into the node, if nobody has.
-    fn open(&mut self, source: &impl NodeSource, path: &[u8]) -> Result<(), PartialError> {
+    pub(super) fn open(
+        &mut self,
+        source: &impl NodeSource,
+        path: &[u8],
+    ) -> Result<(), PartialError> {
         if let Self::Closed(node) = self {
             *self = read_node(source, node, path)?;
         }
