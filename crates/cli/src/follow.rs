@@ -317,6 +317,7 @@ impl<'a> Told<'a> {
         options.finality = Finality::Told(Arc::clone(&self.finalized));
         options.cache_bytes = place.tree_cache();
         options.limits = args.limits.limits();
+        options.explorer = args.limits.explorer();
         options.follow = Some(self.metrics.clone());
         options
     }

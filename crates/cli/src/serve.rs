@@ -91,9 +91,17 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600))]
     timeout: u64,
+    /// Do not serve the explorer, the page that a browser gets at /.
+    #[arg(long)]
+    no_explorer: bool,
 }
 
 impl LimitArgs {
+    /// Whether a browser gets the explorer.
+    pub(crate) const fn explorer(&self) -> bool {
+        !self.no_explorer
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         limits.body_bytes = self.max_body.0;
@@ -149,6 +157,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     options.finality = args.chain.final_depth.map_or(Finality::Unknown, Finality::Depth);
     options.cache_bytes = place.tree_cache();
     options.limits = args.listen.limits.limits();
+    options.explorer = args.listen.limits.explorer();
     if let Some(threads) = args.listen.threads {
         options.threads = usize::from(threads);
     }

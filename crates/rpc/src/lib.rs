@@ -5,10 +5,14 @@
 //! Requests come over HTTP/1.1 to one thread, which reads no store. They wait in a bounded line for
 //! threads that do, each through a view of one commit. So who reads waits for nobody who writes, in
 //! this process or in another one, and all requests of a batch are answered from one state.
+//!
+//! A browser that opens the server's address gets the explorer: a page that looks up accounts, and
+//! checks each proof with a verifier of its own.
 #![forbid(unsafe_code)]
 
 mod discover;
 mod error;
+mod explorer;
 mod methods;
 mod metrics;
 mod options;

@@ -77,6 +77,8 @@ pub struct Options {
     pub threads: usize,
     /// What is taken on.
     pub limits: Limits,
+    /// Whether `GET /` answers the explorer's page.
+    pub explorer: bool,
     /// What is counted by who follows a chain into the store, if it is in this process.
     pub follow: Option<FollowMetrics>,
     pub(crate) started: Instant,
@@ -91,6 +93,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             threads,
             limits: Limits::default(),
+            explorer: true,
             follow: None,
             started: Instant::now(),
         }

@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::error::Fault;
+use crate::explorer;
 use crate::metrics::Metrics;
 use crate::options::{Options, StoreBytes};
 use crate::queue::{Ask, Job, Queue, Reply};
@@ -292,18 +293,31 @@ impl Drop for Counted {
 impl Http {
     async fn respond(&self, request: Request<Incoming>, port: Port) -> Answer {
         let path = request.uri().path();
+        if let Some(file) = self.file(&request, port) {
+            return file;
+        }
         match (port, request.method(), path) {
             (_, &Method::GET, "/health") => plain(StatusCode::OK, "ok\n"),
             (_, &Method::GET, "/ready") => self.ready().await,
             (Port::Metrics, &Method::GET, "/metrics") => self.metrics().await,
             (Port::Rpc, &Method::POST, "/") => self.rpc(request).await,
             (Port::Rpc, _, "/") => {
+                let allowed = if self.shared.options.explorer { "GET, HEAD, POST" } else { "POST" };
                 let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "send a POST\n");
-                response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
                 response
             }
             _ => plain(StatusCode::NOT_FOUND, "not found\n"),
         }
+    }
+
+    /// A file of the explorer, if one is asked for.
+    fn file(&self, request: &Request<Incoming>, port: Port) -> Option<Answer> {
+        let is_asked = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_here = port == Port::Rpc && self.shared.options.explorer;
+        (is_asked && is_here)
+            .then(|| explorer::answer(request.uri().path(), request.headers()))
+            .flatten()
     }
 
     /// Asks a worker, and waits as long as a request may take.

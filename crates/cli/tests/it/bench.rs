@@ -185,7 +185,7 @@ addEventListener("load", () => {
 });
 </script>"#;
 
-fn browser() -> Option<&'static str> {
+pub(crate) fn browser() -> Option<&'static str> {
     let known = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
     let found = known.into_iter().find(|path| Path::new(path).exists());
     if found.is_none() {

@@ -9,6 +9,7 @@ mod chunks;
 mod convert;
 mod db;
 mod documents;
+mod explorer;
 #[path = "../../../follow/tests/it/fake_node.rs"]
 #[expect(dead_code, reason = "the tests of the follower use more of it")]
 mod fake_node;

@@ -23,7 +23,7 @@ fn number(block: u64) -> Value {
 }
 
 /// The store of a sample chain, with a commit for each block.
-fn sample(folder: &Folder, blocks: &str, keep: &str, more: &[&str]) -> String {
+pub(crate) fn sample(folder: &Folder, blocks: &str, keep: &str, more: &[&str]) -> String {
     let db = folder.path("db");
     let args = ["replay", "-q", "--commit-every", "1", "--db", &db];
     let args = [&args[..], &["--blocks-count", blocks, "--keep-undo", keep], more].concat();
@@ -281,9 +281,9 @@ fn what_is_no_post_of_json_is_refused() {
     assert_eq!((long.status, error_of(&long.json()).0), (413, -32600));
     let padded = format!("{call:200}");
     assert_eq!(post(&format!("{json}\r\nContent-Length: 200"), &padded).status, 200);
-    let get = server.get("/");
-    assert_eq!(get.status, 405);
-    assert!(get.head.to_ascii_lowercase().contains("allow: post"), "{}", get.head);
+    let put = server.send("PUT / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(put.status, 405);
+    assert!(put.head.to_ascii_lowercase().contains("allow: get, head, post"), "{}", put.head);
     assert_eq!(server.get("/metrics").status, 404);
     assert_eq!((server.get("/health").status, &server.get("/health").body[..]), (200, "ok\n"));
     assert_eq!(server.get("/ready").body, "block 2\n");
