@@ -478,10 +478,12 @@ where
                 let told = Told::new(node, options.by, &failed);
                 told.run(replay, blocks, &options.run, on_event)
             }
-            Some(reader) => replay.run_staged(reader, blocks, &options.run, on_event),
-            None => replay.run(blocks, &options.run, on_event),
+            Some(reader) => {
+                replay.run_staged(reader, blocks, &options.run, on_event).map_err(FollowError::from)
+            }
+            None => replay.run(blocks, &options.run, on_event).map_err(FollowError::from),
         };
-        add(&mut self.followed.summary, &outcome.map_err(FollowError::from)?);
+        add(&mut self.followed.summary, &outcome?);
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(Stop::Node(error)),
             None => Ok(Next::Step),

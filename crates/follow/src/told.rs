@@ -17,10 +17,8 @@ use spinney_state::{State, StateError, StateRead as _};
 use spinney_tree::PageStore;
 
 use crate::error::NodeError;
-use crate::follower::TakeBy;
+use crate::follower::{FollowError, TakeBy};
 use crate::node::Node;
-
-type Failure = ReplayError<StateError>;
 
 /// How the blocks behind one are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ impl<'a> Told<'a> {
         blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
         options: &RunOptions<'_>,
         mut on_event: impl FnMut(Event<'_>),
-    ) -> Result<Summary, Failure> {
+    ) -> Result<Summary, FollowError> {
         let outcome = self.all(replay, blocks, options, &mut on_event);
         let committed = self.commit(replay, &mut on_event);
         outcome.and(committed).map(|()| self.summary)
@@ -84,12 +82,13 @@ impl<'a> Told<'a> {
         blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
         options: &RunOptions<'_>,
         on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FollowError> {
         for block in blocks {
             if options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Ok(());
             }
-            let taken = match self.block(replay, &block?) {
+            let block = block.map_err(ReplayError::<StateError>::from)?;
+            let taken = match self.block(replay, &block) {
                 Ok(taken) => taken?,
                 Err(error) => {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -112,27 +111,26 @@ impl<'a> Told<'a> {
         &self,
         replay: &mut Replay<State<P>>,
         block: &ChainBlock,
-    ) -> Result<Result<Option<BlockReport>, Failure>, NodeError> {
+    ) -> Result<Result<Option<BlockReport>, FollowError>, NodeError> {
         let is_new = replay.state().block().is_none_or(|at| at.number < block.block.header.number);
         match self.by {
             TakeBy::Lists if is_new => {
                 let Some(list) = self.node.access_list(block)? else {
-                    return Ok(replay.block(block));
+                    return Ok(executed(replay, block));
                 };
                 let state = replay.state();
                 let changes = list.changes(|address| state.account(address));
-                let number = block.block.header.number;
-                let failed = |error| ReplayError::State { number, error };
-                Ok(changes.map_err(failed).and_then(|changes| replay.changed(block, changes)))
+                let changed = changes.map_err(FollowError::from);
+                Ok(changed.and_then(|changes| Ok(replay.changed(block, changes)?)))
             }
             TakeBy::Traces if is_new => {
                 let trace = self.node.trace(block)?;
                 Ok(match replay.traced(block, trace) {
-                    Err(error) if falls_short(&error) => replay.block(block),
-                    taken => taken,
+                    Err(error) if falls_short(&error) => executed(replay, block),
+                    taken => taken.map_err(FollowError::from),
                 })
             }
-            _ => Ok(replay.block(block)),
+            _ => Ok(executed(replay, block)),
         }
     }
 
@@ -140,16 +138,15 @@ impl<'a> Told<'a> {
         &mut self,
         replay: &mut Replay<State<P>>,
         on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FollowError> {
         if replay.state().layer_count() == 0 {
             return Ok(());
         }
         let (number, hash) = (replay.head().header.number, replay.head().hash);
-        let failed = |error| ReplayError::State { number, error };
         let began = Instant::now();
         let state = replay.state_mut();
-        state.commit().map_err(failed)?;
-        state.settle().map_err(failed)?;
+        state.commit()?;
+        state.settle()?;
         let time = began.elapsed();
         self.uncommitted = 0;
         self.summary.commit += time;
@@ -158,8 +155,15 @@ impl<'a> Told<'a> {
     }
 }
 
+fn executed<P: PageStore>(
+    replay: &mut Replay<State<P>>,
+    block: &ChainBlock,
+) -> Result<Option<BlockReport>, FollowError> {
+    Ok(replay.block(block)?)
+}
+
 /// Whether a trace is wrong of a block, or cannot say all that it did.
-fn falls_short(error: &Failure) -> bool {
+fn falls_short(error: &ReplayError<StateError>) -> bool {
     match error {
         ReplayError::TraceMisfit { .. } => true,
         ReplayError::BadBlock(block) => block.what == Check::StateRoot,
