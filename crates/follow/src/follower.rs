@@ -14,14 +14,16 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
 use spinney_replay::{
-    BlockReport, ChainBlock, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
+    BlockReport, ChainBlock, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
 };
 use spinney_state::{Reader, State, StateError, kept_blocks};
 use spinney_tree::{BlockId, PageStore};
 
 use crate::ancestor::last_shared;
+use crate::bisect::Divergence;
 use crate::blocks::{NodeBlocks, known_blocks};
 use crate::error::NodeError;
+use crate::explain::explain;
 use crate::node::Node;
 
 /// How long it waits for a node that failed once; twice as long each time after that.
@@ -88,6 +90,9 @@ pub enum FollowEvent<'a> {
         /// After so long.
         pause: Duration,
     },
+    /// Executing a block led to another state root than its header has, which ends the run. This is
+    /// what differs, as far as the node tells. The node is the left side, the execution the right.
+    Differs(&'a Divergence),
 }
 
 /// How following ended.
@@ -284,7 +289,10 @@ impl<'a> Follower<'a> {
                     pause = PAUSE_LEAST;
                     self.wait(self.options.poll);
                 }
-                Err(Stop::End(error)) => return Err(error),
+                Err(Stop::End(error)) => {
+                    course.explain(&error);
+                    return Err(error);
+                }
                 Err(Stop::Node(error)) => {
                     course.followed.failures += 1;
                     course.is_met = false;
@@ -436,6 +444,20 @@ where
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(Stop::Node(error)),
             None => Ok(Next::Step),
+        }
+    }
+
+    /// Tells what differs, if it ends because a root does not fit.
+    fn explain(&mut self, error: &FollowError) {
+        let Follower { node, genesis, .. } = *self.follower;
+        if let FollowError::Replay(error) = error
+            && let ReplayError::BadBlock(bad) = &**error
+            && bad.what == Check::StateRoot
+            && let Some(replay) = &self.replay
+            && let Some(divergence) =
+                explain((node, genesis), replay.state(), (bad.number, bad.hash))
+        {
+            (self.on_event)(FollowEvent::Differs(&divergence));
         }
     }
 

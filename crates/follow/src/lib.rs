@@ -7,13 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod ancestor;
+mod bisect;
 mod blocks;
 mod error;
+mod explain;
 mod follower;
 mod node;
 mod node_block;
+mod node_state;
 mod url;
 
+pub use bisect::{
+    AccountDifference, AccountSeen, BisectError, BisectOptions, Bisected, BlockSeen, DifferenceRow,
+    Divergence, SlotDifference, bisect_nodes, bisect_store,
+};
 pub use error::NodeError;
 pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower};
 pub use node::Node;

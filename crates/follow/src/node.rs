@@ -52,7 +52,7 @@ struct Named {
 /// A call: a method and its parameters.
 type Call = (&'static str, Value);
 
-const BY_NUMBER: &str = "eth_getBlockByNumber";
+pub(crate) const BY_NUMBER: &str = "eth_getBlockByNumber";
 const RAW: &str = "debug_getRawBlock";
 
 /// A node that is asked over HTTP.
@@ -72,9 +72,14 @@ impl fmt::Debug for Node {
 impl Node {
     /// A node; nobody is asked yet.
     pub fn new(url: Url) -> Self {
+        Self::within(url, ANSWER)
+    }
+
+    /// A node that may take so long for an answer.
+    pub(crate) fn within(url: Url, answer: Duration) -> Self {
         let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(ANSWER))
+            .timeout_connect(Some(CONNECT.min(answer)))
+            .timeout_global(Some(answer))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -211,7 +216,7 @@ impl Node {
     }
 
     /// Asks one thing.
-    fn ask<T: DeserializeOwned>(
+    pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: &'static str,
         params: Value,
@@ -295,11 +300,11 @@ fn read<T: DeserializeOwned>(method: &'static str, raw: &RawValue) -> Result<T, 
     serde_json::from_str(raw.get()).map_err(|error| NodeError::answer(method, error))
 }
 
-fn check_number(expected: u64, got: u64) -> Result<(), NodeError> {
+pub(crate) fn check_number(expected: u64, got: u64) -> Result<(), NodeError> {
     let what = || NodeError::answer(BY_NUMBER, format!("asked for block {expected}, got {got}"));
     (expected == got).then_some(()).ok_or_else(what)
 }
 
-fn quantity(number: u64) -> String {
+pub(crate) fn quantity(number: u64) -> String {
     format!("{number:#x}")
 }

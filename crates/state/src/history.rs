@@ -673,6 +673,15 @@ impl<'a, P: PageStore> KeptState<'a, P> {
         Ok(self.state.slot_in(&self.snapshot, self.pending(), key)?.unwrap_or_default())
     }
 
+    /// Whether an account has any slot that is not zero.
+    ///
+    /// # Errors
+    /// If the store fails or is damaged.
+    pub fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        let account = keccak256(address);
+        self.state.has_storage_in(&self.snapshot, self.pending(), account, |_| false)
+    }
+
     /// All slots of an account.
     pub(crate) fn storage_of(&self, address: Address) -> Result<BTreeMap<Slot, U256>, StateError> {
         self.state.storage_of(&self.snapshot, self.pending(), keccak256(address))

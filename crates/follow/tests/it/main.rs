@@ -1,5 +1,6 @@
 //! A follower beside a node that is made for it, and that answers as it is told to.
 
+mod bisect;
 mod chains;
 mod fake_node;
 
