@@ -58,11 +58,12 @@ pub(crate) enum Verb {
     CatchUp(crate::catch_up::CatchUpArgs),
     Serve(crate::serve::ServeArgs),
     Follow(crate::follow::FollowArgs),
+    Bisect(crate::bisect::BisectArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     Doctor(crate::doctor::DoctorArgs),
     #[command(hide = true)]
-    Reference(crate::reference::ReferenceArgs),
+    Reference(ReferenceArgs),
     /// Print a shell's completion script.
     #[command(
         after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
@@ -71,6 +72,17 @@ pub(crate) enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
+#[derive(Debug, Args)]
+pub(crate) struct ReferenceArgs {
+    /// The folder; pages that are there are replaced.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Write man pages instead, a file a verb.
+    #[arg(long)]
+    pub(crate) man: bool,
 }
 
 /// How a verb reports. What was asked is looked up by [`Asked`], for any verb.

@@ -13,7 +13,10 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
-use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, Url};
+use spinney_follow::{
+    DifferenceRow, Divergence, FollowError, FollowEvent, FollowOptions, Followed, Follower, Node,
+    Url,
+};
 use spinney_replay::{BlockReport, RunOptions};
 use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
 use spinney_state::{Reader, State};
@@ -21,6 +24,7 @@ use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, PageStore};
 
 use crate::args::{FormatArgs, KeepUndo, StoreArgs};
+use crate::bisect::differences;
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
@@ -31,6 +35,10 @@ use crate::replay::{
 use crate::serve::{LimitArgs, addresses};
 use crate::stores::Place;
 use crate::trees::TreeSet;
+
+/// For those who are told what differs.
+const DIFFERS_HINT: &str = "all blocks before it are good, and nothing of it is in the store; one \
+    of the two executed it wrongly: spinney db check reads all of the store";
 
 /// Follow a node: take its blocks over JSON-RPC, execute them, and check every root.
 ///
@@ -235,8 +243,8 @@ impl Follow<'_> {
     {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_history(self.args.keep_undo.0);
-        let (followed, state) =
-            self.follower.follow(state, |event| told.event(event)).map_err(failure)?;
+        let followed = self.follower.follow(state, |event| told.event(event));
+        let (followed, state) = followed.map_err(|error| told.failure(error))?;
         let head = state.block().context("the state stands at no block")?;
         Ok((followed, head, state.root()))
     }
@@ -300,6 +308,8 @@ struct Told<'a> {
     metrics: FollowMetrics,
     /// `u64::MAX` until the node says.
     finalized: Arc<AtomicU64>,
+    /// What differs after a block whose root does not fit.
+    differs: Vec<String>,
     broken: Option<std::io::Error>,
 }
 
@@ -307,7 +317,8 @@ impl<'a> Told<'a> {
     fn new(args: &FollowArgs, output: &'a Output, interrupt: &'a Interrupt) -> Self {
         let finalized = Arc::new(AtomicU64::new(u64::MAX));
         let metrics = FollowMetrics::default();
-        Self { output, interrupt, events: args.events, metrics, finalized, broken: None }
+        let (events, differs) = (args.events, Vec::new());
+        Self { output, interrupt, events, metrics, finalized, differs, broken: None }
     }
 
     /// What a server is told that answers meanwhile.
@@ -399,7 +410,36 @@ impl<'a> Told<'a> {
                     || json!({ "event": "node_failed", "error": error, "seconds": seconds });
                 self.tell(line, event);
             }
+            FollowEvent::Differs(found) => self.differs(found),
             _ => {}
+        }
+    }
+
+    fn differs(&mut self, found: &Divergence) {
+        let line = |row: DifferenceRow| {
+            let DifferenceRow { account, slot, what, left, right, .. } = row;
+            let of = slot.map_or_else(|| format!(", {what}"), |slot| format!(", slot {slot}"));
+            format!("account {account}{of}: the node has {left}, the execution {right}")
+        };
+        self.differs = found.rows().into_iter().map(line).collect();
+        if self.events {
+            let mut event = differences(found);
+            event["event"] = json!("differs");
+            event["hash"] = json!(found.left.hash);
+            self.put(&event);
+        }
+    }
+
+    /// The error, with what differs, if that is known.
+    fn failure(&mut self, error: FollowError) -> anyhow::Error {
+        let differs = std::mem::take(&mut self.differs);
+        match error {
+            FollowError::Replay(error) if !differs.is_empty() => {
+                let what = error.to_string();
+                let failure = Failure::new(what).details(differs).because(*error).exit(Exit::No);
+                failure.hint(DIFFERS_HINT).into()
+            }
+            error => failure(error),
         }
     }
 

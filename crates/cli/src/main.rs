@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod bisect;
 mod catch_up;
 mod clock;
 mod convert;
@@ -98,6 +99,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::CatchUp(args) => catch_up::run(&args, output),
         Verb::Serve(args) => serve::run(&args, output),
         Verb::Follow(args) => follow::run(&args, output),
+        Verb::Bisect(args) => bisect::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),

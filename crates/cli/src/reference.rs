@@ -1,29 +1,19 @@
 //! `reference`: a page of Markdown a verb, made of its help.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Args, Command};
+use clap::{Arg, Command};
 
+use crate::args::ReferenceArgs;
 use crate::failure::Exit;
 use crate::stores::Kind;
 use crate::trees::Name;
 
 /// The help of a page is as wide as a terminal was.
 const COLUMNS: usize = 80;
-
-/// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
-#[derive(Debug, Args)]
-pub(crate) struct ReferenceArgs {
-    /// The folder; pages that are there are replaced.
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-    /// Write man pages instead, a file a verb.
-    #[arg(long)]
-    man: bool,
-}
 
 /// The command, with names of trees and stores where it takes any text: for completions.
 pub(crate) fn with_names(mut command: Command) -> Command {

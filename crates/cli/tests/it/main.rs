@@ -3,6 +3,8 @@
 mod access_lists;
 mod bench;
 mod binary;
+#[cfg(unix)]
+mod bisect;
 mod catch_up;
 mod chains;
 mod chunks;

@@ -132,18 +132,28 @@ struct Bench {
 
 impl Bench {
     fn run(&self, line: &str) -> String {
+        self.ends(line, 0)
+    }
+
+    /// Runs a verb that ends with an exit code.
+    fn ends(&self, line: &str, code: i32) -> String {
         let line = line.replace("CHAIN", "--genesis d/genesis.json --blocks d/chain.rlp");
         let words: Vec<_> = ["-q"].into_iter().chain(line.split_whitespace()).collect();
         let ran = command(&words).current_dir(self.folder.path("")).output().unwrap();
         let (out, err) =
             (String::from_utf8(ran.stdout).unwrap(), String::from_utf8_lossy(&ran.stderr));
-        assert!(ran.status.success(), "{line}: {err}{out}");
+        assert_eq!(ran.status.code(), Some(code), "{line}: {err}{out}");
         out
     }
 
     /// Runs a verb, and checks its envelope and what is in it.
     fn verb(&mut self, name: &str, line: &str) {
-        let out = self.run(&format!("{line} --json"));
+        self.answers(name, line, 0);
+    }
+
+    /// The same of one that ends with an exit code.
+    fn answers(&mut self, name: &str, line: &str, code: i32) {
+        let out = self.ends(&format!("{line} --json"), code);
         let envelope: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
         check("envelope", &envelope);
         check(name, &envelope["data"]);
@@ -228,6 +238,11 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("follow", &format!("{follow} --to 30"));
     let events = bench.run(&format!("{follow} --to 60 --events --serve 127.0.0.1:0"));
     bench.lines("follow-events", &all(&events));
+    let node = crate::bisect::faulty_node(&genesis, &blocks);
+    let faulty = format!("follow {} --genesis d/genesis.json --db faulty", node.url());
+    bench.lines("follow-events", &all(&bench.ends(&format!("{faulty} --events"), 1)));
+    bench.answers("bisect", &format!("bisect {} --db followed --all 9", node.url()), 1);
+    bench.verb("bisect", &format!("bisect {} --db followed --to 30", node.url()));
     bench.verb("vectors", "vectors --quick");
     bench.verb("bench", "bench CHAIN --tree mpt,pbt:blake3 --store memory --to 5");
     bench.verb("bench", "bench CHAIN --tree mpt --store redb --node-rows --to 3");
