@@ -112,7 +112,7 @@ fn failure(error: BisectError) -> anyhow::Error {
     let (hint, exit) = match &error {
         BisectError::State(_) => {
             return match error {
-                BisectError::State(error) => error.into(),
+                BisectError::State(error) => (*error).into(),
                 other => other.into(),
             };
         }

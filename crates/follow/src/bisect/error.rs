@@ -104,7 +104,13 @@ pub enum BisectError {
     NoState,
     /// The store failed.
     #[error(transparent)]
-    State(#[from] StateError),
+    State(Box<StateError>),
+}
+
+impl From<StateError> for BisectError {
+    fn from(error: StateError) -> Self {
+        Self::State(Box::new(error))
+    }
 }
 
 fn of_node(side: &str, error: &NodeError) -> String {
