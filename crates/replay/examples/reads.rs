@@ -60,8 +60,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Accounts and pages, every so many of those that are there.
-fn drawn(store: &RedbStore, count: usize) -> Result<(Vec<Address>, Vec<Vec<u8>>), Box<dyn Error>> {
+/// Accounts, and keys of pages.
+type Drawn = (Vec<Address>, Vec<Vec<u8>>);
+
+/// Accounts that are there, and pages.
+fn drawn(store: &RedbStore, count: usize) -> Result<Drawn, Box<dyn Error>> {
     let snapshot = store.snapshot()?;
     let mut addresses = Vec::new();
     snapshot.scan(Table::Preimages, &[], None, &mut |_, row| {

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node};
+use serde_json::json;
+use spinney_follow::{FollowError, FollowEvent, FollowOptions, Followed, Follower, Node, TakeBy};
 use spinney_replay::{ChainBlock, Check, Genesis, ReplayError, RunOptions};
 use spinney_state::{KeepHistory, State, StateRead as _, kept_blocks};
 use spinney_tree::HashFunction;
@@ -188,6 +189,29 @@ fn a_chain_is_followed_to_its_end_and_on() {
         check(&state, &chain, 20);
         assert_eq!((followed.summary.block_count, followed.summary.stopped), (3, false));
     }
+}
+
+/// Traces that are of other transactions, or say that nothing was done, are left for the execution.
+#[test]
+fn blocks_whose_traces_fall_short_are_executed() {
+    let chain = Chain::sample(12);
+    let node = FakeNode::start(&chain.genesis, &chain.blocks, true);
+    let nothing = json!({ "result": { "pre": {}, "post": {} } });
+    for (index, block) in chain.blocks.iter().enumerate() {
+        let count = if index % 2 == 0 { block.block.body.transactions.len() } else { 1_000 };
+        let traces = vec![nothing.clone(); count];
+        node.tells("debug_traceBlockByHash", block.hash, json!(traces));
+    }
+    let client = Node::new(node.url());
+    let mut options = FollowOptions::default();
+    (options.by, options.run.last) = (TakeBy::Traces, Some(12));
+    let follower = Follower::new(&client, &chain.genesis, options);
+    let mut state = follower.begin(empty()).unwrap();
+    state.keep_history(KeepHistory::All);
+    let (followed, state) = follower.follow(state, |_| {}).unwrap();
+    check(&state, &chain, 12);
+    assert_eq!((followed.summary.root_count, followed.failures), (12, 0));
+    assert_eq!(node.asked("debug_traceBlockByHash"), 12);
 }
 
 #[test]
