@@ -22,30 +22,16 @@ use spinney_tree::{BlockId, PageStore};
 use crate::ancestor::last_shared;
 use crate::bisect::Divergence;
 use crate::blocks::{NodeBlocks, known_blocks};
-use crate::error::NodeError;
+use crate::error::{FollowError, NodeError};
 use crate::explain::explain;
 use crate::node::Node;
-use crate::told::{Taken, Told};
+use crate::told::{TakeBy, Taken, Told};
 
 /// How long it waits for a node that failed once; twice as long each time after that.
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(15);
 /// How often it looks, while it waits, whether it is to stop.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
-
-/// Where what blocks did comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TakeBy {
-    /// They are executed, and all that their headers say is checked.
-    #[default]
-    Execution,
-    /// The block's access list, from Amsterdam on and where the node gives it: its hash is in the
-    /// header. Other blocks are executed.
-    Lists,
-    /// The node's traces of a block's transactions; withdrawals, rewards and system calls are made by
-    /// our own rules. A block whose root these do not lead to is executed.
-    Traces,
-}
 
 /// How a node is followed.
 #[derive(Clone, Copy, Debug)]
@@ -129,61 +115,6 @@ pub struct Followed {
     pub dropped: u64,
     /// How often it did not answer, or not as it should.
     pub failures: u64,
-}
-
-/// Why following cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FollowError {
-    /// The node has another genesis.
-    #[error("the node's chain begins with {got}, and the genesis given is {expected}")]
-    OtherChain {
-        /// The hash of the genesis given.
-        expected: B256,
-        /// The hash of the node's.
-        got: B256,
-    },
-    /// The state was filled from another genesis.
-    #[error("the store was filled from the genesis {got}, and the one given is {expected}")]
-    OtherGenesis {
-        /// The hash of the genesis given.
-        expected: B256,
-        /// The hash of the state's.
-        got: B256,
-    },
-    /// The state stands at no block.
-    #[error("the state stands at no block")]
-    NoBlock,
-    /// The node left blocks that the state cannot take back.
-    #[error(
-        "the node left the chain before block {oldest}, the oldest that the state can go back to"
-    )]
-    TooDeep {
-        /// The oldest block that is kept.
-        oldest: u64,
-    },
-    /// The node left a block that it had called final.
-    #[error(
-        "the node left the chain behind block {ancestor}, and had called block {finalized} final"
-    )]
-    Final {
-        /// The last block that both chains have.
-        ancestor: u64,
-        /// The last one that was final.
-        finalized: u64,
-    },
-    /// A block is bad, or the state failed.
-    #[error(transparent)]
-    Replay(Box<ReplayError<StateError>>),
-    /// The state failed between blocks.
-    #[error(transparent)]
-    State(#[from] StateError),
-}
-
-impl From<ReplayError<StateError>> for FollowError {
-    fn from(error: ReplayError<StateError>) -> Self {
-        Self::Replay(Box::new(error))
-    }
 }
 
 /// Why a step could not be made.

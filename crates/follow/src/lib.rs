@@ -22,7 +22,8 @@ pub use bisect::{
     AccountDifference, AccountSeen, BisectError, BisectOptions, Bisected, BlockSeen, DifferenceRow,
     Divergence, SlotDifference, bisect_nodes, bisect_store,
 };
-pub use error::NodeError;
-pub use follower::{FollowError, FollowEvent, FollowOptions, Followed, Follower, TakeBy};
+pub use error::{FollowError, NodeError};
+pub use follower::{FollowEvent, FollowOptions, Followed, Follower};
 pub use node::Node;
+pub use told::TakeBy;
 pub use url::{Url, UrlError};

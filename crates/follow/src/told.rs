@@ -1,9 +1,10 @@
 //! Blocks by what the node tells of them: access lists, or traces.
 //!
 //! Invariants:
-//! - a list counts only if its hash is in the header of its block, and whatever a block did counts only
-//!   if it leads to the root in that header;
-//! - a block is executed where the node has nothing to tell, and where its traces lead to another root.
+//! - a list counts only if its hash is in the header of its block, and whatever a block did counts
+//!   only if it leads to the root in that header;
+//! - a block is executed where the node has nothing to tell, and where its traces lead to another
+//!   root.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -16,9 +17,22 @@ use spinney_replay::{
 use spinney_state::{State, StateError, StateRead as _};
 use spinney_tree::PageStore;
 
-use crate::error::NodeError;
-use crate::follower::{FollowError, TakeBy};
+use crate::error::{FollowError, NodeError};
 use crate::node::Node;
+
+/// Where what blocks did comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakeBy {
+    /// They are executed, and all that their headers say is checked.
+    #[default]
+    Execution,
+    /// The block's access list, from Amsterdam on and where the node gives it: its hash is in the
+    /// header. Other blocks are executed.
+    Lists,
+    /// The node's traces of a block's transactions; withdrawals, rewards and system calls are made
+    /// by our own rules. A block whose root these do not lead to is executed.
+    Traces,
+}
 
 /// How the blocks behind one are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

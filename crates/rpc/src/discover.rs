@@ -31,7 +31,7 @@ const METHODS: [Method; 18] = [
     ),
     method("net_version", &[], "The chain's id, in decimal"),
     method("web3_clientVersion", &[], "The name and version of this program"),
-    method("debug_executionWitness", &["block"], "A block's execution witness, where one is kept"),
+    method("debug_executionWitness", &["block?"], "A block's execution witness, where one is kept"),
     method("debug_executionWitnessByBlockHash", &["hash"], "The same, by the block's hash"),
     method("debug_proofsSyncStatus", &[], "The first and the last block whose states are kept"),
     method("spinney_getRoot", &["tree", "block?"], "The root of a tree at a block"),

@@ -1,15 +1,16 @@
-//! Proofs of accounts and slots, in whatever state they are asked for.
+//! Proofs of accounts and slots, in whatever state they are asked for; the witnesses that are kept.
 
 use alloy_primitives::{Address, B256};
 use rayon::prelude::*;
 use spinney_tree::mpt::proof::AccountProof;
 use spinney_tree::mpt::{MptState, PathNodes};
-use spinney_tree::{Operation, PageStore, Pending, Snapshot, Tree};
+use spinney_tree::{Operation, PageStore, Pending, Snapshot, Table, Tree};
 
 use crate::error::StateError;
 use crate::history::KeptState;
 use crate::lazy::LazySnapshot;
 use crate::mpt_state::State;
+use crate::witnesses::{KeptWitness, key};
 
 /// From so many keys on, threads share their paths; and how many parts each is to have.
 const SPLIT_KEYS: usize = 1_024;
@@ -21,11 +22,6 @@ const PARTS_EACH: usize = 4;
 pub struct Mark(Option<Pending<MptState>>);
 
 impl Mark {
-    /// A state with all that a pending one holds.
-    pub(crate) fn at(pending: Option<&Pending<MptState>>) -> Self {
-        Self(pending.cloned())
-    }
-
     /// What was done to the trie since the last commit: see [`Pending::operations`].
     pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         self.0.iter().flat_map(Pending::operations)
@@ -97,6 +93,53 @@ impl<P: PageStore> State<P> {
         let each = keys.len().div_ceil(threads * PARTS_EACH);
         let parts = keys.par_chunks(each).map(walk).collect::<Result<Vec<_>, _>>()?;
         Ok(PathNodes::join(parts))
+    }
+}
+
+impl<P: PageStore> State<P> {
+    /// Keeps the witnesses of the last so many blocks that have one
+    /// [attached](Self::attach_witness); with 0, none, and the next commit removes those that are
+    /// there. Where nobody says, what is there stays.
+    pub const fn keep_witnesses(&mut self, count: u64) {
+        self.witnesses.keep(count);
+    }
+
+    /// Whether witnesses are kept, and can be made: they are of a Merkle Patricia trie.
+    pub fn keeps_witnesses(&self) -> bool {
+        self.witnesses.keeps_any() && self.has_mpt()
+    }
+
+    /// Has the next commit keep the witness of the block that was sealed last.
+    pub fn attach_witness(&mut self, witness: &KeptWitness) {
+        if let Some((_, block)) = self.sealed.last() {
+            self.witnesses.add(*block, witness);
+        }
+    }
+
+    /// The state that the last sealed block left, to come back to, and its root.
+    pub fn mark_sealed(&self) -> (Mark, B256) {
+        let layers = self.sealed.last().map_or(0, |(layers, _)| *layers);
+        let pending: Option<&Pending<MptState>> = match layers.checked_sub(1) {
+            Some(last) => self.layers.get(last).and_then(|layer| layer.pending.as_ref()),
+            None => None,
+        };
+        let committed = || self.mpt.as_ref().map_or([0; 32], |mpt| mpt.root());
+        (Mark(pending.cloned()), pending.map_or_else(committed, Pending::root).into())
+    }
+}
+
+/// The witness of a block, if a store keeps it: the hash that its block has, and the witness.
+///
+/// # Errors
+/// If the store cannot be read, or what it keeps is no witness.
+pub fn kept_witness(
+    snapshot: &impl Snapshot,
+    number: u64,
+) -> Result<Option<(B256, KeptWitness)>, StateError> {
+    let Some(row) = snapshot.read(Table::Meta, &key(number))? else { return Ok(None) };
+    match KeptWitness::read(&row) {
+        Ok((hash, witness)) => Ok(Some((hash.into(), witness))),
+        Err(error) => Err(StateError::Witness { block: number, what: error.to_string() }),
     }
 }
 

@@ -6,14 +6,9 @@
 //! - the commit that writes the state of a block writes its witness, and removes those that are too old;
 //! - what takes the state back removes the witnesses of the blocks that go.
 
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::Bytes;
 use alloy_rlp::{Decodable as _, Encodable as _, Header};
-use spinney_tree::mpt::MptState;
-use spinney_tree::{BlockId, PageStore, Pending, Snapshot, Table, WriteSet};
-
-use crate::StateError;
-use crate::mpt_state::State;
-use crate::prove::Mark;
+use spinney_tree::{BlockId, Table, WriteSet};
 
 /// Rows of [`Table::Meta`] whose keys begin with this, a block's number behind it.
 const PREFIX: &[u8] = b"witness/";
@@ -45,7 +40,7 @@ impl KeptWitness {
     }
 
     /// The block's hash, and the witness.
-    fn read(row: &[u8]) -> Result<([u8; 32], Self), alloy_rlp::Error> {
+    pub(crate) fn read(row: &[u8]) -> Result<([u8; 32], Self), alloy_rlp::Error> {
         let (hash, mut bytes) = row.split_first_chunk().ok_or(alloy_rlp::Error::InputTooShort)?;
         let mut parts = Header::decode_bytes(&mut bytes, true)?;
         let mut part = || Vec::decode(&mut parts);
@@ -67,6 +62,21 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// Says how many to keep.
+    pub(crate) const fn keep(&mut self, count: u64) {
+        self.keep = Some(count);
+    }
+
+    /// Whether any is to be kept.
+    pub(crate) fn keeps_any(&self) -> bool {
+        self.keep.is_some_and(|count| count > 0)
+    }
+
+    /// Has the next commit write the witness of a block.
+    pub(crate) fn add(&mut self, block: BlockId, witness: &KeptWitness) {
+        self.waiting.push((block, witness.row(block)));
+    }
+
     /// Forgets those of blocks that are not among these.
     pub(crate) fn retain(&mut self, sealed: &[(usize, BlockId)]) {
         self.waiting.retain(|(block, _)| sealed.iter().any(|(_, sealed)| sealed == block));
@@ -100,56 +110,9 @@ pub(crate) fn drop_behind(number: u64, set: &mut WriteSet) {
     set.drop_range(Table::Meta, key(number).to_vec(), end);
 }
 
-fn key(number: u64) -> [u8; 16] {
+pub(crate) fn key(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(PREFIX);
     key[8..].copy_from_slice(&number.to_be_bytes());
     key
-}
-
-impl<P: PageStore> State<P> {
-    /// Keeps the witnesses of the last so many blocks that have one
-    /// [attached](Self::attach_witness); with 0, none, and the next commit removes those that are
-    /// there. Where nobody says, what is there stays.
-    pub const fn keep_witnesses(&mut self, count: u64) {
-        self.witnesses.keep = Some(count);
-    }
-
-    /// Whether witnesses are kept, and can be made: they are of a Merkle Patricia trie.
-    pub fn keeps_witnesses(&self) -> bool {
-        self.witnesses.keep.is_some_and(|count| count > 0) && self.has_mpt()
-    }
-
-    /// Has the next commit keep the witness of the block that was sealed last.
-    pub fn attach_witness(&mut self, witness: &KeptWitness) {
-        if let Some((_, block)) = self.sealed.last() {
-            self.witnesses.waiting.push((*block, witness.row(*block)));
-        }
-    }
-
-    /// The state that the last sealed block left, to come back to, and its root.
-    pub fn mark_sealed(&self) -> (Mark, B256) {
-        let layers = self.sealed.last().map_or(0, |(layers, _)| *layers);
-        let pending: Option<&Pending<MptState>> = match layers.checked_sub(1) {
-            Some(last) => self.layers.get(last).and_then(|layer| layer.pending.as_ref()),
-            None => None,
-        };
-        let committed = || self.mpt.as_ref().map_or([0; 32], |mpt| mpt.root());
-        (Mark::at(pending), pending.map_or_else(committed, Pending::root).into())
-    }
-}
-
-/// The witness of a block, if a store keeps it: the hash that its block has, and the witness.
-///
-/// # Errors
-/// If the store cannot be read, or what it keeps is no witness.
-pub fn kept_witness(
-    snapshot: &impl Snapshot,
-    number: u64,
-) -> Result<Option<(B256, KeptWitness)>, StateError> {
-    let Some(row) = snapshot.read(Table::Meta, &key(number))? else { return Ok(None) };
-    match KeptWitness::read(&row) {
-        Ok((hash, witness)) => Ok(Some((hash.into(), witness))),
-        Err(error) => Err(StateError::Witness { block: number, what: error.to_string() }),
-    }
 }
