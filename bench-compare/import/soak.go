@@ -78,18 +78,18 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		return fmt.Errorf("it grew from %d to %d MiB", early>>20, now>>20)
 	}
 
-	// What the largest of them take is taken within the first tenth.
-	sent, answered, err := pester(rpc, malformed/10, 98)
+	// What the largest of them take is taken within the first half.
+	sent, answered, err := pester(rpc, malformed/2, 98)
 	if err != nil {
 		return err
 	}
 	before := residentOf(pid)
-	more, moreAnswered, err := pester(rpc, malformed-malformed/10, 99)
+	more, moreAnswered, err := pester(rpc, malformed/2, 99)
 	if err != nil {
 		return err
 	}
 	after := residentOf(pid)
-	fmt.Printf("%d malformed requests in %v, %d of them answered; resident %d MiB before, %d after a tenth, %d at the end\n",
+	fmt.Printf("%d malformed requests in %v, %d of them answered; resident %d MiB before, %d at half, %d at the end\n",
 		sent+more, malformed, answered+moreAnswered, now>>20, before>>20, after>>20)
 	if after > before+16<<20 {
 		return fmt.Errorf("it grew from %d to %d MiB", before>>20, after>>20)
