@@ -185,11 +185,16 @@ func (s *serving) under(accounts []common.Address, each time.Duration, seed uint
 
 // run answers how long each answer took.
 func (s *serving) run(accounts []common.Address, each time.Duration, seed uint64) ([]time.Duration, error) {
+	until := time.Now().Add(each)
+	return s.ask(accounts, seed, func(int) bool { return time.Now().Before(until) })
+}
+
+// ask has all clients ask as long as each is to go on, which is told how often it asked.
+func (s *serving) ask(accounts []common.Address, seed uint64, goesOn func(int) bool) ([]time.Duration, error) {
 	var wait sync.WaitGroup
 	var lock sync.Mutex
 	var took []time.Duration
 	var failed error
-	until := time.Now().Add(each)
 	for client := range clients {
 		wait.Add(1)
 		go func() {
@@ -200,7 +205,7 @@ func (s *serving) run(accounts []common.Address, each time.Duration, seed uint64
 			http := &http.Client{Transport: transport}
 			var mine []time.Duration
 			var err error
-			for err == nil && time.Now().Before(until) {
+			for err == nil && goesOn(len(mine)) {
 				began := time.Now()
 				err = s.proof(http, random, accounts)
 				mine = append(mine, time.Since(began))

@@ -103,25 +103,8 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 
 // count has all clients together ask so often.
 func (s *serving) count(accounts []common.Address, requests int, seed uint64) error {
-	var wait sync.WaitGroup
-	errs := make([]error, clients)
-	for client := range clients {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
-			random := rand.New(rand.NewPCG(seed, uint64(client)))
-			transport := &http.Transport{MaxIdleConnsPerHost: 1}
-			defer transport.CloseIdleConnections()
-			http := &http.Client{Transport: transport}
-			for range requests / clients {
-				if errs[client] = s.proof(http, random, accounts); errs[client] != nil {
-					return
-				}
-			}
-		}()
-	}
-	wait.Wait()
-	return errors.Join(errs...)
+	_, err := s.ask(accounts, seed, func(asked int) bool { return asked < requests/clients })
+	return err
 }
 
 // dawdle opens connections that send a byte a second, again and again, until it is told to stop.

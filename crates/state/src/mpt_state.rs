@@ -38,9 +38,6 @@ pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 /// How many hashed keys are remembered as having their preimage stored.
 const KNOWN_PREIMAGES_MAX: usize = 1 << 20;
 
-/// What is applied and not committed may take half as much memory as pages, and this at least.
-const PENDING_BYTES_LEAST: usize = 16 << 20;
-
 /// How many contracts' code stays in memory.
 pub(crate) const RECENT_CODES_MAX: usize = 1_024;
 
@@ -122,21 +119,17 @@ pub struct State<P: PageStore> {
     /// The last commit, for those who read beside the state.
     readers: Option<Published>,
     pub(crate) witnesses: Ring,
-    /// From so many bytes of nodes on that are not committed it is full.
-    pending_max: usize,
 }
 
 impl<P: PageStore> State<P> {
     /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the pages
-    /// kept in memory, and says when the state [is full](Self::is_full).
+    /// kept in memory.
     ///
     /// # Errors
     /// If the store holds something else, or is damaged.
     pub fn open(store: P, cache_bytes: usize) -> Result<Self, StateError> {
         let mpt = Tree::open(MptState, MPT, &store.snapshot()?, cache_bytes)?;
-        let mut state = Self::of(store, Some(mpt))?;
-        state.pending_max = PENDING_BYTES_LEAST.max(cache_bytes / 2);
-        Ok(state)
+        Self::of(store, Some(mpt))
     }
 
     /// Opens the state in a store without a Merkle Patricia trie: it is in the trees that are
@@ -188,7 +181,6 @@ impl<P: PageStore> State<P> {
             written: CommitStats::default(),
             readers: None,
             witnesses: Ring::default(),
-            pending_max: usize::MAX,
         })
     }
 
@@ -439,17 +431,9 @@ impl<P: PageStore> State<P> {
         codes + self.preimages.len() * 96
     }
 
-    /// Whether what waits for a commit takes so much memory that there should be one: half of what
-    /// pages may take.
+    /// Whether the witnesses that wait for a commit take so much memory that there should be one.
     pub fn is_full(&self) -> bool {
-        let pending = self.top().map_or(0, Pending::memory);
-        pending >= self.pending_max || self.witnesses.is_full()
-    }
-
-    /// Says how many bytes what waits for a commit may take before the state is full: half of what
-    /// pages may take unless told otherwise.
-    pub const fn bound_pending(&mut self, bytes: usize) {
-        self.pending_max = bytes;
+        self.witnesses.is_full()
     }
 
     /// How many layers lie above the last commit.

@@ -68,8 +68,7 @@ pub(crate) struct ReplayArgs {
     /// Blocks of the sample chain.
     #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["blocks", "diffs", "traces"])]
     blocks_count: u64,
-    /// Blocks a commit: a number, or `all` for one commit at the end. With a number it comes
-    /// earlier where what waits for it takes a quarter of --cache.
+    /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value_t = default_commit_every(), env = "SPINNEY_COMMIT_EVERY")]
     commit_every: CommitEvery,
     /// The last block to replay.
@@ -232,10 +231,6 @@ impl Run<'_> {
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
         self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
-        if options.commit_every == u64::MAX {
-            // One commit is asked for, whatever memory that takes.
-            state.bound_pending(usize::MAX);
-        }
         check_head(&state, self.args.to)?;
         let not_checked = match self.args.bals {
             Some(_) => &["seals", "signatures", "receipts", "requests", "header fields"],
