@@ -3,6 +3,16 @@
 //! ```text
 //! delta = (copy, literal, skip: LEB128 each, literal bytes)*; what is left of the row before is copied
 //! ```
+//!
+//! ```
+//! use spinney_log::delta;
+//!
+//! let (old, new) = ([7; 100], [[7; 50], [8; 50]].concat());
+//! let (mut changes, mut made) = (Vec::new(), Vec::new());
+//! assert!(delta::diff(&old, &new, 60, &mut changes));
+//! delta::apply(&old, &changes, &mut made).unwrap();
+//! assert_eq!(made, new);
+//! ```
 
 use crate::format::{Bytes, put_number};
 
@@ -11,7 +21,7 @@ const GAP: usize = 4;
 
 /// Appends what makes `new` of `old`. Answers `false`, and leaves `out` as it was, if that takes more than
 /// `limit` bytes.
-pub(crate) fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
+pub fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut delta = Writer { out, copy: 0, limit: start + limit };
     let fits =
@@ -99,7 +109,7 @@ fn same_until(old: &[u8], new: &[u8], mut at: usize) -> usize {
 }
 
 /// Makes the new row. `None` if the delta is none of this row's.
-pub(crate) fn apply(old: &[u8], delta: &[u8], new: &mut Vec<u8>) -> Option<()> {
+pub fn apply(old: &[u8], delta: &[u8], new: &mut Vec<u8>) -> Option<()> {
     new.clear();
     let (mut delta, mut rest) = (Bytes(delta), old);
     while !delta.is_empty() {

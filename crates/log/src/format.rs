@@ -161,7 +161,8 @@ pub(crate) fn row_hash(key: &[u8], row: &[u8]) -> u64 {
     xxh3_64_with_seed(row, xxh3_64(key))
 }
 
-pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+/// Appends a number as LEB128, in its shortest form.
+pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -171,14 +172,26 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
 
 /// Bytes that are read from the front.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+pub struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    pub(crate) const fn is_empty(&self) -> bool {
+    /// From the front of these.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether none are left.
+    pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    /// Those that are left.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// So many bytes; nothing if there are fewer.
+    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         self.0.split_off(..bytes)
     }
 
@@ -198,7 +211,8 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    /// A number in LEB128; nothing if that ends too soon, or is too large.
+    pub fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -214,7 +228,8 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    pub(crate) fn size(&mut self) -> Option<usize> {
+    /// As [`number`](Self::number), for a length.
+    pub fn size(&mut self) -> Option<usize> {
         self.number()?.try_into().ok()
     }
 }

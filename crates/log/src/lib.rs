@@ -31,7 +31,7 @@
 
 mod batch;
 mod clean;
-mod delta;
+pub mod delta;
 mod disk;
 mod error;
 mod follow;
@@ -48,7 +48,7 @@ mod write;
 pub use batch::Batch;
 pub use disk::{Disk, DiskFile, Folder};
 pub use error::LogError;
-pub use format::Key;
+pub use format::{Bytes, Key, put_number};
 pub use log::{Keep, Log, Options, Stats};
 pub use ship::Shipped;
 pub use view::{Counts, Snapshot};

@@ -23,6 +23,7 @@
 //! There is no I/O in this crate: stores implement [`PageStore`]. Its design is in docs/design.md.
 #![forbid(unsafe_code)]
 
+mod bare;
 mod batch;
 pub mod binary;
 pub mod bulk;
@@ -61,6 +62,7 @@ mod view;
 mod weigh;
 mod write;
 
+pub use bare::{BareRows, bare_rows};
 pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;

@@ -128,6 +128,30 @@ impl PageKey {
         Self(key)
     }
 
+    /// The key of these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+
+    /// The path that leads to a page, and how many bits that has; nothing if this is no page's key, or if its
+    /// place is too long to say.
+    pub(crate) fn path_of(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+        let (head, place) = bytes.split_at_checked(HEAD_BYTES)?;
+        if head.last() != Some(&(RowKind::Page as u8)) || place.len() > PLACE_BYTES_KEPT {
+            return None;
+        }
+        let (&last, whole) = place.split_last()?;
+        if last == 0 {
+            return None;
+        }
+        let rest = 7 - last.trailing_zeros() as usize;
+        let mut path = whole.to_vec();
+        if rest > 0 {
+            path.push(last & (last - 1));
+        }
+        Some((path, whole.len() * 8 + rest))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,0 +1,506 @@
+//! Reading: the store as it was at any block.
+//!
+//! Invariants:
+//! - a row at a block is what its last piece at or before that block made of it; pieces are looked for from the
+//!   newest segment to the oldest, and within one from the last part to the first;
+//! - a view holds the segments that it was opened over: a newer manifest changes nothing for it;
+//! - bytes that are not those that were written are never part of an answer.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use spinney_tree::{BlockId, PageStore, Snapshot, StoreError, Table, WriteSet};
+
+use crate::bloom;
+use crate::cache::{Cache, Slot};
+use crate::error::ArchiveError;
+use crate::forms::{Forms, apply};
+use crate::manifest::Manifest;
+use crate::objects::Objects;
+use crate::segment::{Groups, Index, Kind, Malformed, SegmentInfo, corrupt};
+use crate::window::{archive_key, hash_key};
+
+/// A segment whose index is read once somebody needs it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) info: SegmentInfo,
+    /// No other segment of this process has it.
+    number: u64,
+    index: OnceLock<Index>,
+}
+
+/// What counts requests, for those who measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requests {
+    /// How many ranges were read.
+    pub ranges: u64,
+    /// How many bytes these had.
+    pub bytes: u64,
+}
+
+/// The segments of one manifest.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) manifest: Manifest,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) forms: Forms,
+}
+
+/// What views of an archive share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) objects: Arc<dyn Objects>,
+    cache: Cache,
+    ranges: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// An archive, opened for reading.
+///
+/// ```
+/// use std::sync::Arc;
+/// use spinney_archive::{Archive, Folder, Options, Writer};
+/// use spinney_tree::{BlockId, MemoryStore, PageStore, Snapshot, Table, WriteSet};
+///
+/// let folder = tempfile::tempdir()?;
+/// let objects = Arc::new(Folder::new(folder.path().join("archive")));
+/// let store = MemoryStore::new();
+/// let mut rows = WriteSet::new();
+/// rows.put(Table::Meta, b"key", *b"old");
+/// store.commit(&rows)?;
+/// let block = |number| BlockId { number, hash: [number as u8; 32] };
+/// let mut writer = Writer::create(objects.clone(), Options::default(), block(7), &store.snapshot()?)?;
+///
+/// let mut window = writer.window(8, 8)?;
+/// writer.add(&mut window, block(8), [(Table::Meta, &b"key"[..], Some(&b"old"[..]), Some(&b"new"[..]))])?;
+/// writer.publish(vec![window], block(8))?;
+///
+/// let archive = Archive::open(objects, 1 << 20)?;
+/// assert_eq!(archive.at(7)?.read(Table::Meta, b"key")?.as_deref(), Some(&b"old"[..]));
+/// assert_eq!(archive.at(8)?.read(Table::Meta, b"key")?.as_deref(), Some(&b"new"[..]));
+/// assert!(archive.at(9).is_err());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Archive {
+    shared: Arc<Shared>,
+    contents: RwLock<Arc<Contents>>,
+}
+
+impl Contents {
+    /// Those of a manifest. Segments that were open before stay so.
+    pub(crate) fn of(manifest: Manifest, before: &[Arc<Segment>]) -> Result<Self, ArchiveError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let open = |info: &SegmentInfo| {
+            let known = before.iter().find(|segment| segment.info == *info);
+            known.cloned().unwrap_or_else(|| {
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                Arc::new(Segment { info: info.clone(), number, index: OnceLock::new() })
+            })
+        };
+        let segments = manifest.segments.iter().map(open).collect();
+        let forms = Forms::of(&manifest.trees)?;
+        Ok(Self { manifest, segments, forms })
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(objects: Arc<dyn Objects>, cache_bytes: usize) -> Self {
+        let (ranges, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { objects, cache: Cache::new(cache_bytes), ranges, bytes }
+    }
+
+    fn count(&self, bytes: u64) {
+        self.ranges.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn index<'s>(&self, segment: &'s Segment) -> Result<&'s Index, ArchiveError> {
+        if let Some(index) = segment.index.get() {
+            return Ok(index);
+        }
+        self.count(segment.info.index_bytes);
+        let index = Index::read(&*self.objects, &segment.info)?;
+        Ok(segment.index.get_or_init(|| index))
+    }
+
+    fn slot(&self, segment: &Segment, index: &Index, part: usize) -> Slot {
+        let bytes = index.parts[part].bytes as usize;
+        self.cache.slot((segment.number, part as u32), bytes)
+    }
+
+    /// The bytes of a part, checked.
+    fn part(
+        &self,
+        segment: &Segment,
+        index: &Index,
+        number: usize,
+    ) -> Result<Arc<[u8]>, ArchiveError> {
+        self.slot(segment, index, number).get_or_read(|| {
+            let part = &index.parts[number];
+            self.count(part.bytes);
+            let name = &segment.info.name;
+            let bytes = self.objects.read(name, part.at..part.at + part.bytes)?;
+            self.checked(segment, index, number, bytes)
+        })
+    }
+
+    fn checked(
+        &self,
+        segment: &Segment,
+        index: &Index,
+        number: usize,
+        bytes: Vec<u8>,
+    ) -> Result<Arc<[u8]>, ArchiveError> {
+        match index.parts[number].is(&bytes) {
+            true => Ok(Arc::from(bytes)),
+            false => {
+                let what = format!("part {number} is not what was written");
+                Err(corrupt(&*self.objects, &segment.info.name, &what))
+            }
+        }
+    }
+
+    /// The bare row of a key at a block, from segments that rise by block.
+    pub(crate) fn bare_at(
+        &self,
+        segments: &[Arc<Segment>],
+        key: &[u8],
+        block: u64,
+    ) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let (hash, mut bound) = (bloom::hash(key), block);
+        // From the newest on.
+        let mut changes: Vec<Vec<u8>> = Vec::new();
+        let mut row = None;
+        'segments: for segment in segments.iter().rev() {
+            if segment.info.first > bound {
+                continue;
+            }
+            let index = self.index(segment)?;
+            if !index.may_have(hash) {
+                continue;
+            }
+            while let Some(part) = index.floor(key, bound) {
+                let bytes = self.part(segment, index, part)?;
+                let malformed = |_: Malformed| {
+                    corrupt(&*self.objects, &segment.info.name, "a part is malformed")
+                };
+                let Some(found) =
+                    last_pieces(&bytes, segment.info.first, key, bound).map_err(malformed)?
+                else {
+                    break;
+                };
+                changes.extend(found.changes.into_iter().rev().map(<[u8]>::to_vec));
+                if let Some((kind, bytes)) = found.alone {
+                    row = apply(kind, bytes, None).map_err(malformed)?;
+                    break 'segments;
+                }
+                match found.oldest.checked_sub(1) {
+                    Some(before) => bound = before,
+                    None => break 'segments,
+                }
+            }
+        }
+        for changes in changes.iter().rev() {
+            row = apply(Kind::Changed, changes, row).map_err(|_| ArchiveError::Corrupt {
+                place: self.objects.place(),
+                what: format!("changes of row 0x{} change no row", crate::manifest::hex(key)),
+            })?;
+        }
+        Ok(row)
+    }
+
+    /// Reads the parts that rows of these keys at a block begin with, those that are not there yet, at once.
+    fn prefetch<'s>(
+        &self,
+        segments: &'s [Arc<Segment>],
+        keys: &[Vec<u8>],
+        block: u64,
+    ) -> Result<(), ArchiveError> {
+        let mut wants: Vec<(&'s Segment, &'s Index, usize, Slot)> = Vec::new();
+        for key in keys {
+            let hash = bloom::hash(key);
+            for segment in segments.iter().rev().filter(|segment| segment.info.first <= block) {
+                let index = self.index(segment)?;
+                if index.may_have(hash)
+                    && let Some(part) = index.floor(key, block)
+                {
+                    let slot = self.slot(segment, index, part);
+                    let same = |want: &(&Segment, &Index, usize, Slot)| {
+                        want.0.number == segment.number && want.2 == part
+                    };
+                    if slot.get().is_none() && !wants.iter().any(same) {
+                        wants.push((segment, index, part, slot));
+                    }
+                    break;
+                }
+            }
+        }
+        if wants.len() < 2 {
+            // Whoever needs it reads it.
+            return Ok(());
+        }
+        let range = |(segment, index, part, _): &(&'s Segment, &'s Index, usize, Slot)| {
+            let part = &index.parts[*part];
+            (&segment.info.name[..], part.at..part.at + part.bytes)
+        };
+        let ranges: Vec<_> = wants.iter().map(range).collect();
+        let read = self.objects.read_many(&ranges);
+        for ((segment, index, part, slot), bytes) in wants.iter().zip(read) {
+            self.count(index.parts[*part].bytes);
+            let bytes = self.checked(segment, index, *part, bytes?)?;
+            slot.put(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// The last pieces of a key in a part, back to one that stands alone.
+struct LastPieces<'a> {
+    alone: Option<(Kind, &'a [u8])>,
+    /// Behind that one, in order.
+    changes: Vec<&'a [u8]>,
+    /// The block of the first of them all.
+    oldest: u64,
+}
+
+/// Nothing, if the part has none of the key at or before a block.
+fn last_pieces<'a>(
+    part: &'a [u8],
+    first: u64,
+    key: &[u8],
+    bound: u64,
+) -> Result<Option<LastPieces<'a>>, Malformed> {
+    let Some(mut pieces) = Groups::new(part, first).find(key)? else { return Ok(None) };
+    let mut found: Option<LastPieces<'a>> = None;
+    while let Some(piece) = pieces.next() {
+        let piece = piece?;
+        if piece.block > bound {
+            break;
+        }
+        match (&mut found, piece.kind.stands_alone()) {
+            (_, true) => {
+                let (alone, oldest) = (Some((piece.kind, piece.bytes)), piece.block);
+                found = Some(LastPieces { alone, changes: Vec::new(), oldest });
+            }
+            (Some(found), false) => found.changes.push(piece.bytes),
+            (None, false) => {
+                let (alone, oldest) = (None, piece.block);
+                found = Some(LastPieces { alone, changes: vec![piece.bytes], oldest });
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Archive {
+    /// Opens an archive; parts that are read stay in memory up to so many bytes.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Missing`] if there is none; if its newest manifest is damaged, or the place fails.
+    pub fn open(objects: Arc<dyn Objects>, cache_bytes: usize) -> Result<Self, ArchiveError> {
+        let manifest = Manifest::newest(&*objects)?;
+        let manifest = manifest.ok_or_else(|| ArchiveError::Missing { place: objects.place() })?;
+        let contents = RwLock::new(Arc::new(Contents::of(manifest, &[])?));
+        Ok(Self { shared: Arc::new(Shared::new(objects, cache_bytes)), contents })
+    }
+
+    /// Reads the indexes of all segments, which the first views need else.
+    ///
+    /// # Errors
+    /// If one is missing or damaged, or the place fails.
+    pub fn load_indexes(&self) -> Result<usize, ArchiveError> {
+        let contents = self.contents();
+        let mut bytes = 0;
+        for segment in &contents.segments {
+            bytes += self.shared.index(segment)?.memory();
+        }
+        Ok(bytes)
+    }
+
+    /// Looks for a newer manifest, and goes on with that. Answers whether there was one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn refresh(&self) -> Result<bool, ArchiveError> {
+        let objects = &self.shared.objects;
+        let manifest = Manifest::newest(&**objects)?;
+        let manifest = manifest.ok_or_else(|| ArchiveError::Missing { place: objects.place() })?;
+        let before = self.contents();
+        if manifest == before.manifest {
+            return Ok(false);
+        }
+        let contents = Arc::new(Contents::of(manifest, &before.segments)?);
+        *self.contents.write().unwrap_or_else(PoisonError::into_inner) = contents;
+        Ok(true)
+    }
+
+    pub(crate) fn contents(&self) -> Arc<Contents> {
+        Arc::clone(&self.contents.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What it holds.
+    pub fn manifest(&self) -> Manifest {
+        self.contents().manifest.clone()
+    }
+
+    /// What was read of its place so far.
+    pub fn requests(&self) -> Requests {
+        let (ranges, bytes) = (&self.shared.ranges, &self.shared.bytes);
+        Requests { ranges: ranges.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+    }
+
+    /// The store as it was after a block.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Outside`] if that block is not held.
+    pub fn at(&self, block: u64) -> Result<AtBlock, ArchiveError> {
+        let contents = self.contents();
+        let Manifest { first, last, .. } = contents.manifest;
+        if !(first..=last).contains(&block) {
+            let place = self.shared.objects.place();
+            return Err(ArchiveError::Outside { place, block, first, last });
+        }
+        Ok(AtBlock { shared: Arc::clone(&self.shared), contents, block })
+    }
+
+    /// The number of a block of this hash, if it is held.
+    ///
+    /// # Errors
+    /// If a segment is missing or damaged, or the place fails.
+    pub fn number_of(&self, hash: &[u8; 32]) -> Result<Option<u64>, ArchiveError> {
+        let contents = self.contents();
+        let row = self.shared.bare_at(&contents.segments, &hash_key(hash), u64::MAX)?;
+        Ok(row.and_then(|row| row.try_into().ok()).map(u64::from_be_bytes))
+    }
+
+    /// A block that is held, with its hash.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at); if a segment is missing or damaged, or the place fails.
+    pub fn block(&self, number: u64) -> Result<Option<BlockId>, ArchiveError> {
+        let (mut block, view) = (None, self.at(number)?);
+        view.scan(Table::Roots, &[], None, &mut |key, row| {
+            let Ok(id) = key.try_into().map(u32::from_be_bytes) else { return true };
+            let record = spinney_tree::RootRecord::decode(spinney_tree::TreeId(id), row);
+            block = record.ok().and_then(|record| record.block);
+            block.is_none()
+        })?;
+        Ok(block)
+    }
+}
+
+/// A store as it was after a block. It takes no commits.
+#[derive(Clone)]
+pub struct AtBlock {
+    shared: Arc<Shared>,
+    contents: Arc<Contents>,
+    block: u64,
+}
+
+impl fmt::Debug for AtBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.shared.objects.place();
+        f.debug_struct("AtBlock").field("place", &place).field("block", &self.block).finish()
+    }
+}
+
+impl AtBlock {
+    /// The block.
+    pub const fn block(&self) -> u64 {
+        self.block
+    }
+
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let bare = self.shared.bare_at(&self.contents.segments, key, self.block)?;
+        bare.map(|bare| self.contents.forms.restore(key, bare)).transpose()
+    }
+
+    /// The first key above another, of any segment; what became of its row is another question.
+    fn next_key(&self, after: &[u8], inclusive: bool) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let mut least: Option<Vec<u8>> = None;
+        for segment in self.contents.segments.iter().filter(|it| it.info.first <= self.block) {
+            let index = self.shared.index(segment)?;
+            let mut part = index.floor(after, u64::MAX).unwrap_or_default();
+            let found = 'parts: loop {
+                if part >= index.parts.len() {
+                    break None;
+                }
+                let bytes = self.shared.part(segment, index, part)?;
+                let mut groups = Groups::new(&bytes, segment.info.first);
+                while let Some(pieces) = groups.next() {
+                    let malformed = |_: Malformed| {
+                        corrupt(&*self.shared.objects, &segment.info.name, "a part is malformed")
+                    };
+                    pieces.map_err(malformed)?;
+                    if groups.key() > after || inclusive && groups.key() == after {
+                        break 'parts Some(groups.key().to_vec());
+                    }
+                }
+                part += 1;
+            };
+            if let Some(found) = found
+                && least.as_ref().is_none_or(|least| found < *least)
+            {
+                least = Some(found);
+            }
+        }
+        Ok(least)
+    }
+}
+
+impl PageStore for AtBlock {
+    type Snapshot<'a> = Self;
+
+    fn snapshot(&self) -> Result<Self, StoreError> {
+        Ok(self.clone())
+    }
+
+    fn commit(&self, _: &WriteSet) -> Result<(), StoreError> {
+        let (place, source) = (self.shared.objects.place(), "an archive takes no commits");
+        Err(StoreError::Backend { place, source: source.into() })
+    }
+}
+
+impl Snapshot for AtBlock {
+    type Row<'s> = Vec<u8>;
+
+    fn read(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.row(&archive_key(table, key)).map_err(ArchiveError::into_store_error)
+    }
+
+    fn read_many(&self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let keys: Vec<_> = keys.iter().map(|key| archive_key(table, key)).collect();
+        let read = || {
+            self.shared.prefetch(&self.contents.segments, &keys, self.block)?;
+            keys.iter().map(|key| self.row(key)).collect::<Result<Vec<_>, ArchiveError>>()
+        };
+        read().map_err(ArchiveError::into_store_error)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        low: &[u8],
+        high: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let (mut key, mut inclusive) = (archive_key(table, low), true);
+        let mut step = || -> Result<bool, ArchiveError> {
+            let Some(next) = self.next_key(&key, inclusive)? else { return Ok(false) };
+            (key, inclusive) = (next, false);
+            let Some((&of, rest)) = key.split_first() else { return Ok(false) };
+            if of != table as u8 || high.is_some_and(|high| rest >= high) {
+                return Ok(false);
+            }
+            Ok(match self.row(&key)? {
+                Some(row) => visit(rest, &row),
+                None => true,
+            })
+        };
+        while step().map_err(ArchiveError::into_store_error)? {}
+        Ok(())
+    }
+}

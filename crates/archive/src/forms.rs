@@ -1,0 +1,156 @@
+//! Rows as pieces hold them: without what follows from their other bytes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use spinney_log::{Bytes, delta, put_number};
+use spinney_tree::{BareRows, RootRecord, SchemeId, Table, TreeId, bare_rows};
+
+use crate::error::ArchiveError;
+use crate::segment::{Kind, Malformed};
+
+/// A row is written whole once the changes since it was would take so many times its bytes.
+pub(crate) const WHOLE_EVERY: usize = 6;
+
+/// No row that is written as changes of zeros is longer: pages are shorter.
+const ZEROS: [u8; 4_096] = [0; 4_096];
+
+/// A tree of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TreeInfo {
+    /// Its number in the store.
+    pub id: u32,
+    /// Its scheme, as root records have it.
+    pub tree: u16,
+    /// The scheme's hash.
+    pub hash: u16,
+}
+
+/// The forms of the rows of all trees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Forms {
+    known: BTreeMap<u32, (TreeInfo, Arc<dyn BareRows>)>,
+}
+
+impl Forms {
+    pub(crate) fn of(trees: &[TreeInfo]) -> Result<Self, ArchiveError> {
+        let mut forms = Self::default();
+        for &tree in trees {
+            forms.learn(tree)?;
+        }
+        Ok(forms)
+    }
+
+    pub(crate) fn trees(&self) -> Vec<TreeInfo> {
+        self.known.values().map(|(info, _)| *info).collect()
+    }
+
+    /// Takes note of the tree that a root record is of.
+    pub(crate) fn learn_root(&mut self, key: &[u8], row: &[u8]) -> Result<(), ArchiveError> {
+        let Ok(id) = key.try_into().map(u32::from_be_bytes) else { return Ok(()) };
+        let SchemeId { tree, hash } = RootRecord::decode(TreeId(id), row)?.scheme;
+        self.learn(TreeInfo { id, tree, hash })
+    }
+
+    fn learn(&mut self, info: TreeInfo) -> Result<(), ArchiveError> {
+        let TreeInfo { id, tree, hash } = info;
+        let place = || format!("{} of the archive", TreeId(id));
+        match self.known.get(&id) {
+            Some((known, _)) if *known == info => return Ok(()),
+            Some(_) => {
+                let what = "it is of another scheme than before".into();
+                return Err(ArchiveError::Corrupt { place: place(), what });
+            }
+            None => {}
+        }
+        let scheme = SchemeId { tree, hash };
+        let Some(form) = bare_rows(scheme) else {
+            let what = format!("its scheme is not known here: {scheme}");
+            return Err(ArchiveError::Corrupt { place: place(), what });
+        };
+        self.known.insert(id, (info, form));
+        Ok(())
+    }
+
+    /// The form of a row, which is one of a tree's pages if it has any.
+    fn form<'a>(&self, key: &'a [u8]) -> Option<(&dyn BareRows, &'a [u8])> {
+        let (&table, key) = key.split_first()?;
+        if table != Table::Pages as u8 {
+            return None;
+        }
+        let id = u32::from_be_bytes(*key.first_chunk()?);
+        self.known.get(&id).map(|(_, form)| (&**form, key))
+    }
+
+    /// A row as pieces hold it.
+    pub(crate) fn bare<'r>(
+        &self,
+        key: &[u8],
+        row: &'r [u8],
+    ) -> Result<Cow<'r, [u8]>, ArchiveError> {
+        let Some((form, key)) = self.form(key) else { return Ok(Cow::Borrowed(row)) };
+        let mut bare = row.to_vec();
+        form.blank(key, &mut bare)?;
+        Ok(Cow::Owned(bare))
+    }
+
+    /// A row as the store had it.
+    pub(crate) fn restore(&self, key: &[u8], mut bare: Vec<u8>) -> Result<Vec<u8>, ArchiveError> {
+        if let Some((form, key)) = self.form(key) {
+            form.restore(key, &mut bare)?;
+        }
+        Ok(bare)
+    }
+}
+
+/// A bare row that needs no other piece.
+pub(crate) fn whole(bare: &[u8]) -> (Kind, Vec<u8>) {
+    if let Some(zeros) = ZEROS.get(..bare.len()) {
+        let mut sparse = Vec::with_capacity(bare.len());
+        put_number(&mut sparse, bare.len() as u64);
+        if delta::diff(zeros, bare, bare.len().saturating_sub(sparse.len()), &mut sparse) {
+            return (Kind::Sparse, sparse);
+        }
+    }
+    (Kind::Whole, bare.to_vec())
+}
+
+/// A bare row over the one before. `since` counts the bytes of changes since a row was written whole.
+pub(crate) fn piece_over(before: &[u8], after: &[u8], since: &mut usize) -> (Kind, Vec<u8>) {
+    let mut changes = Vec::new();
+    let fits = delta::diff(before, after, after.len() / 2, &mut changes);
+    if fits && *since + changes.len() <= after.len() * WHOLE_EVERY {
+        *since += changes.len();
+        return (Kind::Changed, changes);
+    }
+    *since = 0;
+    whole(after)
+}
+
+/// What a piece makes of the bare row before it.
+pub(crate) fn apply(
+    kind: Kind,
+    bytes: &[u8],
+    row: Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, Malformed> {
+    match kind {
+        Kind::Gone => Ok(None),
+        Kind::Whole => Ok(Some(bytes.to_vec())),
+        Kind::Sparse => {
+            let mut bytes = Bytes::new(bytes);
+            let zeros = bytes.size().and_then(|len| ZEROS.get(..len)).ok_or(Malformed)?;
+            let mut row = Vec::with_capacity(zeros.len());
+            delta::apply(zeros, bytes.rest(), &mut row).ok_or(Malformed)?;
+            Ok(Some(row))
+        }
+        Kind::Changed => {
+            let before = row.ok_or(Malformed)?;
+            let mut row = Vec::with_capacity(before.len());
+            delta::apply(&before, bytes, &mut row).ok_or(Malformed)?;
+            Ok(Some(row))
+        }
+    }
+}

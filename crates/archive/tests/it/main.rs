@@ -1,0 +1,4 @@
+//! Tests of archives through their public face.
+
+mod histories;
+mod objects;
