@@ -341,6 +341,10 @@ impl Archive {
         Arc::clone(&self.contents.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    pub(crate) fn objects(&self) -> &Arc<dyn Objects> {
+        &self.shared.objects
+    }
+
     /// What it holds.
     pub fn manifest(&self) -> Manifest {
         self.contents().manifest.clone()

@@ -85,7 +85,7 @@ impl Objects for Folder {
         };
         let mut listed = Vec::new();
         for entry in entries {
-            let read = entry.and_then(|entry| Ok((entry.file_name(), entry.metadata())));
+            let read = entry.map(|entry| (entry.file_name(), entry.metadata()));
             let (name, metadata) = read.map_err(|error| self.failed("", error))?;
             let Ok(name) = name.into_string() else { continue };
             if !name.starts_with(prefix) || name.ends_with(PART) {

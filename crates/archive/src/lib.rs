@@ -14,22 +14,28 @@
 mod archive;
 mod bloom;
 mod cache;
+mod check;
 mod error;
+mod extend;
 mod folder;
 mod forms;
 mod manifest;
 mod merge;
 mod objects;
+mod overlay;
 mod segment;
 mod window;
 mod writer;
 
 pub use archive::{Archive, AtBlock, Requests};
+pub use check::Checked;
 pub use error::ArchiveError;
+pub use extend::{Extended, Source};
 pub use folder::Folder;
 pub use forms::TreeInfo;
 pub use manifest::Manifest;
 pub use objects::{Listed, ObjectError, Objects, Upload};
+pub use overlay::{Overlay, OverlayRow, OverlaySnapshot};
 pub use segment::SegmentInfo;
 pub use window::Window;
 pub use writer::{Options, RowChange, Writer};

@@ -178,7 +178,7 @@ impl Writer {
         Ok(Window::new(first, last))
     }
 
-    fn order(&self, block: u64, what: String) -> ArchiveError {
+    pub(crate) fn order(&self, block: u64, what: String) -> ArchiveError {
         ArchiveError::Order { place: self.shared.objects.place(), block, what }
     }
 

@@ -59,6 +59,7 @@ pub(crate) enum Verb {
     Serve(crate::serve::ServeArgs),
     Follow(crate::follow::FollowArgs),
     Bisect(crate::bisect::BisectArgs),
+    Archive(crate::archive::ArchiveArgs),
     Vectors(crate::self_test::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     Doctor(crate::doctor::DoctorArgs),

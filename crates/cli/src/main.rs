@@ -1,6 +1,7 @@
 //! The `spinney` command: thin verbs over the libraries, and the way they speak.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod args;
 mod bench;
 mod bisect;
@@ -100,6 +101,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Serve(args) => serve::run(&args, output),
         Verb::Follow(args) => follow::run(&args, output),
         Verb::Bisect(args) => bisect::run(&args, output),
+        Verb::Archive(args) => archive::run(&args, output),
         Verb::Vectors(args) => self_test::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),

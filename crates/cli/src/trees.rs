@@ -5,11 +5,12 @@ use std::fmt;
 use alloy_primitives::B256;
 use spinney_state::embed::{PBT, UBT, VERKLE};
 use spinney_state::{MPT, State, StateError};
+use spinney_tree::mpt::{Mpt, MptState};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme as _, SchemeId, Snapshot, TreeId};
+use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme, SchemeId, Snapshot, Tree, TreeId};
 
 use crate::db;
 use crate::failure::Failure;
@@ -327,5 +328,33 @@ pub(crate) fn keys_of(scheme: SchemeId) -> &'static str {
         (3 | 4 | 6, _) => "raw or state",
         (5, _) => "leaves",
         _ => "unknown",
+    }
+}
+
+/// Computes the root of a tree from all of its entries, and compares it with its record's. Answers
+/// how many entries there are.
+pub(crate) fn verify_entries(
+    snapshot: &impl Snapshot,
+    id: TreeId,
+    record: &RootRecord,
+) -> anyhow::Result<u64> {
+    fn of<S: Scheme + Clone>(scheme: S, id: TreeId, from: &impl Snapshot) -> anyhow::Result<u64> {
+        let mut entries = 0;
+        // Each page is read once: no need to keep it.
+        let tree = Tree::open(scheme, id, from, 1 << 20)?;
+        tree.verify_entries(from, |read| entries = read)?;
+        Ok(entries)
+    }
+    match Name::of(record.scheme) {
+        Some(Name::Mpt) if record.scheme == MptState.id() => of(MptState, id, snapshot),
+        Some(Name::Mpt) => of(Mpt, id, snapshot),
+        Some(Name::Ubt(hash)) => of(Ubt { hash }, id, snapshot),
+        Some(Name::Pbt(hash)) => of(Pbt { hash }, id, snapshot),
+        Some(Name::Verkle) => of(Verkle::shared(), id, snapshot),
+        Some(Name::Sum(profile)) => of(Sum { profile }, id, snapshot),
+        None => {
+            let what = format!("{id} of the store is {}", record.scheme);
+            Err(Failure::new(what).hint("use the spinney that wrote it, or a newer one").into())
+        }
     }
 }

@@ -1,4 +1,5 @@
 //! Tests of archives through their public face.
 
+mod extend;
 mod histories;
 mod objects;

@@ -1,0 +1,217 @@
+//! What an archive costs: bytes a changed leaf, and how long a proof at any block takes.
+//!
+//! ```text
+//! cargo run --release -p spinney-archive --example cost -- DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
+//! ```
+//! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them. Blocks are archived as
+//! they are made, each commit's rows as they are.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cpu_time::ProcessTime;
+use spinney_archive::{Archive, Folder, Options, RowChange, Writer};
+use spinney_tree::mpt::Mpt;
+use spinney_tree::pbt::Pbt;
+use spinney_tree::{
+    Batch, BlockId, HashFunction, MemoryStore, PageStore, Scheme, Table, Tree, TreeId, WriteSet,
+};
+
+const ID: TreeId = TreeId(70_000);
+const WINDOW_BLOCKS: u64 = 256;
+
+/// Keeps what it is asked to write.
+struct Noting<'s> {
+    store: &'s MemoryStore,
+    set: std::sync::Mutex<Option<WriteSet>>,
+}
+
+impl PageStore for Noting<'_> {
+    type Snapshot<'a>
+        = <MemoryStore as PageStore>::Snapshot<'a>
+    where
+        Self: 'a;
+
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, spinney_tree::StoreError> {
+        self.store.snapshot()
+    }
+
+    fn commit(&self, set: &WriteSet) -> Result<(), spinney_tree::StoreError> {
+        if let Ok(mut kept) = self.set.lock() {
+            *kept = Some(set.clone());
+        }
+        self.store.commit(set)
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn key(number: u64) -> [u8; 32] {
+    let mut random = Random(number.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 7);
+    let mut key = [0; 32];
+    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.next().to_be_bytes()));
+    key
+}
+
+fn value(number: u64, block: u64) -> [u8; 32] {
+    key(number ^ (block + 1) << 40)
+}
+
+fn block(number: u64) -> BlockId {
+    let mut hash = [0; 32];
+    hash[..8].copy_from_slice(&number.to_be_bytes());
+    BlockId { number, hash }
+}
+
+struct Asked {
+    folder: String,
+    keys: u64,
+    blocks: u64,
+    changes: u64,
+    proofs: u64,
+}
+
+fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
+    let store = MemoryStore::new();
+    let store = Noting { store: &store, set: std::sync::Mutex::default() };
+    let mut tree = Tree::open(scheme.clone(), ID, &store.snapshot()?, 4 << 30)?;
+    let commit = |tree: &mut Tree<S>, batch, number| -> Result<(), Box<dyn Error>> {
+        let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+        tree.commit(&store, &pending, Some(block(number)))?;
+        Ok(())
+    };
+    let mut number = 0;
+    while number < asked.keys {
+        let mut batch = Batch::new();
+        let end = (number + 200_000).min(asked.keys);
+        (number..end).for_each(|number| batch.put(&key(number), &value(number, 0)));
+        commit(&mut tree, batch, 0)?;
+        number = end;
+    }
+    let objects = Arc::new(Folder::new(&asked.folder));
+    let mut writer =
+        Writer::create(objects.clone(), Options::default(), block(0), &store.snapshot()?)?;
+    let base: u64 = writer.manifest().segments.iter().map(|segment| segment.bytes).sum();
+    println!(
+        "{} keys: base {base} bytes, {:.1} a key",
+        asked.keys,
+        base as f64 / asked.keys as f64
+    );
+    let (mut random, mut archiving, mut first) = (Random(1), Duration::ZERO, 1);
+    let mut roots = vec![tree.root()];
+    while first <= asked.blocks {
+        let last = (first + WINDOW_BLOCKS - 1).min(asked.blocks);
+        let mut window = writer.window(first, last)?;
+        for number in first..=last {
+            let mut batch = Batch::new();
+            let mut chosen: Vec<u64> =
+                (0..asked.changes).map(|_| random.next() % asked.keys).collect();
+            chosen.sort_unstable();
+            chosen.dedup();
+            chosen.iter().for_each(|&at| batch.put(&key(at), &value(at, number)));
+            commit(&mut tree, batch, number)?;
+            roots.push(tree.root());
+            let set = store.set.lock().map_err(|_| "poisoned")?.take().unwrap_or_default();
+            let clock = ProcessTime::now();
+            let rows = set.rows_over().map(|row| -> RowChange<'_> {
+                // A root record is written whole.
+                let before = row.before.filter(|_| row.table == Table::Pages);
+                (row.table, row.key, before, row.row)
+            });
+            writer.add(&mut window, block(number), rows)?;
+            archiving += clock.elapsed();
+        }
+        let clock = ProcessTime::now();
+        writer.publish(vec![window], block(last))?;
+        archiving += clock.elapsed();
+        first = last + 1;
+    }
+    let manifest = writer.manifest().clone();
+    let all: u64 = manifest.segments.iter().map(|segment| segment.bytes).sum();
+    let leaves = (asked.blocks * asked.changes) as f64;
+    println!(
+        "{} blocks of {}: {} bytes in {} segments; {:.1} bytes a changed leaf, {:.1} with the base; \
+         {:.2} us of CPU each",
+        asked.blocks,
+        asked.changes,
+        all - base,
+        manifest.segments.len(),
+        (all - base) as f64 / leaves,
+        all as f64 / leaves,
+        archiving.as_secs_f64() * 1e6 / leaves,
+    );
+    for cache_bytes in [0, 1 << 30] {
+        proofs(&scheme, (asked, &objects), &roots, cache_bytes)?;
+    }
+    Ok(())
+}
+
+fn proofs<S: Scheme + Clone>(
+    scheme: &S,
+    (asked, objects): (&Asked, &Arc<Folder>),
+    roots: &[S::Root],
+    cache_bytes: usize,
+) -> Result<(), Box<dyn Error>> {
+    let archive = Archive::open(objects.clone(), cache_bytes)?;
+    let clock = Instant::now();
+    let memory = archive.load_indexes()?;
+    println!("indexes: {memory} bytes of memory, read in {:?}", clock.elapsed());
+    let mut random = Random(2);
+    for from in [1, asked.blocks / 2, asked.blocks.saturating_sub(10)] {
+        let mut times = Vec::new();
+        let before = archive.requests();
+        for _ in 0..asked.proofs {
+            let number = from + random.next() % (asked.blocks - from).clamp(1, 10);
+            let clock = Instant::now();
+            let view = archive.at(number)?;
+            let tree = Tree::open(scheme.clone(), ID, &view, 1 << 20)?;
+            if tree.root() != roots[number as usize] {
+                return Err(format!("block {number} has another root").into());
+            }
+            let key = key(random.next() % asked.keys);
+            black_box(tree.get(&view, None, &key)?.ok_or("a key is missing")?);
+            times.push(clock.elapsed());
+        }
+        times.sort_unstable();
+        let requests = archive.requests();
+        let each = |now: u64, then: u64| (now - then) as f64 / asked.proofs as f64;
+        println!(
+            "cache {cache_bytes}: reads of a key near block {from}: p50 {:?}, p99 {:?}; {:.2} ranges, \
+             {:.0} bytes each",
+            times[times.len() / 2],
+            times[times.len() * 99 / 100],
+            each(requests.ranges, before.ranges),
+            each(requests.bytes, before.bytes),
+        );
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]";
+    let mut args = std::env::args().skip(1);
+    let folder = args.next().ok_or(usage)?;
+    let tree = args.next().ok_or(usage)?;
+    let mut number = || -> Result<u64, Box<dyn Error>> { Ok(args.next().ok_or(usage)?.parse()?) };
+    let (keys, blocks, changes) = (number()?, number()?, number()?);
+    let proofs = number().unwrap_or(1_000);
+    let asked = Asked { folder, keys, blocks, changes, proofs };
+    match &tree[..] {
+        "mpt" => run(Mpt, &asked),
+        "pbt" => run(Pbt { hash: HashFunction::Blake3 }, &asked),
+        _ => Err(usage.into()),
+    }
+}
