@@ -12,11 +12,12 @@ use spinney_state::{State, kept_blocks};
 use spinney_store::{AnySnapshot, AnyStore};
 use spinney_tree::{PageStore as _, SchemeId, Snapshot};
 
-use crate::args::{AtArgs, FormatArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::clock::Clock;
 use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output, human_bytes};
+use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
 use crate::trees::{self, TreeSet};
@@ -30,6 +31,7 @@ use crate::trees::{self, TreeSet};
 #[command(after_help = "Examples:\n  \
     spinney archive build --db state.db --into archive\n  \
     spinney archive info archive\n  \
+    spinney archive restore archive then.db --block 100\n  \
     spinney archive verify archive --block 100 --block 200")]
 pub(crate) struct ArchiveArgs {
     #[command(subcommand)]
@@ -42,6 +44,8 @@ enum ArchiveVerb {
     Build(BuildArgs),
     /// Say what an archive holds.
     Info(InfoArgs),
+    /// Make a store of a block, for every verb that reads one.
+    Restore(RestoreArgs),
     /// Read all of an archive, and compute the roots of blocks from all of their entries.
     Verify(VerifyArgs),
 }
@@ -74,6 +78,27 @@ struct InfoArgs {
 }
 
 #[derive(Debug, Args)]
+struct RestoreArgs {
+    /// The archive's directory.
+    #[arg(value_name = "DIR", env = "SPINNEY_ARCHIVE")]
+    archive: String,
+    /// The store that is made; nothing is to be there yet.
+    #[arg(value_name = "TARGET")]
+    target: PlaceName,
+    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
+    /// .db, else a directory for redb.
+    #[arg(long, value_name = "STORE")]
+    target_store: Option<String>,
+    /// The block. Without it, the last one.
+    #[arg(long, value_name = "N")]
+    block: Option<u64>,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
+}
+
+#[derive(Debug, Args)]
 struct VerifyArgs {
     /// The archive's directory.
     #[arg(value_name = "DIR", env = "SPINNEY_ARCHIVE")]
@@ -93,6 +118,7 @@ pub(crate) fn run(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Exit> {
     match &args.verb {
         ArchiveVerb::Build(args) => build(args, output),
         ArchiveVerb::Info(args) => info(args, output),
+        ArchiveVerb::Restore(args) => restore(args, output),
         ArchiveVerb::Verify(args) => verify(args, output),
     }
 }
@@ -269,6 +295,32 @@ fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
             manifest.segments.len(),
         ))?;
     }
+    Ok(Exit::Ok)
+}
+
+fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
+    args.mode.heed();
+    let clock = Clock::start();
+    let archive = Archive::open(objects(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let block = args.block.unwrap_or_else(|| archive.manifest().last);
+    let view = archive.at(block).map_err(failure)?;
+    let target = Place::existing(&args.target, args.target_store.as_deref(), CACHE_BYTES)?;
+    let mut rows = 0;
+    let made = target.create(|store| {
+        rows = db::copy_rows(&view, store)?;
+        // Entry by entry: what the archive holds is what its roots stand for.
+        let snapshot = store.snapshot()?;
+        for (id, record) in db::records(&snapshot)? {
+            trees::verify_entries(&snapshot, id, &record?)?;
+        }
+        Ok(())
+    })?;
+    let file_bytes = target.close(made)?;
+    let seconds = clock.seconds();
+    let data =
+        json!({ "block": block, "rows": rows, "file_bytes": file_bytes, "seconds": seconds });
+    let bytes = human_bytes(file_bytes);
+    told_as(&data, &format!("block {block}: {rows} rows, {bytes}, all roots checked"), output)?;
     Ok(Exit::Ok)
 }
 

@@ -83,6 +83,11 @@ fn fill(source: &impl Snapshot, target: &AnyStore) -> anyhow::Result<Passed> {
     Ok(passed)
 }
 
+/// Copies all rows of a snapshot, and reads them again. Answers how many there are.
+pub(crate) fn copy_rows(source: &impl Snapshot, target: &AnyStore) -> anyhow::Result<u64> {
+    Ok(fill(source, target)?.rows)
+}
+
 pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
     let source = args.stores.source(CACHE_BYTES)?.open(Mode::Look)?;

@@ -8,6 +8,7 @@ mod info;
 mod ship;
 mod stats;
 
+pub(crate) use copy::copy_rows;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};

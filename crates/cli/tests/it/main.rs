@@ -1,9 +1,10 @@
 //! The `spinney` binary as its users meet it: standard output, standard error and exit codes.
 
 mod access_lists;
+#[cfg(unix)]
+mod archive;
 mod bench;
 mod binary;
-#[cfg(unix)]
 mod bisect;
 mod catch_up;
 mod chains;

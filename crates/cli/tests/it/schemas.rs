@@ -210,6 +210,10 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("db-stats", "db stats --db log");
     bench.verb("db-check", "db check --db state");
     bench.verb("db-ship", "db ship log shipped");
+    bench.verb("archive-build", "archive build --db state --into archive");
+    bench.verb("archive-info", "archive info archive");
+    bench.verb("archive-verify", "archive verify archive");
+    bench.verb("archive-restore", "archive restore archive then --block 20");
     bench.verb("db-compact", "db compact --db mpt");
     bench.keep("dump.json", "db dump --db mpt");
     bench.verb("db-load", "db load --db loaded dump.json");
