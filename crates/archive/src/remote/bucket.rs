@@ -211,8 +211,8 @@ impl Bucket {
 
     /// Makes an object where there is none.
     ///
-    /// A try that failed may have been done all the same. Then the next one finds an object with our
-    /// bytes.
+    /// A try that failed may have been done all the same. Then the next one finds an object with
+    /// our bytes.
     pub(super) async fn create(&self, name: &str, bytes: Bytes) -> Result<bool, ObjectError> {
         let path = self.path(name)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -274,8 +274,8 @@ impl Bucket {
         }
     }
 
-    /// All objects whose names begin like this. What is called otherwise than we call objects is not
-    /// ours, and left out.
+    /// All objects whose names begin like this. What is called otherwise than we call objects is
+    /// not ours, and left out.
     pub(super) async fn list(&self, begins: &str) -> Result<Vec<Listed>, ObjectError> {
         if !begins.bytes().all(is_letter) {
             return Ok(Vec::new());
