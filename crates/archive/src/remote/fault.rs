@@ -73,7 +73,10 @@ impl Fault {
         let last = match seen.last() {
             None => "no request ended".to_owned(),
             Some((Last::Answer { status, code, message }, _)) => {
-                format!("the last request: {}", words(secrets, status, &code, &message))
+                let (_, advice) = judge(status, &code);
+                let words = words(secrets, status, &code, &message);
+                let advice = if status < 300 { "" } else { advice };
+                format!("the last request: {words}: {advice}").trim_end_matches(": ").to_owned()
             }
             Some((Last::Broken { text, .. }, _)) => format!("the last request: {text}"),
         };
