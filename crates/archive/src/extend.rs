@@ -4,6 +4,8 @@
 //! makes of each changed row the one before; the archive takes the pairs the other way round. So whatever tree a
 //! store holds is archived by what every tree can do, and a writer that was killed at any moment goes on where its
 //! last manifest ends, as long as the store's history reaches there.
+//!
+//! Code and preimages stay in a store that goes back. They are compared with those of the archive, all of them.
 
 use std::sync::Arc;
 
@@ -100,6 +102,10 @@ impl Writer {
                 });
                 self.add(&mut window, block, rows)?;
                 progress(extended.blocks, blocks.len() as u64);
+            }
+            if window.first == blocks[0].number {
+                let snapshot = state.store().snapshot().map_err(ArchiveError::from)?;
+                self.add_by_digest(&mut window, blocks[0].number, &snapshot)?;
             }
             windows.push(window);
         }

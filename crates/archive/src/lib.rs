@@ -23,6 +23,9 @@ mod manifest;
 mod merge;
 mod objects;
 mod overlay;
+mod place;
+#[cfg(feature = "remote")]
+mod remote;
 mod segment;
 mod window;
 mod writer;
@@ -36,6 +39,9 @@ pub use forms::TreeInfo;
 pub use manifest::Manifest;
 pub use objects::{Listed, ObjectError, Objects, Upload};
 pub use overlay::{Overlay, OverlayRow, OverlaySnapshot};
+pub use place::{PlaceError, place};
+#[cfg(feature = "remote")]
+pub use remote::{Patience, Remote, RemoteOptions};
 pub use segment::SegmentInfo;
 pub use window::Window;
 pub use writer::{Options, RowChange, Writer};

@@ -37,6 +37,30 @@ struct Cursor<'a> {
     block: u64,
 }
 
+/// The keys of segments from one on, for those who ask for rising ones.
+pub(crate) struct Keys<'a>(Vec<Cursor<'a>>);
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(
+        objects: &'a dyn Objects,
+        segments: &'a [Arc<Segment>],
+        from: &[u8],
+    ) -> Result<Self, ArchiveError> {
+        let cursors = segments.iter().map(|segment| Cursor::at(objects, &segment.info, from));
+        Ok(Self(cursors.collect::<Result<_, _>>()?))
+    }
+
+    /// Whether there are pieces of a key, which is above all that were asked for before.
+    pub(crate) fn have(&mut self, key: &[u8]) -> Result<bool, ArchiveError> {
+        let mut found = false;
+        for cursor in &mut self.0 {
+            cursor.go_to(key)?;
+            found |= cursor.key() == Some(key);
+        }
+        Ok(found)
+    }
+}
+
 /// A piece with bytes of its own.
 struct OwnPiece {
     block: u64,
@@ -46,13 +70,23 @@ struct OwnPiece {
 
 impl<'a> Cursor<'a> {
     fn new(objects: &'a dyn Objects, info: &'a SegmentInfo) -> Result<Self, ArchiveError> {
+        Self::at(objects, info, &[])
+    }
+
+    /// At the first key from another one on.
+    fn at(
+        objects: &'a dyn Objects,
+        info: &'a SegmentInfo,
+        from: &[u8],
+    ) -> Result<Self, ArchiveError> {
         let index = Index::read(objects, info)?;
+        let next = index.floor(from, 0).unwrap_or_default();
         let mut cursor = Self {
             objects,
             info,
             index,
             parts: Vec::new(),
-            next: 0,
+            next,
             ends: Vec::new(),
             at: 0,
             end: 0,
@@ -62,7 +96,16 @@ impl<'a> Cursor<'a> {
             block: 0,
         };
         cursor.next_group()?;
+        cursor.go_to(from)?;
         Ok(cursor)
+    }
+
+    /// Goes on to the first key from another one on.
+    fn go_to(&mut self, key: &[u8]) -> Result<(), ArchiveError> {
+        while self.key().is_some_and(|at| at < key) {
+            self.next_group()?;
+        }
+        Ok(())
     }
 
     fn malformed(&self) -> ArchiveError {

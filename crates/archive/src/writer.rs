@@ -14,7 +14,7 @@ use crate::archive::{Archive, Contents, Shared};
 use crate::error::ArchiveError;
 use crate::forms::Forms;
 use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, hex, random_id};
-use crate::merge::Merge;
+use crate::merge::{Keys, Merge};
 use crate::objects::Objects;
 use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
 use crate::window::{HASHES, Window, archive_key, hash_key, is_archived};
@@ -208,6 +208,35 @@ impl Writer {
                 }
             }
             window.add(forms, block.number, archive_key(table, key), (before, after))?;
+        }
+        Ok(())
+    }
+
+    /// Adds to a window what a store has by its digest, and the archive has not: as of a block of the window. Such
+    /// rows never change, and stay where their block is taken back.
+    pub(crate) fn add_by_digest(
+        &self,
+        window: &mut Window,
+        block: u64,
+        snapshot: &impl Snapshot,
+    ) -> Result<(), ArchiveError> {
+        for table in [Table::Codes, Table::Preimages] {
+            let from = archive_key(table, &[]);
+            let (objects, segments) = (&*self.shared.objects, &self.contents.segments);
+            let mut held = Keys::new(objects, segments, &from)?;
+            let mut failed = None;
+            snapshot.scan(table, &[], None, &mut |key, row| {
+                let key = archive_key(table, key);
+                let added = held.have(&key).and_then(|is_held| match is_held {
+                    true => Ok(()),
+                    false => window.add(&self.contents.forms, block, key, (None, Some(row))),
+                });
+                failed = added.err();
+                failed.is_none()
+            })?;
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
         }
         Ok(())
     }

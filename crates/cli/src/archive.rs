@@ -6,7 +6,7 @@ use alloy_primitives::hex;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use spinney_archive::{
-    Archive, ArchiveError, Folder, Manifest, ObjectError, Objects, Options, Overlay, Source, Writer,
+    Archive, ArchiveError, Manifest, ObjectError, Options, Overlay, Source, Writer, place,
 };
 use spinney_state::{State, kept_blocks};
 use spinney_store::{AnySnapshot, AnyStore};
@@ -54,8 +54,8 @@ enum ArchiveVerb {
 struct BuildArgs {
     #[command(flatten)]
     at: AtArgs,
-    /// The archive's directory.
-    #[arg(long, value_name = "DIR", env = "SPINNEY_ARCHIVE")]
+    /// The archive: a directory, or a URL of a bucket.
+    #[arg(long, value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
     into: String,
     /// The first block of an archive that is made. Without it, the oldest one that the store keeps.
     #[arg(long, value_name = "N")]
@@ -70,8 +70,8 @@ struct BuildArgs {
 
 #[derive(Debug, Args)]
 struct InfoArgs {
-    /// The archive's directory.
-    #[arg(value_name = "DIR", env = "SPINNEY_ARCHIVE")]
+    /// The archive: a directory, or a URL of a bucket.
+    #[arg(value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
     archive: String,
     #[command(flatten)]
     format: FormatArgs,
@@ -79,8 +79,8 @@ struct InfoArgs {
 
 #[derive(Debug, Args)]
 struct RestoreArgs {
-    /// The archive's directory.
-    #[arg(value_name = "DIR", env = "SPINNEY_ARCHIVE")]
+    /// The archive: a directory, or a URL of a bucket.
+    #[arg(value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
     archive: String,
     /// The store that is made; nothing is to be there yet.
     #[arg(value_name = "TARGET")]
@@ -100,8 +100,8 @@ struct RestoreArgs {
 
 #[derive(Debug, Args)]
 struct VerifyArgs {
-    /// The archive's directory.
-    #[arg(value_name = "DIR", env = "SPINNEY_ARCHIVE")]
+    /// The archive: a directory, or a URL of a bucket.
+    #[arg(value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
     archive: String,
     /// A block whose roots are computed from all of its entries; may be given many times. Without
     /// it, the first and the last one.
@@ -121,15 +121,6 @@ pub(crate) fn run(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Exit> {
         ArchiveVerb::Restore(args) => restore(args, output),
         ArchiveVerb::Verify(args) => verify(args, output),
     }
-}
-
-/// Where an archive's objects are.
-fn objects(place: &str) -> Result<Arc<dyn Objects>, Failure> {
-    if let Some((scheme, _)) = place.split_once("://") {
-        return Err(Failure::new(format!("archives at {scheme}:// are not built in"))
-            .hint("give a directory"));
-    }
-    Ok(Arc::new(Folder::new(place)))
 }
 
 /// Why an archive could not be used, and what to do.
@@ -185,22 +176,22 @@ fn source<'s>(
 
 fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let place = args.at.place()?;
-    let store = place.open(Mode::Look)?;
-    let objects = objects(&args.into)?;
+    let db = args.at.place()?;
+    let store = db.open(Mode::Look)?;
+    let objects = place(&args.into)?;
     let told = |Told(error): Told| error;
     let mut writer = match Writer::open(Arc::clone(&objects), Options::default()) {
         Ok(writer) => writer,
         Err(ArchiveError::Missing { .. }) => {
-            let source = source(&place, &store)?;
-            let first = first_block(args, &source.snapshot, &place)?;
+            let source = source(&db, &store)?;
+            let first = first_block(args, &source.snapshot, &db)?;
             Writer::begin(objects, Options::default(), source, first).map_err(told)?
         }
         Err(error) => return Err(failure(error)),
     };
     let before = bytes_of(writer.manifest());
     let mut progress = Progress::new(output.quiet(), "archive", Unit::Blocks, None);
-    let extended = writer.extend(source(&place, &store)?, args.behind, |done, all| {
+    let extended = writer.extend(source(&db, &store)?, args.behind, |done, all| {
         progress.update(done, || format!("of {all}"));
     });
     progress.finish();
@@ -263,7 +254,7 @@ fn told_as(data: &Value, line: &str, output: &Output) -> std::io::Result<()> {
 }
 
 fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
-    let archive = Archive::open(objects(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
     let manifest = archive.manifest();
     if output.format() == Format::Json {
         output.envelope(&described(&manifest), &[])?;
@@ -301,7 +292,7 @@ fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
 fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
     let clock = Clock::start();
-    let archive = Archive::open(objects(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
     let block = args.block.unwrap_or_else(|| archive.manifest().last);
     let view = archive.at(block).map_err(failure)?;
     let target = Place::existing(&args.target, args.target_store.as_deref(), CACHE_BYTES)?;
@@ -326,7 +317,7 @@ fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
 
 fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let archive = Archive::open(objects(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
     let manifest = archive.manifest();
     let mut progress =
         Progress::new(output.quiet(), "verify", Unit::Bytes, Some(bytes_of(&manifest)));

@@ -144,8 +144,9 @@ proptest! {
         let mut options = Options::default();
         options.merges = vec![2, 2];
         let store = |number: u64| stores[number as usize].clone();
-        let writer = Writer::begin(objects.clone(), options.clone(), source(store(newest)), first);
-        drop(writer.unwrap());
+        // Begun when the store is at its first block, or later.
+        let begun = store(if behind == 0 { first } else { newest });
+        drop(Writer::begin(objects.clone(), options.clone(), source(begun), first).unwrap());
         // The store goes on, and the archive after it; each time by a writer that was just opened.
         let (mut at, mut held, mut steps) = (first, first, steps.iter().cycle());
         while at < newest {
