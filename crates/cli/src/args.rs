@@ -59,7 +59,7 @@ pub(crate) enum Verb {
     Serve(crate::serve::ServeArgs),
     Follow(crate::follow::FollowArgs),
     Bisect(crate::bisect::BisectArgs),
-    Vectors(crate::self_test::VectorsArgs),
+    Vectors(crate::vectors::VectorsArgs),
     Bench(crate::bench::BenchArgs),
     Doctor(crate::doctor::DoctorArgs),
     #[command(hide = true)]

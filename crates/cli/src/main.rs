@@ -25,7 +25,6 @@ mod reference;
 mod replay;
 mod root;
 mod scratch;
-mod self_test;
 mod serve;
 mod snapshot;
 mod stage;
@@ -35,6 +34,7 @@ mod sums;
 mod terminal;
 mod trees;
 mod usage;
+mod vectors;
 mod witness;
 
 use std::process::ExitCode;
@@ -100,7 +100,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Serve(args) => serve::run(&args, output),
         Verb::Follow(args) => follow::run(&args, output),
         Verb::Bisect(args) => bisect::run(&args, output),
-        Verb::Vectors(args) => self_test::run(&args, output),
+        Verb::Vectors(args) => vectors::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),
         Verb::Doctor(args) => doctor::run(&args, output),

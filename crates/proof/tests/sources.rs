@@ -56,6 +56,7 @@ const EXCEPTIONS: &[(&str, Rule, usize)] = &[
     ("tree", Rule::Columns, 375),
     ("tree", Rule::Function, 9),
     ("tree", Rule::Fields, 8),
+    ("vectors", Rule::Name, 9),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

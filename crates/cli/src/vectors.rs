@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use spinney_cli::vectors::{self, EMBEDDED, Options, Outcome, Over};
+use spinney_vectors::{EMBEDDED, Options, Outcome, Over};
 
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut reports = Vec::new();
     let mut report = |name: String, json: &[u8]| -> anyhow::Result<()> {
         let file = name.rsplit('/').next().unwrap_or(&name);
-        match vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
+        match spinney_vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
             Some(outcome) => {
                 let report = FileReport::of(name, outcome);
                 tell(&report, output)?;
