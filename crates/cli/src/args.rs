@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use spinney_state::KeepHistory;
 
 use crate::failure::Failure;
@@ -25,13 +25,30 @@ pub(crate) struct Cli {
     /// Print nothing on standard error but errors and warnings.
     #[arg(short, long, global = true, env = "SPINNEY_QUIET", value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
+    /// Write more of what happens on standard error, as --log info does; -vv as --log debug.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
     /// Colours in errors; `auto` also heeds NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", env = "SPINNEY_COLOR")]
     pub(crate) color: Color,
-    /// Write what happens as events with their figures on standard error: a level, or `target=level` with commas
-    /// between them. Targets are spinney::pipeline and spinney::chunk, levels error to trace.
+    /// Write what happens as events with their figures on standard error: a level, or `target=level`
+    /// with commas between them. Targets are spinney::pipeline and spinney::chunk, levels error to
+    /// trace.
     #[arg(long, global = true, value_name = "FILTER", env = "SPINNEY_LOG")]
     pub(crate) log: Option<String>,
+}
+
+impl Cli {
+    /// The events that are asked for.
+    pub(crate) fn events(&self) -> Option<&str> {
+        let level = match self.verbose {
+            0 => None,
+            1 => Some("info"),
+            2 => Some("debug"),
+            _ => Some("trace"),
+        };
+        self.log.as_deref().or(level)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,8 @@ use serde_json::json;
 use spinney_migrate::{CatchUpError, FileError, MigrateError};
 use spinney_postgres::{ServerError, Why};
 use spinney_replay::{
-    DiffReplayError, ReplayError, SourceError, SszError, WitnessError, WitnessFileError,
+    DiffReplayError, GenesisError, ReplayError, SourceError, SszError, WitnessError,
+    WitnessFileError,
 };
 use spinney_state::StateError;
 use spinney_state::embed::EmbedError;
@@ -253,8 +254,8 @@ fn is_refusal(error: &MigrateError) -> bool {
 fn catch_up_hint(error: &CatchUpError) -> Option<&'static str> {
     Some(match error {
         CatchUpError::Stranger { .. } => {
-            "the lists have to begin right behind the store's block, and a reorganisation within --depth: \
-             spinney db info shows the block"
+            "the lists have to begin right behind the store's block, and a reorganisation within \
+             --depth: spinney db info shows the block"
         }
         CatchUpError::List { .. } => "the list is not that of the block: fetch or make it again",
         CatchUpError::NoBlock => "import the snapshot again, with --number and --hash",
@@ -266,7 +267,8 @@ fn catch_up_hint(error: &CatchUpError) -> Option<&'static str> {
 fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
     Some(match error {
         MigrateError::NoPreimage { .. } => {
-            "what is behind hashes comes from a replay without --no-preimages, or from --preimages FILE"
+            "what is behind hashes comes from a replay without --no-preimages, or from --preimages \
+             FILE"
         }
         MigrateError::SurplusPreimage { .. } => {
             "the preimage file is of another state: it has to match exactly"
@@ -274,15 +276,15 @@ fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
         MigrateError::NoCode { .. } => "the source has to hold the code of every account",
         MigrateError::NoTree { .. } => "spinney db info shows what it holds",
         MigrateError::Stray { .. } => {
-            "give --preimages FILE of that state; a store that has mpt too is converted from mpt, which knows \
-             the slots of each account"
+            "give --preimages FILE of that state; a store that has mpt too is converted from mpt, \
+             which knows the slots of each account"
         }
         MigrateError::Code { .. }
         | MigrateError::Leaves { .. }
         | MigrateError::Count { .. }
         | MigrateError::Root { .. } => {
-            "nothing was made: spinney db check looks at all of the source; if a file is named, it is of \
-             another state"
+            "nothing was made: spinney db check looks at all of the source; if a file is named, it \
+             is of another state"
         }
         MigrateError::File(_) => "the file is damaged, or none of EIP-8347: fetch or make it again",
         MigrateError::Embed(error) => return embed_hint(error),
@@ -319,6 +321,7 @@ fn hint_of(cause: &(dyn StdError + 'static)) -> Option<String> {
         .or_else(|| cause.downcast_ref().and_then(embed_hint))
         .or_else(|| cause.downcast_ref().and_then(migrate_hint))
         .or_else(|| cause.downcast_ref().and_then(catch_up_hint))
+        .or_else(|| cause.downcast_ref().and_then(genesis_hint))
         .or_else(|| replaying(cause).and_then(replay_hint))
         .or_else(|| cause.downcast_ref().and_then(diff_hint))
         .or_else(|| cause.downcast_ref().and_then(io_hint));
@@ -329,21 +332,23 @@ fn store_hint(error: &StoreError) -> &'static str {
     match error {
         StoreError::Busy { .. } => "wait for the other process, or stop it",
         StoreError::Corrupt { .. } => {
-            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
-             directory"
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a \
+             new directory"
         }
         StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         StoreError::Backend { source, .. } => {
             match (source.downcast_ref(), source.downcast_ref()) {
                 (Some(error), _) => server_hint(error),
-                (_, Some(error)) if is_full(error) => FULL_HINT,
-                _ => "look at the disk: space, permissions, cables",
+                (_, Some(error)) => io_hint(error).unwrap_or(DISK_HINT),
+                _ => DISK_HINT,
             }
         }
-        _ => "look at the disk: space, permissions, cables",
+        _ => DISK_HINT,
     }
 }
+
+const DISK_HINT: &str = "look at the disk: space, permissions, cables";
 
 const FULL_HINT: &str = "make room, and run the same command again";
 
@@ -360,13 +365,14 @@ pub(crate) fn server_hint(error: &ServerError) -> &'static str {
              host=.. user=.. dbname=..; in URLs some characters are escaped, as @ by %40"
         }
         Why::Password => {
-            "give the user's password in PGPASSWORD, in a passfile (~/.pgpass, mode 0600), or in the address"
+            "give the user's password in PGPASSWORD, in a passfile (~/.pgpass, mode 0600), or in \
+             the address"
         }
         Why::Login => "the server's pg_hba.conf says who may log in from where; is the user right?",
         Why::Database => "createdb makes a database; is its name right?",
         Why::Tls => {
-            "sslmode=disable|prefer|require|verify-ca|verify-full and sslrootcert=FILE in the address say \
-             which connections are good enough"
+            "sslmode=disable|prefer|require|verify-ca|verify-full and sslrootcert=FILE in the \
+             address say which connections are good enough"
         }
         Why::Connection => "is the server running, and are its host and port right?",
         Why::Permission => "the user has to be allowed to make and to use tables in the schema",
@@ -384,14 +390,15 @@ fn tree_hint(error: &TreeError) -> Option<&'static str> {
         }
         TreeError::Version { .. } => "use the spinney that wrote it, or a newer one",
         TreeError::Corrupt { .. } | TreeError::OtherRoot { .. } => {
-            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
-             directory"
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a \
+             new directory"
         }
         TreeError::KeyTooLong { .. } | TreeError::ValueTooLong { .. } => {
             "--hash-keys makes keys of any length fit; values have no such way"
         }
         TreeError::Overweight { .. } => {
-            "nothing was changed: a sum tree adds up to 2^64 - 1 at most, and so does a batch by itself"
+            "nothing was changed: a sum tree adds up to 2^64 - 1 at most, and so does a batch by \
+             itself"
         }
         _ => return None,
     })
@@ -401,11 +408,12 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
     Some(match error {
         StateError::Tree(error) => return tree_hint(error),
         StateError::ChunkRoot { .. } => {
-            "the store stands before the first of them. spinney replay checks every root, and names the block"
+            "the store stands before the first of them. spinney replay checks every root, and \
+             names the block"
         }
         StateError::NoPreimage { .. } => {
-            "the store was filled with --no-preimages, or by another tool: addresses and slots behind \
-             hashes are not in it"
+            "the store was filled with --no-preimages, or by another tool: addresses and slots \
+             behind hashes are not in it"
         }
         StateError::NoCode { .. } => {
             "the store is damaged, or was filled from differences that give hashes of code alone: \
@@ -416,8 +424,8 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
             "name the trees that spinney db info shows with --tree, or begin anew in a new --db"
         }
         StateError::Remains { .. } => {
-            "blocks before this one are in. Execute them on a tree in which slots go with their account: \
-             --tree mpt,.. or pbt:..,.. in a new --db"
+            "blocks before this one are in. Execute them on a tree in which slots go with their \
+             account: --tree mpt,.. or pbt:..,.. in a new --db"
         }
         StateError::NoMpt { .. } => {
             "replay the blocks into a new --db with --tree mpt,.. to have both"
@@ -427,8 +435,8 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
              keeps more of them"
         }
         StateError::History { .. } | StateError::UndoneRoot { .. } => {
-            "nothing was changed. spinney db check looks at the rest; earlier states come from a replay \
-             into a new --db"
+            "nothing was changed. spinney db check looks at the rest; earlier states come from a \
+             replay into a new --db"
         }
         _ => return None,
     })
@@ -438,15 +446,15 @@ fn embed_hint(error: &EmbedError) -> Option<&'static str> {
     Some(match error {
         EmbedError::Tree(error) => return tree_hint(error),
         EmbedError::Balance { .. } | EmbedError::CodeSize { .. } => {
-            "leave the tree out of --tree, or end before that block with --to: the tree has no place \
-             for it"
+            "leave the tree out of --tree, or end before that block with --to: the tree has no \
+             place for it"
         }
         EmbedError::CodeUnknown { .. } => {
             "give the code itself along with its hash, or leave the tree out of --tree"
         }
         EmbedError::Malformed { .. } => {
-            "spinney db check looks at all of it; a damaged store is replaced by replaying into a new \
-             directory"
+            "spinney db check looks at all of it; a damaged store is replaced by replaying into a \
+             new directory"
         }
         _ => return None,
     })
@@ -461,8 +469,8 @@ fn witness_file_hint(error: &WitnessFileError) -> &'static str {
         WitnessFileError::Io(_) => "check the file and the disk",
         WitnessFileError::TooLong => "one witness a line, or a file each",
         _ => {
-            "a witness is an object with state, codes and headers, as debug_executionWitness answers it, or \
-             the SSZ that guests take"
+            "a witness is an object with state, codes and headers, as debug_executionWitness \
+             answers it, or the SSZ that guests take"
         }
     }
 }
@@ -484,24 +492,35 @@ fn witness_hint(error: &WitnessError) -> Option<&'static str> {
     }
 }
 
+fn genesis_hint(error: &GenesisError) -> Option<&'static str> {
+    match error {
+        GenesisError::Json(_) => Some(
+            "a whole genesis.json is needed, as geth takes it: config, header and alloc. An \
+             allocation alone goes with --alloc and --diffs, or to spinney state-root",
+        ),
+        GenesisError::Unsupported(_) => Some("no block of such a fork can be checked"),
+        _ => None,
+    }
+}
+
 fn replay_hint(error: &Replaying) -> Option<&'static str> {
     Some(match error {
         ReplayError::Ancestors { .. } => {
             "give blocks from an earlier one on: seven before it are enough"
         }
         ReplayError::BadBlock(_) => {
-            "all blocks before it are good, and nothing of it is in the store; is the genesis that of \
-             this chain?"
+            "all blocks before it are good, and nothing of it is in the store; is the genesis that \
+             of this chain?"
         }
         ReplayError::Genesis { .. } => "the allocation was changed after its root was computed",
         ReplayError::Resume { .. } => {
-            "these are the blocks of another chain, or not those that are wanted: they may begin with \
-             the block that the store stands at, and not later. Where chains part, spinney stage unwind \
-             --db DIR --to N goes back; spinney stage status shows how far"
+            "these are the blocks of another chain, or not those that are wanted: they may begin \
+             with the block that the store stands at, and not later. Where chains part, spinney \
+             stage unwind --db DIR --to N goes back; spinney stage status shows how far"
         }
         ReplayError::StateRoot { .. } => {
-            "what was imported is not the state of that block, and no block was executed: import it \
-             again into a new --db, and give --root, the state root of the header, along"
+            "what was imported is not the state of that block, and no block was executed: import \
+             it again into a new --db, and give --root, the state root of the header, along"
         }
         ReplayError::Source(SourceError::Truncated { .. }) => {
             "the blocks before it are in; export the chain again to get the rest"
@@ -510,8 +529,8 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
         ReplayError::State { error, .. } => return state_hint(error),
         ReplayError::Trace(_) => TRACE_HINT,
         ReplayError::TraceMisfit { .. } => {
-            "all blocks before it are in; the traces are those of the same blocks, one block a line, from the \
-             first one of --blocks on"
+            "all blocks before it are in; the traces are those of the same blocks, one block a \
+             line, from the first one of --blocks on"
         }
         ReplayError::Unsupported { .. } => "replay a chain without it, or up to it with --to",
         _ => return None,
@@ -539,7 +558,13 @@ fn diff_hint(error: &Diffing) -> Option<&'static str> {
 fn io_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::NotFound => "check the path; - reads standard input",
-        ErrorKind::PermissionDenied => "check the permissions",
+        ErrorKind::PermissionDenied => {
+            "may this user write there, and is it mounted for writing? A store of another user's \
+             is read where its --mode allows it"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "that place is mounted read-only: name another one, or mount it for writing"
+        }
         _ if is_full(error) => FULL_HINT,
         _ => return None,
     })
@@ -553,7 +578,8 @@ pub(crate) fn quieten_panics() {
         let what = printable(info.payload_as_str().unwrap_or("no message"));
         let bold = if io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         let text = format!(
-            "{}error:{} a bug in spinney: {what} ({place})\nhint: please report it with the command \
+            "{}error:{} a bug in spinney: {what} ({place})\nhint: please report it with the \
+             command \
              that led to it\n",
             bold.0, bold.1
         );

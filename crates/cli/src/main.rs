@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Err(error) => usage::exit(error, command()),
     };
     let output = Output::new(asked, cli.quiet, cli.color);
-    let listens = || log::listen(cli.log.as_deref(), output.warnings());
+    let listens = || log::listen(cli.events(), output.warnings());
     let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
     failure::finish(outcome, &output).into()
 }

@@ -37,10 +37,10 @@ use spinney_cli::trace::{Lines, TraceLine};
 
 /// Print the roots of a trace, one line a batch.
 ///
-/// A batch is a line `{"put": {"0xkey": "0xvalue"}, "del": ["0xkey"]}`; with --state, a state difference. A
-/// value of a sum tree is `{"value": "0x", "sum": "5"}`.
-/// Each is committed before its line is printed. A bad line ends the run; the lines before it stay. So does
-/// Ctrl-C where there is a --db: then the run ends after the batch it is at.
+/// A batch is a line `{"put": {"0xkey": "0xvalue"}, "del": ["0xkey"]}`; with --state, a state
+/// difference. A value of a sum tree is `{"value": "0x", "sum": "5"}`. Each is committed before its
+/// line is printed. A bad line ends the run; the lines before it stay. So does Ctrl-C where there
+/// is a --db: then the run ends after the batch it is at.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     echo '{\"put\": {\"0x646f65\": \"0x7265696e64656572\"}}' | spinney root -\n  \
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     // Without a store there is nothing to end well.
     let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
     let feed = Feed { lines: read_ahead(Lines::new(input)), interrupt, args, output, tree };
+    place.announce(output);
     let (store, exit) = place.fill(|store| feed.fill_store(store, place.tree_cache()))?;
     store.close()?;
     Ok(exit)

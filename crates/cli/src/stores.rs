@@ -11,6 +11,7 @@ use spinney_tree::StoreError;
 
 use crate::args::StoreArgs;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::place_name::{PlaceName, without_password};
 
 /// The most that is read of a file that has to be in memory as a whole: many times mainnet's genesis.
@@ -235,6 +236,13 @@ impl Place {
             }
             Some(Err(error @ StoreError::Foreign { .. })) => Err(error),
             Some(_) => Ok(true),
+        }
+    }
+
+    /// Says of what kind a store will be that is not there yet: its name alone may have decided.
+    pub(crate) fn announce(&self, output: &Output) {
+        if self.location.is_some() && matches!(self.exists(), Ok(false)) {
+            output.note(&format!("new store: {} ({})", self.kind.name(), self.name()));
         }
     }
 

@@ -19,7 +19,8 @@ const QUICK_KEYS_MAX: u64 = 200_000;
 
 /// Compute known roots, and compare.
 ///
-/// Without --dir it runs the vectors that this program carries along. Exit code 1 if a root differs.
+/// Without --dir it runs the vectors that this program carries along. Exit code 1 if a root
+/// differs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  spinney vectors\n  spinney vectors --dir vectors/mpt --quick")]
 pub(crate) struct VectorsArgs {
@@ -32,8 +33,8 @@ pub(crate) struct VectorsArgs {
     // As it was until 0.1: --store redb.
     #[arg(long, hide = true)]
     redb: bool,
-    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed and
-    /// opened again after every step; it takes a while.
+    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed
+    /// and opened again after every step; it takes a while.
     #[arg(long, value_name = "STORE", default_value = "memory", conflicts_with = "redb")]
     store: String,
     /// The URL of an empty schema for --store postgres; it is empty again at the end.

@@ -38,13 +38,14 @@ use crate::trees::Name;
 
 /// Measure trees and stores on the same blocks.
 ///
-/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state differences; or are
-/// made by a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
-/// same reads and writes. Printed is a line a tree and store; `--report` writes one page of HTML with all
-/// figures in it.
+/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state
+/// differences; or are made by a workload. Each tree goes alone into a new store of each kind,
+/// which is deleted again, and is given the same reads and writes. Printed is a line a tree and
+/// store; `--report` writes one page of HTML with all figures in it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report out.html\n  \
+    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report \
+    out.html\n  \
     spinney bench --workload transfers --keys 1000000 --store redb,sqlite --report out.html")]
 pub(crate) struct BenchArgs {
     /// The chain's genesis.json, as geth writes it.
@@ -56,7 +57,8 @@ pub(crate) struct BenchArgs {
     /// State differences, one block a line.
     #[arg(long, value_name = "FILE", group = "lines")]
     diffs: Option<PathBuf>,
-    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see replay.
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see
+    /// replay.
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
     /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
@@ -89,12 +91,12 @@ pub(crate) struct BenchArgs {
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value = "1")]
     commit_every: CommitEvery,
-    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it begins one;
-    /// 0 for none.
+    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it
+    /// begins one; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 1)]
     prove_every: u64,
-    /// Count also what a store writes that keeps each node as a row of its own, beside each store of files in one
-    /// of its kind.
+    /// Count also what a store writes that keeps each node as a row of its own, beside each store
+    /// of files in one of its kind.
     #[arg(long)]
     node_rows: bool,
     /// Memory for pages, the store's included.
@@ -169,7 +171,8 @@ fn folder(args: &BenchArgs) -> Result<tempfile::TempDir, Failure> {
 
 /// A server that can be reached, and has no store where ours are to be.
 fn server(name: Option<&PlaceName>) -> Result<Location, Failure> {
-    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours are removed";
+    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours \
+                are removed";
     let location = name.map(|name| Kind::Postgres.at(name)).transpose()?.flatten();
     let Some(location) = location else {
         return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));

@@ -82,9 +82,9 @@ fn stages(stages: &Stages) -> String {
         format!(", {} of processor time", human_micros(seconds * 1e6))
     });
     let told = format!(
-        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, the genesis \
-         apart. Each bar is a stage at a block, or a commit of many; bars that stand above each other \
-         overlapped.",
+        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, \
+         the genesis apart. Each bar is a stage at a block, or a commit of many; bars that stand \
+         above each other overlapped.",
         stages.threads,
         human_micros(stages.seconds * 1e6),
     );
@@ -221,8 +221,8 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     let time = || axis("time", Scale::Log, human_micros as fn(f64) -> String);
     let mut figures = vec![(
         "Where the time of a block goes",
-        "On average: reading what the block touches, deriving keys, applying the batch, hashing, cutting \
-         pages, and the store's commit.",
+        "On average: reading what the block touches, deriving keys, applying the batch, hashing, \
+         cutting pages, and the store's commit.",
         time_bars(report),
     )];
     let mut plot = |title, told, x: Axis, y: Axis, made: Vec<Line>| {
@@ -251,7 +251,8 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     );
     plot(
         "Bytes handed to write calls, block by block",
-        "With what the store adds: its own pages, its log, its checksums. In memory there are none.",
+        "With what the store adds: its own pages, its log, its checksums. In memory there are \
+         none.",
         axis("block", Scale::Linear, plain),
         axis("bytes", Scale::Log, bytes),
         each(report, |cell| series(cell, |block| block.written_bytes as f64)),
@@ -260,8 +261,8 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
         let times: fn(f64) -> String = |value| format!("{value:.1}");
         plot(
             "A row for each node, block by block",
-            "Bytes that the same store hands to write calls where each node is a row of its own, over those that \
-             it hands to them here.",
+            "Bytes that the same store hands to write calls where each node is a row of its own, \
+             over those that it hands to them here.",
             axis("block", Scale::Linear, plain),
             axis("times as many", Scale::Linear, times),
             each(report, |cell| {
@@ -282,7 +283,8 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     );
     plot(
         "Proofs of what a block touches",
-        "Bytes of one proof of all accounts and slots that the block read or wrote, values included.",
+        "Bytes of one proof of all accounts and slots that the block read or wrote, values \
+         included.",
         axis("accounts and slots touched", Scale::Log, plain),
         axis("bytes", Scale::Log, bytes),
         one_store(report, |cell| {
@@ -295,8 +297,8 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     );
     plot(
         "Witnesses, block by block",
-        "Bytes that the block takes to be executed without a state: a proof of all that it touches, before it, \
-         and the codes that it read, whole, where it was executed.",
+        "Bytes that the block takes to be executed without a state: a proof of all that it \
+         touches, before it, and the codes that it read, whole, where it was executed.",
         axis("block", Scale::Linear, plain),
         axis("bytes", Scale::Log, bytes),
         one_store(report, |cell| {
@@ -404,37 +406,45 @@ fn legend(made: &[Line]) -> String {
 fn how(report: &Report) -> String {
     let settings = report.settings;
     let roots = if report.roots_checked {
-        "The root of the Merkle Patricia trie was compared with that of each header or line that gives one."
+        "The root of the Merkle Patricia trie was compared with that of each header or line that \
+         gives one."
     } else {
         "No roots were given to compare with."
     };
     let proofs = match settings.prove_every {
         0 => "Nothing was proven.".to_owned(),
         every => format!(
-            "Of {every} blocks one is proven, if it ends a commit, and its witness made, if it begins one; that \
-             time is in no other figure. Nodes that only a deletion needs are in no witness."
+            "Of {every} blocks one is proven, if it ends a commit, and its witness made, if it \
+             begins one; that time is in no other figure. Nodes that only a deletion needs are in \
+             no witness."
         ),
     };
     let rows = if settings.node_rows {
-        "<li>Node rows are what a store writes that keeps each node as a row of its own, by its path, in the \
-         encodings of geth and go-verkle, or as EIP-7864 and EIP-8297 hash them (docs/design.md): their number, \
-         their keys and nodes, and what a second store of the same kind, with the same commits, hands to write calls for them. A page \
-         holds neighbours that did not change, so page bytes may well be more than node bytes; what counts is what \
-         the store makes of either.</li>"
+        "<li>Node rows are what a store writes that keeps each node as a row of its own, by its \
+         path, in the encodings of geth and go-verkle, or as EIP-7864 and EIP-8297 hash them \
+         (docs/design.md): their number, their keys and nodes, and what a second store of the same \
+         kind, with the same commits, hands to write calls for them. A page holds neighbours that \
+         did not change, so page bytes may well be more than node bytes; what counts is what the \
+         store makes of either.</li>"
     } else {
         ""
     };
     format!(
         "<aside><h2>How this was measured, and what was not</h2><ul>\
-         <li>Blocks are executed once, in memory; what they read and changed is then given to each tree, \
+         <li>Blocks are executed once, in memory; what they read and changed is then given to each \
+         tree, \
          alone in a new store, without history and preimages: the same reads, the same writes.</li>\
          <li>{} blocks a commit; {} of memory for pages, of which half is the store's. {roots}</li>\
-         <li>Reading comes before applying, so that applying finds its pages in memory; reads wrote nothing \
+         <li>Reading comes before applying, so that applying finds its pages in memory; reads \
+         wrote nothing \
          in any run: that is asserted.</li>\
-         <li>Hashing is summed over threads, and in a Verkle tree it is arithmetic. Times are wall times of \
-         one run on a machine that may have had other work; they are no guarantee, and differ from run to \
+         <li>Hashing is summed over threads, and in a Verkle tree it is arithmetic. Times are wall \
+         times of \
+         one run on a machine that may have had other work; they are no guarantee, and differ from \
+         run to \
          run. Page bytes, pages and proofs do not.</li>\
-         <li>Bytes handed to write calls are counted where they leave the store; what a file system or a \
+         <li>Bytes handed to write calls are counted where they leave the store; what a file \
+         system or a \
          disk makes of them was not measured, nor was peak memory. {proofs}</li>{rows}\
          </ul></aside>\n",
         settings.commit_every,
@@ -446,8 +456,10 @@ fn how(report: &Report) -> String {
 fn downloads(report: &Report) -> serde_json::Result<String> {
     let json = serde_json::to_string(report)?;
     Ok(format!(
-        "<p class=\"downloads\"><a download=\"spinney.json\" href=\"data:application/json;base64,{}\">All \
-         figures as JSON</a> <a download=\"spinney.csv\" href=\"data:text/csv;base64,{}\">Blocks as \
+        "<p class=\"downloads\"><a download=\"spinney.json\" \
+         href=\"data:application/json;base64,{}\">All \
+         figures as JSON</a> <a download=\"spinney.csv\" href=\"data:text/csv;base64,{}\">Blocks \
+         as \
          CSV</a></p>\n",
         BASE64_STANDARD.encode(json),
         BASE64_STANDARD.encode(report.csv()),

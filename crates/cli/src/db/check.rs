@@ -234,8 +234,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Pages that no root record leads to. Those of another generation of a tree that is there, or is being
-    /// built, are no damage: a rebuild that was stopped has not removed them yet.
+    /// Pages that no root record leads to. Those of another generation of a tree that is there, or
+    /// is being built, are no damage: a rebuild that was stopped has not removed them yet.
     fn strays(
         &mut self,
         snapshot: &impl Snapshot,

@@ -1,5 +1,5 @@
-//! `import state`, and `db load`: a store made from a document that holds a whole state; and what others
-//! have in databases of theirs.
+//! `import state`, and `db load`: a store made from a document that holds a whole state; and what
+//! others have in databases of theirs.
 
 mod fill;
 mod raw;
@@ -33,19 +33,21 @@ pub(crate) struct ImportArgs {
 pub(crate) enum ImportVerb {
     /// Make a store that stands at a block, from a dump of its state or a genesis allocation.
     ///
-    /// A replay then goes on with the blocks after it. The root is checked where it is known: from --root,
-    /// or from the dump. Refused or cut off, it leaves no store behind.
+    /// A replay then goes on with the blocks after it. The root is checked where it is known: from
+    /// --root, or from the dump. Refused or cut off, it leaves no store behind.
     #[command(after_help = "Examples:\n  \
         spinney import state --db new.db --number 213 --hash 0x.. headstate.json\n  \
         spinney replay --genesis genesis.json --blocks later.rlp --db new.db")]
     State(StateArgs),
-    /// Make a store of the sum trees of a Taproot Assets daemon's database, each under its namespace.
+    /// Make a store of the sum trees of a Taproot Assets daemon's database, each under its
+    /// namespace.
     ///
-    /// Every hash and every sum is verified, and the roots are compared. A damaged tree is refused, with the
-    /// places and the rows; then no store is left behind.
+    /// Every hash and every sum is verified, and the roots are compared. A damaged tree is refused,
+    /// with the places and the rows; then no store is left behind.
     #[command(after_help = "Examples:\n  \
         spinney import tapd --store sqlite --db new.sqlite ~/.tapd/data/mainnet/tapd.db\n  \
-        spinney import tapd --db DIR --namespace multiverse-issuance postgres://tapd@localhost/tapd")]
+        spinney import tapd --db DIR --namespace multiverse-issuance \
+        postgres://tapd@localhost/tapd")]
     Tapd(TapdArgs),
 }
 
@@ -164,10 +166,12 @@ fn make(
     let input = BufReader::with_capacity(1 << 18, Cursor::new(start).chain(input));
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let mut filled = Filled::default();
+    place.announce(output);
     let store = place.create(|store| {
         filled = match wanted {
             None if raw => raw::fill(store, cache, quiet, input, file)?,
-            // State differences may name code by its hash alone, and so may a dump of what they made.
+            // State differences may name code by its hash alone, and so may a dump of what they
+            // made.
             None => {
                 let filler = Filler::new(store, cache, quiet, false, trees)?;
                 filler.fill(input, file, &Wanted::default())?

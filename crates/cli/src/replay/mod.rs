@@ -137,6 +137,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut watch =
         Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
+    place.announce(output);
     let filled = place.fill(|store| {
         let run = Run { args, place: &place, store, trees, threads };
         run.replay(input, &interrupt, &mut watch)
