@@ -1,5 +1,6 @@
 //! `bench`: the same blocks into every tree and store that is asked for, and what that cost.
 
+mod found;
 mod input;
 mod machine;
 mod measure;
@@ -12,7 +13,7 @@ mod subject;
 mod workload;
 
 use std::io::{BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -108,9 +109,13 @@ pub(crate) struct BenchArgs {
     /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
     #[arg(long, value_name = "URL")]
     postgres: Option<PlaceName>,
-    /// Write a page of HTML, whole or not at all.
+    /// Write a page of HTML, whole or not at all, and its figures beside it: FILE with .json and .csv
+    /// at its end.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Keep the figures within the page, however large it grows (--report).
+    #[arg(long, requires = "report")]
+    single_file: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -119,7 +124,8 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let cells = cells(args)?;
     let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
     let server = on_server.then(|| server(args.postgres.as_ref())).transpose()?;
-    let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
+    let page = args.report.as_deref().map(|path| Page::begin(path, args.single_file));
+    let page = page.transpose()?;
     let input = input(args)?;
     let interrupt = Interrupt::listen()?;
     let settings = Settings {
@@ -150,12 +156,52 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
         report.stages = Some(stages::run(chain, args.to, place, &interrupt)?);
     }
-    if let Some(mut page) = page {
-        page.write_all(page::html(&report)?.as_bytes())?;
-        page.finish()?;
-    }
+    page.map(|page| page.write(&report)).transpose()?;
     report.print(output)?;
     Ok(Exit::Ok)
+}
+
+/// The page of a report, and its figures beside it, if they are not in it.
+struct Page {
+    page: OutFile,
+    beside: Option<[Beside; 2]>,
+}
+
+/// A file beside a page.
+struct Beside {
+    file: OutFile,
+    name: String,
+}
+
+impl Page {
+    fn begin(path: &Path, alone: bool) -> anyhow::Result<Self> {
+        let beside = |end: &str| -> anyhow::Result<Beside> {
+            let path = path.with_extension(end);
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(Beside { file: OutFile::begin(Some(&path))?, name })
+        };
+        let ends = ["json", "csv"];
+        if !alone && ends.iter().any(|end| path.extension().is_some_and(|own| own == *end)) {
+            return Err(Failure::new("a page is no file of figures (--report)")
+                .hint("name it FILE.html; its figures are then beside it")
+                .into());
+        }
+        let page = OutFile::begin(Some(path))?;
+        let beside = if alone { None } else { Some([beside(ends[0])?, beside(ends[1])?]) };
+        Ok(Self { page, beside })
+    }
+
+    fn write(mut self, report: &Report) -> anyhow::Result<()> {
+        let names = self.beside.as_ref().map(|[json, csv]| [&json.name[..], &csv.name[..]]);
+        self.page.write_all(page::html(report, names)?.as_bytes())?;
+        if let Some([mut json, mut csv]) = self.beside {
+            serde_json::to_writer(&mut json.file, report)?;
+            csv.file.write_all(report.csv().as_bytes())?;
+            json.file.finish()?;
+            csv.file.finish()?;
+        }
+        Ok(self.page.finish()?)
+    }
 }
 
 /// Where a store is made, and removed again.
