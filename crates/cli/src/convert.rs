@@ -18,7 +18,8 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
-use crate::failure::{Exit, Failure, is_final};
+use crate::failure::{Exit, Failure};
+use crate::hints::is_final;
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
 use crate::output::{Format, Grid, Output, human_bytes};

@@ -173,7 +173,7 @@ impl Report {
 pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     args.store.mode.heed();
-    let place = Place::of(&args.store)?;
+    let place = args.store.place()?;
     let trees = trees_of(&args.store, &place)?;
     if args.serve.is_none() && args.limits.metrics.is_some() {
         return Err(Failure::new("--metrics without a server")

@@ -5,13 +5,16 @@ mod args;
 mod bench;
 mod bisect;
 mod catch_up;
+mod cli;
 mod clock;
 mod convert;
 mod db;
 mod demo;
 mod doctor;
+mod ending;
 mod failure;
 mod follow;
+mod hints;
 mod import;
 mod interrupt;
 mod log;
@@ -26,6 +29,7 @@ mod replay;
 mod root;
 mod scratch;
 mod serve;
+mod sink;
 mod snapshot;
 mod stage;
 mod state_root;
@@ -41,12 +45,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::args::{Asked, Cli, Verb};
+use crate::cli::{Cli, Verb};
 use crate::failure::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{Asked, Output};
 
 fn main() -> ExitCode {
-    failure::quieten_panics();
+    ending::quieten_panics();
     // Before anything is hashed, and before `--version` names the choice.
     let chosen = choose_kernels();
     let read = |matches| Cli::from_arg_matches(&matches).map(|cli| (cli, Asked::of(&matches)));
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
     let output = Output::new(asked, cli.quiet, cli.color);
     let listens = || log::listen(cli.events(), output.warnings());
     let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
-    failure::finish(outcome, &output).into()
+    ending::finish(outcome, &output).into()
 }
 
 /// The command, whose long version names the hash kernels in use.

@@ -30,7 +30,8 @@ use crate::args::StoreArgs;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::stores::{self, Place};
+use crate::sink::{Committed, Sink};
+use crate::stores;
 use crate::sums::{NamespaceArgs, SumSink};
 use crate::trees::{self, Name};
 use spinney_cli::trace::{Lines, TraceLine};
@@ -61,24 +62,9 @@ pub(crate) struct RootArgs {
     namespace: NamespaceArgs,
 }
 
-/// What became of a line of a trace.
-pub(crate) struct Committed {
-    /// The number of commits then.
-    pub(crate) commits: u64,
-    pub(crate) root: B256,
-    /// The sum of all leaves, in trees that have one.
-    pub(crate) sum: Option<u64>,
-}
-
-/// What the lines of a trace go into.
-pub(crate) trait Sink {
-    /// Commits a line.
-    fn line(&mut self, line: &[u8]) -> anyhow::Result<Committed>;
-}
-
 pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     args.store.mode.heed();
-    let place = Place::of(&args.store)?;
+    let place = args.store.place()?;
     let tree = trees::asked(args.store.tree.as_deref(), &place)?;
     let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
     // Without a store there is nothing to end well.

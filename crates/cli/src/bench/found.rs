@@ -1,8 +1,7 @@
 //! What a page opens with: what was found, in three sentences; and the words that it uses.
 
 use super::measure::{BlockCost, Cell};
-use super::page::human_size;
-use super::report::{Report, human_micros};
+use super::report::{Report, human_micros, human_size};
 
 /// The least and the most of a figure, in a sentence.
 struct Compared<'a> {

@@ -7,7 +7,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use super::found::{GLOSSARY, sentences};
 use super::measure::{BlockCost, Cell};
 use super::plot::{Axis, Line, Scale, bars, escape, gantt, key, lines};
-use super::report::{Report, human_micros};
+use super::report::{Report, human_micros, human_size};
 use super::stages::{STAGES, Stages};
 use crate::output::human_bytes;
 
@@ -325,11 +325,6 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
         }),
     );
     figures
-}
-
-/// Bytes, as short as they can be said.
-pub(super) fn human_size(bytes: f64) -> String {
-    human_bytes(bytes.round() as u64).replace(".0 ", " ")
 }
 
 const PARTS: [&str; 6] = ["read", "keys", "apply", "hash", "encode", "store"];

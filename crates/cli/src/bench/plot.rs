@@ -83,7 +83,8 @@ impl Range {
 
     fn powers(scale: Scale, low: f64, high: f64) -> Self {
         let base = scale.base();
-        let (from, to) = (low.log(base).floor(), high.log(base).ceil());
+        // A power itself is no more than that, whatever its logarithm comes to.
+        let (from, to) = ((low.log(base) + 1e-9).floor(), (high.log(base) - 1e-9).ceil());
         let to = if to > from { to } else { from + 1.0 };
         let ticks = (from as i32..=to as i32).map(|power| base.powi(power)).collect();
         Self { scale, low: base.powf(from), high: base.powf(to), ticks }

@@ -222,6 +222,11 @@ pub(super) fn human_micros(micros: f64) -> String {
     }
 }
 
+/// Bytes, as short as they can be said.
+pub(super) fn human_size(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64).replace(".0 ", " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Spread, human_micros};

@@ -94,7 +94,7 @@ pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
         passed = fill(&snapshot, store)?;
         Ok(())
     })?;
-    let records = super::records(&made.snapshot()?)?;
+    let records = trees::records(&made.snapshot()?)?;
     let file_bytes = target.close(made)?;
     let mut roots = Vec::new();
     for (id, record) in records {

@@ -11,7 +11,7 @@ mod stats;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use spinney_tree::{RootRecord, Snapshot, StoreError, Table, TreeError, TreeId};
+use spinney_tree::{StoreError, TreeError};
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::Exit;
@@ -145,29 +145,6 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
         DbVerb::Copy(args) => copy::run(args, output),
         DbVerb::Ship(args) => ship::run(args, output),
     }
-}
-
-/// A root record, or what is wrong with it.
-pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
-
-/// The root records of a store, in order of their trees. One that is damaged is an error in its
-/// place.
-pub(crate) fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
-    let mut records = Vec::new();
-    snapshot.scan(Table::Roots, &[], None, &mut |key, row| {
-        let tree = key.try_into().map(u32::from_be_bytes).map(TreeId);
-        records.push(match tree {
-            Ok(tree) => (tree, RootRecord::decode(tree, row)),
-            Err(_) => (TreeId(u32::MAX), Err(odd_key(key))),
-        });
-        true
-    })?;
-    Ok(records)
-}
-
-fn odd_key(key: &[u8]) -> TreeError {
-    let page = format!("the root record of key 0x{}", alloy_primitives::hex::encode(key));
-    TreeError::Corrupt { page, what: "its key is not that of a tree".into() }
 }
 
 /// Whether an error says that the store is damaged, rather than out of reach.

@@ -36,7 +36,7 @@ struct TreePages {
 
 fn pages_of(snapshot: &impl Snapshot) -> anyhow::Result<Vec<TreePages>> {
     let mut trees = Vec::new();
-    for (id, record) in super::records(snapshot)? {
+    for (id, record) in trees::records(snapshot)? {
         let mut pages = TreePages { id: id.0, tree: String::new(), rows: 0, bytes: 0 };
         pages.tree =
             record.map_or_else(|_| "damaged".into(), |record| trees::name_of(record.scheme));

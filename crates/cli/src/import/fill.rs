@@ -17,7 +17,7 @@ use spinney_state::{AccountChange, Change, Changes, State, StateError, StateRead
 use spinney_store::AnyStore;
 use spinney_tree::BlockId;
 
-use super::Wanted;
+use super::wanted::Wanted;
 use crate::failure::{Exit, Failure};
 use crate::progress::{Progress, Unit};
 use crate::trees::TreeSet;

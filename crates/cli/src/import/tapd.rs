@@ -17,7 +17,8 @@ use spinney_tree::sum::{Profile, SumNode};
 
 use super::fill::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
-use crate::failure::{Exit, Failure, server_hint};
+use crate::failure::{Exit, Failure};
+use crate::hints::server_hint;
 use crate::output::{Format, Grid, Output};
 use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
@@ -58,7 +59,7 @@ struct Imported {
 pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
     let place = args.at.place()?;
-    super::absent(&place, "trees are imported into a new --db")?;
+    place.must_be_new("trees are imported into a new --db")?;
     let mut database = open(&args.database).map_err(explain)?;
     let names = match &args.namespace[..] {
         [] => database.namespaces().map_err(explain)?.into_iter().map(|tree| tree.name).collect(),

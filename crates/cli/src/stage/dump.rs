@@ -13,7 +13,6 @@ use spinney_tree::{PageStore, Snapshot as _, Table, Tree, WriteSet};
 
 use super::DumpArgs;
 use super::run::{Built, Work, is_stopped, print};
-use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
@@ -39,7 +38,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
-    let others = db::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
+    let others = trees::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
     let others: Vec<_> = others
         .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
         .collect();

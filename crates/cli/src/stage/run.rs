@@ -19,12 +19,12 @@ use spinney_tree::{
 };
 
 use super::{RunArgs, WorkArgs};
-use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::Mode;
+use crate::trees;
 
 /// Code and preimages are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
@@ -109,7 +109,7 @@ fn named(error: anyhow::Error, file: &Path) -> anyhow::Error {
 /// Only a state is built anew from its own leaves; and one from elsewhere takes the place of a
 /// state or of nothing: trees beside it would stay behind.
 fn check_held(snapshot: &impl Snapshot, own: bool) -> anyhow::Result<()> {
-    let records = db::records(snapshot)?;
+    let records = trees::records(snapshot)?;
     let is_state = |(id, record): &(TreeId, Result<RootRecord, _>)| {
         *id == MPT && record.as_ref().is_ok_and(|record| record.scheme == MptState.id())
     };

@@ -24,7 +24,7 @@ const STEM_BITS: usize = 248;
 
 /// How a tree's nodes lie in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench) enum Layout {
+pub(crate) enum Layout {
     Mpt,
     Ubt,
     Pbt,
@@ -42,7 +42,7 @@ pub(super) struct Node {
 }
 
 impl Layout {
-    pub(in crate::bench) fn of(name: Name) -> Self {
+    pub(crate) fn of(name: Name) -> Self {
         match name {
             Name::Mpt => Self::Mpt,
             Name::Ubt(_) => Self::Ubt,
