@@ -120,7 +120,12 @@ fn the_tutorial_does_what_it_shows() {
         pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     pages.sort();
     for page in pages.iter().filter(|page| page.ends_with(".md")) {
-        run(&format!("docs/tutorial/{page}"));
+        let page = format!("docs/tutorial/{page}");
+        // What is of the library alone is a test of `crates/spinney`.
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        if !text.contains("```rust") {
+            run(&page);
+        }
     }
 }
 
