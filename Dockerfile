@@ -2,7 +2,7 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p spinney-cli --bin spinney && strip target/release/spinney
+RUN cargo build --release --locked -p spinney-cli --bin spinney
 
 FROM debian:bookworm-slim
 RUN useradd --system --no-create-home --uid 10001 spinney && install -d -o spinney /data

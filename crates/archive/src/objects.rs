@@ -89,8 +89,8 @@ pub trait Objects: Debug + Send + Sync {
     /// If the place fails. Whether there is an object then is open.
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool, ObjectError>;
 
-    /// Begins an object that is written piece by piece. It is there once it is finished; one of the same name is
-    /// replaced.
+    /// Begins an object that is written piece by piece. It is there once it is finished; one of
+    /// the same name is replaced.
     ///
     /// # Errors
     /// If the place fails.

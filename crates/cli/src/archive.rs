@@ -301,7 +301,7 @@ fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
         rows = db::copy_rows(&view, store)?;
         // Entry by entry: what the archive holds is what its roots stand for.
         let snapshot = store.snapshot()?;
-        for (id, record) in db::records(&snapshot)? {
+        for (id, record) in trees::records(&snapshot)? {
             trees::verify_entries(&snapshot, id, &record?)?;
         }
         Ok(())
@@ -337,7 +337,7 @@ fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     let (mut roots, mut entries) = (Vec::new(), 0);
     for &block in &blocks {
         let view = archive.at(block).map_err(failure)?;
-        for (id, record) in db::records(&view)? {
+        for (id, record) in trees::records(&view)? {
             let record = record?;
             entries += trees::verify_entries(&view, id, &record)?;
             roots.push(json!({

@@ -1,90 +1,17 @@
-//! What the command line takes.
+//! Options that several verbs take.
 
+use std::env;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::FalseyValueParser;
-use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
+use clap::Args;
 use spinney_state::KeepHistory;
 
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::place_name::PlaceName;
-use crate::stores::Place;
-
-/// Authenticated state: one engine for every Ethereum state tree.
-///
-/// Data goes to standard output, all else to standard error. Exit codes: 0 ok; 1 the answer is no (a bad
-/// block, damage found, roots that differ, a proof that does not hold); 2 usage or run-time error; 3 interrupted, and resumable.
-#[derive(Debug, Parser)]
-#[command(name = "spinney", version, max_term_width = 100)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) verb: Verb,
-    /// Print nothing on standard error but errors and warnings.
-    #[arg(short, long, global = true, env = "SPINNEY_QUIET", value_parser = FalseyValueParser::new())]
-    pub(crate) quiet: bool,
-    /// Colours in errors; `auto` also heeds NO_COLOR.
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", env = "SPINNEY_COLOR")]
-    pub(crate) color: Color,
-    /// Write what happens as events with their figures on standard error: a level, or `target=level` with commas
-    /// between them. Targets are spinney::pipeline and spinney::chunk, levels error to trace.
-    #[arg(long, global = true, value_name = "FILTER", env = "SPINNEY_LOG")]
-    pub(crate) log: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    Auto,
-    Always,
-    Never,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    Demo(crate::demo::DemoArgs),
-    Replay(crate::replay::ReplayArgs),
-    Root(crate::root::RootArgs),
-    StateRoot(crate::state_root::StateRootArgs),
-    Prove(crate::proof::ProveArgs),
-    Verify(crate::proof::VerifyArgs),
-    Witness(crate::witness::WitnessArgs),
-    Db(crate::db::DbArgs),
-    Stage(crate::stage::StageArgs),
-    Import(crate::import::ImportArgs),
-    Convert(crate::convert::ConvertArgs),
-    Snapshot(crate::snapshot::SnapshotArgs),
-    CatchUp(crate::catch_up::CatchUpArgs),
-    Serve(crate::serve::ServeArgs),
-    Follow(crate::follow::FollowArgs),
-    Bisect(crate::bisect::BisectArgs),
-    Archive(crate::archive::ArchiveArgs),
-    Vectors(crate::self_test::VectorsArgs),
-    Bench(crate::bench::BenchArgs),
-    Doctor(crate::doctor::DoctorArgs),
-    #[command(hide = true)]
-    Reference(ReferenceArgs),
-    /// Print a shell's completion script.
-    #[command(
-        after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
-    )]
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
-}
-
-/// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
-#[derive(Debug, Args)]
-pub(crate) struct ReferenceArgs {
-    /// The folder; pages that are there are replaced.
-    #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
-    /// Write man pages instead, a file a verb.
-    #[arg(long)]
-    pub(crate) man: bool,
-}
+use crate::stores::{Kind, Place};
 
 /// How a verb reports. What was asked is looked up by [`Asked`], for any verb.
 #[derive(Clone, Debug, Args)]
@@ -108,43 +35,6 @@ pub(crate) struct FormArgs {
     /// Tables as wide as what is in them, and hashes in full.
     #[arg(long)]
     full: bool,
-}
-
-/// What was asked of the report, whichever the verb.
-#[derive(Debug, Default)]
-pub(crate) struct Asked {
-    /// How the verb is written, for hints: `db info`.
-    pub(crate) verb: String,
-    pub(crate) format: Option<Format>,
-    /// Whether the verb reports, and so in an envelope also where it fails; bare documents have none.
-    pub(crate) reports: bool,
-    pub(crate) full: bool,
-    pub(crate) out: Option<PathBuf>,
-}
-
-/// Verbs that print lines, as long as nobody asks for JSON.
-const LINES: [&str; 5] = ["state-root", "verify", "witness check", "vectors", "demo"];
-
-impl Asked {
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
-        let (mut words, mut at) = (Vec::new(), matches);
-        while let Some((word, below)) = at.subcommand() {
-            words.push(word);
-            at = below;
-        }
-        let verb = words.join(" ");
-        // A verb has these, or it has not.
-        let flag = |name| at.try_get_one(name).ok().flatten().copied().unwrap_or(false);
-        let asked = at.try_get_one("format").ok().flatten().copied();
-        let json = flag("json") || flag("events");
-        Self {
-            format: if json { Some(Format::Json) } else { asked },
-            reports: at.try_contains_id("json").is_ok() && !LINES.contains(&&*verb),
-            verb,
-            full: flag("full"),
-            out: at.try_get_one("report_out").ok().flatten().cloned(),
-        }
-    }
 }
 
 /// Two stores: one that is read, and one that is made.
@@ -236,6 +126,39 @@ pub(crate) struct StoreArgs {
     pub(crate) cache: Size,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
+}
+
+impl StoreArgs {
+    /// Where the store is, or is to be.
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        let kind = match (self.store.as_deref(), &self.db) {
+            (Some(name), _) => Kind::named(name)?,
+            (None, Some(db)) => Kind::of(db),
+            (None, None) => Kind::Memory,
+        };
+        // What the environment says is for those who say nothing else.
+        let from_environment =
+            |db: &&PlaceName| env::var_os("SPINNEY_DB").is_some_and(|v| **db == v.into());
+        let db = self.db.as_ref().filter(|db| kind != Kind::Memory || !from_environment(db));
+        let location = match (kind, db) {
+            (Kind::Memory, Some(_)) => {
+                return Err(Failure::new("a store in memory has no place (--db)")
+                    .hint("leave out --db, or take --store redb"));
+            }
+            (Kind::Memory, None) => None,
+            (kind, None) => {
+                let (name, needs) = (kind.name(), kind.needs());
+                let hint = match kind {
+                    Kind::Postgres => "--db postgres://user@host/database",
+                    Kind::Sqlite => "--db FILE; it is made if it is not there",
+                    _ => "--db DIR; it is made if it is not there",
+                };
+                return Err(Failure::new(format!("a {name} store needs {needs} (--db)")).hint(hint));
+            }
+            (kind, Some(db)) => kind.at(db)?,
+        };
+        Ok(Place::new(kind, location, self.cache.0))
+    }
 }
 
 /// Who may use a store that is made.
@@ -374,14 +297,7 @@ impl fmt::Display for KeepUndo {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::{Cli, CommitEvery, FileMode, Size};
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
+    use super::{CommitEvery, FileMode, Size};
 
     #[test]
     fn sizes_take_units() {

@@ -29,9 +29,9 @@ const LINE_BYTES_MAX: u64 = 256 << 20;
 
 /// Take a converted pbt further by block-level access lists (EIP-7928), without executing anything.
 ///
-/// Lists come as `spinney replay --bal-out` writes them, a block a line. The last blocks stay in memory, a layer
-/// each: a block that follows an earlier one drops the layers above that. What is deeper is final, and made
-/// durable. In the end all of it is.
+/// Lists come as `spinney replay --bal-out` writes them, a block a line. The last blocks stay in
+/// memory, a layer each: a block that follows an earlier one drops the layers above that. What is
+/// deeper is final, and made durable. In the end all of it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney catch-up --db pbt.db lists.ndjson\n  \
@@ -175,8 +175,12 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
 
 fn other_chain(start: BlockId, theirs: B256) -> Failure {
     let ours = B256::from(start.hash);
-    Failure::new(format!("block {} of the lists is {theirs}, and the store's is {ours}", start.number))
-        .hint("the lists are of another chain, or of a fork that left this one before: look for the right ones")
+    let number = start.number;
+    Failure::new(format!("block {number} of the lists is {theirs}, and the store's is {ours}"))
+        .hint(
+            "the lists are of another chain, or of a fork that left this one before: look for the \
+             right ones",
+        )
         .exit(Exit::No)
 }
 

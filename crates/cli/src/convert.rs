@@ -18,7 +18,8 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
-use crate::failure::{Exit, Failure, is_final};
+use crate::failure::{Exit, Failure};
+use crate::hints::is_final;
 use crate::interrupt::{Interrupt, this_command};
 use crate::memory::peak_memory;
 use crate::output::{Format, Grid, Output, human_bytes};
@@ -35,14 +36,14 @@ const SAMPLE: u64 = 200_000;
 
 /// Move a state into another tree, in a new store, and check it before it is there.
 ///
-/// The source is only read. The leaves of the new tree are sorted into files and built in ranges, as by stage
-/// run; then the root of the source is computed from what the target holds, and accounts, slots and code are
-/// counted and compared. Until then everything lies at TARGET.part (on a server, in tables that nobody takes
-/// for a store): Ctrl-C and kill -9 cost little, the same command goes on. TARGET is there once all of it is
-/// good.
+/// The source is only read. The leaves of the new tree are sorted into files and built in ranges,
+/// as by stage run; then the root of the source is computed from what the target holds, and
+/// accounts, slots and code are counted and compared. Until then everything lies at TARGET.part (on
+/// a server, in tables that nobody takes for a store): Ctrl-C and kill -9 cost little, the same
+/// command goes on. TARGET is there once all of it is good.
 ///
-/// What is behind hashed keys comes from the store, or from a preimage file of EIP-8347, which has to match
-/// the state exactly, in both directions.
+/// What is behind hashed keys comes from the store, or from a preimage file of EIP-8347, which has
+/// to match the state exactly, in both directions.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney convert --tree pbt:blake3 state pbt\n  \
@@ -55,8 +56,8 @@ pub(crate) struct ConvertArgs {
     /// The tree that is made: pbt or ubt with a hash, or verkle; mpt for a source of pbt.
     #[arg(long, value_name = "TREE", alias = "to")]
     tree: String,
-    /// The tree that is read: mpt, or pbt with a hash. Without it, mpt if the source holds it, else the pbt that
-    /// it holds.
+    /// The tree that is read: mpt, or pbt with a hash. Without it, mpt if the source holds it, else
+    /// the pbt that it holds.
     #[arg(long, value_name = "TREE", alias = "from")]
     source_tree: Option<String>,
     /// A preimage file of EIP-8347; without it, the preimages that the source keeps.
@@ -67,8 +68,8 @@ pub(crate) struct ConvertArgs {
     /// Say how long it would take and how much disk, by a sample; write nothing to TARGET.
     #[arg(long)]
     dry_run: bool,
-    /// Check each node of the source that is read against its root, and each preimage against its hash: against rows
-    /// that are old or forged, whose seals are right.
+    /// Check each node of the source that is read against its root, and each preimage against its
+    /// hash: against rows that are old or forged, whose seals are right.
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -387,6 +388,7 @@ impl Site {
             let _ = before.map(|before| before.restore(store));
             return Err(error);
         }
+        self.target.announce(output);
         match (work(&store, scratch.path()), before) {
             (Ok(done), _) => Ok((store, done)),
             (Err(error), Some(before)) if is_final(&error) => {

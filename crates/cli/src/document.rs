@@ -122,7 +122,8 @@ pub enum Claim {
     Witness(Box<WitnessClaim>),
 }
 
-/// What an execution witness of a Verkle tree claims: values before a block, and what becomes of them.
+/// What an execution witness of a Verkle tree claims: values before a block, and what becomes of
+/// them.
 #[derive(Debug)]
 pub struct WitnessClaim {
     /// The values.

@@ -50,7 +50,8 @@ const DIFFERS_HINT: &str = "all blocks before it are good, and nothing of it is 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney follow http://127.0.0.1:8545 --genesis genesis.json --db state.db\n  \
-    spinney follow http://127.0.0.1:8545 --genesis genesis.json --tree mpt,pbt:blake3 --db trees.db \\\n      \
+    spinney follow http://127.0.0.1:8545 --genesis genesis.json --tree mpt,pbt:blake3 --db \
+    trees.db \\\n      \
     --serve 127.0.0.1:8645 --metrics 127.0.0.1:9100")]
 pub(crate) struct FollowArgs {
     /// The node, http://HOST:PORT. It needs eth_getBlockByNumber; debug_getRawBlock is taken where
@@ -78,9 +79,10 @@ pub(crate) struct FollowArgs {
     /// that were killed, or whose head was set back.
     #[arg(long)]
     past_final: bool,
-    /// Where what blocks did comes from: execution, which checks all that headers say; lists, the access
-    /// lists of blocks from Amsterdam on, as far as the node gives them; or traces of the node's
-    /// (debug_traceBlockByHash). With lists and traces the root alone says whether all is right.
+    /// Where what blocks did comes from: execution, which checks all that headers say; lists, the
+    /// access lists of blocks from Amsterdam on, as far as the node gives them; or traces of the
+    /// node's (debug_traceBlockByHash). With lists and traces the root alone says whether all is
+    /// right.
     #[arg(long, value_name = "HOW", default_value = "execution", env = "SPINNEY_BY")]
     by: By,
     /// Threads that recover senders and compute roots; all cores unless told otherwise.
@@ -171,7 +173,7 @@ impl Report {
 pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     args.store.mode.heed();
-    let place = Place::of(&args.store)?;
+    let place = args.store.place()?;
     let trees = trees_of(&args.store, &place)?;
     if args.serve.is_none() && args.limits.metrics.is_some() {
         return Err(Failure::new("--metrics without a server")
@@ -197,6 +199,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     if !follower.meet(|event| told.event(event)).map_err(failure)? {
         return ended(args, output);
     }
+    place.announce(output);
     let (store, ()) = place.fill(|store| begin(&follower, store, (&place, &trees), args))?;
     let served = told.options(args, &place, genesis.config.chain_id);
     server.iter().for_each(|server| told.listening(server));

@@ -1,4 +1,5 @@
-//! Ctrl-C: the first one asks a run to end after the block it is at, the second one ends it at once.
+//! Ctrl-C: the first one asks a run to end after the block it is at, the second one ends it at
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

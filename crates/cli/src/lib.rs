@@ -1,10 +1,9 @@
 //! What of the command line its tests, and others, use as a library.
 //!
-//! [`vectors`] runs files of inputs and expected roots; [`trace`] and [`sum_trace`] read what `spinney root`
-//! reads, [`document`] what `spinney verify` reads.
+//! [`trace`] and [`sum_trace`] read what `spinney root` reads, [`document`] what `spinney verify`
+//! reads.
 #![forbid(unsafe_code)]
 
 pub mod document;
 pub mod sum_trace;
 pub mod trace;
-pub mod vectors;

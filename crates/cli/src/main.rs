@@ -6,13 +6,16 @@ mod args;
 mod bench;
 mod bisect;
 mod catch_up;
+mod cli;
 mod clock;
 mod convert;
 mod db;
 mod demo;
 mod doctor;
+mod ending;
 mod failure;
 mod follow;
+mod hints;
 mod import;
 mod interrupt;
 mod log;
@@ -26,8 +29,8 @@ mod reference;
 mod replay;
 mod root;
 mod scratch;
-mod self_test;
 mod serve;
+mod sink;
 mod snapshot;
 mod stage;
 mod state_root;
@@ -36,18 +39,19 @@ mod sums;
 mod terminal;
 mod trees;
 mod usage;
+mod vectors;
 mod witness;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::args::{Asked, Cli, Verb};
+use crate::cli::{Cli, Verb};
 use crate::failure::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{Asked, Output};
 
 fn main() -> ExitCode {
-    failure::quieten_panics();
+    ending::quieten_panics();
     // Before anything is hashed, and before `--version` names the choice.
     let chosen = choose_kernels();
     let read = |matches| Cli::from_arg_matches(&matches).map(|cli| (cli, Asked::of(&matches)));
@@ -56,9 +60,9 @@ fn main() -> ExitCode {
         Err(error) => usage::exit(error, command()),
     };
     let output = Output::new(asked, cli.quiet, cli.color);
-    let listens = || log::listen(cli.log.as_deref(), output.warnings());
+    let listens = || log::listen(cli.events(), output.warnings());
     let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
-    failure::finish(outcome, &output).into()
+    ending::finish(outcome, &output).into()
 }
 
 /// The command, whose long version names the hash kernels in use.
@@ -102,7 +106,7 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Follow(args) => follow::run(&args, output),
         Verb::Bisect(args) => bisect::run(&args, output),
         Verb::Archive(args) => archive::run(&args, output),
-        Verb::Vectors(args) => self_test::run(&args, output),
+        Verb::Vectors(args) => vectors::run(&args, output),
         Verb::Bench(args) => bench::run(&args, output),
         Verb::Demo(args) => demo::run(&args, output),
         Verb::Doctor(args) => doctor::run(&args, output),

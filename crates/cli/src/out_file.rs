@@ -10,8 +10,9 @@ use crate::failure::Failure;
 
 /// Where the answer of a verb goes: a file, or standard output.
 ///
-/// A file gets its name, and what had the name before is replaced, only by [`finish`](Self::finish); until
-/// then what is written lies beside it. Pipes and devices are written as they are.
+/// A file gets its name, and what had the name before is replaced, only by
+/// [`finish`](Self::finish); until then what is written lies beside it. Pipes and devices are
+/// written as they are.
 pub(crate) struct OutFile(BufWriter<Target>);
 
 enum Target {

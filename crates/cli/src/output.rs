@@ -2,15 +2,15 @@
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clap::ValueEnum;
+use clap::{ArgMatches, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{Asked, Color};
 use crate::out_file::OutFile;
 use crate::terminal::{printable, printable_json, shown, tell};
 
@@ -26,6 +26,52 @@ pub(crate) enum Format {
     Json,
     /// A header and a line an entry.
     Csv,
+}
+
+/// When there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// What was asked of the report, whichever the verb.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// How the verb is written, for hints: `db info`.
+    pub(crate) verb: String,
+    pub(crate) format: Option<Format>,
+    /// Whether the verb reports, and so in an envelope also where it fails; bare documents have
+    /// none.
+    pub(crate) reports: bool,
+    pub(crate) full: bool,
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Verbs that print lines, as long as nobody asks for JSON.
+const LINES: [&str; 5] = ["state-root", "verify", "witness check", "vectors", "demo"];
+
+impl Asked {
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        let (mut words, mut at) = (Vec::new(), matches);
+        while let Some((word, below)) = at.subcommand() {
+            words.push(word);
+            at = below;
+        }
+        let verb = words.join(" ");
+        // A verb has these, or it has not.
+        let flag = |name| at.try_get_one(name).ok().flatten().copied().unwrap_or(false);
+        let asked = at.try_get_one("format").ok().flatten().copied();
+        let json = flag("json") || flag("events");
+        Self {
+            format: if json { Some(Format::Json) } else { asked },
+            reports: at.try_contains_id("json").is_ok() && !LINES.contains(&&*verb),
+            verb,
+            full: flag("full"),
+            out: at.try_get_one("report_out").ok().flatten().cloned(),
+        }
+    }
 }
 
 /// Standard output, and how this run speaks.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use spinney_store::Address;
 
-/// A path, or the address of a server. An address may hold a password, which neither `Display` nor `Debug`
-/// shows.
+/// A path, or the address of a server. An address may hold a password, which neither `Display` nor
+/// `Debug` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceName {
     /// A folder or a file.
@@ -32,8 +32,8 @@ pub(crate) fn without_password(text: &str) -> String {
     PlaceName::from(OsString::from(text)).to_string()
 }
 
-/// Whether a text is a URL of any kind: a scheme that is spelled wrongly makes no folder, since its name would
-/// hold the password.
+/// Whether a text is a URL of any kind: a scheme that is spelled wrongly makes no folder, since its
+/// name would hold the password.
 fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
         let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);

@@ -1,16 +1,26 @@
 //! `reference`: a page of Markdown a verb, made of its help.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Command};
+use clap::{Arg, Args, Command};
 
-use crate::args::ReferenceArgs;
 use crate::failure::Exit;
 use crate::stores::Kind;
 use crate::trees::Name;
+
+/// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
+#[derive(Debug, Args)]
+pub(crate) struct ReferenceArgs {
+    /// The folder; pages that are there are replaced.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Write man pages instead, a file a verb.
+    #[arg(long)]
+    pub(crate) man: bool,
+}
 
 /// The help of a page is as wide as a terminal was.
 const COLUMNS: usize = 80;

@@ -30,17 +30,18 @@ use crate::args::StoreArgs;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::stores::{self, Place};
+use crate::sink::{Committed, Sink};
+use crate::stores;
 use crate::sums::{NamespaceArgs, SumSink};
 use crate::trees::{self, Name};
 use spinney_cli::trace::{Lines, TraceLine};
 
 /// Print the roots of a trace, one line a batch.
 ///
-/// A batch is a line `{"put": {"0xkey": "0xvalue"}, "del": ["0xkey"]}`; with --state, a state difference. A
-/// value of a sum tree is `{"value": "0x", "sum": "5"}`.
-/// Each is committed before its line is printed. A bad line ends the run; the lines before it stay. So does
-/// Ctrl-C where there is a --db: then the run ends after the batch it is at.
+/// A batch is a line `{"put": {"0xkey": "0xvalue"}, "del": ["0xkey"]}`; with --state, a state
+/// difference. A value of a sum tree is `{"value": "0x", "sum": "5"}`. Each is committed before its
+/// line is printed. A bad line ends the run; the lines before it stay. So does Ctrl-C where there
+/// is a --db: then the run ends after the batch it is at.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     echo '{\"put\": {\"0x646f65\": \"0x7265696e64656572\"}}' | spinney root -\n  \
@@ -61,29 +62,15 @@ pub(crate) struct RootArgs {
     namespace: NamespaceArgs,
 }
 
-/// What became of a line of a trace.
-pub(crate) struct Committed {
-    /// The number of commits then.
-    pub(crate) commits: u64,
-    pub(crate) root: B256,
-    /// The sum of all leaves, in trees that have one.
-    pub(crate) sum: Option<u64>,
-}
-
-/// What the lines of a trace go into.
-pub(crate) trait Sink {
-    /// Commits a line.
-    fn line(&mut self, line: &[u8]) -> anyhow::Result<Committed>;
-}
-
 pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     args.store.mode.heed();
-    let place = Place::of(&args.store)?;
+    let place = args.store.place()?;
     let tree = trees::asked(args.store.tree.as_deref(), &place)?;
     let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
     // Without a store there is nothing to end well.
     let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
     let feed = Feed { lines: read_ahead(Lines::new(input)), interrupt, args, output, tree };
+    place.announce(output);
     let (store, exit) = place.fill(|store| feed.fill_store(store, place.tree_cache()))?;
     store.close()?;
     Ok(exit)

@@ -9,9 +9,9 @@ use spinney_store::Location;
 /// Where leaves are sorted.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScratchArgs {
-    /// Where leaves are sorted: a folder that is the user's alone, and is made if need be. Without it, one beside a
-    /// store of files, from which an interrupted run goes on; for a store on a server, a new one of a random name
-    /// that goes with the run.
+    /// Where leaves are sorted: a folder that is the user's alone, and is made if need be. Without
+    /// it, one beside a store of files, from which an interrupted run goes on; for a store on a
+    /// server, a new one of a random name that goes with the run.
     #[arg(long, alias = "spill", value_name = "DIR")]
     scratch: Option<PathBuf>,
 }

@@ -28,7 +28,8 @@ use crate::place_name::PlaceName;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, of_states};
 
-/// Write, verify or read the files of EIP-8347: the snapshot of a PBT, and the preimages of its state.
+/// Write, verify or read the files of EIP-8347: the snapshot of a PBT, and the preimages of its
+/// state.
 ///
 /// Both are canonical: whoever makes them of one state makes the same bytes, and compares digests.
 #[derive(Debug, Args)]
@@ -41,25 +42,25 @@ pub(crate) struct SnapshotArgs {
 pub(crate) enum SnapshotVerb {
     /// Write the files of what a store holds.
     ///
-    /// The snapshot is that of its PBT, whose leaves are found to have its root first. Preimages come from its
-    /// mpt, or from its PBT where it has no mpt.
+    /// The snapshot is that of its PBT, whose leaves are found to have its root first. Preimages
+    /// come from its mpt, or from its PBT where it has no mpt.
     #[command(
         after_help = "Example:\n  spinney snapshot export --db pbt.db --out state.pbt --preimages state.preimages"
     )]
     Export(ExportArgs),
     /// Check files: their form, the root of the leaves, and with preimages the whole state.
     ///
-    /// With preimages each leaf has to belong to an account, a slot or code, code has to have its hash, and the
-    /// root of mpt is computed. --root says what it has to be: without it, nothing binds the preimages to
-    /// a chain.
+    /// With preimages each leaf has to belong to an account, a slot or code, code has to have its
+    /// hash, and the root of mpt is computed. --root says what it has to be: without it, nothing
+    /// binds the preimages to a chain.
     #[command(
         after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages --root 0x.."
     )]
     Verify(VerifyArgs),
     /// Make a store of files, after they were checked.
     ///
-    /// The store is made at TARGET.part, and Ctrl-C and kill -9 cost little: the same command goes on. With
-    /// preimages the store can be converted back to mpt.
+    /// The store is made at TARGET.part, and Ctrl-C and kill -9 cost little: the same command goes
+    /// on. With preimages the store can be converted back to mpt.
     #[command(
         after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages state.preimages --root 0x.."
     )]
@@ -76,8 +77,8 @@ pub(crate) struct ExportArgs {
     /// The preimage file.
     #[arg(long, value_name = "FILE")]
     preimages: Option<PathBuf>,
-    /// Check each node that is read against the root, and each preimage against its hash: against rows that are old or
-    /// forged, whose seals are right.
+    /// Check each node that is read against the root, and each preimage against its hash: against
+    /// rows that are old or forged, whose seals are right.
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -117,11 +118,12 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     check: CheckArgs,
-    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for postgres.
+    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for
+    /// postgres.
     #[arg(value_name = "TARGET")]
     target: PlaceName,
-    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or .db, else a
-    /// directory for redb.
+    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
+    /// .db, else a directory for redb.
     #[arg(long, value_name = "STORE", alias = "to-store")]
     target_store: Option<String>,
     /// The block whose state it is.

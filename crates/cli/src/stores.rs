@@ -1,6 +1,5 @@
 //! Where rows are kept: from arguments to an open store.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -9,11 +8,12 @@ use anyhow::Context as _;
 use spinney_store::{AnyStore, Location, LogStore, OpenFor};
 use spinney_tree::StoreError;
 
-use crate::args::StoreArgs;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::place_name::{PlaceName, without_password};
 
-/// The most that is read of a file that has to be in memory as a whole: many times mainnet's genesis.
+/// The most that is read of a file that has to be in memory as a whole: many times mainnet's
+/// genesis.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// The kinds of stores.
@@ -56,8 +56,8 @@ impl Kind {
         })
     }
 
-    /// The kind of what --db names, where nobody says which: a URL; a SQLite file, or what is named like
-    /// one and is not there yet; the directory of a log; else a directory for redb.
+    /// The kind of what --db names, where nobody says which: a URL; a SQLite file, or what is named
+    /// like one and is not there yet; the directory of a log; else a directory for redb.
     pub(crate) fn of(name: &PlaceName) -> Self {
         let PlaceName::Path(path) = name else { return Self::Postgres };
         if LogStore::is_at(path) {
@@ -73,7 +73,7 @@ impl Kind {
     }
 
     /// What --db is to be.
-    fn needs(self) -> &'static str {
+    pub(crate) fn needs(self) -> &'static str {
         match self {
             Self::Memory => "nothing",
             Self::Redb | Self::Log => "a directory",
@@ -126,34 +126,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn of(args: &StoreArgs) -> Result<Self, Failure> {
-        let kind = match (args.store.as_deref(), &args.db) {
-            (Some(name), _) => Kind::named(name)?,
-            (None, Some(db)) => Kind::of(db),
-            (None, None) => Kind::Memory,
-        };
-        // What the environment says is for those who say nothing else.
-        let from_environment =
-            |db: &&PlaceName| env::var_os("SPINNEY_DB").is_some_and(|v| **db == v.into());
-        let db = args.db.as_ref().filter(|db| kind != Kind::Memory || !from_environment(db));
-        let location = match (kind, db) {
-            (Kind::Memory, Some(_)) => {
-                return Err(Failure::new("a store in memory has no place (--db)")
-                    .hint("leave out --db, or take --store redb"));
-            }
-            (Kind::Memory, None) => None,
-            (kind, None) => {
-                let (name, needs) = (kind.name(), kind.needs());
-                let hint = match kind {
-                    Kind::Postgres => "--db postgres://user@host/database",
-                    Kind::Sqlite => "--db FILE; it is made if it is not there",
-                    _ => "--db DIR; it is made if it is not there",
-                };
-                return Err(Failure::new(format!("a {name} store needs {needs} (--db)")).hint(hint));
-            }
-            (kind, Some(db)) => kind.at(db)?,
-        };
-        Ok(Self { kind, location, cache: args.cache.0 })
+    /// A place for a store of a kind; in memory there is no location.
+    pub(crate) const fn new(kind: Kind, location: Option<Location>, cache: usize) -> Self {
+        Self { kind, location, cache }
     }
 
     /// A store that is there already, or is to be made from a file.
@@ -238,6 +213,22 @@ impl Place {
         }
     }
 
+    /// Refuses a store that is there already.
+    pub(crate) fn must_be_new(&self, hint: &str) -> anyhow::Result<()> {
+        if self.exists()? {
+            let what = format!("there is a store already at {}", self.name());
+            return Err(Failure::new(what).hint(hint).into());
+        }
+        Ok(())
+    }
+
+    /// Says of what kind a store will be that is not there yet: its name alone may have decided.
+    pub(crate) fn announce(&self, output: &Output) {
+        if self.location.is_some() && matches!(self.exists(), Ok(false)) {
+            output.note(&format!("new store: {} ({})", self.kind.name(), self.name()));
+        }
+    }
+
     /// The place, for messages.
     pub(crate) fn name(&self) -> String {
         self.location.as_ref().map_or_else(|| "memory".into(), ToString::to_string)
@@ -253,8 +244,8 @@ impl Place {
         location.create_filled(self.cache / 2, fill)
     }
 
-    /// Closes a store, and answers what it takes: bytes of its rows in memory, of its files, or of its
-    /// tables on a server.
+    /// Closes a store, and answers what it takes: bytes of its rows in memory, of its files, or of
+    /// its tables on a server.
     pub(crate) fn close(&self, store: AnyStore) -> Result<u64, StoreError> {
         let Some(location) = &self.location else {
             let bytes = store.stats()?.tables.iter().map(|table| table.stored_bytes).sum();
@@ -309,7 +300,8 @@ fn is_closed_to_us(error: &StoreError) -> bool {
     }
 }
 
-/// A redb writer that was cut off leaves a store that only a writer can open: then that is what we are.
+/// A redb writer that was cut off leaves a store that only a writer can open: then that is what we
+/// are.
 fn open_to_look(location: &Location, cache: usize) -> Result<AnyStore, StoreError> {
     match (location, location.open(OpenFor::Reading, cache)) {
         (Location::Redb(_), Err(error @ StoreError::Backend { .. })) => {
@@ -342,7 +334,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     read_file_of(path, FILE_BYTES_MAX, "give a shorter one")
 }
 
-/// Reads a whole file of so many bytes at most; `-` is standard input. The hint is for a longer one.
+/// Reads a whole file of so many bytes at most; `-` is standard input. The hint is for a longer
+/// one.
 pub(crate) fn read_file_of(path: &Path, bytes_max: u64, hint: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = open_file(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);

@@ -10,13 +10,38 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{HashFunction, PageStore, RootRecord, Scheme, SchemeId, Snapshot, Tree, TreeId};
+use spinney_tree::{
+    HashFunction, PageStore, RootRecord, Scheme, SchemeId, Snapshot, StoreError, Table, Tree,
+    TreeError, TreeId,
+};
 
-use crate::db;
 use crate::failure::Failure;
 use crate::place_name::without_password;
 use crate::stores::{Mode, Place};
 use crate::sums;
+
+/// A root record, or what is wrong with it.
+pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
+
+/// The root records of a store, in order of their trees. One that is damaged is an error in its
+/// place.
+pub(crate) fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
+    let mut records = Vec::new();
+    snapshot.scan(Table::Roots, &[], None, &mut |key, row| {
+        let tree = key.try_into().map(u32::from_be_bytes).map(TreeId);
+        records.push(match tree {
+            Ok(tree) => (tree, RootRecord::decode(tree, row)),
+            Err(_) => (TreeId(u32::MAX), Err(odd_key(key))),
+        });
+        true
+    })?;
+    Ok(records)
+}
+
+fn odd_key(key: &[u8]) -> TreeError {
+    let page = format!("the root record of key 0x{}", alloy_primitives::hex::encode(key));
+    TreeError::Corrupt { page, what: "its key is not that of a tree".into() }
+}
 
 /// A tree of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +257,7 @@ impl fmt::Display for TreeSet {
 /// The trees of a store that hold states, or raw keys under the same ids.
 pub(crate) fn of_states(snapshot: &impl Snapshot) -> anyhow::Result<Vec<(TreeId, RootRecord)>> {
     let mut found = Vec::new();
-    for (id, record) in db::records(snapshot)? {
+    for (id, record) in records(snapshot)? {
         if [MPT, UBT, PBT, VERKLE].contains(&id) {
             found.push((id, record?));
         }
@@ -252,7 +277,7 @@ pub(crate) fn record_of(
         Some(id) == name.id() && Name::of(record.scheme) == Some(name)
     };
     let mut held: Vec<_> = Vec::new();
-    for (id, record) in db::records(snapshot)? {
+    for (id, record) in records(snapshot)? {
         match record {
             Ok(record) if is_it(id, &record) => return Ok(record),
             Ok(record) => held.push(name_of(record.scheme)),

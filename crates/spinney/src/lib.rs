@@ -23,6 +23,11 @@
 //! trees, and blocks that are executed and checked. The engine below is [`engine`].
 #![forbid(unsafe_code)]
 
+/// What the tutorial shows runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial/7-the-library.md")]
+struct Tutorial;
+
 mod database;
 mod error;
 mod kind;

@@ -74,7 +74,7 @@ enum Back {
     To {
         block: BlockId,
         /// The Merkle Patricia trie then, where there is one.
-        pending: Option<Pending<MptState>>,
+        pending: Option<Box<Pending<MptState>>>,
         /// What takes the other trees back.
         trees: BTreeMap<TreeId, LeafUndo>,
     },
@@ -154,7 +154,7 @@ impl<P: PageStore> State<P> {
         let back = self.back_at(&snapshot, number)?;
         let (block, pending) = match back {
             Back::Here(block) => (block, None),
-            Back::To { block, pending, .. } => (block, pending),
+            Back::To { block, pending, .. } => (block, pending.map(|pending| *pending)),
         };
         Ok(KeptState { state: self, mpt, snapshot, pending, block: Some(block), codes: Vec::new() })
     }
@@ -215,7 +215,7 @@ impl<P: PageStore> State<P> {
         if found != parent_root {
             return Err(StateError::UndoneRoot { block: number, expected: parent_root, found });
         }
-        Ok(Back::To { block: parent, pending: Some(pending), trees })
+        Ok(Back::To { block: parent, pending: Some(Box::new(pending)), trees })
     }
 
     /// The operations that an undo comes to, on the last commit.

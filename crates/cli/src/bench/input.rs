@@ -141,8 +141,8 @@ impl WorldState for Recorder {
     }
 }
 
-/// Executes a chain once, or follows its traces, in memory, and notes what each block reads and does. All of
-/// it is held.
+/// Executes a chain once, or follows its traces, in memory, and notes what each block reads and
+/// does. All of it is held.
 pub(super) fn record(
     mut name: String,
     genesis: Genesis,
@@ -206,7 +206,8 @@ pub(super) fn record(
     if let Some(first) = executed.first() {
         let count = executed.len();
         name += &format!(
-            "; {count} blocks, {first} the first of them, executed: their traces do not lead to their roots"
+            "; {count} blocks, {first} the first of them, executed: their traces do not lead to \
+             their roots"
         );
     }
     let alloc = genesis.alloc;

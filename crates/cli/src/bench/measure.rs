@@ -53,16 +53,17 @@ pub(super) struct BlockCost {
     pub(super) page_bytes: u64,
     /// Bytes handed to write calls.
     pub(super) written_bytes: u64,
-    /// Rows of a store that has one for each node, written for the same commit; their keys and nodes; and what
-    /// a store of this kind hands to write calls for them.
+    /// Rows of a store that has one for each node, written for the same commit; their keys and
+    /// nodes; and what a store of this kind hands to write calls for them.
     pub(super) node_rows: Option<u64>,
     pub(super) node_row_bytes: Option<u64>,
     pub(super) node_row_written_bytes: Option<u64>,
     /// A proof of all that was touched, after the commit.
     pub(super) proof_bytes: Option<u64>,
     pub(super) proof_us: Option<f64>,
-    /// What it takes to execute the block without a state: a proof of all that it touches, before it, and the
-    /// codes that it read, where it was executed. Not the nodes that only a deletion needs.
+    /// What it takes to execute the block without a state: a proof of all that it touches, before
+    /// it, and the codes that it read, where it was executed. Not the nodes that only a deletion
+    /// needs.
     pub(super) witness_bytes: Option<u64>,
     /// The codes among them.
     pub(super) code_bytes: Option<u64>,

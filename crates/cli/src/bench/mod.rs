@@ -1,5 +1,6 @@
 //! `bench`: the same blocks into every tree and store that is asked for, and what that cost.
 
+mod found;
 mod input;
 mod machine;
 mod measure;
@@ -12,7 +13,7 @@ mod subject;
 mod workload;
 
 use std::io::{BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -26,7 +27,8 @@ use self::measure::{Cell, Settings, Site};
 use self::report::Report;
 use self::workload::{Size, Workload};
 use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
-use crate::failure::{Exit, Failure, TRACE_HINT};
+use crate::failure::{Exit, Failure};
+use crate::hints::TRACE_HINT;
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::output::Output;
@@ -38,13 +40,14 @@ use crate::trees::Name;
 
 /// Measure trees and stores on the same blocks.
 ///
-/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state differences; or are
-/// made by a workload. Each tree goes alone into a new store of each kind, which is deleted again, and is given the
-/// same reads and writes. Printed is a line a tree and store; `--report` writes one page of HTML with all
-/// figures in it.
+/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state
+/// differences; or are made by a workload. Each tree goes alone into a new store of each kind,
+/// which is deleted again, and is given the same reads and writes. Printed is a line a tree and
+/// store; `--report` writes one page of HTML with all figures in it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report out.html\n  \
+    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report \
+    out.html\n  \
     spinney bench --workload transfers --keys 1000000 --store redb,sqlite --report out.html")]
 pub(crate) struct BenchArgs {
     /// The chain's genesis.json, as geth writes it.
@@ -56,7 +59,8 @@ pub(crate) struct BenchArgs {
     /// State differences, one block a line.
     #[arg(long, value_name = "FILE", group = "lines")]
     diffs: Option<PathBuf>,
-    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see replay.
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see
+    /// replay.
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
     /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
@@ -89,12 +93,12 @@ pub(crate) struct BenchArgs {
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value = "1")]
     commit_every: CommitEvery,
-    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it begins one;
-    /// 0 for none.
+    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it
+    /// begins one; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 1)]
     prove_every: u64,
-    /// Count also what a store writes that keeps each node as a row of its own, beside each store of files in one
-    /// of its kind.
+    /// Count also what a store writes that keeps each node as a row of its own, beside each store
+    /// of files in one of its kind.
     #[arg(long)]
     node_rows: bool,
     /// Memory for pages, the store's included.
@@ -106,9 +110,13 @@ pub(crate) struct BenchArgs {
     /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
     #[arg(long, value_name = "URL")]
     postgres: Option<PlaceName>,
-    /// Write a page of HTML, whole or not at all.
+    /// Write a page of HTML, whole or not at all, and its figures beside it: FILE with .json and .csv
+    /// at its end.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Keep the figures within the page, however large it grows (--report).
+    #[arg(long, requires = "report")]
+    single_file: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -117,7 +125,8 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
     let cells = cells(args)?;
     let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
     let server = on_server.then(|| server(args.postgres.as_ref())).transpose()?;
-    let page = args.report.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
+    let page = args.report.as_deref().map(|path| Page::begin(path, args.single_file));
+    let page = page.transpose()?;
     let input = input(args)?;
     let interrupt = Interrupt::listen()?;
     let settings = Settings {
@@ -148,12 +157,52 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
         let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
         report.stages = Some(stages::run(chain, args.to, place, &interrupt)?);
     }
-    if let Some(mut page) = page {
-        page.write_all(page::html(&report)?.as_bytes())?;
-        page.finish()?;
-    }
+    page.map(|page| page.write(&report)).transpose()?;
     report.print(output)?;
     Ok(Exit::Ok)
+}
+
+/// The page of a report, and its figures beside it, if they are not in it.
+struct Page {
+    page: OutFile,
+    beside: Option<[Beside; 2]>,
+}
+
+/// A file beside a page.
+struct Beside {
+    file: OutFile,
+    name: String,
+}
+
+impl Page {
+    fn begin(path: &Path, alone: bool) -> anyhow::Result<Self> {
+        let beside = |end: &str| -> anyhow::Result<Beside> {
+            let path = path.with_extension(end);
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(Beside { file: OutFile::begin(Some(&path))?, name })
+        };
+        let ends = ["json", "csv"];
+        if !alone && ends.iter().any(|end| path.extension().is_some_and(|own| own == *end)) {
+            return Err(Failure::new("a page is no file of figures (--report)")
+                .hint("name it FILE.html; its figures are then beside it")
+                .into());
+        }
+        let page = OutFile::begin(Some(path))?;
+        let beside = if alone { None } else { Some([beside(ends[0])?, beside(ends[1])?]) };
+        Ok(Self { page, beside })
+    }
+
+    fn write(mut self, report: &Report) -> anyhow::Result<()> {
+        let names = self.beside.as_ref().map(|[json, csv]| [&json.name[..], &csv.name[..]]);
+        self.page.write_all(page::html(report, names)?.as_bytes())?;
+        if let Some([mut json, mut csv]) = self.beside {
+            serde_json::to_writer(&mut json.file, report)?;
+            csv.file.write_all(report.csv().as_bytes())?;
+            json.file.finish()?;
+            csv.file.finish()?;
+        }
+        Ok(self.page.finish()?)
+    }
 }
 
 /// Where a store is made, and removed again.
@@ -169,7 +218,8 @@ fn folder(args: &BenchArgs) -> Result<tempfile::TempDir, Failure> {
 
 /// A server that can be reached, and has no store where ours are to be.
 fn server(name: Option<&PlaceName>) -> Result<Location, Failure> {
-    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours are removed";
+    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours \
+                are removed";
     let location = name.map(|name| Kind::Postgres.at(name)).transpose()?.flatten();
     let Some(location) = location else {
         return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));

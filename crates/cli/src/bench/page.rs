@@ -4,19 +4,20 @@ use std::fmt::Write as _;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
+use super::found::{GLOSSARY, sentences};
 use super::measure::{BlockCost, Cell};
-use super::plot::{Axis, Line, Scale, bars, escape, gantt, lines};
-use super::report::{Report, human_micros};
+use super::plot::{Axis, Line, Scale, bars, escape, gantt, key, lines};
+use super::report::{Report, human_micros, human_size};
 use super::stages::{STAGES, Stages};
 use crate::output::human_bytes;
 
 const STYLE: &str = include_str!("page.css");
 
 /// Points of a line over blocks: more are averaged.
-const POINTS_MAX: usize = 240;
+const POINTS_MAX: usize = 160;
 
-/// The page.
-pub(super) fn html(report: &Report) -> serde_json::Result<String> {
+/// The page. Its figures stand beside it, in files of these names; without names they are in it.
+pub(super) fn html(report: &Report, beside: Option<[&str; 2]>) -> serde_json::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -24,21 +25,44 @@ pub(super) fn html(report: &Report) -> serde_json::Result<String> {
          </head>\n<body>\n<main>\n",
         escape(&report.input)
     );
-    page += &head(report);
+    page += &found(report);
     page += &headline(report);
     page += &beside_node_rows(report);
+    page += "<div class=\"plots\">\n";
     for (title, told, figure) in figures(report) {
-        let (title, told) = (escape(title), escape(told));
-        let _ = writeln!(
-            page,
-            "<section><h2>{title}</h2><p>{told}</p><figure>{figure}</figure></section>"
-        );
+        page += &section(title, told, &figure);
     }
+    page += "</div>\n";
     page += &report.stages.as_ref().map(stages).unwrap_or_default();
+    page += &glossary();
+    page += &head(report);
     page += &how(report);
-    page += &downloads(report)?;
+    page += &downloads(report, beside)?;
     page += "</main>\n</body>\n</html>\n";
     Ok(page)
+}
+
+fn section(title: &str, told: &str, figure: &str) -> String {
+    let (title, told) = (escape(title), escape(told));
+    format!("<section><h2>{title}</h2><p>{told}</p><figure>{figure}</figure></section>\n")
+}
+
+/// What was found, and one chart.
+fn found(report: &Report) -> String {
+    let mut html = "<h1>State trees on the same blocks</h1>\n<p class=\"found\">".to_owned();
+    html += &sentences(report).map(|sentence| escape(&sentence)).join(" ");
+    html += "</p>\n";
+    let told = "On average: reading what the block touches, deriving keys, applying the batch, \
+                hashing, cutting pages, and the store's commit.";
+    html + &section("Where the time of a block goes", told, &time_bars(report))
+}
+
+fn glossary() -> String {
+    let mut html = "<h2>Words</h2>\n<dl>".to_owned();
+    for (word, meaning) in GLOSSARY {
+        let _ = write!(html, "<dt>{word}</dt><dd>{}</dd>", escape(meaning));
+    }
+    html + "</dl>\n"
 }
 
 fn head(report: &Report) -> String {
@@ -58,7 +82,7 @@ fn head(report: &Report) -> String {
         let seconds = human_micros(report.execution_seconds * 1e6);
         facts.insert(2, ("execution", format!("{seconds}, once for all trees")));
     }
-    let mut html = "<h1>State trees on the same blocks</h1>\n<dl>".to_owned();
+    let mut html = "<h2>What was run, and where</h2>\n<dl>".to_owned();
     for (name, value) in facts {
         let _ = write!(html, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
@@ -82,9 +106,9 @@ fn stages(stages: &Stages) -> String {
         format!(", {} of processor time", human_micros(seconds * 1e6))
     });
     let told = format!(
-        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, the genesis \
-         apart. Each bar is a stage at a block, or a commit of many; bars that stand above each other \
-         overlapped.",
+        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, \
+         the genesis apart. Each bar is a stage at a block, or a commit of many; bars that stand \
+         above each other overlapped.",
         stages.threads,
         human_micros(stages.seconds * 1e6),
     );
@@ -215,16 +239,11 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
             format!("{value:.0}")
         }
     };
-    let bytes: fn(f64) -> String = decimal_bytes;
+    let bytes: fn(f64) -> String = human_size;
     let percent: fn(f64) -> String = |value| format!("{:.0} %", value * 100.0);
     let axis = |name, scale, label| Axis { name, scale, label };
     let time = || axis("time", Scale::Log, human_micros as fn(f64) -> String);
-    let mut figures = vec![(
-        "Where the time of a block goes",
-        "On average: reading what the block touches, deriving keys, applying the batch, hashing, cutting \
-         pages, and the store's commit.",
-        time_bars(report),
-    )];
+    let mut figures = Vec::new();
     let mut plot = |title, told, x: Axis, y: Axis, made: Vec<Line>| {
         figures.push((title, told, legend(&made) + &lines(title, &x, &y, &made)));
     };
@@ -238,7 +257,7 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     plot(
         "Page bytes, distribution",
         "The share of commits that wrote so many logical bytes, keys and values of pages.",
-        axis("page bytes of a commit", Scale::Log, bytes),
+        axis("page bytes of a commit", Scale::Bytes, bytes),
         axis("share of commits", Scale::Linear, percent),
         one_store(report, |cell| distribution(cell, |block| block.page_bytes as f64)),
     );
@@ -251,17 +270,18 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     );
     plot(
         "Bytes handed to write calls, block by block",
-        "With what the store adds: its own pages, its log, its checksums. In memory there are none.",
+        "With what the store adds: its own pages, its log, its checksums. In memory there are \
+         none.",
         axis("block", Scale::Linear, plain),
-        axis("bytes", Scale::Log, bytes),
+        axis("bytes", Scale::Bytes, bytes),
         each(report, |cell| series(cell, |block| block.written_bytes as f64)),
     );
     if report.settings.node_rows {
         let times: fn(f64) -> String = |value| format!("{value:.1}");
         plot(
             "A row for each node, block by block",
-            "Bytes that the same store hands to write calls where each node is a row of its own, over those that \
-             it hands to them here.",
+            "Bytes that the same store hands to write calls where each node is a row of its own, \
+             over those that it hands to them here.",
             axis("block", Scale::Linear, plain),
             axis("times as many", Scale::Linear, times),
             each(report, |cell| {
@@ -275,16 +295,17 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
         "Size of the tree",
         "Pages with their keys, against accounts and slots.",
         axis("accounts and slots", Scale::Log, plain),
-        axis("page bytes", Scale::Log, bytes),
+        axis("page bytes", Scale::Bytes, bytes),
         one_store(report, |cell| {
             cell.sizes.iter().map(|size| (size.entries as f64, size.page_bytes as f64)).collect()
         }),
     );
     plot(
         "Proofs of what a block touches",
-        "Bytes of one proof of all accounts and slots that the block read or wrote, values included.",
+        "Bytes of one proof of all accounts and slots that the block read or wrote, values \
+         included.",
         axis("accounts and slots touched", Scale::Log, plain),
-        axis("bytes", Scale::Log, bytes),
+        axis("bytes", Scale::Bytes, bytes),
         one_store(report, |cell| {
             let proven =
                 |block: &BlockCost| Some((block.touched as f64, block.proof_bytes? as f64));
@@ -295,25 +316,15 @@ fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
     );
     plot(
         "Witnesses, block by block",
-        "Bytes that the block takes to be executed without a state: a proof of all that it touches, before it, \
-         and the codes that it read, whole, where it was executed.",
+        "Bytes that the block takes to be executed without a state: a proof of all that it \
+         touches, before it, and the codes that it read, whole, where it was executed.",
         axis("block", Scale::Linear, plain),
-        axis("bytes", Scale::Log, bytes),
+        axis("bytes", Scale::Bytes, bytes),
         one_store(report, |cell| {
             series_of(cell, |block| block.witness_bytes.map(|bytes| bytes as f64))
         }),
     );
     figures
-}
-
-/// Bytes on an axis of powers of ten.
-fn decimal_bytes(value: f64) -> String {
-    match value {
-        _ if value >= 1e9 => format!("{:.0} GB", value / 1e9),
-        _ if value >= 1e6 => format!("{:.0} MB", value / 1e6),
-        _ if value >= 1e3 => format!("{:.0} kB", value / 1e3),
-        _ => format!("{value:.0} B"),
-    }
 }
 
 const PARTS: [&str; 6] = ["read", "keys", "apply", "hash", "encode", "store"];
@@ -395,8 +406,7 @@ fn series_of(cell: &Cell, figure: impl Fn(&BlockCost) -> Option<f64>) -> Vec<(f6
 fn legend(made: &[Line]) -> String {
     let mut html = "<p class=\"legend\">".to_owned();
     for Line { name, colour, dashed, .. } in made {
-        let dashed = if *dashed { " dashed" } else { "" };
-        let _ = write!(html, "<span class=\"k{colour}{dashed}\">{}</span> ", escape(name));
+        let _ = write!(html, "<span>{}{}</span> ", key(*colour, *dashed), escape(name));
     }
     html + "</p>"
 }
@@ -404,37 +414,45 @@ fn legend(made: &[Line]) -> String {
 fn how(report: &Report) -> String {
     let settings = report.settings;
     let roots = if report.roots_checked {
-        "The root of the Merkle Patricia trie was compared with that of each header or line that gives one."
+        "The root of the Merkle Patricia trie was compared with that of each header or line that \
+         gives one."
     } else {
         "No roots were given to compare with."
     };
     let proofs = match settings.prove_every {
         0 => "Nothing was proven.".to_owned(),
         every => format!(
-            "Of {every} blocks one is proven, if it ends a commit, and its witness made, if it begins one; that \
-             time is in no other figure. Nodes that only a deletion needs are in no witness."
+            "Of {every} blocks one is proven, if it ends a commit, and its witness made, if it \
+             begins one; that time is in no other figure. Nodes that only a deletion needs are in \
+             no witness."
         ),
     };
     let rows = if settings.node_rows {
-        "<li>Node rows are what a store writes that keeps each node as a row of its own, by its path, in the \
-         encodings of geth and go-verkle, or as EIP-7864 and EIP-8297 hash them (docs/design.md): their number, \
-         their keys and nodes, and what a second store of the same kind, with the same commits, hands to write calls for them. A page \
-         holds neighbours that did not change, so page bytes may well be more than node bytes; what counts is what \
-         the store makes of either.</li>"
+        "<li>Node rows are what a store writes that keeps each node as a row of its own, by its \
+         path, in the encodings of geth and go-verkle, or as EIP-7864 and EIP-8297 hash them \
+         (docs/design.md): their number, their keys and nodes, and what a second store of the same \
+         kind, with the same commits, hands to write calls for them. A page holds neighbours that \
+         did not change, so page bytes may well be more than node bytes; what counts is what the \
+         store makes of either.</li>"
     } else {
         ""
     };
     format!(
         "<aside><h2>How this was measured, and what was not</h2><ul>\
-         <li>Blocks are executed once, in memory; what they read and changed is then given to each tree, \
+         <li>Blocks are executed once, in memory; what they read and changed is then given to each \
+         tree, \
          alone in a new store, without history and preimages: the same reads, the same writes.</li>\
          <li>{} blocks a commit; {} of memory for pages, of which half is the store's. {roots}</li>\
-         <li>Reading comes before applying, so that applying finds its pages in memory; reads wrote nothing \
+         <li>Reading comes before applying, so that applying finds its pages in memory; reads \
+         wrote nothing \
          in any run: that is asserted.</li>\
-         <li>Hashing is summed over threads, and in a Verkle tree it is arithmetic. Times are wall times of \
-         one run on a machine that may have had other work; they are no guarantee, and differ from run to \
+         <li>Hashing is summed over threads, and in a Verkle tree it is arithmetic. Times are wall \
+         times of \
+         one run on a machine that may have had other work; they are no guarantee, and differ from \
+         run to \
          run. Page bytes, pages and proofs do not.</li>\
-         <li>Bytes handed to write calls are counted where they leave the store; what a file system or a \
+         <li>Bytes handed to write calls are counted where they leave the store; what a file \
+         system or a \
          disk makes of them was not measured, nor was peak memory. {proofs}</li>{rows}\
          </ul></aside>\n",
         settings.commit_every,
@@ -442,14 +460,18 @@ fn how(report: &Report) -> String {
     )
 }
 
-/// The figures themselves, in links that hold them.
-fn downloads(report: &Report) -> serde_json::Result<String> {
-    let json = serde_json::to_string(report)?;
+/// The figures themselves: beside the page, or in links that hold them.
+fn downloads(report: &Report, beside: Option<[&str; 2]>) -> serde_json::Result<String> {
+    let (json, csv) = match beside {
+        Some([json, csv]) => (escape(json), escape(csv)),
+        None => {
+            let json = BASE64_STANDARD.encode(serde_json::to_string(report)?);
+            let csv = BASE64_STANDARD.encode(report.csv());
+            (format!("data:application/json;base64,{json}"), format!("data:text/csv;base64,{csv}"))
+        }
+    };
     Ok(format!(
-        "<p class=\"downloads\"><a download=\"spinney.json\" href=\"data:application/json;base64,{}\">All \
-         figures as JSON</a> <a download=\"spinney.csv\" href=\"data:text/csv;base64,{}\">Blocks as \
-         CSV</a></p>\n",
-        BASE64_STANDARD.encode(json),
-        BASE64_STANDARD.encode(report.csv()),
+        "<p class=\"downloads\"><a download=\"spinney.json\" href=\"{json}\">All figures as \
+         JSON</a> <a download=\"spinney.csv\" href=\"{csv}\">Blocks as CSV</a></p>\n"
     ))
 }

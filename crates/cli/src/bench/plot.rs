@@ -19,6 +19,18 @@ pub(super) enum Scale {
     Linear,
     /// By powers of ten; what is not above zero is left out.
     Log,
+    /// The same by powers of sixteen, as bytes are told.
+    Bytes,
+}
+
+impl Scale {
+    /// What it goes by the powers of.
+    const fn base(self) -> f64 {
+        match self {
+            Self::Linear | Self::Log => 10.0,
+            Self::Bytes => 16.0,
+        }
+    }
 }
 
 /// An axis: its name, how it runs, and how its numbers are written.
@@ -28,10 +40,11 @@ pub(super) struct Axis {
     pub(super) label: fn(f64) -> String,
 }
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 78.0;
-const RIGHT: f64 = 34.0;
+// Small, so that letters are legible where a plot is as wide as a phone.
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = 26.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 
@@ -53,7 +66,7 @@ impl Range {
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
         match scale {
             Scale::Linear => Self::linear(low.min(0.0), if high > low { high } else { low + 1.0 }),
-            Scale::Log => Self::log(low, high),
+            Scale::Log | Scale::Bytes => Self::powers(scale, low, high),
         }
     }
 
@@ -68,19 +81,23 @@ impl Range {
         Self { scale: Scale::Linear, low, high, ticks }
     }
 
-    fn log(low: f64, high: f64) -> Self {
-        let (from, to) = (low.log10().floor(), high.log10().ceil());
+    fn powers(scale: Scale, low: f64, high: f64) -> Self {
+        let base = scale.base();
+        // A power itself is no more than that, whatever its logarithm comes to.
+        let (from, to) = ((low.log(base) + 1e-9).floor(), (high.log(base) - 1e-9).ceil());
         let to = if to > from { to } else { from + 1.0 };
-        let ticks = (from as i32..=to as i32).map(|power| 10_f64.powi(power)).collect();
-        Self { scale: Scale::Log, low: 10_f64.powf(from), high: 10_f64.powf(to), ticks }
+        let ticks = (from as i32..=to as i32).map(|power| base.powi(power)).collect();
+        Self { scale, low: base.powf(from), high: base.powf(to), ticks }
     }
 
     /// Where a value is, from 0 to 1.
     fn at(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log if value <= 0.0 => return None,
-            Scale::Log => (value / self.low).log10() / (self.high / self.low).log10(),
+            Scale::Log | Scale::Bytes if value <= 0.0 => return None,
+            Scale::Log | Scale::Bytes => {
+                (value / self.low).log10() / (self.high / self.low).log10()
+            }
         };
         share.is_finite().then_some(share)
     }
@@ -104,10 +121,9 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
         let path: Vec<_> = placed.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let class = format!("c{}{dashed}", line.colour);
         let name = escape(&line.name);
-        if placed.len() <= 24 {
-            for (x, y) in &placed {
-                let _ = write!(svg, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3"/>"#);
-            }
+        let apart = if placed.len() <= 24 { 1 } else { placed.len().div_ceil(MARKS) };
+        for point in placed.iter().step_by(apart) {
+            svg += &mark(line.colour, &class, *point);
         }
         let path = path.join(" ");
         let _ = write!(
@@ -119,6 +135,31 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     svg
 }
 
+/// Marks of a line that has more points than can be told apart.
+const MARKS: usize = 8;
+
+/// A mark at a point: a shape for each tree, since colours are not enough.
+fn mark(tree: usize, class: &str, (x, y): (f64, f64)) -> String {
+    let shape = match tree % 6 {
+        0 => "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+        1 => "m-3-3h6v6h-6z",
+        2 => "m0-4l4 7h-8z",
+        3 => "m0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z",
+        4 => "m-4 0h8m-4-4v8",
+        _ => "m-3-3l6 6m0-6l-6 6",
+    };
+    format!(r#"<path class="mark {class}" d="M{x:.1} {y:.1}{shape}"/>"#)
+}
+
+/// A line of a legend: its colour, its mark, its dashes.
+pub(super) fn key(tree: usize, dashed: bool) -> String {
+    let class = format!("c{tree}{}", if dashed { " dashed" } else { "" });
+    let mark = mark(tree, &class, (15.0, 6.0));
+    format!(
+        r#"<svg class="key" viewBox="0 0 30 12" aria-hidden="true"><polyline class="{class}" points="0,6 30,6"/>{mark}</svg>"#
+    )
+}
+
 /// A bar of parts for each name.
 pub(super) fn bars(
     title: &str,
@@ -127,11 +168,11 @@ pub(super) fn bars(
     values: &[Vec<f64>],
     label: fn(f64) -> String,
 ) -> String {
-    let (row, left) = (26.0, 170.0);
+    let (row, left) = (26.0, 140.0);
     let height = 40.0 + row * names.len() as f64;
     let sums = values.iter().map(|parts| parts.iter().sum());
     let range = Range::of(Scale::Linear, sums);
-    let width = WIDTH - left - 90.0;
+    let width = WIDTH - left - 66.0;
     let mut svg = format!(
         r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{}">"#,
         escape(title)
@@ -184,14 +225,16 @@ fn frame(svg: &mut String, x: &Axis, across: &Range, y: &Axis, up: &Range) {
             py + 4.0
         );
     }
-    for tick in &across.ticks {
+    // Numbers of many ticks would run into each other.
+    let apart = across.ticks.len().div_ceil(6);
+    for (index, tick) in across.ticks.iter().enumerate() {
         let Some(at) = across.at(*tick).filter(|at| *at <= 1.001) else { continue };
         let px = LEFT + at * (right - LEFT);
         let _ = write!(
             svg,
             r#"<line class="grid" x1="{px:.1}" x2="{px:.1}" y1="{TOP}" y2="{bottom}"/>"#
         );
-        let text = escape(&(x.label)(*tick));
+        let text = if index % apart == 0 { escape(&(x.label)(*tick)) } else { String::new() };
         let _ =
             write!(svg, r#"<text class="middle" x="{px:.1}" y="{}">{text}</text>"#, bottom + 16.0);
     }
@@ -213,7 +256,7 @@ fn frame(svg: &mut String, x: &Axis, across: &Range, y: &Axis, up: &Range) {
 const LANE: f64 = 22.0;
 
 /// More bars than this are not told apart: the middle of the run is shown.
-const BARS_MAX: usize = 1_500;
+const BARS_MAX: usize = 800;
 
 /// Stages over time: a lane for each, and more where a stage is at several blocks at once.
 pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
@@ -323,6 +366,8 @@ mod tests {
         let range = Range::of(Scale::Log, [0.0, 5.0, 20_000.0].into_iter());
         assert_eq!(range.ticks, [1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
         assert_eq!((range.at(0.0), range.at(1.0)), (None, Some(0.0)));
+        let range = Range::of(Scale::Bytes, [20.0, 5_000.0].into_iter());
+        assert_eq!(range.ticks, [16.0, 256.0, 4096.0, 65536.0]);
         assert!(Range::of(Scale::Log, std::iter::empty()).ticks.len() == 2);
     }
 

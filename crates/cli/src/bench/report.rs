@@ -71,12 +71,14 @@ impl Cell {
         self.mean_of(|block| block.proof_bytes)
     }
 
-    /// Bytes of what one block takes to be executed without a state, on average over those that were proven.
+    /// Bytes of what one block takes to be executed without a state, on average over those that
+    /// were proven.
     pub(super) fn witness_bytes(&self) -> Option<f64> {
         self.mean_of(|block| block.witness_bytes)
     }
 
-    /// A figure of a store with a row a node, a block, if it was counted: commits have it for all of their blocks.
+    /// A figure of a store with a row a node, a block, if it was counted: commits have it for all
+    /// of their blocks.
     pub(super) fn node_rows(&self, figure: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
         let figure = |block: &BlockCost| figure(block).map(|value| value as f64);
         let is_known = self.blocks.iter().any(|block| figure(block).is_some());
@@ -218,6 +220,11 @@ pub(super) fn human_micros(micros: f64) -> String {
         _ if micros >= 1e3 => format!("{:.1} ms", micros / 1e3),
         _ => format!("{micros:.0} us"),
     }
+}
+
+/// Bytes, as short as they can be said.
+pub(super) fn human_size(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64).replace(".0 ", " ")
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::interrupt::Interrupt;
 /// The stages, in the order in which a block goes through them.
 pub(super) const STAGES: [&str; 5] = ["read", "senders", "execute", "root", "commit"];
 
-/// A stage was at a block, or at the blocks that a commit takes, for a while. Times are seconds since the run
-/// began.
+/// A stage was at a block, or at the blocks that a commit takes, for a while. Times are seconds
+/// since the run began.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Span {
     /// Which of [`STAGES`].

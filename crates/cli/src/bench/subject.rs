@@ -37,8 +37,8 @@ pub(super) trait Subject {
     fn root(&self) -> B256;
     fn spent(&self) -> Spent;
     fn costs(&self) -> TreeCosts;
-    /// Proves all that a block touches, in the last commit, whatever was applied since: bytes, and how long
-    /// that took.
+    /// Proves all that a block touches, in the last commit, whatever was applied since: bytes, and
+    /// how long that took.
     fn prove(&self, touched: &Touched) -> anyhow::Result<(u64, Duration)>;
 }
 

@@ -1,8 +1,8 @@
 //! Made-up states and blocks, each a pure function of a seed.
 //!
 //! A state has so many keys: accounts with a balance, and slots of a contract. A block has so many
-//! operations. What is drawn *by a power law* is drawn with a probability in proportion to 1/rank, as
-//! transfers of well-used tokens are.
+//! operations. What is drawn *by a power law* is drawn with a probability in proportion to 1/rank,
+//! as transfers of well-used tokens are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,16 +20,17 @@ const PART: u64 = 50_000;
 /// What is done to the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Workload {
-    /// Half of the keys are accounts, half their balances of one token. An operation moves some of it from
-    /// one account to another, both drawn by a power law: two slots, and the sender's nonce and balance.
+    /// Half of the keys are accounts, half their balances of one token. An operation moves some of
+    /// it from one account to another, both drawn by a power law: two slots, and the sender's nonce
+    /// and balance.
     Transfers,
-    /// All keys are slots of one contract. Of five operations four change a slot drawn evenly, one adds
-    /// one.
+    /// All keys are slots of one contract. Of five operations four change a slot drawn evenly, one
+    /// adds one.
     Giant,
     /// All keys are accounts. An operation makes a new one.
     Accounts,
-    /// Half of the keys are accounts, half slots of one contract, drawn evenly. Of four operations one
-    /// deletes an account, one clears a slot, one makes an account, one sets a slot.
+    /// Half of the keys are accounts, half slots of one contract, drawn evenly. Of four operations
+    /// one deletes an account, one clears a slot, one makes an account, one sets a slot.
     Deletes,
 }
 
@@ -77,7 +78,8 @@ impl Draw {
         self.word(index) % below.max(1)
     }
 
-    /// `below` to the power of a number drawn evenly from 0 to 1: rank r comes with probability 1/r.
+    /// `below` to the power of a number drawn evenly from 0 to 1: rank r comes with probability
+    /// 1/r.
     fn by_power_law(&self, index: usize, below: u64) -> u64 {
         let even = (self.word(index) >> 11) as f64 / (1_u64 << 53) as f64;
         ((below.max(1) as f64).powf(even) as u64 - 1).min(below.max(1) - 1)

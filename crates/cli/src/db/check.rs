@@ -22,7 +22,7 @@ use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::{Mode, Place};
 use crate::sums;
-use crate::trees::{Name, TreeSet};
+use crate::trees::{self, Name, TreeSet};
 
 /// Rows of [`Table::Meta`] that name a tree that is being built begin with this; its id follows.
 const REBUILD: &[u8] = b"rebuild";
@@ -70,7 +70,7 @@ impl Check<'_> {
         let store = Frozen::of(&store)?;
         let snapshot = store.snapshot()?;
         let mut ranges = Vec::new();
-        for (id, record) in super::records(&snapshot)? {
+        for (id, record) in trees::records(&snapshot)? {
             match record {
                 Ok(record) => {
                     let looked = self.tree(&snapshot, id, &record, &mut ranges);
@@ -102,7 +102,7 @@ impl Check<'_> {
             }
             Err(error) => return Err(sums::plain(error)),
         };
-        for (id, record) in super::records(snapshot)? {
+        for (id, record) in trees::records(snapshot)? {
             let Ok(record) = record else { continue };
             let is_sum = matches!(Name::of(record.scheme), Some(Name::Sum(_)));
             match names.iter().find(|name| name.id == id) {
@@ -125,7 +125,7 @@ impl Check<'_> {
 
     /// The trees of a state are all of one block.
     fn together(&mut self, snapshot: &impl Snapshot) -> anyhow::Result<()> {
-        let records = super::records(snapshot)?.into_iter();
+        let records = trees::records(snapshot)?.into_iter();
         let sound = records.filter_map(|(id, record)| Some((id, record.ok()?)));
         let mut states = sound.filter(|(id, _)| [MPT, UBT, PBT, VERKLE].contains(id));
         let Some((first_id, first)) = states.next() else { return Ok(()) };
@@ -148,7 +148,7 @@ impl Check<'_> {
     /// The blocks that the state can be taken back to, and what the state refers to outside of its
     /// tree, where the store holds a state.
     fn state(&mut self, store: &impl PageStore) -> anyhow::Result<()> {
-        let records = super::records(&store.snapshot()?)?;
+        let records = trees::records(&store.snapshot()?)?;
         let sound = || records.iter().filter_map(|(id, record)| Some((id, record.as_ref().ok()?)));
         let is_of_state = |id: &TreeId, record: &RootRecord| match *id {
             MPT => record.scheme == MptState.id(),
@@ -234,8 +234,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Pages that no root record leads to. Those of another generation of a tree that is there, or is being
-    /// built, are no damage: a rebuild that was stopped has not removed them yet.
+    /// Pages that no root record leads to. Those of another generation of a tree that is there, or
+    /// is being built, are no damage: a rebuild that was stopped has not removed them yet.
     fn strays(
         &mut self,
         snapshot: &impl Snapshot,

@@ -94,11 +94,12 @@ pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
     let target = args.stores.target(CACHE_BYTES)?;
     let snapshot = source.snapshot()?;
     let mut passed = Passed::default();
+    target.announce(output);
     let made = target.create(|store| {
         passed = fill(&snapshot, store)?;
         Ok(())
     })?;
-    let records = super::records(&made.snapshot()?)?;
+    let records = trees::records(&made.snapshot()?)?;
     let file_bytes = target.close(made)?;
     let mut roots = Vec::new();
     for (id, record) in records {

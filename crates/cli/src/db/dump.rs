@@ -114,8 +114,8 @@ fn state(
     Ok(())
 }
 
-/// What an account says beside its entry: its storage root is that of its slots, its code has its hash,
-/// and its address and slots have theirs, under which the slots come in order.
+/// What an account says beside its entry: its storage root is that of its slots, its code has its
+/// hash, and its address and slots have theirs, under which the slots come in order.
 fn check(account: &DumpedAccount) -> anyhow::Result<()> {
     let damaged = |what: &str| {
         let what = format!("{what} of account {} is damaged or forged", account.address);

@@ -14,7 +14,8 @@ use spinney_tree::{PageStore as _, RootRecord, Scheme as _, SchemeId, TreeId};
 
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output};
-use crate::{sums, trees};
+use crate::sums;
+use crate::trees;
 
 #[derive(Debug, Serialize)]
 struct TreeInfo {
@@ -102,7 +103,7 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
     let mut infos = Vec::new();
     let snapshot = store.snapshot()?;
     let names = names::list(&snapshot).map_err(SumError::from).map_err(sums::plain)?;
-    for (id, record) in super::records(&snapshot)? {
+    for (id, record) in trees::records(&snapshot)? {
         infos.push(TreeInfo::of(id, &record?, &names));
     }
     let empty: Vec<_> =

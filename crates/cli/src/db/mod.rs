@@ -12,7 +12,7 @@ pub(crate) use copy::copy_rows;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use spinney_tree::{RootRecord, Snapshot, StoreError, Table, TreeError, TreeId};
+use spinney_tree::{StoreError, TreeError};
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::Exit;
@@ -39,15 +39,17 @@ pub(crate) enum DbVerb {
     Stats(ReportArgs),
     /// Look at every row: is it what the entries make of it? Exit code 1 if anything is wrong.
     ///
-    /// Each tree is built anew in memory from its entries and compared, so this needs memory for its pages.
+    /// Each tree is built anew in memory from its entries and compared, so this needs memory for
+    /// its pages.
     #[command(after_help = "Example:\n  spinney db check --db state.db")]
     Check(ReportArgs),
-    /// Print all accounts as JSON in the shape of geth's dump, or the entries of a raw tree as NDJSON.
+    /// Print all accounts as JSON in the shape of geth's dump, or the entries of a raw tree as
+    /// NDJSON.
     #[command(after_help = "Example:\n  spinney db dump --db state.db > headstate.json")]
     Dump(DumpArgs),
-    /// Make a store from a dump: accounts, code, preimages, block and root, which is checked; or the
-    /// entries of a raw tree, whose dump has no root; or the leaves of a sum tree, also into a namespace of
-    /// a store that is there.
+    /// Make a store from a dump: accounts, code, preimages, block and root, which is checked; or
+    /// the entries of a raw tree, whose dump has no root; or the leaves of a sum tree, also into a
+    /// namespace of a store that is there.
     ///
     /// Refused or cut off, it leaves no store behind.
     #[command(after_help = "Example:\n  spinney db load --db new.db headstate.json")]
@@ -60,11 +62,12 @@ pub(crate) enum DbVerb {
     Compact(ReportArgs),
     /// Copy a store into a new one, of another kind if need be, while a writer may go on.
     ///
-    /// The copy is of one commit: all rows, which are read again and compared. Refused or cut off, it leaves no store
-    /// behind.
+    /// The copy is of one commit: all rows, which are read again and compared. Refused or cut off,
+    /// it leaves no store behind.
     #[command(after_help = "Example:\n  spinney db copy state backup --target-store log")]
     Copy(copy::CopyArgs),
-    /// Copy what a second directory lacks of a log, which can be opened for reading there at any moment.
+    /// Copy what a second directory lacks of a log, which can be opened for reading there at any
+    /// moment.
     ///
     /// Each time it copies what is new: on a disk of another machine, it is a replica.
     #[command(after_help = "Example:\n  spinney db ship state /mnt/replica/state")]
@@ -101,21 +104,22 @@ pub(crate) struct LoadArgs {
 pub(crate) struct DumpArgs {
     #[command(flatten)]
     at: AtArgs,
-    /// The tree: mpt; of a binary or Verkle tree, the entries as NDJSON; of `sum` or `sum:bound`, the
-    /// leaves. Without it, what the store holds, mpt before others.
+    /// The tree: mpt; of a binary or Verkle tree, the entries as NDJSON; of `sum` or `sum:bound`,
+    /// the leaves. Without it, what the store holds, mpt before others.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
     tree: Option<String>,
     #[command(flatten)]
     namespace: NamespaceArgs,
-    /// Leave out code that the store lacks, of which only the hash was ever given. Without this, such
-    /// an account is an error.
+    /// Leave out code that the store lacks, of which only the hash was ever given. Without this,
+    /// such an account is an error.
     #[arg(long)]
     allow_missing_code: bool,
     /// Write to a file, whole or not at all.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// First compute the root from the entries alone and compare it with the tree's, so that an old or
-    /// forged row changes nothing unseen; of mpt, also each account's storage root, code and preimages.
+    /// First compute the root from the entries alone and compare it with the tree's, so that an old
+    /// or forged row changes nothing unseen; of mpt, also each account's storage root, code and
+    /// preimages.
     #[arg(long)]
     verify: bool,
 }
@@ -142,28 +146,6 @@ pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
         DbVerb::Copy(args) => copy::run(args, output),
         DbVerb::Ship(args) => ship::run(args, output),
     }
-}
-
-/// A root record, or what is wrong with it.
-pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
-
-/// The root records of a store, in order of their trees. One that is damaged is an error in its place.
-pub(crate) fn records(snapshot: &impl Snapshot) -> Result<Vec<Record>, StoreError> {
-    let mut records = Vec::new();
-    snapshot.scan(Table::Roots, &[], None, &mut |key, row| {
-        let tree = key.try_into().map(u32::from_be_bytes).map(TreeId);
-        records.push(match tree {
-            Ok(tree) => (tree, RootRecord::decode(tree, row)),
-            Err(_) => (TreeId(u32::MAX), Err(odd_key(key))),
-        });
-        true
-    })?;
-    Ok(records)
-}
-
-fn odd_key(key: &[u8]) -> TreeError {
-    let page = format!("the root record of key 0x{}", alloy_primitives::hex::encode(key));
-    TreeError::Corrupt { page, what: "its key is not that of a tree".into() }
 }
 
 /// Whether an error says that the store is damaged, rather than out of reach.

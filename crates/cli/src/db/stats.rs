@@ -36,7 +36,7 @@ struct TreePages {
 
 fn pages_of(snapshot: &impl Snapshot) -> anyhow::Result<Vec<TreePages>> {
     let mut trees = Vec::new();
-    for (id, record) in super::records(snapshot)? {
+    for (id, record) in trees::records(snapshot)? {
         let mut pages = TreePages { id: id.0, tree: String::new(), rows: 0, bytes: 0 };
         pages.tree =
             record.map_or_else(|_| "damaged".into(), |record| trees::name_of(record.scheme));
@@ -79,7 +79,8 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
 struct LogReport {
     commit: u64,
     oldest_commit: u64,
-    /// Bytes of whole rows and deltas, of the segments that they are in, and of those above which rows are moved.
+    /// Bytes of whole rows and deltas, of the segments that they are in, and of those above which
+    /// rows are moved.
     live_bytes: u64,
     used_bytes: u64,
     allowed_bytes: u64,
@@ -184,8 +185,9 @@ fn print(
             .line(&format!("in no table: {} ({unused_bytes} bytes)", human_bytes(unused_bytes)))?;
         if let Some(log) = log {
             output.line(&format!(
-                "log: commits {} to {}; {} alive in {} of segments, of which what is above {} is cleaned; {:.2} deltas \
-                 a row; {} files, {} segments held by readers or kept commits; index of {} in memory",
+                "log: commits {} to {}; {} alive in {} of segments, of which what is above {} is \
+                 cleaned; {:.2} deltas a row; {} files, {} segments held by readers or kept \
+                 commits; index of {} in memory",
                 log.oldest_commit,
                 log.commit,
                 human_bytes(log.live_bytes),

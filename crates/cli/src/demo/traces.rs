@@ -31,12 +31,14 @@ impl Traces {
         traces
     }
 
-    /// The line of a block. What happens outside of transactions is in no trace, and is applied all the same.
+    /// The line of a block. What happens outside of transactions is in no trace, and is applied all
+    /// the same.
     pub(super) fn block(&mut self, block: &BlockReport) -> Value {
         let mut traced = Vec::new();
         let count = block.transaction_count as u64;
         for step in &block.steps {
-            // EIP-7928 numbers them so: what comes before transactions is 0, what comes behind is one more than they.
+            // EIP-7928 numbers them so: what comes before transactions is 0, what comes behind is
+            // one more than they.
             let is_transaction = (1..=count).contains(&step.index);
             let sides = self.step(&step.changes);
             if is_transaction {

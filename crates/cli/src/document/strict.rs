@@ -1,5 +1,5 @@
-//! JSON that somebody sent, read into memory without trust: no member of an object is named twice, and
-//! there are no more values than a document can need.
+//! JSON that somebody sent, read into memory without trust: no member of an object is named twice,
+//! and there are no more values than a document can need.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -15,8 +15,8 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// How many values a document has at most: list elements, members of objects, and itself. Each takes
-/// some tens of bytes of memory, even where it takes two of the text.
+/// How many values a document has at most: list elements, members of objects, and itself. Each
+/// takes some tens of bytes of memory, even where it takes two of the text.
 pub const VALUES_MAX: usize = 1 << 21;
 
 /// A JSON value of which no object has two members of one name.

@@ -17,7 +17,7 @@ use spinney_state::{AccountChange, Change, Changes, State, StateError, StateRead
 use spinney_store::AnyStore;
 use spinney_tree::BlockId;
 
-use super::Wanted;
+use super::wanted::Wanted;
 use crate::failure::{Exit, Failure};
 use crate::progress::{Progress, Unit};
 use crate::trees::TreeSet;
@@ -142,7 +142,8 @@ fn refused(error: StateFileError<Refusal>, file: &Path) -> anyhow::Error {
             Failure::new(format!("{error} ({})", file.display()))
                 .hint(
                     "a replay needs the code: give it along, as geth dump does without --nocode. \
-                     spinney db load takes a dump of a store that was never given it; nothing was made",
+                     spinney db load takes a dump of a store that was never given it; nothing was \
+                     made",
                 )
                 .into()
         }

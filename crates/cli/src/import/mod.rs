@@ -1,9 +1,10 @@
-//! `import state`, and `db load`: a store made from a document that holds a whole state; and what others
-//! have in databases of theirs.
+//! `import state`, and `db load`: a store made from a document that holds a whole state; and what
+//! others have in databases of theirs.
 
 mod fill;
 mod raw;
 mod tapd;
+mod wanted;
 
 use std::io::{BufReader, Cursor, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,6 @@ use std::path::{Path, PathBuf};
 use alloy_primitives::B256;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use spinney_tree::BlockId;
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::{Exit, Failure};
@@ -21,6 +21,7 @@ use crate::trees::TreeSet;
 
 use self::fill::{Filled, Filler};
 use self::tapd::TapdArgs;
+use self::wanted::Wanted;
 
 /// Make a store from what others have.
 #[derive(Debug, Args)]
@@ -33,19 +34,21 @@ pub(crate) struct ImportArgs {
 pub(crate) enum ImportVerb {
     /// Make a store that stands at a block, from a dump of its state or a genesis allocation.
     ///
-    /// A replay then goes on with the blocks after it. The root is checked where it is known: from --root,
-    /// or from the dump. Refused or cut off, it leaves no store behind.
+    /// A replay then goes on with the blocks after it. The root is checked where it is known: from
+    /// --root, or from the dump. Refused or cut off, it leaves no store behind.
     #[command(after_help = "Examples:\n  \
         spinney import state --db new.db --number 213 --hash 0x.. headstate.json\n  \
         spinney replay --genesis genesis.json --blocks later.rlp --db new.db")]
     State(StateArgs),
-    /// Make a store of the sum trees of a Taproot Assets daemon's database, each under its namespace.
+    /// Make a store of the sum trees of a Taproot Assets daemon's database, each under its
+    /// namespace.
     ///
-    /// Every hash and every sum is verified, and the roots are compared. A damaged tree is refused, with the
-    /// places and the rows; then no store is left behind.
+    /// Every hash and every sum is verified, and the roots are compared. A damaged tree is refused,
+    /// with the places and the rows; then no store is left behind.
     #[command(after_help = "Examples:\n  \
         spinney import tapd --store sqlite --db new.sqlite ~/.tapd/data/mainnet/tapd.db\n  \
-        spinney import tapd --db DIR --namespace multiverse-issuance postgres://tapd@localhost/tapd")]
+        spinney import tapd --db DIR --namespace multiverse-issuance \
+        postgres://tapd@localhost/tapd")]
     Tapd(TapdArgs),
 }
 
@@ -91,62 +94,6 @@ pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Resul
     make(place, file, None, &TreeSet::parse("mpt")?, output)
 }
 
-/// What the user says of the state.
-#[derive(Debug, Default)]
-struct Wanted {
-    number: Option<u64>,
-    hash: Option<B256>,
-    root: Option<B256>,
-}
-
-impl Wanted {
-    /// The block, from what the user and what the document says.
-    fn block(&self, block: Option<(u64, Option<B256>)>) -> Result<BlockId, Failure> {
-        let number = agreed("number", self.number, block.map(|(number, _)| number))?;
-        let hash = agreed("hash", self.hash, block.and_then(|(_, hash)| hash))?;
-        let number = number.ok_or_else(|| {
-            Failure::new("the dump does not say which block's state it is")
-                .hint("spinney import state --number N takes it")
-        })?;
-        // Zeros stand for no hash.
-        Ok(BlockId { number, hash: hash.unwrap_or_default().0 })
-    }
-
-    /// The root that the state has to have, if anybody said.
-    fn root(&self, root: Option<B256>) -> Result<Option<B256>, Failure> {
-        let root = agreed("root", self.root, root)?;
-        if root.is_none() && self.number.is_none() {
-            return Err(Failure::new("the dump has no root, so that it cannot be checked")
-                .hint("spinney import state takes a state without one"));
-        }
-        Ok(root)
-    }
-}
-
-/// What is said once, or twice the same.
-fn agreed<T: PartialEq + std::fmt::Display>(
-    what: &str,
-    by_user: Option<T>,
-    by_file: Option<T>,
-) -> Result<Option<T>, Failure> {
-    match (by_user, by_file) {
-        (Some(user), Some(file)) if user != file => {
-            let what = format!("the document says {what} {file}, and --{what} is {user}");
-            Err(Failure::new(what).hint("is it the document you mean?"))
-        }
-        (user, file) => Ok(user.or(file)),
-    }
-}
-
-/// Makes sure that there is no store yet.
-fn absent(place: &Place, hint: &str) -> anyhow::Result<()> {
-    if place.exists()? {
-        let what = format!("there is a store already at {}", place.name());
-        return Err(Failure::new(what).hint(hint).into());
-    }
-    Ok(())
-}
-
 /// Makes a store; with nothing wanted, of a dump of ours, which may be that of a raw tree.
 fn make(
     place: &Place,
@@ -155,7 +102,7 @@ fn make(
     trees: &TreeSet,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    absent(place, "a state is imported into a new --db")?;
+    place.must_be_new("a state is imported into a new --db")?;
     let mut input = stores::open_file(file)?;
     let mut start = Vec::new();
     let unread = |error| Failure::new(format!("cannot read {}", file.display())).because(error);
@@ -164,10 +111,12 @@ fn make(
     let input = BufReader::with_capacity(1 << 18, Cursor::new(start).chain(input));
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let mut filled = Filled::default();
+    place.announce(output);
     let store = place.create(|store| {
         filled = match wanted {
             None if raw => raw::fill(store, cache, quiet, input, file)?,
-            // State differences may name code by its hash alone, and so may a dump of what they made.
+            // State differences may name code by its hash alone, and so may a dump of what they
+            // made.
             None => {
                 let filler = Filler::new(store, cache, quiet, false, trees)?;
                 filler.fill(input, file, &Wanted::default())?

@@ -17,7 +17,8 @@ use spinney_tree::sum::{Profile, SumNode};
 
 use super::fill::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
-use crate::failure::{Exit, Failure, server_hint};
+use crate::failure::{Exit, Failure};
+use crate::hints::server_hint;
 use crate::output::{Format, Grid, Output};
 use crate::place_name::PlaceName;
 use crate::progress::{Progress, Unit};
@@ -37,8 +38,9 @@ pub(crate) struct TapdArgs {
     /// tapd's SQLite file, or postgres://user@host/database. It is only read; tapd may be running.
     #[arg(value_name = "DATABASE")]
     database: PlaceName,
-    /// Import the sound leaves of a damaged tree into a new one, whose root is another; say the stored root, the new
-    /// one, and each row that does not fit. Without this a damaged tree is refused.
+    /// Import the sound leaves of a damaged tree into a new one, whose root is another; say the
+    /// stored root, the new one, and each row that does not fit. Without this a damaged tree is
+    /// refused.
     #[arg(long)]
     salvage: bool,
     #[command(flatten)]
@@ -57,7 +59,7 @@ struct Imported {
 pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
     let place = args.at.place()?;
-    super::absent(&place, "trees are imported into a new --db")?;
+    place.must_be_new("trees are imported into a new --db")?;
     let mut database = open(&args.database).map_err(explain)?;
     let names = match &args.namespace[..] {
         [] => database.namespaces().map_err(explain)?.into_iter().map(|tree| tree.name).collect(),
@@ -70,6 +72,7 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     };
     check_names(&names)?;
     let mut imported = Vec::new();
+    place.announce(output);
     let store = place.create(|store| {
         for name in &names {
             let progress = Progress::new(output.quiet(), "import", Unit::Keys, None);
@@ -87,7 +90,8 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
         let stored = report.root.map_or("unknown".into(), |root| hex::encode_prefixed(root.hash));
         let new = hex::encode_prefixed(root.hash);
         output.warn(format!(
-            "the tree \"{name}\" was damaged ({count} findings): its {leaves} sound leaves were imported; stored root \
+            "the tree \"{name}\" was damaged ({count} findings): its {leaves} sound leaves were \
+             imported; stored root \
              {stored}, new root {new}"
         ));
         report.damage.iter().for_each(|damage| output.tell(&format!("  {damage}")));

@@ -20,8 +20,9 @@ use super::words;
 use crate::args::{FormatArgs, Size};
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Output};
+use crate::stores;
+use crate::sums;
 use crate::trees::Name;
-use crate::{stores, sums};
 
 /// Check a proof document against a root, without a store.
 ///

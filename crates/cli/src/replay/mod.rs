@@ -23,7 +23,8 @@ use spinney_tree::PageStore;
 
 use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
 use crate::clock::Clock;
-use crate::failure::{Exit, Failure, TRACE_HINT};
+use crate::failure::{Exit, Failure};
+use crate::hints::TRACE_HINT;
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::Output;
 use crate::stores::{Kind, Mode, Place};
@@ -115,7 +116,7 @@ pub(crate) fn default_keep_undo() -> KeepUndo {
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     args.store.mode.heed();
-    let place = Place::of(&args.store)?;
+    let place = args.store.place()?;
     let trees = trees_of(&args.store, &place)?;
     if args.no_preimages && trees.len() > 1 {
         return Err(Failure::new("--no-preimages with several trees (--tree)")
@@ -137,6 +138,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut watch =
         Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
+    place.announce(output);
     let filled = place.fill(|store| {
         let run = Run { args, place: &place, store, trees, threads };
         run.replay(input, &interrupt, &mut watch)

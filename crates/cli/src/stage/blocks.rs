@@ -36,8 +36,8 @@ pub(super) struct ChunkArgs {
     /// Changed accounts and slots that make a chunk.
     #[arg(long, value_name = "N", default_value_t = ChunkOptions::default().changes)]
     chunk_changes: u64,
-    /// Bytes of changes that make a chunk. Half of --memory is for them; what is beyond lies on disk until the
-    /// chunk ends.
+    /// Bytes of changes that make a chunk. Half of --memory is for them; what is beyond lies on
+    /// disk until the chunk ends.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     chunk_bytes: Size,
     /// Blocks that make a chunk, or `all`: whatever they change.
@@ -46,11 +46,12 @@ pub(super) struct ChunkArgs {
     /// Apply the changes of each chunk to the tree, however many they are.
     #[arg(long, conflicts_with = "rebuild")]
     incremental: bool,
-    /// Build the tree anew for each chunk, however few its changes are. Without either, that is done where the
-    /// state has at most four leaves for each change.
+    /// Build the tree anew for each chunk, however few its changes are. Without either, that is
+    /// done where the state has at most four leaves for each change.
     #[arg(long)]
     rebuild: bool,
-    /// The trees: mpt, and those beside it, with commas between them; those that the store holds, or mpt.
+    /// The trees: mpt, and those beside it, with commas between them; those that the store holds,
+    /// or mpt.
     #[arg(long, value_name = "TREE")]
     tree: Option<String>,
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
@@ -207,7 +208,8 @@ fn print(staged: &Staged, output: &Output) -> io::Result<()> {
         Format::Table => {
             let most = human_bytes(*chunk_bytes);
             output.line(&format!(
-                "block {number}, root {root} ({blocks} blocks in {chunks} chunks, {chunks_rebuilt} built anew; {changes} changes, at most {most} a chunk)"
+                "block {number}, root {root} ({blocks} blocks in {chunks} chunks, {chunks_rebuilt} \
+                 built anew; {changes} changes, at most {most} a chunk)"
             ))?;
             for (tree, root) in staged.roots.iter().filter(|(tree, _)| *tree != "mpt") {
                 output.line(&format!("root of {tree}: {root}"))?;

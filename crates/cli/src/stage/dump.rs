@@ -13,7 +13,6 @@ use spinney_tree::{PageStore, Snapshot as _, Table, Tree, WriteSet};
 
 use super::DumpArgs;
 use super::run::{Built, Work, is_stopped, print};
-use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
@@ -39,7 +38,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
-    let others = db::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
+    let others = trees::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
     let others: Vec<_> = others
         .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
         .collect();
@@ -60,6 +59,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         Some(file) => Some((lines(args, &state, scratch.path())?, OutFile::begin(Some(file))?)),
     };
     let mut built = None;
+    into.announce(output);
     let made = into.create(|fresh| {
         let mut tree = Tree::open(MptState, MPT, &fresh.snapshot()?, into.tree_cache())?;
         let options = args.work.options();
@@ -109,7 +109,8 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What the blocks of the range did, by their numbers: lines of state differences, on disk where they are many.
+/// What the blocks of the range did, by their numbers: lines of state differences, on disk where
+/// they are many.
 fn lines<P: PageStore>(
     args: &DumpArgs,
     state: &State<P>,
@@ -127,10 +128,13 @@ fn lines<P: PageStore>(
     state.differences::<anyhow::Error>(args.from - 1, to, |block, root, changes| {
         if block.number + 1 != next {
             let what = format!(
-                "the history has no block {}: it went in together with a later one, without a root of its own",
+                "the history has no block {}: it went in together with a later one, without a root \
+                 of its own",
                 next - 1
             );
-            return Err(Failure::new(what).hint("leave out --diffs-out, or begin behind it").into());
+            return Err(Failure::new(what)
+                .hint("leave out --diffs-out, or begin behind it")
+                .into());
         }
         next = block.number;
         let mut line = BlockDiff::new(block.number, changes, Some(root)).to_line();

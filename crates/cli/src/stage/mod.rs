@@ -26,26 +26,28 @@ pub(crate) struct StageArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StageVerb {
-    /// Take blocks into a store, a chunk of them at a time; or build the tree anew from all of its leaves.
+    /// Take blocks into a store, a chunk of them at a time; or build the tree anew from all of its
+    /// leaves.
     ///
-    /// What the blocks of a chunk change, by execution or by their differences, is gathered and goes to the tree
-    /// as one batch, in one commit with their history; the root is checked at the end of each chunk. A store goes
-    /// on where it stands.
+    /// What the blocks of a chunk change, by execution or by their differences, is gathered and
+    /// goes to the tree as one batch, in one commit with their history; the root is checked at the
+    /// end of each chunk. A store goes on where it stands.
     ///
-    /// The leaves of a state's document, or of what the store holds, are sorted into files, then built in ranges,
-    /// each of them committed with a checkpoint; the tree appears with the last commit. Ctrl-C and kill -9 cost
-    /// the ranges under way, or the chunk: the same command goes on.
+    /// The leaves of a state's document, or of what the store holds, are sorted into files, then
+    /// built in ranges, each of them committed with a checkpoint; the tree appears with the last
+    /// commit. Ctrl-C and kill -9 cost the ranges under way, or the chunk: the same command goes
+    /// on.
     #[command(after_help = "Examples:\n  \
         spinney stage run --db state.db --genesis genesis.json --blocks chain.rlp\n  \
         spinney stage run --db state.db --diffs diffs.ndjson --chunk-blocks all --memory 1GiB\n  \
         spinney stage run --db state.db --state headstate.json --number 213 --hash 0x..\n  \
         spinney stage run --db state.db --own --memory 64MiB")]
     Run(RunArgs),
-    /// The state before a range of blocks as a store of its own, from which they can be run again; and what the
-    /// blocks did, by their history.
+    /// The state before a range of blocks as a store of its own, from which they can be run again;
+    /// and what the blocks did, by their history.
     ///
-    /// The root of the new store is checked against the one that the state had then. The source stays as it
-    /// is.
+    /// The root of the new store is checked against the one that the state had then. The source
+    /// stays as it is.
     #[command(after_help = "Examples:\n  \
         spinney stage dump state before-100 --from 100 --to 120 --diffs-out blocks.ndjson\n  \
         spinney stage run --db before-100 --diffs blocks.ndjson\n  \
@@ -55,10 +57,11 @@ pub(crate) enum StageVerb {
     /// Where a store stands, and how far it can be taken back.
     #[command(after_help = "Example:\n  spinney stage status --db state.db")]
     Status(StatusArgs),
-    /// Take the state back to an earlier block: one commit, after which a replay goes on from there.
+    /// Take the state back to an earlier block: one commit, after which a replay goes on from
+    /// there.
     ///
-    /// The root that comes out is checked against the one the block had. A replay keeps the last 512
-    /// blocks for this, unless told otherwise by its --keep-undo. Genesis is block 0.
+    /// The root that comes out is checked against the one the block had. A replay keeps the last
+    /// 512 blocks for this, unless told otherwise by its --keep-undo. Genesis is block 0.
     #[command(after_help = "Examples:\n  spinney stage unwind --db state.db --to 100\n  \
         spinney stage unwind --db state.db --to 100 --blocks chain.rlp")]
     Unwind(UnwindArgs),
@@ -71,8 +74,8 @@ pub(crate) struct RunArgs {
     at: AtArgs,
     #[command(flatten)]
     input: InputArgs,
-    /// The state to build: `{"accounts": ..}` as `db dump` and geth write it, or `{"alloc": ..}`. What the
-    /// store held before goes, and so does its history.
+    /// The state to build: `{"accounts": ..}` as `db dump` and geth write it, or `{"alloc": ..}`.
+    /// What the store held before goes, and so does its history.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Build what the store holds: all pages anew, from the leaves alone.
@@ -123,7 +126,8 @@ pub(crate) struct DumpArgs {
     /// The first block of the range: the dump is of the state before it.
     #[arg(long, value_name = "N")]
     from: u64,
-    /// The last block of the range: of those that go to --diffs-out. The last one of the store, if not told.
+    /// The last block of the range: of those that go to --diffs-out. The last one of the store, if
+    /// not told.
     #[arg(long, value_name = "N", requires = "diffs_out")]
     to: Option<u64>,
     /// Write what the blocks of the range did, a state difference a line, with the root of each.
@@ -150,8 +154,8 @@ pub(crate) struct UnwindArgs {
     /// The block whose state is wanted.
     #[arg(long, value_name = "N")]
     to: u64,
-    /// Blocks as `geth export` writes them, with that block among them: its header has to have the hash
-    /// and the state root that the store has; - is standard input.
+    /// Blocks as `geth export` writes them, with that block among them: its header has to have the
+    /// hash and the state root that the store has; - is standard input.
     #[arg(long, value_name = "FILE")]
     blocks: Option<PathBuf>,
     #[command(flatten)]

@@ -19,12 +19,12 @@ use spinney_tree::{
 };
 
 use super::{RunArgs, WorkArgs};
-use crate::db;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::output::{Format, Grid, Output};
 use crate::progress::{Progress, Unit};
 use crate::stores::Mode;
+use crate::trees;
 
 /// Code and preimages are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
@@ -106,10 +106,10 @@ fn named(error: anyhow::Error, file: &Path) -> anyhow::Error {
     Failure::new(what).hint("nothing was made of it; a state names each account once").into()
 }
 
-/// Only a state is built anew from its own leaves; and one from elsewhere takes the place of a state or of
-/// nothing: trees beside it would stay behind.
+/// Only a state is built anew from its own leaves; and one from elsewhere takes the place of a
+/// state or of nothing: trees beside it would stay behind.
 fn check_held(snapshot: &impl Snapshot, own: bool) -> anyhow::Result<()> {
-    let records = db::records(snapshot)?;
+    let records = trees::records(snapshot)?;
     let is_state = |(id, record): &(TreeId, Result<RootRecord, _>)| {
         *id == MPT && record.as_ref().is_ok_and(|record| record.scheme == MptState.id())
     };
@@ -167,8 +167,9 @@ pub(super) struct Work<'a> {
     pub(super) output: &'a Output,
 }
 
-/// Takes a document slot by slot: code and preimages go to the store at once, where they are true of any
-/// state, also where the leaves are sorted already, since what was noted last time may be lost.
+/// Takes a document slot by slot: code and preimages go to the store at once, where they are true
+/// of any state, also where the leaves are sorted already, since what was noted last time may be
+/// lost.
 struct Taker<'a, 'w> {
     work: &'a Work<'w>,
     gather: &'a mut Gather,
@@ -308,8 +309,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The leaves of a document; its code and preimages go to the store at once, where they are true of any
-    /// state. Answers the block and the root that it has to have.
+    /// The leaves of a document; its code and preimages go to the store at once, where they are
+    /// true of any state. Answers the block and the root that it has to have.
     fn state_leaves(
         &self,
         gather: &mut Gather,
@@ -336,7 +337,8 @@ impl Work<'_> {
             StateFileError::Json(error) if error.is_io() => io::Error::from(error).into(),
             error => {
                 anyhow::Error::from(Failure::new(format!("{error} ({})", file.display())).hint(
-                    "the file is {\"accounts\": {..}}, as spinney db dump and geth write it, or {\"alloc\": {..}}",
+                    "the file is {\"accounts\": {..}}, as spinney db dump and geth write it, or \
+                     {\"alloc\": {..}}",
                 ))
             }
         })?;

@@ -46,6 +46,7 @@ pub(crate) fn load(
     let dump = Dump::open(file)?;
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
+    place.announce(output);
     let (store, loaded) = if place.exists()? {
         // What is refused leaves a store that is there as it was. What comes through a pipe comes
         // once.

@@ -13,7 +13,8 @@ use crate::out_file::OutFile;
 use crate::output::Output;
 use crate::stores::{Mode, Place};
 
-/// A proof of one key, as `prove` prints it and `verify` reads it. An absent key has no value and the sum 0.
+/// A proof of one key, as `prove` prints it and `verify` reads it. An absent key has no value and
+/// the sum 0.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SumDocument {

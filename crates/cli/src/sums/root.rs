@@ -6,7 +6,7 @@ use spinney_tree::MemoryStore;
 use spinney_tree::sum::Profile;
 
 use super::{SumLine, plain};
-use crate::root::{Committed, Sink};
+use crate::sink::{Committed, Sink};
 
 /// Leaves, into the tree of a namespace.
 pub(crate) struct SumSink<'s> {

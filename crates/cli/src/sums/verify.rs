@@ -70,7 +70,10 @@ pub(crate) fn verify(
                     (_, None) => own.1.sum,
                 };
                 if root.is_none() || root_sum.is_none() {
-                    output.warn("checked against the document's own root or sum; --root and --root-sum trust one");
+                    output.warn(
+                        "checked against the document's own root or sum; --root and --root-sum \
+                         trust one",
+                    );
                 }
                 *trusted.insert((own.0, SumNode { hash, sum }))
             }

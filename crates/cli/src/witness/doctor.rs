@@ -55,7 +55,8 @@ pub(super) struct DiffArgs {
 /// Write the canonical witness of a block out of one that holds more, or holds it in another order.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    spinney witness minimize padded.json --genesis genesis.json --blocks chain.rlp --out canonical.json")]
+    spinney witness minimize padded.json --genesis genesis.json --blocks chain.rlp --out \
+    canonical.json")]
 pub(super) struct MinimizeArgs {
     /// The witnesses; - is standard input.
     #[arg(value_name = "FILE")]
@@ -172,8 +173,8 @@ fn print(report: &WitnessReport, output: &Output) -> anyhow::Result<()> {
             let block = report.block;
             let WitnessReport { reads, writes, collapses, surplus, codes, headers, .. } = report;
             let parts = format!(
-                "nodes of reads {reads}, writes {writes}, collapses {collapses}, surplus {surplus}; \
-                 codes {codes}; headers {headers}; {} bytes",
+                "nodes of reads {reads}, writes {writes}, collapses {collapses}, surplus \
+                 {surplus}; codes {codes}; headers {headers}; {} bytes",
                 report.bytes
             );
             let word = match (report.canonical, report.executed) {

@@ -26,8 +26,10 @@ use crate::output::Output;
     subcommand_negates_reqs = true,
     after_help = "Examples:\n  \
     spinney witness --genesis genesis.json --blocks chain.rlp --block 77\n  \
-    spinney witness --genesis genesis.json --blocks chain.rlp --from 100 --to 120 --out witnesses.ndjson\n  \
-    spinney witness --genesis genesis.json --blocks chain.rlp --block 77 --encoding ssz --out input.ssz\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --from 100 --to 120 --out \
+    witnesses.ndjson\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --block 77 --encoding ssz --out \
+    input.ssz\n  \
     spinney witness check witness.json --genesis genesis.json --blocks chain.rlp"
 )]
 pub(crate) struct WitnessArgs {

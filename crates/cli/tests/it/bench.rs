@@ -164,10 +164,10 @@ fn what_cannot_be_measured_is_refused() {
 const LOOK: &str = r#"<script>
 addEventListener("load", () => {
   const faults = [];
-  const plots = [...document.querySelectorAll("figure svg")];
+  const plots = [...document.querySelectorAll("figure svg[role=img]")];
   for (const plot of plots) {
     const frame = plot.getBoundingClientRect();
-    const marks = [...plot.querySelectorAll("polyline, circle, rect")];
+    const marks = [...plot.querySelectorAll("polyline, path, rect")];
     const shown = marks.map((mark) => mark.getBoundingClientRect()).filter((box) => box.width > 0);
     const name = plot.getAttribute("aria-label");
     if (frame.width < 200 || frame.height < 60) faults.push(`${name} has no room`);
@@ -220,6 +220,19 @@ fn a_browser_shows_the_page() {
     let more = ["--operations", "20", "--tree", TREES, "--store", "redb,sqlite"];
     bench(&[&args[..], &more, &["--node-rows", "--report", &path]].concat()).exits(0);
     let page = std::fs::read_to_string(&path).expect("the page is there");
+    assert!(page.len() < 300_000, "{} bytes", page.len());
+    let [json, csv] = ["out.json", "out.csv"].map(|name| {
+        assert!(page.contains(&format!("href=\"{name}\"")), "{name} is not linked");
+        std::fs::read_to_string(folder.path(name)).expect("the figures are beside it")
+    });
+    let figures: Value = serde_json::from_str(&json).expect("it is JSON");
+    let cells = figures["cells"].as_array().expect("cells");
+    let blocks: usize = cells.iter().map(|cell| cell["blocks"].as_array().unwrap().len()).sum();
+    assert_eq!(csv.lines().count(), blocks + 1);
+    // It opens with what was found.
+    let (found, rest) = page.split_once("<p class=\"found\">").expect("what was found");
+    let found = (found.len(), rest.split_once("</p>").expect("it ends").0);
+    assert!(found.0 < 10_000 && found.1.matches(". ").count() == 2, "{found:?}");
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "the page asks for {outside}");
     }
@@ -233,7 +246,7 @@ fn a_browser_shows_the_page() {
     }
     // A page without marks would be noticed.
     let empty = page.replace("<polyline", "<g").replace("</polyline>", "</g>");
-    let empty = empty.replace("<circle", "<g");
+    let empty = empty.replace("<path", "<g");
     let seen = look(browser, &folder, &empty, 1_201);
     assert_eq!(seen["faults"].as_array().map(Vec::len), Some(8), "{seen}");
 }

@@ -49,7 +49,7 @@ fn vectors_that_come_along_and_those_of_a_directory() {
 #[test]
 fn a_wrong_vector_is_found() {
     let folder = Folder::new();
-    let doctored = spinney_cli::vectors::EMBEDDED[1].1.replace("deriveSha\":[{\"item\"", "\
+    let doctored = spinney_vectors::EMBEDDED[1].1.replace("deriveSha\":[{\"item\"", "\
         deriveSha\":[{\"n\":0,\"root\":\"0x1111111111111111111111111111111111111111111111111111111111111111\"},\
         {\"item\"");
     folder.write("state.json", doctored);

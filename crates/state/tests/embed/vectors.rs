@@ -88,7 +88,7 @@ fn pbt_keys_and_basic_data_are_the_eips() {
 #[test]
 fn pbt_keys_are_those_of_the_cross_check() {
     let file: Json =
-        serde_json::from_str(include_str!("../../../../testdata/binary/ubt_pbt_crosscheck.json"))
+        serde_json::from_str(include_str!("../../../vectors/data/ubt_pbt_crosscheck.json"))
             .unwrap();
     let keys = &file["eip8297_keys_blake3"];
     let (account, code_hash) = (address(&keys["address20"]), word(&keys["codeHash"]));

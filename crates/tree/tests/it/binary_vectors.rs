@@ -1,6 +1,6 @@
 //! The binary trees against vectors that others computed.
 //!
-//! testdata/binary is copied from what its `source` names; the rest is read from beside the checkout.
+//! ubt_pbt_crosscheck.json is copied from what its `source` names; the rest is read from beside the checkout.
 
 use std::path::Path;
 
@@ -105,7 +105,7 @@ fn count(name: &str) -> u64 {
 }
 
 fn embedded() -> Json {
-    serde_json::from_str(include_str!("../../../../testdata/binary/ubt_pbt_crosscheck.json"))
+    serde_json::from_str(include_str!("../../../vectors/data/ubt_pbt_crosscheck.json"))
         .expect("vectors are JSON")
 }
 

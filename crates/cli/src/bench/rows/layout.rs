@@ -10,8 +10,9 @@
 //! | Verkle | go-verkle v0.2: an internal node | 97 |
 //! | | a leaf, of one value, of basic data and no code, or of n values | 193, 192, 256 + 32 n |
 //!
-//! EIP-7864 and EIP-8297 say nothing of stores; their nodes are counted by what is hashed, which holds all that
-//! they are. geth's `bintrie` has a stem's bytes from here, and keeps five levels of forks in a row.
+//! EIP-7864 and EIP-8297 say nothing of stores; their nodes are counted by what is hashed, which
+//! holds all that they are. geth's `bintrie` has a stem's bytes from here, and keeps five levels of
+//! forks in a row.
 
 use alloy_primitives::KECCAK256_EMPTY;
 
@@ -23,7 +24,7 @@ const STEM_BITS: usize = 248;
 
 /// How a tree's nodes lie in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench) enum Layout {
+pub(crate) enum Layout {
     Mpt,
     Ubt,
     Pbt,
@@ -41,7 +42,7 @@ pub(super) struct Node {
 }
 
 impl Layout {
-    pub(in crate::bench) fn of(name: Name) -> Self {
+    pub(crate) fn of(name: Name) -> Self {
         match name {
             Name::Mpt => Self::Mpt,
             Name::Ubt(_) => Self::Ubt,

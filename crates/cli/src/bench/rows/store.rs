@@ -9,7 +9,7 @@ use super::{Layout, NodeRows, Rows, Step};
 const FILL_BYTES: usize = 16 << 20;
 
 /// The rows of a tree's nodes, and a store that has them; none in memory, where nothing is written.
-pub(in crate::bench) struct RowStore {
+pub(crate) struct RowStore {
     rows: Rows,
     store: Option<AnyStore>,
     /// What nodes are made of: another byte each commit.
@@ -18,26 +18,26 @@ pub(in crate::bench) struct RowStore {
 
 /// What a commit wrote as rows of nodes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::bench) struct RowsWritten {
-    pub(in crate::bench) rows: u64,
+pub(crate) struct RowsWritten {
+    pub(crate) rows: u64,
     /// Keys and nodes.
-    pub(in crate::bench) bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes handed to write calls, where there is a store.
-    pub(in crate::bench) written_bytes: Option<u64>,
+    pub(crate) written_bytes: Option<u64>,
 }
 
 impl RowStore {
-    pub(in crate::bench) const fn new(layout: Layout, store: Option<AnyStore>) -> Self {
+    pub(crate) const fn new(layout: Layout, store: Option<AnyStore>) -> Self {
         Self { rows: Rows::new(layout), store, stamp: 0 }
     }
 
     /// Follows what was done to the tree, and writes nothing yet.
-    pub(in crate::bench) fn fill(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) {
+    pub(crate) fn fill(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) {
         self.rows.fill(operations);
     }
 
     /// Writes all that was followed.
-    pub(in crate::bench) fn write_all(&self) -> anyhow::Result<()> {
+    pub(crate) fn write_all(&self) -> anyhow::Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
         let (mut part, mut bytes) = (NodeRows::new(), 0);
         self.rows.all(&mut |row, len| {
@@ -53,15 +53,12 @@ impl RowStore {
     }
 
     /// Follows what was done to the tree in a commit.
-    pub(in crate::bench) fn step(
-        &mut self,
-        operations: &mut dyn Iterator<Item = Operation<'_>>,
-    ) -> Step {
+    pub(crate) fn step(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Step {
         self.rows.step(operations)
     }
 
     /// Writes the rows of a commit.
-    pub(in crate::bench) fn write(&mut self, step: &Step) -> anyhow::Result<RowsWritten> {
+    pub(crate) fn write(&mut self, step: &Step) -> anyhow::Result<RowsWritten> {
         self.stamp = self.stamp.wrapping_add(1);
         let written_bytes = match &self.store {
             Some(store) => {

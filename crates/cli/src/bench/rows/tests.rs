@@ -213,7 +213,8 @@ fn other_nodes_are_as_long_as_their_encodings_say() {
         (key[0], key[31]) = (first, last);
         key
     };
-    // One stem, then two that part in their first bit, and two that do in their third: no bit is skipped.
+    // One stem, then two that part in their first bit, and two that do in their third: no bit is
+    // skipped.
     assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0, 9)]), [128]);
     assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0x80, 9)]), [64, 96, 96]);
     assert_eq!(lens(Layout::Ubt, &[at(0, 0), at(0x20, 9)]), [64, 64, 64, 96, 96]);

@@ -81,8 +81,8 @@ impl Subject {
         Ok(SumTree::create(store, NAMESPACE, PROFILE, CACHE_BYTES)?)
     }
 
-    /// Applies a batch to what the store holds, whose pages are then those of a rebuild. The answer is
-    /// whether the batch was taken; one that overflows is not.
+    /// Applies a batch to what the store holds, whose pages are then those of a rebuild. The answer
+    /// is whether the batch was taken; one that overflows is not.
     fn apply(&mut self, batch: &Leaves) -> Result<bool, VectorError> {
         let mut operations = SumBatch::new();
         batch.iter().for_each(|(key, leaf)| operations.put(key, leaf));

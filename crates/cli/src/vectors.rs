@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use spinney_cli::vectors::{self, EMBEDDED, Options, Outcome, Over};
+use spinney_vectors::{EMBEDDED, Options, Outcome, Over};
 
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
@@ -19,7 +19,8 @@ const QUICK_KEYS_MAX: u64 = 200_000;
 
 /// Compute known roots, and compare.
 ///
-/// Without --dir it runs the vectors that this program carries along. Exit code 1 if a root differs.
+/// Without --dir it runs the vectors that this program carries along. Exit code 1 if a root
+/// differs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  spinney vectors\n  spinney vectors --dir vectors/mpt --quick")]
 pub(crate) struct VectorsArgs {
@@ -32,8 +33,8 @@ pub(crate) struct VectorsArgs {
     // As it was until 0.1: --store redb.
     #[arg(long, hide = true)]
     redb: bool,
-    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed and
-    /// opened again after every step; it takes a while.
+    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed
+    /// and opened again after every step; it takes a while.
     #[arg(long, value_name = "STORE", default_value = "memory", conflicts_with = "redb")]
     store: String,
     /// The URL of an empty schema for --store postgres; it is empty again at the end.
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut reports = Vec::new();
     let mut report = |name: String, json: &[u8]| -> anyhow::Result<()> {
         let file = name.rsplit('/').next().unwrap_or(&name);
-        match vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
+        match spinney_vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
             Some(outcome) => {
                 let report = FileReport::of(name, outcome);
                 tell(&report, output)?;

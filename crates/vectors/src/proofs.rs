@@ -31,7 +31,8 @@ impl Outcome {
         });
     }
 
-    /// Checks a proof of a range, which ends with its last entry; `more` says whether others follow.
+    /// Checks a proof of a range, which ends with its last entry; `more` says whether others
+    /// follow.
     pub(super) fn range_proof(
         &mut self,
         what: impl Fn() -> String,

@@ -17,7 +17,8 @@ use super::{Options, Outcome, VectorError};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The root of a tree that is filled in two commits, and opened again after each where it is on disk.
+/// The root of a tree that is filled in two commits, and opened again after each where it is on
+/// disk.
 fn root_of<S: Scheme<Root = [u8; 32]> + Clone>(
     scheme: &S,
     entries: &Entries,

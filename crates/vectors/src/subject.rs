@@ -1,5 +1,5 @@
-//! What vectors are run against: the engine over a store in memory, or over redb closed and opened again
-//! after every step. After every step the pages are compared with those of a rebuild.
+//! What vectors are run against: the engine over a store in memory, or over redb closed and opened
+//! again after every step. After every step the pages are compared with those of a rebuild.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
 //! Files of inputs and expected roots, run against the engine.
 //!
-//! A file's name says what is in it. Each root that a file gives is one check, each proof two: it holds,
-//! and ours is the same. What this version cannot check is counted as skipped.
+//! A file's name says what is in it. Each root that a file gives is one check, each proof two: it
+//! holds, and ours is the same. What this version cannot check is counted as skipped.
 //!
 //! ```
-//! use spinney_cli::vectors::{EMBEDDED, Options, run};
+//! use spinney_vectors::{EMBEDDED, Options, run};
 //!
 //! for (name, json) in EMBEDDED {
 //!     let outcome = run(name, json.as_bytes(), &Options::default())?.unwrap();
@@ -12,6 +12,7 @@
 //! }
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+#![forbid(unsafe_code)]
 
 mod binary;
 mod hex;
@@ -32,14 +33,11 @@ use spinney_tree::{StoreError, TreeError};
 
 /// Vectors that every build carries along.
 pub const EMBEDDED: [(&str, &str); 5] = [
-    ("raw.json", include_str!("../../../../testdata/mpt/raw.json")),
-    ("state.json", include_str!("../../../../testdata/mpt/state.json")),
-    (
-        "ubt_pbt_crosscheck.json",
-        include_str!("../../../../testdata/binary/ubt_pbt_crosscheck.json"),
-    ),
-    ("small_and_growing.json", include_str!("../../../../testdata/mpt/small_and_growing.json")),
-    ("trees.json", include_str!("../../../../testdata/verkle/trees.json")),
+    ("raw.json", include_str!("../data/raw.json")),
+    ("state.json", include_str!("../data/state.json")),
+    ("ubt_pbt_crosscheck.json", include_str!("../data/ubt_pbt_crosscheck.json")),
+    ("small_and_growing.json", include_str!("../data/small_and_growing.json")),
+    ("trees.json", include_str!("../data/trees.json")),
 ];
 
 /// How vectors are run.
@@ -58,8 +56,8 @@ impl Default for Options {
     }
 }
 
-/// The store that vectors are run over. All but that in memory are closed and opened again after every
-/// step.
+/// The store that vectors are run over. All but that in memory are closed and opened again after
+/// every step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Over {
