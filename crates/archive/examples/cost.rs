@@ -1,10 +1,11 @@
 //! What an archive costs: bytes a changed leaf, and how long a proof at any block takes.
 //!
 //! ```text
-//! cargo run --release -p spinney-archive --example cost -- DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
+//! cargo run --release -p spinney-archive --example cost -- \
+//!     DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
 //! ```
-//! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them. Blocks are archived as
-//! they are made, each commit's rows as they are.
+//! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them.
+//! Blocks are archived as they are made, each commit's rows as they are.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -143,7 +144,8 @@ fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>
     let all: u64 = manifest.segments.iter().map(|segment| segment.bytes).sum();
     let leaves = (asked.blocks * asked.changes) as f64;
     println!(
-        "{} blocks of {}: {} bytes in {} segments; {:.1} bytes a changed leaf, {:.1} with the base; \
+        "{} blocks of {}: {} bytes in {} segments; {:.1} bytes a changed leaf, \
+         {:.1} with the base; \
          {:.2} us of CPU each",
         asked.blocks,
         asked.changes,
@@ -172,7 +174,7 @@ fn proofs<S: Scheme + Clone>(
     let mut random = Random(2);
     for from in [1, asked.blocks / 2, asked.blocks.saturating_sub(10)] {
         let mut times = Vec::new();
-        let before = archive.requests();
+        let before = archive.reads();
         for _ in 0..asked.proofs {
             let number = from + random.next() % (asked.blocks - from).clamp(1, 10);
             let clock = Instant::now();
@@ -186,10 +188,11 @@ fn proofs<S: Scheme + Clone>(
             times.push(clock.elapsed());
         }
         times.sort_unstable();
-        let requests = archive.requests();
+        let requests = archive.reads();
         let each = |now: u64, then: u64| (now - then) as f64 / asked.proofs as f64;
         println!(
-            "cache {cache_bytes}: reads of a key near block {from}: p50 {:?}, p99 {:?}; {:.2} ranges, \
+            "cache {cache_bytes}: reads of a key near block {from}: \
+             p50 {:?}, p99 {:?}; {:.2} ranges, \
              {:.0} bytes each",
             times[times.len() / 2],
             times[times.len() * 99 / 100],

@@ -1,8 +1,8 @@
 //! Reading: the store as it was at any block.
 //!
 //! Invariants:
-//! - a row at a block is what its last piece at or before that block made of it; pieces are looked for from the
-//!   newest segment to the oldest, and within one from the last part to the first;
+//! - a row at a block is what its last piece at or before that block made of it; pieces are looked
+//!   for from the newest segment to the oldest, and within one from the last part to the first;
 //! - a view holds the segments that it was opened over: a newer manifest changes nothing for it;
 //! - bytes that are not those that were written are never part of an answer.
 
@@ -33,7 +33,7 @@ pub(crate) struct Segment {
 /// What counts requests, for those who measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Requests {
+pub struct Reads {
     /// How many ranges were read.
     pub ranges: u64,
     /// How many bytes these had.
@@ -71,10 +71,12 @@ pub(crate) struct Shared {
 /// rows.put(Table::Meta, b"key", *b"old");
 /// store.commit(&rows)?;
 /// let block = |number| BlockId { number, hash: [number as u8; 32] };
-/// let mut writer = Writer::create(objects.clone(), Options::default(), block(7), &store.snapshot()?)?;
+/// let (options, snapshot) = (Options::default(), store.snapshot()?);
+/// let mut writer = Writer::create(objects.clone(), options, block(7), &snapshot)?;
 ///
 /// let mut window = writer.window(8, 8)?;
-/// writer.add(&mut window, block(8), [(Table::Meta, &b"key"[..], Some(&b"old"[..]), Some(&b"new"[..]))])?;
+/// let (key, old, new) = (&b"key"[..], &b"old"[..], &b"new"[..]);
+/// writer.add(&mut window, block(8), [(Table::Meta, key, Some(old), Some(new))])?;
 /// writer.publish(vec![window], block(8))?;
 ///
 /// let archive = Archive::open(objects, 1 << 20)?;
@@ -212,7 +214,8 @@ impl Shared {
         Ok(row)
     }
 
-    /// Reads the parts that rows of these keys at a block begin with, those that are not there yet, at once.
+    /// Reads the parts that rows of these keys at a block begin with, those that are not there yet,
+    /// at once.
     fn prefetch<'s>(
         &self,
         segments: &'s [Arc<Segment>],
@@ -299,7 +302,8 @@ impl Archive {
     /// Opens an archive; parts that are read stay in memory up to so many bytes.
     ///
     /// # Errors
-    /// [`ArchiveError::Missing`] if there is none; if its newest manifest is damaged, or the place fails.
+    /// [`ArchiveError::Missing`] if there is none; if its newest manifest is damaged, or the place
+    /// fails.
     pub fn open(objects: Arc<dyn Objects>, cache_bytes: usize) -> Result<Self, ArchiveError> {
         let manifest = Manifest::newest(&*objects)?;
         let manifest = manifest.ok_or_else(|| ArchiveError::Missing { place: objects.place() })?;
@@ -351,9 +355,9 @@ impl Archive {
     }
 
     /// What was read of its place so far.
-    pub fn requests(&self) -> Requests {
+    pub fn reads(&self) -> Reads {
         let (ranges, bytes) = (&self.shared.ranges, &self.shared.bytes);
-        Requests { ranges: ranges.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+        Reads { ranges: ranges.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
     /// The store as it was after a block.

@@ -1,7 +1,8 @@
 //! Parts of segments that were read, up to a budget of bytes.
 //!
 //! Invariants:
-//! - of those who ask for a part at once one reads it, and the others wait for that; a failure is not kept;
+//! - of those who ask for a part at once one reads it, and the others wait for that; a failure is
+//!   not kept;
 //! - what is kept has been checked.
 
 use std::collections::{BTreeMap, HashMap};

@@ -19,9 +19,9 @@ pub struct Checked {
 }
 
 impl Archive {
-    /// Reads all of every segment: checksums, the order of keys and blocks, and what manifest and filters say of
-    /// them. What the rows say is another question: whoever opens a tree at a block can check it against a root.
-    /// `progress` is told the bytes read.
+    /// Reads all of every segment: checksums, the order of keys and blocks, and what manifest and
+    /// filters say of them. What the rows say is another question: whoever opens a tree at a block
+    /// can check it against a root. `progress` is told the bytes read.
     ///
     /// # Errors
     /// [`ArchiveError::Corrupt`] for the first damage; if an object is missing, or the place fails.

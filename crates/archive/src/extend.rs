@@ -1,11 +1,13 @@
 //! An archive of a store's blocks: what the store's history knows is added to it.
 //!
-//! The store is read, at one commit, and never written. A state over it goes back block by block in memory, which
-//! makes of each changed row the one before; the archive takes the pairs the other way round. So whatever tree a
-//! store holds is archived by what every tree can do, and a writer that was killed at any moment goes on where its
-//! last manifest ends, as long as the store's history reaches there.
+//! The store is read, at one commit, and never written. A state over it goes back block by block in
+//! memory, which makes of each changed row the one before; the archive takes the pairs the other
+//! way round. So whatever tree a store holds is archived by what every tree can do, and a writer
+//! that was killed at any moment goes on where its last manifest ends, as long as the store's
+//! history reaches there.
 //!
-//! Code and preimages stay in a store that goes back. They are compared with those of the archive, all of them.
+//! Code and preimages stay in a store that goes back. They are compared with those of the archive,
+//! all of them.
 
 use std::sync::Arc;
 
@@ -60,12 +62,12 @@ impl Writer {
         Ok(Self::create(objects, options, block, &snapshot)?)
     }
 
-    /// Adds the blocks of a store behind those that are held, up to `behind` blocks before its last one. `progress`
-    /// is told how many blocks are done, and of how many.
+    /// Adds the blocks of a store behind those that are held, up to `behind` blocks before its last
+    /// one. `progress` is told how many blocks are done, and of how many.
     ///
     /// # Errors
-    /// [`ArchiveError::Order`] if the store does not keep the history back to the archive's last block, or has
-    /// another block there; if the store or the place fails. Then nothing was added.
+    /// [`ArchiveError::Order`] if the store does not keep the history back to the archive's last
+    /// block, or has another block there; if the store or the place fails. Then nothing was added.
     pub fn extend<N, E>(
         &mut self,
         source: Source<N, impl FnOnce(Overlay<N>) -> Result<State<Overlay<N>>, E>>,
@@ -140,13 +142,15 @@ impl Writer {
         let Some(place) = kept.iter().position(|block| block.number == last) else {
             let range = range.unwrap_or_else(|| "none".into());
             let what = format!(
-                "the archive ends with block {last}, and the store keeps the states of blocks {range}"
+                "the archive ends with block {last}, and the store keeps the states of blocks \
+                 {range}"
             );
             return Err(self.order(last.saturating_add(1), what));
         };
         if self.manifest().last_block() != Some(kept[place]) {
             let what = format!(
-                "the archive's block {last} is another one than the store's: the chain was reorganised behind it"
+                "the archive's block {last} is another one than the store's: the chain was \
+                 reorganised behind it"
             );
             return Err(self.order(last.saturating_add(1), what));
         }

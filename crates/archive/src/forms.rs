@@ -118,7 +118,8 @@ pub(crate) fn whole(bare: &[u8]) -> (Kind, Vec<u8>) {
     (Kind::Whole, bare.to_vec())
 }
 
-/// A bare row over the one before. `since` counts the bytes of changes since a row was written whole.
+/// A bare row over the one before. `since` counts the bytes of changes since a row was written
+/// whole.
 pub(crate) fn piece_over(before: &[u8], after: &[u8], since: &mut usize) -> (Kind, Vec<u8>) {
     let mut changes = Vec::new();
     let fits = delta::diff(before, after, after.len() / 2, &mut changes);

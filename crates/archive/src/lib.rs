@@ -1,12 +1,13 @@
 //! Every block's rows of a store, in sealed objects that are read by range.
 //!
-//! An [`Archive`] answers what a store held after any of its blocks: [`Archive::at`] is a store itself, which takes
-//! no commits, so whatever reads a store reads an archive. A [`Writer`] adds blocks: of each row what changed, without
-//! what follows from its other bytes. Its objects lie in a [`Folder`], or wherever [`Objects`] are kept; they are
-//! never changed, and one writer at a time adds to them.
+//! An [`Archive`] answers what a store held after any of its blocks: [`Archive::at`] is a store
+//! itself, which takes no commits, so whatever reads a store reads an archive. A [`Writer`] adds
+//! blocks: of each row what changed, without what follows from its other bytes. Its objects lie in
+//! a [`Folder`], or wherever [`Objects`] are kept; they are never changed, and one writer at a time
+//! adds to them.
 //!
-//! What a row means is no business of this crate, but for the commitments in pages, which [`bare_rows`] leaves out
-//! and computes again. The format is in docs/archive.md.
+//! What a row means is no business of this crate, but for the commitments in pages, which
+//! [`bare_rows`] leaves out and computes again. The format is in docs/archive.md.
 //!
 //! [`bare_rows`]: spinney_tree::bare_rows
 #![forbid(unsafe_code)]
@@ -30,7 +31,7 @@ mod segment;
 mod window;
 mod writer;
 
-pub use archive::{Archive, AtBlock, Requests};
+pub use archive::{Archive, AtBlock, Reads};
 pub use check::Checked;
 pub use error::ArchiveError;
 pub use extend::{Extended, Source};

@@ -1,8 +1,8 @@
 //! Manifests: which segments an archive is made of.
 //!
-//! `manifest-NNNNNNNNNN.json` is one line of JSON and one with its xxh3-64. Each is made only where there is none,
-//! and the one with the highest number counts. So of two writers who go on from the same one, the second is told:
-//! it is *fenced*.
+//! `manifest-NNNNNNNNNN.json` is one line of JSON and one with its xxh3-64. Each is made only where
+//! there is none, and the one with the highest number counts. So of two writers who go on from the
+//! same one, the second is told: it is *fenced*.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a merged segment answers for each key and block as those that it is made of do;
-//! - in a segment of the last level the first piece of each key stands alone, so it is read without any other.
+//! - in a segment of the last level the first piece of each key stands alone, so it is read without
+//!   any other.
 
 use std::sync::Arc;
 
@@ -167,7 +168,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The next piece of a key that the cursor is at; behind the last one it goes on to the next key.
+    /// The next piece of a key that the cursor is at; behind the last one it goes on to the next
+    /// key.
     fn next_piece(&mut self, key: &[u8]) -> Result<Option<OwnPiece>, ArchiveError> {
         while self.pieces.is_empty() {
             self.next_group()?;

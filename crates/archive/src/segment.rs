@@ -15,12 +15,13 @@
 //!         | where the index begins (8) | its length (8) | its xxh3-64 (8)
 //!         | xxh3-64 of the footer so far (8)
 //! ```
-//! Integers are little-endian. A key is a table (1) and a row's key in it. Changes are as in docs/page-log.md.
+//! Integers are little-endian. A key is a table (1) and a row's key in it. Changes are as in
+//! docs/page-log.md.
 //!
 //! Invariants:
 //! - groups rise by key, pieces of a key by block; a key's pieces may go on in the next part;
-//! - a part that begins with a piece of a key that another part holds earlier pieces of begins with a row that
-//!   needs none of them, unless that many changes follow each other;
+//! - a part that begins with a piece of a key that another part holds earlier pieces of begins with
+//!   a row that needs none of them, unless that many changes follow each other;
 //! - what a part, an index or a manifest says is used only once its checksum is right.
 
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,8 @@ pub struct SegmentInfo {
 }
 
 /// Writes one segment.
+///
+/// Fields: what lies in the part, the group and the index under way, and where each ends.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     upload: Box<dyn Upload>,

@@ -26,7 +26,8 @@ pub(crate) fn hash_key(hash: &[u8; 32]) -> Vec<u8> {
     key
 }
 
-/// Whether rows of this key are archived: what a store keeps to go back by is not, nor what is under way in it.
+/// Whether rows of this key are archived: what a store keeps to go back by is not, nor what is
+/// under way in it.
 pub(crate) fn is_archived(table: Table, key: &[u8]) -> bool {
     const LEFT_OUT: [&[u8]; 4] = [b"witness/", b"rebuild", b"pipeline", b"convert"];
     match table {
@@ -36,7 +37,8 @@ pub(crate) fn is_archived(table: Table, key: &[u8]) -> bool {
     }
 }
 
-/// What changed in the rows of a store over some successive blocks. Blocks are added in either order.
+/// What changed in the rows of a store over some successive blocks. Blocks are added in either
+/// order.
 #[derive(Debug)]
 pub struct Window {
     pub(crate) first: u64,

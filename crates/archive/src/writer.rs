@@ -1,10 +1,12 @@
 //! Writing: one process adds blocks to an archive.
 //!
 //! Invariants:
-//! - the newest manifest names whole segments alone, which follow each other from the first block to the last;
-//! - who opens an archive for writing makes a manifest of its own: whoever wrote before is fenced from then on;
-//! - an object that no manifest names was begun by a writer that failed, or was replaced: the next writer removes
-//!   it, if an earlier one made it.
+//! - the newest manifest names whole segments alone, which follow each other from the first block
+//!   to the last;
+//! - who opens an archive for writing makes a manifest of its own: whoever wrote before is fenced
+//!   from then on;
+//! - an object that no manifest names was begun by a writer that failed, or was replaced: the next
+//!   writer removes it, if an earlier one made it.
 
 use std::sync::Arc;
 
@@ -31,7 +33,8 @@ pub type RowChange<'a> = (Table, &'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// How many segments of one level become one of the next; behind the last number there is no next level.
+    /// How many segments of one level become one of the next; behind the last number there is no
+    /// next level.
     pub merges: Vec<usize>,
 }
 
@@ -53,7 +56,8 @@ pub struct Writer {
     shared: Shared,
     options: Options,
     contents: Contents,
-    /// The number of the manifest that was made when it was opened: part of the names of its segments.
+    /// The number of the manifest that was made when it was opened: part of the names of its
+    /// segments.
     opened: u64,
     named: u64,
 }
@@ -101,8 +105,8 @@ impl Writer {
     /// Opens an archive to go on with it. Whoever wrote to it before no longer can.
     ///
     /// # Errors
-    /// [`ArchiveError::Missing`] if there is none; [`ArchiveError::Fenced`] if another one opens it right now; if
-    /// the newest manifest is damaged, or the place fails.
+    /// [`ArchiveError::Missing`] if there is none; [`ArchiveError::Fenced`] if another one opens it
+    /// right now; if the newest manifest is damaged, or the place fails.
     pub fn open(objects: Arc<dyn Objects>, options: Options) -> Result<Self, ArchiveError> {
         let manifest = Manifest::newest(&*objects)?;
         let mut manifest =
@@ -129,7 +133,8 @@ impl Writer {
         Ok(Self { shared, options, contents, opened, named: 0 })
     }
 
-    /// Segments of earlier writers that no manifest names, and manifests that nobody reads any more.
+    /// Segments of earlier writers that no manifest names, and manifests that nobody reads any
+    /// more.
     fn remove_strays(&self) -> Result<(), ArchiveError> {
         let manifest = &self.contents.manifest;
         let objects = &*self.shared.objects;
@@ -182,7 +187,8 @@ impl Writer {
         ArchiveError::Order { place: self.shared.objects.place(), block, what }
     }
 
-    /// Adds to a window what a block changed: each row once. Blocks may be added in rising or in falling order.
+    /// Adds to a window what a block changed: each row once. Blocks may be added in rising or in
+    /// falling order.
     ///
     /// # Errors
     /// [`ArchiveError::Order`] if the block is none of the window's; if a row is none of its tree.
@@ -212,8 +218,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds to a window what a store has by its digest, and the archive has not: as of a block of the window. Such
-    /// rows never change, and stay where their block is taken back.
+    /// Adds to a window what a store has by its digest, and the archive has not: as of a block of
+    /// the window. Such rows never change, and stay where their block is taken back.
     pub(crate) fn add_by_digest(
         &self,
         window: &mut Window,
@@ -241,12 +247,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Seals windows, which follow each other and what is held, and merges segments where enough have come
-    /// together. All blocks can be read once it returns, or none of them.
+    /// Seals windows, which follow each other and what is held, and merges segments where enough
+    /// have come together. All blocks can be read once it returns, or none of them.
     ///
     /// # Errors
-    /// [`ArchiveError::Fenced`] if another writer has taken over; [`ArchiveError::Order`] if the windows do not
-    /// follow each other; if the place fails. After an error the writer has to be opened again.
+    /// [`ArchiveError::Fenced`] if another writer has taken over; [`ArchiveError::Order`] if the
+    /// windows do not follow each other; if the place fails. After an error the writer has to be
+    /// opened again.
     pub fn publish(&mut self, windows: Vec<Window>, last: BlockId) -> Result<(), ArchiveError> {
         let mut next = self.contents.manifest.last;
         for window in &windows {

@@ -25,8 +25,8 @@ use crate::trees::{self, TreeSet};
 /// Keep every block of a store in sealed objects: build them, look at them, check them.
 ///
 /// An archive answers what the store held after any of its blocks. What a store's history knows is
-/// added to it, so the same command, run again and again beside `follow` or `replay`, keeps it up to
-/// date: at least once in as many blocks as --keep-undo says. docs/archive.md has the format.
+/// added to it, so the same command, run again and again beside `follow` or `replay`, keeps it up
+/// to date: at least once in as many blocks as --keep-undo says. docs/archive.md has the format.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney archive build --db state.db --into archive\n  \

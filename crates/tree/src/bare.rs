@@ -1,15 +1,17 @@
 //! Rows without what their other bytes tell.
 //!
-//! A page says of each of its branches what that commits to, so that nobody has to hash a page to read it. Of a
-//! branch whose children lie in the same page that follows from the page alone. Whoever keeps many versions of a
-//! row, as an archive does, *blanks* those commitments, and the seal: the row keeps its length, and of a changed
-//! value a few bytes differ in place of a path of digests. To *restore* the row is to compute them again.
+//! A page says of each of its branches what that commits to, so that nobody has to hash a page to
+//! read it. Of a branch whose children lie in the same page that follows from the page alone.
+//! Whoever keeps many versions of a row, as an archive does, *blanks* those commitments, and the
+//! seal: the row keeps its length, and of a changed value a few bytes differ in place of a path of
+//! digests. To *restore* the row is to compute them again.
 //!
 //! Invariants (`tests/it/model.rs`, over the rows of all histories):
-//! - which commitments are blanked follows from the other bytes, so a blanked row is restored whatever stood there;
+//! - which commitments are blanked follows from the other bytes, so a blanked row is restored
+//!   whatever stood there;
 //! - restoring what was blanked gives the row, to the byte;
-//! - a row that is no page of its tree is refused, never a panic; a row of what overflowed has nothing to blank but
-//!   its seal.
+//! - a row that is no page of its tree is refused, never a panic; a row of what overflowed has
+//!   nothing to blank but its seal.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -78,8 +80,8 @@ pub fn bare_rows(id: SchemeId) -> Option<Arc<dyn BareRows>> {
             return Some(Arc::new(Of(pbt::Pbt { hash })));
         }
     }
-    // Of a Verkle tree what follows takes a multiplication of points; a sum tree of an earlier version has
-    // checkpoints elsewhere than where they are put today.
+    // Of a Verkle tree what follows takes a multiplication of points; a sum tree of an earlier
+    // version has checkpoints elsewhere than where they are put today.
     let whole = [
         SchemeId { tree: 6, hash: 0 },
         SchemeId { tree: 5, hash: 0 },
@@ -241,7 +243,8 @@ impl<C: Copy> Branches<C> {
         Ok(())
     }
 
-    /// What the children of a branch commit to: it follows from others in the page, is in the row, or is computed.
+    /// What the children of a branch commit to: it follows from others in the page, is in the row,
+    /// or is computed.
     fn children<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
@@ -294,7 +297,8 @@ impl<C: Copy> Branches<C> {
     }
 }
 
-/// Notes the branches among siblings whose commitments follow from the page, and what is below them.
+/// Notes the branches among siblings whose commitments follow from the page, and what is below
+/// them.
 fn visit<S: Scheme>(
     codec: Codec<'_, S>,
     page: &Page<S::Commit>,

@@ -1,4 +1,5 @@
-//! Trees with random histories, archived: each block is as it was, however it was added, merged and read.
+//! Trees with random histories, archived: each block is as it was, however it was added, merged and
+//! read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ fn history<S: Scheme>(scheme: S, blocks: &[Vec<Op>]) -> Vec<MemorySnapshot> {
     stores
 }
 
-/// How a history is archived: the merges of levels, how many blocks a window has, whether blocks are added from the
-/// last one on, and how often the writer is opened anew.
+/// How a history is archived: the merges of levels, how many blocks a window has, whether blocks
+/// are added from the last one on, and how often the writer is opened anew.
 #[derive(Clone, Debug)]
 struct Way {
     merges: Vec<usize>,
