@@ -10,6 +10,7 @@
 //! checks each proof with a verifier of its own.
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod discover;
 mod error;
 mod explorer;
@@ -24,6 +25,7 @@ mod view;
 mod witness;
 mod worker;
 
+pub use bounded::ValuesMax;
 pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};
 pub use server::{Server, Stop};
