@@ -14,6 +14,7 @@ mod bounded;
 mod discover;
 mod error;
 mod explorer;
+mod hosts;
 mod methods;
 mod metrics;
 mod options;
@@ -26,6 +27,7 @@ mod witness;
 mod worker;
 
 pub use bounded::ValuesMax;
+pub use hosts::{HostError, Hosts};
 pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};
 pub use server::{Server, Stop};
