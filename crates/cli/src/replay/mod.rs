@@ -233,7 +233,7 @@ impl Run<'_> {
         self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         check_head(&state, self.args.to)?;
         let not_checked = match self.args.bals {
-            Some(_) => &["seals", "signatures", "receipts", "requests", "header fields"],
+            Some(_) => &["seals", "signatures", "receipts", "requests"],
             None => input.source.not_checked(),
         };
         let (summary, state) = match input.source {
