@@ -7,7 +7,7 @@ mod verify;
 mod words;
 
 pub(crate) use self::prove::ProveArgs;
-pub(crate) use self::remote::failure as remote_failure;
+pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
 pub(crate) use self::verify::{Said, VerifyArgs, check_tree, run as verify};
 
 use crate::failure::Exit;

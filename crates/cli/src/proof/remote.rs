@@ -120,6 +120,11 @@ fn prove_words(
 
 /// What is wrong with what a node says, and what to do.
 pub(crate) fn failure(error: RemoteError) -> anyhow::Error {
+    failure_at("", error)
+}
+
+/// The same, behind the place where it came up.
+pub(crate) fn failure_at(place: &str, error: RemoteError) -> anyhow::Error {
     let (hint, exit) = match &error {
         RemoteError::Node(NodeError::Refused { .. }) => (
             "does it keep the state of that block? --block names another one, and a node that keeps \
@@ -154,7 +159,7 @@ pub(crate) fn failure(error: RemoteError) -> anyhow::Error {
         ),
         _ => ("spinney prove --help shows what is needed", Exit::Error),
     };
-    let failure = Failure::new(error.to_string()).hint(hint).exit(exit);
+    let failure = Failure::new(format!("{place}{error}")).hint(hint).exit(exit);
     match error {
         RemoteError::Proof { error, .. } => failure.because(error).into(),
         _ => failure.into(),

@@ -29,7 +29,7 @@ use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::proof::remote_failure;
+use crate::proof::{remote_failure, remote_failure_at};
 use crate::stores;
 
 type Failed = ReplayError<RemoteError>;
@@ -204,7 +204,7 @@ impl<'n> Base<'n> {
 fn of_replay(error: Failed) -> anyhow::Error {
     match error {
         ReplayError::State { number, error } => {
-            remote_failure(error).context(format!("block {number}"))
+            remote_failure_at(&format!("block {number}: "), error)
         }
         ReplayError::BadBlock(bad) => Failure::new(bad.to_string())
             .hint("all blocks before it are good; is the genesis that of this chain?")
