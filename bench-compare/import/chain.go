@@ -31,6 +31,9 @@ type size struct {
 	slots uint64
 	// blocks of txs transactions each: half transfers to accounts at random, half calls of the contract.
 	blocks, txs int
+	// changes are those of a block, in place of txs: a fifth are transfers, and the others slots that calls write,
+	// a hundred each.
+	changes int
 }
 
 var (
@@ -39,6 +42,9 @@ var (
 )
 
 func (s size) String() string {
+	if s.changes > 0 {
+		return fmt.Sprintf("%d accounts, a contract of %d slots, %d blocks of %d changes", s.accounts, s.slots, s.blocks, s.changes)
+	}
 	return fmt.Sprintf("%d accounts, a contract of %d slots, %d blocks of %d transactions", s.accounts, s.slots, s.blocks, s.txs)
 }
 
@@ -46,7 +52,12 @@ func (s size) String() string {
 var (
 	target     = common.HexToAddress("0xc0de000000000000000000000000000000000001")
 	targetCode = common.FromHex("6020355f3555")
+	// manyCode does so with each two words of what it is called with.
+	manyCode = common.FromHex("5f5b8060200135813555604001803611600157" + "00")
 )
+
+// slotsPerCall are written by a call, where changes are counted.
+const slotsPerCall = 100
 
 // senderCount keys sign in turn. They are the numbers from 1 on.
 const senderCount = 64
@@ -70,19 +81,27 @@ func makeChain(folder string, s size) error {
 	engine := beacon.New(ethash.NewFaker())
 	var failed error
 	fill := func(_ int, block *core.BlockGen) {
-		for i := range s.txs {
+		count := s.txs
+		if s.changes > 0 {
+			count = s.changes/5 + s.changes*4/5/slotsPerCall
+		}
+		for i := range count {
 			key := keys[i%len(keys)]
 			from := crypto.PubkeyToAddress(key.PublicKey)
 			fee := new(big.Int).Mul(block.BaseFee(), big.NewInt(2))
 			tx := &types.DynamicFeeTx{ChainID: genesis.Config.ChainID, Nonce: block.TxNonce(from), GasFeeCap: fee, GasTipCap: big.NewInt(1)}
-			if i%2 == 0 {
+			switch {
+			case s.changes == 0 && i%2 == 0 || s.changes > 0 && i < s.changes/5:
 				tx.To, tx.Gas = &addresses[rng.IntN(len(addresses))], 21_000
 				tx.Value = big.NewInt(int64(rng.IntN(1000) + 1))
-			} else {
+			case s.changes == 0:
 				tx.To, tx.Gas = &target, 60_000
-				tx.Data = make([]byte, 64)
-				binary.BigEndian.PutUint64(tx.Data[24:], rng.Uint64N(s.slots))
-				binary.BigEndian.PutUint64(tx.Data[56:], rng.Uint64()|1)
+				tx.Data = s.pair(rng)
+			default:
+				tx.To, tx.Gas = &target, 1_500_000
+				for range slotsPerCall {
+					tx.Data = append(tx.Data, s.pair(rng)...)
+				}
 			}
 			signed, err := types.SignNewTx(key, signer, tx)
 			if err != nil {
@@ -119,6 +138,14 @@ func makeChain(folder string, s size) error {
 	return writeBlocks(filepath.Join(folder, "chain.rlp"), blocks)
 }
 
+// pair is a slot and what is to be in it.
+func (s size) pair(rng *rand.Rand) []byte {
+	words := make([]byte, 64)
+	binary.BigEndian.PutUint64(words[24:], rng.Uint64N(s.slots))
+	binary.BigEndian.PutUint64(words[56:], rng.Uint64()|1)
+	return words
+}
+
 func makeGenesis(rng *rand.Rand, s size) (*core.Genesis, []common.Address, []*ecdsa.PrivateKey) {
 	config := *params.MergedTestChainConfig
 	config.PragueTime, config.OsakaTime, config.AmsterdamTime = nil, nil, nil
@@ -148,7 +175,11 @@ func makeGenesis(rng *rand.Rand, s size) (*core.Genesis, []common.Address, []*ec
 	for slot := range s.slots {
 		storage[word(slot)] = word(rng.Uint64() | 1)
 	}
-	alloc[target] = types.Account{Balance: new(big.Int), Code: targetCode, Storage: storage}
+	code := targetCode
+	if s.changes > 0 {
+		code = manyCode
+	}
+	alloc[target] = types.Account{Balance: new(big.Int), Code: code, Storage: storage}
 	genesis := &core.Genesis{Config: &config, Alloc: alloc, GasLimit: 60_000_000, Difficulty: new(big.Int), BaseFee: big.NewInt(params.InitialBaseFee), Timestamp: 1}
 	return genesis, addresses, keys
 }

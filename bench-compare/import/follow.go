@@ -32,7 +32,11 @@ type course struct {
 	restarts int
 	// resets set its head back, behind its last final block.
 	resets int
-	seed   uint64
+	// period is how many seconds pass from block to block; with 0 there is one for each transaction.
+	period int
+	// poll is how long the follower waits before it asks for another block.
+	poll time.Duration
+	seed uint64
 }
 
 // slow is how long anything may take before it is a failure.
@@ -102,6 +106,7 @@ func number(raw json.RawMessage) (uint64, error) {
 // devNode is a geth that makes a block of whatever is sent to it.
 type devNode struct {
 	program, data string
+	period        int
 	process       *exec.Cmd
 	url
 }
@@ -109,7 +114,7 @@ type devNode struct {
 func (n *devNode) start() error {
 	n.process = exec.Command(n.program, "--dev", "--datadir", n.data, "--http", "--http.port", "18545",
 		"--http.api", "eth,debug", "--port", "0", "--ipcdisable", "--nodiscover", "--verbosity", "1",
-		"--state.scheme", "hash", "--gcmode", "archive")
+		"--state.scheme", "hash", "--gcmode", "archive", "--dev.period", fmt.Sprint(n.period))
 	n.url = "http://127.0.0.1:18545"
 	if err := n.process.Start(); err != nil {
 		return err
@@ -213,21 +218,17 @@ func follow(p programs, folder string, c course) error {
 		return err
 	}
 	defer func() { _ = node.end(syscall.SIGKILL) }()
-	follower, err := startFollower(p.spinney, folder, genesis, string(node.url))
+	follower, err := startFollower(p.spinney, folder, genesis, string(node.url), c.poll)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = follower.process.Process.Kill() }()
-	var accounts []string
-	raw, err := node.call("eth_accounts")
-	if err == nil {
-		err = json.Unmarshal(raw, &accounts)
-	}
-	if err != nil || len(accounts) == 0 {
-		return fmt.Errorf("it has no account: %v", err)
+	account, err := node.account()
+	if err != nil {
+		return err
 	}
 	random := rand.New(rand.NewPCG(c.seed, 1))
-	work := &workload{random: random, from: accounts[0], touched: []string{accounts[0]}}
+	work := &workload{random: random, from: account, touched: []string{account}}
 	var restarts, resets, compared int
 	for made := range c.blocks {
 		for range random.IntN(4) + 1 {
@@ -293,6 +294,19 @@ func follow(p programs, folder string, c course) error {
 	return nil
 }
 
+// account is the one that the node signs for.
+func (n *devNode) account() (string, error) {
+	var accounts []string
+	raw, err := n.call("eth_accounts")
+	if err == nil {
+		err = json.Unmarshal(raw, &accounts)
+	}
+	if err != nil || len(accounts) == 0 {
+		return "", fmt.Errorf("it has no account: %v", err)
+	}
+	return accounts[0], nil
+}
+
 // due says whether the next of some events has its turn.
 func due(done, all, at, of int) bool { return done < all && at*(all+1) >= (done+1)*of }
 
@@ -353,7 +367,7 @@ type follower struct {
 	url
 }
 
-func startFollower(program, folder, genesis, node string) (*follower, error) {
+func startFollower(program, folder, genesis, node string, poll time.Duration) (*follower, error) {
 	f := &follower{db: filepath.Join(folder, "trees")}
 	out, err := os.Create(filepath.Join(folder, "events"))
 	if err != nil {
@@ -361,7 +375,7 @@ func startFollower(program, folder, genesis, node string) (*follower, error) {
 	}
 	f.out = out
 	f.process = exec.Command(program, "follow", node, "--genesis", genesis, "--db", f.db, "--tree", "mpt,pbt:blake3",
-		"--keep-undo", "1000", "--past-final", "--poll", "50", "--serve", "127.0.0.1:18645", "--events", "--json")
+		"--keep-undo", "1000", "--past-final", "--poll", fmt.Sprint(poll.Milliseconds()), "--serve", "127.0.0.1:18645", "--events", "--json")
 	f.process.Stdout, f.process.Stderr = out, os.Stderr
 	f.url = "http://127.0.0.1:18645"
 	if err := f.process.Start(); err != nil {

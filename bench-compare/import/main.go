@@ -59,6 +59,7 @@ func parse() options {
 	flag.Uint64Var(&o.size.slots, "slots", heavy.slots, "slots of its contract")
 	flag.IntVar(&o.size.blocks, "blocks", heavy.blocks, "its blocks")
 	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
+	flag.IntVar(&o.size.changes, "changes", 0, "measure what a block of so many changes costs, in two trees and with a commit of its own")
 	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
 	flag.StringVar(&o.chain, "chain", "", "a folder in which -make has made the heavy chain already")
@@ -68,15 +69,19 @@ func parse() options {
 	flag.IntVar(&o.course.blocks, "follow", 0, "measure nothing: follow a geth that makes so many blocks")
 	flag.IntVar(&o.course.restarts, "restarts", 20, "how often that geth is ended and started again")
 	flag.IntVar(&o.course.resets, "resets", 10, "how often its head is set back")
+	flag.IntVar(&o.course.period, "period", 0, "with -follow: the node makes a block every so many seconds, and how far we lag is measured")
+	flag.DurationVar(&o.course.poll, "poll", 50*time.Millisecond, "with -follow: how long we wait before we ask for another block")
 	flag.DurationVar(&o.load, "load", 0, "measure eth_getProof alone, so long a round")
 	flag.IntVar(&o.soak, "soak", 0, "measure nothing: have spinney serve answer so many requests")
 	flag.DurationVar(&o.malformed, "malformed", 10*time.Minute, "how long it gets malformed ones after these")
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
+		changes := o.size.changes
 		o.size, o.rounds = quick, 1
+		o.size.changes = min(changes, 500)
 	}
-	o.geth = !*without && o.kills == 0 && o.soak == 0
+	o.geth = !*without && o.kills == 0 && o.soak == 0 && o.size.changes == 0
 	o.course.seed = o.seed
 	return o
 }
@@ -96,6 +101,9 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
+	if o.course.blocks > 0 && o.course.period > 0 {
+		return lag(programs, folder, o.course)
+	}
 	if o.course.blocks > 0 {
 		return follow(programs, folder, o.course)
 	}
@@ -106,6 +114,12 @@ func run(o options) error {
 	for _, chain := range chains {
 		if o.kills > 0 {
 			if err := kill(chain, programs.spinney, folder, o.kills, o.seed); err != nil {
+				return fmt.Errorf("%s: %w", chain.name, err)
+			}
+			continue
+		}
+		if o.size.changes > 0 {
+			if err := changed(chain, programs.spinney, folder, o.size, o.rounds); err != nil {
 				return fmt.Errorf("%s: %w", chain.name, err)
 			}
 			continue
@@ -132,7 +146,9 @@ func run(o options) error {
 // chains are those to be measured. The two that others made lie beside the project, or nowhere.
 func chains(o options, folder string) ([]chain, error) {
 	var found []chain
-	wanted := func(name string) bool { return o.only == "" || o.only == name }
+	wanted := func(name string) bool {
+		return (o.only == "" || o.only == name) && (o.size.changes == 0 || name == "heavy")
+	}
 	if wanted("heavy") && o.chain != "" {
 		found = append(found, chain{"heavy", o.chain, o.chain})
 	} else if wanted("heavy") {
@@ -163,7 +179,7 @@ func (s size) makeIn(folder string) error {
 		return err
 	}
 	return tell(".", self, "-make", folder, "-accounts", fmt.Sprint(s.accounts), "-slots", fmt.Sprint(s.slots),
-		"-blocks", fmt.Sprint(s.blocks), "-txs", fmt.Sprint(s.txs))
+		"-blocks", fmt.Sprint(s.blocks), "-txs", fmt.Sprint(s.txs), "-changes", fmt.Sprint(s.changes))
 }
 
 type programs struct{ geth, spinney string }

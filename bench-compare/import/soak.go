@@ -78,19 +78,23 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		return fmt.Errorf("it grew from %d to %d MiB", early>>20, now>>20)
 	}
 
+	parts := max(2, int(malformed/time.Minute))
+	var residents []uint64
+	var sent, answered int64
+	for part := range parts {
+		some, of, err := pester(rpc, malformed/time.Duration(parts), 98+uint64(part))
+		if err != nil {
+			return err
+		}
+		sent, answered, residents = sent+some, answered+of, append(residents, residentOf(pid))
+	}
+	fmt.Printf("%d malformed requests in %v, %d of them answered; resident %d MiB before, and after each of %d parts:", sent, malformed, answered, now>>20, parts)
+	for _, resident := range residents {
+		fmt.Printf(" %d", resident>>20)
+	}
+	fmt.Println(" MiB")
 	// What the largest of them take is taken within the first half.
-	sent, answered, err := pester(rpc, malformed/2, 98)
-	if err != nil {
-		return err
-	}
-	before := residentOf(pid)
-	more, moreAnswered, err := pester(rpc, malformed/2, 99)
-	if err != nil {
-		return err
-	}
-	after := residentOf(pid)
-	fmt.Printf("%d malformed requests in %v, %d of them answered; resident %d MiB before, %d at half, %d at the end\n",
-		sent+more, malformed, answered+moreAnswered, now>>20, before>>20, after>>20)
+	before, after := residents[parts/2-1], residents[parts-1]
 	if after > before+16<<20 {
 		return fmt.Errorf("it grew from %d to %d MiB", before>>20, after>>20)
 	}

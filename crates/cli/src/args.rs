@@ -217,6 +217,35 @@ impl AtArgs {
     }
 }
 
+/// A store that is read, where a node may take its place.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AtOrNodeArgs {
+    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or
+    /// `host=.. dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
+    #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
+    db: Option<PlaceName>,
+    /// The store: redb, log, sqlite or postgres. Without it, what --db names.
+    #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
+    store: Option<String>,
+    /// Memory for pages, the store's included.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
+    cache: Size,
+}
+
+impl AtOrNodeArgs {
+    /// The store that is named. With a node in its place one that only the environment names is not
+    /// meant.
+    pub(crate) fn place(&self, has_node: bool) -> Result<Option<Place>, Failure> {
+        let db = self.db.as_ref().filter(|db| !has_node || !is_of_environment(db));
+        db.map(|db| Place::existing(db, self.store.as_deref(), self.cache.0)).transpose()
+    }
+}
+
+/// Whether the environment names this store.
+pub(crate) fn is_of_environment(db: &PlaceName) -> bool {
+    env::var_os("SPINNEY_DB").is_some_and(|value| *db == value.into())
+}
+
 /// A number of bytes, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) usize);

@@ -13,12 +13,11 @@ use spinney_state::State;
 use spinney_store::Frozen;
 use spinney_tree::PageStore as _;
 
-use crate::args::{FormatArgs, Size};
+use crate::args::{AtOrNodeArgs, FormatArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
-use crate::place_name::PlaceName;
-use crate::stores::{Mode, Place};
+use crate::stores::Mode;
 use crate::trees::{self, Name};
 
 /// Name the first block, account and slot in which a node and a store, or two nodes, differ.
@@ -40,16 +39,8 @@ pub(crate) struct BisectArgs {
     /// Another node, to compare it with that instead of a store.
     #[arg(value_name = "URL2")]
     other: Option<Url>,
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or
-    /// `host=.. dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
-    #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
-    db: Option<PlaceName>,
-    /// The store: redb, log, sqlite or postgres. Without it, what --db names.
-    #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
-    store: Option<String>,
-    /// Memory for pages, the store's included.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "SPINNEY_CACHE")]
-    cache: Size,
+    #[command(flatten)]
+    at: AtOrNodeArgs,
     /// The first block to compare. Without it, the first one that both have; of two nodes the
     /// genesis.
     #[arg(long, value_name = "N")]
@@ -69,7 +60,7 @@ pub(crate) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<Exit> {
     let node = Node::new(args.node.clone());
     let mut options = BisectOptions::default();
     (options.from, options.to, options.limit) = (args.from, args.to, args.all.get());
-    let (right, found) = match (&args.other, args.store()?) {
+    let (right, found) = match (&args.other, args.at.place(args.other.is_some())?) {
         (Some(other), None) => {
             let other = Node::new(other.clone());
             let found = bisect_nodes(&node, &other, &options).map_err(failure)?;
@@ -96,16 +87,6 @@ pub(crate) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<Exit> {
     let sides = [node.url().to_string(), right];
     print(&found, &sides, (clock, output))?;
     Ok(if found.divergence.is_some() { Exit::No } else { Exit::Ok })
-}
-
-impl BisectArgs {
-    /// The store that is named; one of the environment is for those who name no second node.
-    fn store(&self) -> Result<Option<Place>, Failure> {
-        let from_environment =
-            |db: &PlaceName| std::env::var_os("SPINNEY_DB").is_some_and(|v| *db == v.into());
-        let db = self.db.as_ref().filter(|db| self.other.is_none() || !from_environment(db));
-        db.map(|db| Place::existing(db, self.store.as_deref(), self.cache.0)).transpose()
-    }
 }
 
 fn failure(error: BisectError) -> anyhow::Error {

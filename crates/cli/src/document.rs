@@ -8,21 +8,32 @@
     clippy::unwrap_used
 )]
 
-mod strict;
-
 use std::fmt;
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use spinney_rpc::ValuesMax;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
 use spinney_tree::verkle::json::{Json, NotJson};
 use spinney_tree::verkle::proof::{Proof as VerkleProof, StateDiff};
 
-pub use self::strict::{Strict, VALUES_MAX};
+/// How many values a document has at most.
+pub const VALUES_MAX: ValuesMax = ValuesMax(1 << 21);
+
+/// A JSON value of which no object has two members of one name, of [`VALUES_MAX`] values at most.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a value, read strictly")]
+pub struct Strict(pub Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        VALUES_MAX.deserialize(deserializer).map(Self)
+    }
+}
 
 /// The name of the tree whose blocks carry witnesses.
 const VERKLE: &str = "verkle";

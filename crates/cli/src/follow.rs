@@ -367,6 +367,7 @@ impl<'a> Told<'a> {
         options.cache_bytes = place.tree_cache();
         options.limits = args.limits.limits();
         options.explorer = args.limits.explorer();
+        options.hosts = args.limits.hosts();
         options.follow = Some(self.metrics.clone());
         options
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use spinney_replay::Genesis;
-use spinney_rpc::{Finality, Limits, Options, Server, Stop};
+use spinney_rpc::{Finality, Hosts, Limits, Options, Server, Stop};
 
 use crate::args::{AtArgs, Size};
 use crate::failure::{Exit, Failure};
@@ -91,6 +91,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600))]
     timeout: u64,
+    /// Names by which this server may be asked, with commas between; * for any. Without it, by
+    /// addresses and localhost alone: so no page of a browser reaches it under a name of its own.
+    #[arg(long, value_name = "NAME,..", env = "SPINNEY_HOSTS")]
+    hosts: Option<Hosts>,
     /// Do not serve the explorer, the page that a browser gets at /.
     #[arg(long)]
     no_explorer: bool,
@@ -100,6 +104,11 @@ impl LimitArgs {
     /// Whether a browser gets the explorer.
     pub(crate) const fn explorer(&self) -> bool {
         !self.no_explorer
+    }
+
+    /// The names that it answers to.
+    pub(crate) fn hosts(&self) -> Hosts {
+        self.hosts.clone().unwrap_or_default()
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -158,6 +167,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     options.cache_bytes = place.tree_cache();
     options.limits = args.listen.limits.limits();
     options.explorer = args.listen.limits.explorer();
+    options.hosts = args.listen.limits.hosts();
     if let Some(threads) = args.listen.threads {
         options.threads = usize::from(threads);
     }

@@ -6,8 +6,10 @@
 //! which of two good chains is its own, and which blocks are final.
 #![forbid(unsafe_code)]
 
+mod again;
 mod ancestor;
 mod bisect;
+mod block_name;
 mod blocks;
 mod error;
 mod explain;
@@ -15,6 +17,8 @@ mod follower;
 mod node;
 mod node_block;
 mod node_state;
+mod remote;
+mod remote_state;
 mod told;
 mod url;
 
@@ -22,8 +26,11 @@ pub use bisect::{
     AccountDifference, AccountSeen, BisectError, BisectOptions, Bisected, BlockSeen, DifferenceRow,
     Divergence, SlotDifference, bisect_nodes, bisect_store,
 };
+pub use block_name::{BlockName, BlockNameError};
 pub use error::{FollowError, NodeError};
 pub use follower::{FollowEvent, FollowOptions, Followed, Follower};
 pub use node::Node;
+pub use remote::{RemoteBlock, RemoteError, Vouched};
+pub use remote_state::RemoteState;
 pub use told::TakeBy;
 pub use url::{Url, UrlError};

@@ -51,7 +51,10 @@ struct Named {
 }
 
 /// A call: a method and its parameters.
-type Call = (&'static str, Value);
+pub(crate) type Call = (&'static str, Value);
+
+/// What is answered to a call of a batch.
+pub(crate) type Answered = Result<Box<RawValue>, NodeError>;
 
 pub(crate) const BY_NUMBER: &str = "eth_getBlockByNumber";
 const RAW: &str = "debug_getRawBlock";
@@ -257,7 +260,7 @@ impl Node {
     }
 
     /// Asks several things at once; the answers come in their order.
-    fn batch(&self, calls: Vec<Call>) -> Result<Vec<Result<Box<RawValue>, NodeError>>, NodeError> {
+    pub(crate) fn batch(&self, calls: Vec<Call>) -> Result<Vec<Answered>, NodeError> {
         let Some((first, _)) = calls.first().cloned() else { return Ok(Vec::new()) };
         let body = (0_u64..).zip(&calls).map(|(id, (method, params))| {
             json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
@@ -326,7 +329,10 @@ fn null() -> Box<RawValue> {
     RawValue::NULL.to_owned()
 }
 
-fn read<T: DeserializeOwned>(method: &'static str, raw: &RawValue) -> Result<T, NodeError> {
+pub(crate) fn read<T: DeserializeOwned>(
+    method: &'static str,
+    raw: &RawValue,
+) -> Result<T, NodeError> {
     serde_json::from_str(raw.get()).map_err(|error| NodeError::answer(method, error))
 }
 

@@ -10,9 +10,11 @@
 //! checks each proof with a verifier of its own.
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod discover;
 mod error;
 mod explorer;
+mod hosts;
 mod methods;
 mod metrics;
 mod options;
@@ -24,6 +26,8 @@ mod view;
 mod witness;
 mod worker;
 
+pub use bounded::ValuesMax;
+pub use hosts::{HostError, Hosts};
 pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};
 pub use server::{Server, Stop};

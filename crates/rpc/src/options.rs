@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Fault;
+use crate::hosts::Hosts;
 use crate::metrics::FollowMetrics;
 
 /// What the server takes on.
@@ -79,6 +80,8 @@ pub struct Options {
     pub limits: Limits,
     /// Whether `GET /` answers the explorer's page.
     pub explorer: bool,
+    /// The names by which it may be asked for anything but metrics.
+    pub hosts: Hosts,
     /// What is counted by who follows a chain into the store, if it is in this process.
     pub follow: Option<FollowMetrics>,
     pub(crate) started: Instant,
@@ -94,6 +97,7 @@ impl Default for Options {
             threads,
             limits: Limits::default(),
             explorer: true,
+            hosts: Hosts::default(),
             follow: None,
             started: Instant::now(),
         }

@@ -16,13 +16,14 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed as _, Deserializer as _, Error as _, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::bounded::ValuesMax;
 use crate::error::Fault;
 
 /// How many values a request may hold: keys of a proof, and what is around them.
-const VALUES_MAX: usize = 1 << 14;
+const VALUES_MAX: ValuesMax = ValuesMax(1 << 14);
 
 /// A request, or what is wrong with it.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) fn is_batch(body: &[u8]) -> bool {
 /// Reads a request that comes alone.
 pub(crate) fn read_one(body: &[u8]) -> Result<Request, Fault> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = Bounded::new().deserialize(&mut reader);
+    let read = VALUES_MAX.deserialize(&mut reader);
     let value = read.and_then(|value| reader.end().map(|()| value));
     value.map(request).map_err(|error| Fault::Parse(format!("parse error: {error}")))
 }
@@ -128,7 +129,7 @@ impl<'de> Visitor<'de> for Batch<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<usize, A::Error> {
-        while let Some(value) = seq.next_element_seed(Bounded::new())? {
+        while let Some(value) = seq.next_element_seed(VALUES_MAX)? {
             self.count = self.count.saturating_add(1);
             if self.count > self.most {
                 return Err(A::Error::custom("too many requests"));
@@ -159,93 +160,6 @@ impl<'de> Visitor<'de> for Count<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads a value that holds a bounded number of others.
-#[derive(Debug)]
-struct Bounded {
-    left: std::rc::Rc<Cell<usize>>,
-}
-
-impl Bounded {
-    fn new() -> Self {
-        Self { left: std::rc::Rc::new(Cell::new(VALUES_MAX)) }
-    }
-
-    fn below(&self) -> Self {
-        Self { left: std::rc::Rc::clone(&self.left) }
-    }
-
-    fn take<E: serde::de::Error>(&self) -> Result<(), E> {
-        match self.left.get().checked_sub(1) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => Err(E::custom(format!("a request of more than {VALUES_MAX} values"))),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Bounded {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Bounded {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = seq.next_element_seed(self.below())? {
-            self.take()?;
-            values.push(value);
-        }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some(name) = map.next_key::<String>()? {
-            self.take()?;
-            let value = map.next_value_seed(self.below())?;
-            if members.insert(name, value).is_some() {
-                return Err(A::Error::custom("a member is there twice"));
-            }
-        }
-        Ok(Value::Object(members))
     }
 }
 
@@ -298,8 +212,8 @@ mod tests {
     #[test]
     fn a_request_holds_a_bounded_number_of_values() {
         let text = |values: usize| format!("[{}0]", "0,".repeat(values - 1));
-        assert!(read_one(text(VALUES_MAX).as_bytes()).is_ok());
-        assert!(read_one(text(VALUES_MAX + 1).as_bytes()).is_err());
+        assert!(read_one(text(VALUES_MAX.0 - 1).as_bytes()).is_ok());
+        assert!(read_one(text(VALUES_MAX.0).as_bytes()).is_err());
     }
 
     #[test]

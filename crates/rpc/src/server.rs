@@ -5,6 +5,7 @@
 //!   its answer, and the time for each of them;
 //! - this thread reads no store: it waits for nothing but the network and the line.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -292,6 +293,16 @@ impl Drop for Counted {
 
 impl Http {
     async fn respond(&self, request: Request<Incoming>, port: Port) -> Answer {
+        if port == Port::Rpc
+            && let Some(host) = self.other_host(&request)
+        {
+            self.shared.metrics.refused("host");
+            let why = format!(
+                "the host {host:.100?} is not this server's: ask by address or localhost, or name \
+                 it with --hosts"
+            );
+            return fault(StatusCode::FORBIDDEN, Fault::Request(why));
+        }
         let path = request.uri().path();
         if let Some(file) = self.file(&request, port) {
             return file;
@@ -309,6 +320,15 @@ impl Http {
             }
             _ => plain(StatusCode::NOT_FOUND, "not found\n"),
         }
+    }
+
+    /// A host that a request asks for, and that this is not. Who names none is no browser.
+    fn other_host(&self, request: &Request<Incoming>) -> Option<String> {
+        let named = request.headers().get_all(HOST).iter();
+        let named = named.map(|host| String::from_utf8_lossy(host.as_bytes()));
+        let target = request.uri().authority().map(|host| host.as_str().into());
+        let hosts = &self.shared.options.hosts;
+        named.chain(target).find(|host| !hosts.answers_to(host)).map(Cow::into_owned)
     }
 
     /// A file of the explorer, if one is asked for.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use clap::Args;
 use serde::Serialize;
+use spinney_follow::{BlockName, Url};
 use spinney_state::{MPT, State};
 use spinney_store::Frozen;
 use spinney_tree::mpt::Mpt;
@@ -12,8 +13,9 @@ use spinney_tree::sum::Profile;
 use spinney_tree::{BlockId, PageStore, Tree};
 
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
-use super::{verify, words};
-use crate::args::AtArgs;
+use super::verify;
+use super::words;
+use crate::args::AtOrNodeArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
@@ -29,6 +31,7 @@ use crate::trees::{self, Name};
 #[command(after_help = "Examples:\n  \
     spinney prove --db state.db --address 0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
     spinney prove --db state.db --tree pbt:blake3 --address 0x00000000219ab540356cbb839cbe05303d7705fa --chunk 0\n  \
+    spinney prove --state-from http://127.0.0.1:8545 --block finalized --address 0x00000000219ab540356cbb839cbe05303d7705fa\n  \
     spinney prove --db raw.db 0x646f65 | spinney verify -")]
 pub(crate) struct ProveArgs {
     /// Raw keys in hex; several give one document with the union of their nodes.
@@ -50,9 +53,17 @@ pub(crate) struct ProveArgs {
     /// Prove the Keccak-256 digests of the keys, as `root --hash-keys` puts them.
     #[arg(long, conflicts_with = "address")]
     pub(super) hash_keys: bool,
-    /// The block whose state is proven: any that the store keeps. Without it, the last one.
-    #[arg(long, value_name = "N")]
-    pub(super) block: Option<u64>,
+    /// Read from a node instead of a store, over JSON-RPC: what it answers is proven under the state
+    /// root in the header of the block. https is not spoken.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["all", "namespace"])]
+    state_from: Option<Url>,
+    /// The state root that is trusted: a block of the node's with another one is refused.
+    #[arg(long, value_name = "ROOT", requires = "state_from")]
+    pub(super) root: Option<B256>,
+    /// The block whose state is proven: any that the store keeps. Without it, the last one. With
+    /// --state-from a number, a hash, latest, safe, finalized or earliest; a hash pins the block.
+    #[arg(long, value_name = "BLOCK")]
+    pub(super) block: Option<BlockName>,
     /// Verify each document, without the store, under the root that the store names, before it is
     /// printed: what old or forged rows made does not hold.
     #[arg(long, conflicts_with = "all")]
@@ -64,20 +75,56 @@ pub(crate) struct ProveArgs {
     #[arg(long = "out", id = "report_out", value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) at: AtArgs,
+    at: AtOrNodeArgs,
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
     /// sum or sum:bound. Without it, what the store holds, mpt before others.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
-    tree: Option<String>,
+    pub(super) tree: Option<String>,
     #[command(flatten)]
     namespace: NamespaceArgs,
 }
 
-pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
-    let place = args.at.place()?;
-    let name = trees::asked(args.tree.as_deref(), &place)?;
+/// Where a state is that is proven.
+pub(super) enum ProofSource {
+    Store(Place),
+    Node(Url),
+}
+
+impl ProveArgs {
+    /// Where the state is: in a store, or at a node.
+    pub(super) fn source(&self) -> Result<ProofSource, Failure> {
+        match (&self.state_from, self.at.place(self.state_from.is_some())?) {
+            (None, Some(place)) => Ok(ProofSource::Store(place)),
+            (Some(url), None) => Ok(ProofSource::Node(url.clone())),
+            (Some(_), Some(_)) => Err(Failure::new("both a store and a node (--db, --state-from)")
+                .hint("name the one to read from")),
+            (None, None) => Err(Failure::new("no store is named (--db)")
+                .hint("give --db, or a node by --state-from")),
+        }
+    }
+
+    /// The number of the block whose state is proven; none for the last one.
+    pub(super) fn number(&self) -> Result<Option<u64>, Failure> {
+        match self.block {
+            None | Some(BlockName::Tag("latest")) => Ok(None),
+            Some(BlockName::Number(number)) => Ok(Some(number)),
+            Some(block) => {
+                let what = format!("a store is not asked for a block as {block} (--block)");
+                Err(Failure::new(what).hint("give its number; db info shows the last one"))
+            }
+        }
+    }
+
+    /// The slots of the account.
+    pub(super) fn slots(&self) -> Vec<B256> {
+        self.slots.iter().map(|slot| B256::from(*slot)).collect()
+    }
+}
+
+pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::Result<Exit> {
+    let name = trees::asked(args.tree.as_deref(), place)?;
     if let Name::Sum(profile) = name {
-        return leaves(args, profile, &place, output);
+        return leaves(args, profile, place, output);
     }
     if args.all {
         let what = format!("--all is for sum trees, not for {name}");
@@ -87,16 +134,16 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
     if name != Name::Mpt {
-        return print(args, &words::prove(args, name, &store, &place)?, output);
+        return print(args, &words::prove(args, name, &store, place)?, output);
     }
     if !args.chunks.is_empty() {
         return Err(Failure::new("--chunk is for the trees that hold code")
             .hint("say --tree ubt:sha256, or whatever tree the store holds")
             .into());
     }
-    let keys = trees::keys_of(trees::record_of(&store.snapshot()?, name, &args.at.db)?.scheme);
+    let keys = trees::keys_of(trees::record_of(&store.snapshot()?, name, &place.name())?.scheme);
     let kind = |what: &str, hint: &str| {
-        let what = format!("the store holds {what} ({})", args.at.db);
+        let what = format!("the store holds {what} ({})", place.name());
         Failure::new(what).hint(hint)
     };
     match args.address {
@@ -106,11 +153,11 @@ pub(crate) fn run(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
         None if keys == "state" => {
             Err(kind("Ethereum's state, and no raw keys", "give --address, and --slot").into())
         }
-        Some(address) => print(args, &prove_account(args, address, &store, &place)?, output),
+        Some(address) => print(args, &prove_account(args, address, &store, place)?, output),
         None if args.keys.len() == 1 => {
-            print(args, &prove_keys(args, &store, &place)?.into_one(), output)
+            print(args, &prove_keys(args, &store, place)?.into_one(), output)
         }
-        None => print(args, &prove_keys(args, &store, &place)?, output),
+        None => print(args, &prove_keys(args, &store, place)?, output),
     }
 }
 
@@ -133,7 +180,11 @@ fn leaves(
     }
 }
 
-fn print(args: &ProveArgs, document: &impl Serialize, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn print(
+    args: &ProveArgs,
+    document: &impl Serialize,
+    output: &Output,
+) -> anyhow::Result<Exit> {
     if args.verify {
         verify::holds(&serde_json::to_vec(document)?)?;
     }
@@ -148,15 +199,16 @@ fn prove_account(
     place: &Place,
 ) -> anyhow::Result<AccountDocument> {
     let state = State::open(store, place.tree_cache())?;
-    let slots: Vec<_> = args.slots.iter().map(|slot| B256::from(*slot)).collect();
-    let (root, proof) = match args.block {
+    let slots = args.slots();
+    let asked = args.number()?;
+    let (root, proof) = match asked {
         Some(number) => {
             let kept = state.at(number)?;
             (kept.root(), kept.prove(address, &slots)?)
         }
         None => (state.root(), state.prove(address, &slots)?),
     };
-    let block = args.block.or_else(|| state.block().map(|block| block.number));
+    let block = asked.or_else(|| state.block().map(|block| block.number));
     Ok(AccountDocument::new(Name::Mpt.to_string(), root, block, proof))
 }
 
@@ -167,7 +219,7 @@ fn prove_keys(
 ) -> anyhow::Result<KeysDocument> {
     let snapshot = store.snapshot()?;
     let tree = Tree::open(Mpt, MPT, &snapshot, place.tree_cache())?;
-    check_block(args, tree.block())?;
+    check_block(args.number()?, tree.block())?;
     let hashed = |key: &Bytes| Bytes::from(keccak256(key).0);
     let mut sorted: Vec<_> = args.keys.iter().collect();
     sorted.sort_unstable();
@@ -206,8 +258,8 @@ impl KeysDocument {
 }
 
 /// Refuses a block whose state is not that of the store: raw trees keep no history.
-fn check_block(args: &ProveArgs, head: Option<BlockId>) -> Result<(), Failure> {
-    let Some(wanted) = args.block else { return Ok(()) };
+fn check_block(wanted: Option<u64>, head: Option<BlockId>) -> Result<(), Failure> {
+    let Some(wanted) = wanted else { return Ok(()) };
     match head {
         Some(head) if head.number == wanted => Ok(()),
         Some(head) => {

@@ -146,7 +146,7 @@ impl<'o> Said<'o> {
 }
 
 /// What a claim shows, line by line.
-fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<String>> {
+pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<String>> {
     Ok(match claim {
         Claim::Keys { entries, preimages, proof } => {
             show_keys(root, &entries, preimages.as_deref(), &proof)?

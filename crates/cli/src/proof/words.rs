@@ -37,6 +37,14 @@ fn keys_below<S: Embedding>(asked: &Asked, scheme: &S, code_hash: &B256) -> Vec<
     slots.chain(asked.chunks.iter().map(chunk)).collect()
 }
 
+impl ProveArgs {
+    /// The account that is asked for.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        let chunks = || self.chunks.clone();
+        self.address.map(|address| Asked { address, slots: self.slots(), chunks: chunks() })
+    }
+}
+
 /// Makes the document that was asked for.
 pub(super) fn prove(
     args: &ProveArgs,
@@ -44,7 +52,7 @@ pub(super) fn prove(
     store: &impl PageStore,
     place: &Place,
 ) -> anyhow::Result<WordsDocument> {
-    trees::record_of(&store.snapshot()?, name, &args.at.db)?;
+    trees::record_of(&store.snapshot()?, name, &place.name())?;
     match name {
         Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, store, place),
         Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, store, place),
@@ -66,12 +74,8 @@ fn prove_in<S: Embedding + KeyProofs>(
             .into());
     }
     let state = BinaryState::open(scheme, store, place.tree_cache())?;
-    let kept = args.block.map_or_else(|| state.last(), |number| state.at(number))?;
-    let account = args.address.map(|address| Asked {
-        address,
-        slots: args.slots.iter().map(|slot| B256::from(*slot)).collect(),
-        chunks: args.chunks.clone(),
-    });
+    let kept = args.number()?.map_or_else(|| state.last(), |number| state.at(number))?;
+    let account = args.asked();
     let keys = match &account {
         Some(asked) => account_keys(asked, state.scheme(), &kept)?,
         None => args.keys.iter().map(|key| key.to_vec()).collect(),

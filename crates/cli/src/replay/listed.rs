@@ -1,4 +1,5 @@
-//! A chain by its access lists alone: nothing is executed, and the root of each header is checked.
+//! A chain by its access lists alone: nothing is executed; the root of each header is checked, and all that
+//! a header says without an execution.
 //!
 //! A thread reads blocks and lists ahead, and the pages that each block changes, while those before are applied.
 
@@ -13,7 +14,9 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use spinney_migrate::{AccessList, ListError};
-use spinney_replay::{ChainBlock, ChainReader, Genesis, Replay, RunOptions, SealedBlock, Summary};
+use spinney_replay::{
+    BlockReport, ChainBlock, ChainReader, Check, Genesis, Replay, ReplayError, RunOptions, Summary,
+};
 use spinney_state::{Reader, StateRead as _};
 use spinney_tree::PageStore;
 
@@ -134,24 +137,24 @@ pub(crate) fn run<S: Driven>(
     watch: &mut Watch<'_>,
 ) -> anyhow::Result<(Summary, S)> {
     check_genesis(state.kept(), genesis)?;
-    let store_head = match state.kept().block() {
+    let head = state.kept().block();
+    let reader = state.reader().filter(|_| options.read_ahead > 0);
+    let replay = match head {
         None => {
             state.kept_mut().set_genesis(genesis.hash);
-            state = Replay::start(genesis, state)?.into_state();
-            None
+            Replay::start(genesis, state)?
         }
         Some(head) => {
             watch.resumed(head.number);
-            Some((head.number, B256::from(head.hash)))
+            Replay::resume(genesis, state, head.number, head.hash.into())?
         }
     };
-    let first = (0, genesis.hash);
-    let feed = Feed { blocks, lists, head: first, store_head, last: options.last, ended: false };
-    let reader = state.reader().filter(|_| options.read_ahead > 0);
-    let mut run = ListRun { state, summary: Summary::default(), uncommitted: 0 };
+    let store_head = head.map_or(0, |head| head.number);
+    let feed = Feed { blocks, lists, store_head, last: options.last, ended: false };
+    let mut run = ListRun { replay, summary: Summary::default(), uncommitted: 0 };
     let Some(reader) = reader else {
-        run.all(feed, first, options, watch)?;
-        return Ok((run.summary, run.state));
+        run.all(feed, options, watch)?;
+        return Ok((run.summary, run.replay.into_state()));
     };
     std::thread::scope(|scope| {
         let (sender, fed) = sync_channel(BLOCKS_AHEAD);
@@ -166,9 +169,9 @@ pub(crate) fn run<S: Driven>(
                 }
             }
         })?;
-        run.all(fed, first, options, watch)
+        run.all(fed, options, watch)
     })?;
-    Ok((run.summary, run.state))
+    Ok((run.summary, run.replay.into_state()))
 }
 
 /// Has the pages read that a block's changes lie in, so that they are in memory when it is its turn. What cannot
@@ -190,13 +193,12 @@ struct Fed {
     list: Option<AccessList>,
 }
 
-/// Blocks with their lists, in order, up to the first that is not good.
+/// Blocks with their lists, up to the first that is not good.
 struct Feed {
     blocks: ChainReader<'static>,
     lists: ListLines,
-    /// The block before.
-    head: (u64, B256),
-    store_head: Option<(u64, B256)>,
+    /// The last block that the store holds.
+    store_head: u64,
     last: Option<u64>,
     ended: bool,
 }
@@ -218,51 +220,18 @@ impl Feed {
     fn read(&mut self) -> anyhow::Result<Option<Fed>> {
         let Some(block) = self.blocks.next().transpose()? else { return Ok(None) };
         let number = block.block.header.number;
-        if number == 0 && (number, block.hash) == self.head {
-            return self.read();
-        }
         if self.last.is_some_and(|last| number > last) {
             return Ok(None);
         }
-        check_link(self.head, &block)?;
-        self.head = (number, block.hash);
-        match self.store_head {
-            Some(head) if number <= head.0 => check_head(head, &block)?,
-            _ => {
-                let list = Some(self.lists.of(&block)?);
-                return Ok(Some(Fed { block, list }));
-            }
-        }
-        Ok(Some(Fed { block, list: None }))
+        // The genesis has none.
+        let is_new = number > self.store_head;
+        let list = is_new.then(|| self.lists.of(&block)).transpose()?;
+        Ok(Some(Fed { block, list }))
     }
-}
-
-/// Refuses a block that does not follow the one before it.
-fn check_link(head: (u64, B256), block: &ChainBlock) -> Result<(), Failure> {
-    let header = &block.block.header;
-    if (header.number, header.parent_hash) == (head.0 + 1, head.1) {
-        return Ok(());
-    }
-    let what = format!(
-        "block {} ({}) does not follow block {} ({})",
-        header.number, block.hash, head.0, head.1
-    );
-    Err(Failure::new(what)
-        .hint("give the blocks from the first one on; is the genesis that of this chain?")
-        .exit(Exit::No))
-}
-
-/// Refuses a chain that is not the store's where the store stands.
-fn check_head((last, hash): (u64, B256), block: &ChainBlock) -> Result<(), Failure> {
-    if block.block.header.number != last || hash == block.hash {
-        return Ok(());
-    }
-    let what = format!("the store stands at block {last} ({hash}), the chain has {}", block.hash);
-    Err(Failure::new(what).hint("these are the blocks of another chain"))
 }
 
 struct ListRun<S> {
-    state: S,
+    replay: Replay<S>,
     summary: Summary,
     uncommitted: u64,
 }
@@ -272,13 +241,12 @@ impl<S: Driven> ListRun<S> {
     fn all(
         &mut self,
         blocks: impl IntoIterator<Item = anyhow::Result<Fed>>,
-        mut head: (u64, B256),
         options: &RunOptions<'_>,
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<()> {
-        let outcome = self.each(blocks, options, &mut head, watch);
+        let outcome = self.each(blocks, options, watch);
         // What was good stays.
-        let committed = self.commit(head, watch).and_then(|()| Ok(self.state.settle()?));
+        let committed = self.commit(watch).and_then(|()| Ok(self.replay.state_mut().settle()?));
         outcome.and(committed)
     }
 
@@ -286,66 +254,62 @@ impl<S: Driven> ListRun<S> {
         &mut self,
         blocks: impl IntoIterator<Item = anyhow::Result<Fed>>,
         options: &RunOptions<'_>,
-        head: &mut (u64, B256),
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<()> {
         for fed in blocks {
             let Fed { block, list } = fed?;
-            let number = block.block.header.number;
             if options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 self.summary.stopped = true;
                 break;
             }
-            match list {
-                None => watch.followed(number),
-                Some(list) => {
-                    let root = self.block(&block, &list)?;
-                    watch.block(number, root, (0, 0));
+            match self.block(&block, list)? {
+                None => watch.followed(block.block.header.number),
+                Some(report) => {
+                    self.summary.count(&report);
+                    self.uncommitted += 1;
+                    let amount = (report.transaction_count as u64, report.gas_used);
+                    watch.block(report.number, report.state_root, amount);
                 }
             }
-            *head = (number, block.hash);
-            if self.uncommitted >= options.commit_every || self.state.is_full() {
-                self.commit(*head, watch)?;
+            if self.uncommitted >= options.commit_every || self.replay.state().is_full() {
+                self.commit(watch)?;
             }
         }
         Ok(())
     }
 
-    fn block(&mut self, block: &ChainBlock, list: &AccessList) -> anyhow::Result<B256> {
-        let header = &block.block.header;
-        let number = header.number;
-        let changes = list.changes(|address| self.state.kept().account(address))?;
-        let layers = self.state.layer_count();
-        let started = Instant::now();
-        let got = self.state.apply_last(&changes, Some(header.state_root))?;
-        self.summary.times.apply += started.elapsed();
-        if got != header.state_root {
-            self.state.undo_to(layers)?;
-            let expected = header.state_root;
-            let what =
-                format!("block {number}: state root: expected {expected}, got {got} by its list");
-            return Err(Failure::new(what)
-                .hint("all blocks before it are in; the list is not that of the block")
-                .exit(Exit::No)
-                .into());
-        }
-        self.state.seal(&SealedBlock::new(number, Some(block.hash), got, &changes))?;
-        self.summary.block_count += 1;
-        self.summary.root_count += 1;
-        self.uncommitted += 1;
-        Ok(got)
+    fn block(
+        &mut self,
+        block: &ChainBlock,
+        list: Option<AccessList>,
+    ) -> anyhow::Result<Option<BlockReport>> {
+        // One that the store holds.
+        let Some(list) = list else { return Ok(self.replay.block(block)?) };
+        let state = self.replay.state().kept();
+        let changes = list.changes(|address| state.account(address))?;
+        self.replay.changed(block, changes).map_err(|error| match &error {
+            ReplayError::BadBlock(bad) if bad.what == Check::StateRoot => {
+                Failure::new(format!("{bad}, by its access list (--bals)"))
+                    .hint("all blocks before it are in; the list is not that of the block")
+                    .exit(Exit::No)
+                    .into()
+            }
+            _ => error.into(),
+        })
     }
 
-    fn commit(&mut self, head: (u64, B256), watch: &mut Watch<'_>) -> anyhow::Result<()> {
-        if self.state.layer_count() == 0 {
+    fn commit(&mut self, watch: &mut Watch<'_>) -> anyhow::Result<()> {
+        let (number, hash) = (self.replay.head().header.number, self.replay.head().hash);
+        let state = self.replay.state_mut();
+        if state.layer_count() == 0 {
             return Ok(());
         }
         let started = Instant::now();
-        self.state.commit()?;
+        state.commit()?;
         let time = started.elapsed();
         self.uncommitted = 0;
         self.summary.commit += time;
-        watch.committed(head.0, Some(head.1), time);
+        watch.committed(number, Some(hash), time);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ mod driven;
 pub(crate) mod input;
 mod listed;
 mod lists;
+mod remote;
 mod report;
 pub(crate) mod watch;
 
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use spinney_follow::{BlockName, Url};
 use spinney_replay::{DiffReplayError, RunOptions, Summary};
 use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
@@ -49,6 +51,7 @@ use self::watch::Watch;
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
     spinney replay --tree mpt,ubt:sha256,pbt:blake3 --genesis genesis.json --blocks chain.rlp --db state.db\n  \
+    spinney replay --genesis genesis.json --blocks chain.rlp --state-from http://127.0.0.1:8545 --block latest\n  \
     spinney replay --alloc genesis.json --diffs diffs.ndjson --format json\n  \
     spinney replay --seed 7 --blocks-count 500")]
 pub(crate) struct ReplayArgs {
@@ -63,6 +66,17 @@ pub(crate) struct ReplayArgs {
     /// each list has the hash that its header names, and the state the header's root.
     #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = ["traces", "bal_out"])]
     bals: Option<PathBuf>,
+    /// Execute the blocks on the state of a node, which is asked over JSON-RPC for what they read. Each
+    /// answer is proven under the root of one block, and the root of each block that is executed is
+    /// checked; no store is read or written. https is not spoken.
+    #[arg(long, value_name = "URL", requires = "blocks")]
+    #[arg(conflicts_with_all = ["traces", "bals", "bal_out", "keep_witnesses"])]
+    state_from: Option<Url>,
+    /// The block whose state the node is asked for: one of --blocks, or the one before the first of
+    /// them, by its number, its hash, or as latest, safe, finalized or earliest. Without it, the one
+    /// before the first.
+    #[arg(long, value_name = "BLOCK", requires = "state_from")]
+    block: Option<BlockName>,
     /// Where the chance of the sample chain comes from.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs", "traces"])]
     seed: u64,
@@ -114,6 +128,9 @@ pub(crate) fn default_keep_undo() -> KeepUndo {
 }
 
 pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
+    if let Some(url) = &args.state_from {
+        return remote::run(args, url, output);
+    }
     let clock = Clock::start();
     args.store.mode.heed();
     let place = args.store.place()?;
@@ -235,7 +252,7 @@ impl Run<'_> {
         self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         check_head(&state, self.args.to)?;
         let not_checked = match self.args.bals {
-            Some(_) => &["seals", "signatures", "receipts", "requests", "header fields"],
+            Some(_) => &["seals", "signatures", "receipts", "requests"],
             None => input.source.not_checked(),
         };
         let (summary, state) = match input.source {
@@ -310,6 +327,7 @@ impl Run<'_> {
             trees: state.trees().into_iter().map(report::TreeReport::of).collect(),
             store: self.place.kind.name(),
             db: self.place.location.as_ref().map(ToString::to_string),
+            state_from: None,
             blocks: summary.block_count,
             transactions: summary.transaction_count,
             gas_used: summary.gas_used,

@@ -19,6 +19,9 @@ pub(super) struct RunReport {
     pub(super) tree: String,
     pub(super) store: &'static str,
     pub(super) db: Option<String>,
+    /// The node whose state the blocks were executed on, in place of a store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) state_from: Option<StateFrom>,
     pub(super) blocks: u64,
     pub(super) transactions: u64,
     pub(super) gas_used: u64,
@@ -41,6 +44,17 @@ pub(super) struct RunReport {
     pub(super) stopped: bool,
     /// Seconds. Sender recovery goes on beside the rest.
     pub(super) times: Times,
+}
+
+/// A state that was read from a node, each value proven under the root.
+#[derive(Debug, Serialize)]
+pub(super) struct StateFrom {
+    pub(super) url: String,
+    pub(super) block: u64,
+    pub(super) hash: B256,
+    pub(super) root: B256,
+    /// Requests that the node got.
+    pub(super) asks: u64,
 }
 
 /// One of the trees.
@@ -175,6 +189,10 @@ impl RunReport {
         let place = self.db.as_ref().map(|db| format!(" ({db})")).unwrap_or_default();
         row("tree", self.tree.clone());
         row("store", format!("{}{place}", self.store));
+        if let Some(StateFrom { url, block, root, asks, .. }) = &self.state_from {
+            row("state from", format!("block {block} of {url}"));
+            row("proven under", format!("{root}, in {asks} requests"));
+        }
         row("blocks", self.blocks.to_string());
         row("transactions", self.transactions.to_string());
         row("roots checked", self.roots_checked.to_string());

@@ -49,7 +49,7 @@ fn the_page_and_its_files_are_served() {
     // A browser that has a file asks whether it is the same.
     let tag = wasm.head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag");
     let again =
-        format!("GET /verifier.wasm HTTP/1.1\r\nHost: here\r\nIf-None-Match: {tag}\r\n\r\n");
+        format!("GET /verifier.wasm HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n");
     let stream = server.open(again);
     let mut status = [0; 12];
     std::io::Read::read_exact(&mut &stream, &mut status).expect("an answer");

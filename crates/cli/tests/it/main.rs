@@ -29,6 +29,8 @@ mod places;
 mod proofs;
 mod references;
 mod refusals;
+#[cfg(unix)]
+mod remote;
 mod replay;
 mod root;
 mod schemas;

@@ -184,6 +184,10 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("replay", "replay --tree mpt,pbt:blake3 CHAIN --db state");
     bench.verb("replay", "replay CHAIN --to 20 --threads 1");
     bench.verb("replay", "replay CHAIN --db mpt --to 50 --bal-out first.ndjson");
+    let server = crate::serve::client::Server::start(&bench.folder.path("state"), &[]);
+    let remote = format!("--state-from http://{} --block 50", server.address());
+    bench.verb("replay", &format!("replay CHAIN {remote}"));
+    drop(server);
     let events = bench.run("replay CHAIN --db events --commit-every 10 --to 40 --events");
     let more = bench.run("replay CHAIN --db events --events");
     let all = |text: &str| {

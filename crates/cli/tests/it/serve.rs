@@ -265,7 +265,7 @@ fn what_is_no_post_of_json_is_refused() {
     let server = Server::start(&db, &["--max-body", "200", "--metrics", "127.0.0.1:0"]);
     let call = request("eth_blockNumber", &json!([])).to_string();
     let post = |header: &str, body: &str| {
-        server.send(&format!("POST / HTTP/1.1\r\nHost: here\r\n{header}\r\n\r\n{body}"))
+        server.send(&format!("POST / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n{body}"))
     };
     let json = "Content-Type: application/json; charset=utf-8";
     let len = format!("Content-Length: {}", call.len());
@@ -281,7 +281,7 @@ fn what_is_no_post_of_json_is_refused() {
     assert_eq!((long.status, error_of(&long.json()).0), (413, -32600));
     let padded = format!("{call:200}");
     assert_eq!(post(&format!("{json}\r\nContent-Length: 200"), &padded).status, 200);
-    let put = server.send("PUT / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n");
+    let put = server.send("PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(put.status, 405);
     assert!(put.head.to_ascii_lowercase().contains("allow: get, head, post"), "{}", put.head);
     assert_eq!(server.get("/metrics").status, 404);

@@ -27,14 +27,16 @@ use spinney_state::{Changes, KeptState, State};
 use spinney_tree::PageStore;
 
 use self::blocks::{common, first_parted};
-use self::budget::Budget;
+pub(crate) use self::budget::Budget;
 use self::descent::{Descent, Found};
 pub use self::error::BisectError;
 pub use self::found::{
     AccountDifference, AccountSeen, Bisected, BlockSeen, DifferenceRow, Divergence, SlotDifference,
 };
-use self::names::Names;
+pub(crate) use self::names::Names;
 use self::node_side::NodeSide;
+pub(crate) use self::path::{begins, least};
+pub(crate) use self::search::bytes_under;
 use self::side::{Side, SideState};
 use self::store_side::{StoreSide, StoreState};
 use crate::node::Node;

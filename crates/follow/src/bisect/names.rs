@@ -10,7 +10,7 @@ use super::path::{begins, least};
 
 /// Addresses and slots by their hashes. Whoever names one is not believed: it is hashed here.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     accounts: BTreeMap<B256, Address>,
     slots: BTreeMap<B256, B256>,
 }
@@ -20,32 +20,32 @@ const SMALL_SLOTS: u64 = 1_024;
 
 impl Names {
     /// What anybody knows.
-    pub(super) fn known() -> Self {
+    pub(crate) fn known() -> Self {
         let mut names = Self::default();
         (0..SMALL_SLOTS).for_each(|slot| names.add_slot(U256::from(slot).into()));
         names
     }
 
-    pub(super) fn add_account(&mut self, address: Address) {
+    pub(crate) fn add_account(&mut self, address: Address) {
         self.accounts.insert(keccak256(address), address);
     }
 
-    pub(super) fn add_slot(&mut self, slot: B256) {
+    pub(crate) fn add_slot(&mut self, slot: B256) {
         self.slots.insert(keccak256(slot), slot);
     }
 
     /// An address whose hash begins with these digits.
-    pub(super) fn account(&self, path: &[u8]) -> Option<Address> {
+    pub(crate) fn account(&self, path: &[u8]) -> Option<Address> {
         under(&self.accounts, path)
     }
 
     /// A slot whose hash begins with these digits.
-    pub(super) fn slot(&self, path: &[u8]) -> Option<B256> {
+    pub(crate) fn slot(&self, path: &[u8]) -> Option<B256> {
         under(&self.slots, path)
     }
 
     /// What an execution changed.
-    pub(super) fn add_changes(&mut self, changes: &Changes) {
+    pub(crate) fn add_changes(&mut self, changes: &Changes) {
         for (address, change) in &changes.accounts {
             self.add_account(*address);
             if let Change::Written(change) = change {
@@ -55,7 +55,7 @@ impl Names {
     }
 
     /// What a block tells of whom it touches, without executing it.
-    pub(super) fn add_block(&mut self, block: &ChainBlock) {
+    pub(crate) fn add_block(&mut self, block: &ChainBlock) {
         use alloy_consensus::Transaction as _;
         use alloy_consensus::transaction::SignerRecoverable as _;
 

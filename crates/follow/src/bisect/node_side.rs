@@ -1,8 +1,6 @@
 //! A node as a side: what it says of its state is proven under the root of its own header.
 
 use std::cell::Cell;
-use std::thread;
-use std::time::Duration;
 
 use alloy_primitives::{Address, B256, keccak256};
 use spinney_proof::mpt::AccountProof;
@@ -13,12 +11,9 @@ use super::found::BlockSeen;
 use super::names::Names;
 use super::path::least;
 use super::side::{Nodes, Owner, Side, SideState};
+use crate::again::asked;
 use crate::error::NodeError;
 use crate::node::Node;
-
-/// A node that does not answer is asked so often, after a pause that doubles.
-const TRIES: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A node, and what it may be asked.
 pub(super) struct NodeSide<'a> {
@@ -36,25 +31,14 @@ impl<'a> NodeSide<'a> {
     }
 
     fn ask<T>(&self, ask: impl Fn(&Node) -> Result<T, NodeError>) -> Result<T, BisectError> {
-        let mut pause = PAUSE;
-        for tried in 1.. {
-            if !self.budget.takes_ask() {
-                break;
+        match asked(|| self.budget.takes_ask(), || ask(self.node)) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => {
+                let (side, error) = (self.node.url().to_string(), error.into());
+                Err(BisectError::Node { side, error })
             }
-            let is_last = tried == TRIES || self.budget.is_late();
-            match ask(self.node) {
-                Err(NodeError::Unreachable { .. } | NodeError::Status { .. }) if !is_last => {
-                    thread::sleep(pause);
-                    pause = pause.saturating_mul(2);
-                }
-                Err(error) => {
-                    let (side, error) = (self.node.url().to_string(), error.into());
-                    return Err(BisectError::Node { side, error });
-                }
-                Ok(answer) => return Ok(answer),
-            }
+            None => Err(BisectError::Unfinished { asks: self.budget.asks() }),
         }
-        Err(BisectError::Unfinished { asks: self.budget.asks() })
     }
 
     /// Asks for what is not needed: a node that refuses does not have it, and is not asked again.

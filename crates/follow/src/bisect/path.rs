@@ -3,12 +3,12 @@
 use alloy_primitives::B256;
 
 /// All digits of a key.
-pub(super) fn digits(key: B256) -> Vec<u8> {
+pub(crate) fn digits(key: B256) -> Vec<u8> {
     key.iter().flat_map(|byte| [byte >> 4, byte & 15]).collect()
 }
 
 /// The least key that begins with these digits.
-pub(super) fn least(path: &[u8]) -> B256 {
+pub(crate) fn least(path: &[u8]) -> B256 {
     let mut key = B256::ZERO;
     for (byte, pair) in key.iter_mut().zip(path.chunks(2)) {
         let digit = |at: usize| pair.get(at).copied().unwrap_or_default();
@@ -18,13 +18,13 @@ pub(super) fn least(path: &[u8]) -> B256 {
 }
 
 /// Whether a key begins with these digits.
-pub(super) fn begins(key: &B256, path: &[u8]) -> bool {
+pub(crate) fn begins(key: &B256, path: &[u8]) -> bool {
     let digits = key.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     path.len() <= 64 && digits.zip(path).all(|(digit, wanted)| digit == *wanted)
 }
 
 /// The digits as text.
-pub(super) fn text(path: &[u8]) -> String {
+pub(crate) fn text(path: &[u8]) -> String {
     path.iter().fold(String::from("0x"), |text, digit| format!("{text}{digit:x}"))
 }
 

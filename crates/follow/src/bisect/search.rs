@@ -13,7 +13,7 @@ const PATIENCE: u64 = 8;
 
 /// Finds `N` bytes whose Keccak-256 digest begins with these digits, if as many hashes as that
 /// takes may be made.
-pub(super) fn bytes_under<const N: usize>(path: &[u8], budget: &Budget) -> Option<[u8; N]> {
+pub(crate) fn bytes_under<const N: usize>(path: &[u8], budget: &Budget) -> Option<[u8; N]> {
     let on_average = 1_u64.checked_shl(u32::try_from(path.len().saturating_mul(4)).ok()?)?;
     // A shift by 64 and more is none; so is one that leaves nothing.
     if on_average == 0 || !budget.has_hashes(on_average) {

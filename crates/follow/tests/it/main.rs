@@ -3,6 +3,7 @@
 mod bisect;
 mod chains;
 mod fake_node;
+mod remote;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -114,12 +114,22 @@ pub(super) struct Noted {
 impl Nodes {
     /// Nodes with their digests.
     pub(super) fn new(nodes: &[Bytes], digests: &[B256]) -> Self {
-        let mut known = B256Map::default();
-        known.reserve(nodes.len());
-        for ((index, rlp), digest) in (0_u32..).zip(nodes).zip(digests) {
-            known.entry(*digest).or_insert_with(|| (index, rlp.clone()));
+        let mut all = Self::default();
+        all.known.reserve(nodes.len());
+        all.add(nodes, digests);
+        all
+    }
+
+    /// Adds nodes with their digests.
+    pub(super) fn add(&mut self, nodes: &[Bytes], digests: &[B256]) {
+        let first = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        for ((index, rlp), digest) in (first..).zip(nodes).zip(digests) {
+            self.known.entry(*digest).or_insert_with(|| (index, rlp.clone()));
         }
-        Self { known, noted: None }
+    }
+
+    pub(super) fn has(&self, digest: B256) -> bool {
+        self.known.contains_key(&digest)
     }
 
     /// From here on notes what is asked, and goes on where a write lacks a node.

@@ -89,6 +89,22 @@ impl WitnessState {
         }
     }
 
+    /// Adds nodes that became known, each under its own digest, which is computed here: so no node is
+    /// taken for another, whoever gives it.
+    pub fn add_nodes(&mut self, nodes: &[Bytes]) {
+        self.nodes.add(nodes, &digests(nodes));
+    }
+
+    /// Whether the node with this digest is known.
+    pub fn has_node(&self, digest: B256) -> bool {
+        self.nodes.has(digest)
+    }
+
+    /// Adds code that became known, under its own hash.
+    pub fn add_code(&mut self, code: Bytes) {
+        self.codes.insert(alloy_primitives::keccak256(&code), code);
+    }
+
     /// A database of revm, which knows the hashes of the witness's headers.
     pub fn into_database(mut self) -> StateDatabase<Self> {
         let hashes = std::mem::take(&mut self.hashes);

@@ -17,7 +17,7 @@ fn ask(address: SocketAddr, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let head =
-        "POST / HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nConnection: close";
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close";
     write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -84,7 +84,7 @@ fn what_does_not_come_in_time_is_given_up() {
     with_server(limited(|limits| limits.read = Duration::from_millis(50)), |address| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+        let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
         write!(stream, "{head}Content-Length: 9\r\n\r\n{{").unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
@@ -116,5 +116,58 @@ fn the_final_block_may_be_told() {
         // The store is behind.
         told.store(5, Ordering::Relaxed);
         assert_eq!(root("finalized")["error"]["code"], -32001);
+    });
+}
+
+/// A name that somebody else made to stand for the server's address is refused, whatever is asked.
+#[test]
+fn a_host_that_is_another_one_is_refused() {
+    let ask = |address: SocketAddr, first: &str, hosts: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let body = call("eth_blockNumber", &json!([]));
+        let head = format!("{first} HTTP/1.1\r\n{hosts}Content-Type: application/json");
+        let length = body.len();
+        write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), body.to_owned())
+    };
+    let mut options = limited(|_| ());
+    with_server(options.clone(), |address| {
+        let port = address.port();
+        for hosts in [
+            String::new(),
+            format!("Host: {address}\r\n"),
+            format!("Host: LOCALHOST:{port}\r\n"),
+            "Host: [::1]\r\n".into(),
+        ] {
+            assert_eq!(ask(address, "POST /", &hosts).0, 200, "{hosts}");
+        }
+        for (first, hosts) in [
+            ("POST /", format!("Host: evil.example:{port}\r\n")),
+            ("GET /", "Host: evil.example\r\n".into()),
+            ("GET /health", "Host: evil.example\r\n".into()),
+            ("POST /", "Host:\r\n".into()),
+            ("POST /", format!("Host: localhost\r\nHost: evil.example:{port}\r\n")),
+            ("POST http://evil.example/", format!("Host: {address}\r\n")),
+        ] {
+            let (status, body) = ask(address, first, &hosts);
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(
+                (status, &answer["error"]["code"]),
+                (403, &json!(-32600)),
+                "{first} {hosts}"
+            );
+            let why = answer["error"]["message"].as_str().unwrap();
+            assert!(why.contains("--hosts"), "{why}");
+        }
+    });
+    options.hosts = "rpc.example".parse().unwrap();
+    with_server(options, |address| {
+        assert_eq!(ask(address, "POST /", "Host: RPC.example:80\r\n").0, 200);
+        assert_eq!(ask(address, "POST /", "Host: evil.example\r\n").0, 403);
     });
 }

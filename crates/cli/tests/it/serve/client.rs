@@ -119,18 +119,18 @@ impl Server {
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"))
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     pub(crate) fn scrape(&self) -> String {
         let address = self.metrics.expect("it was asked for metrics");
-        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(answer.status, 200);
         answer.body
     }
 
     pub(crate) fn post_bytes(&self, body: &[u8]) -> Answer {
-        let head = "POST / HTTP/1.1\r\nHost: here\r\nContent-Type: application/json";
+        let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
         let head = format!("{head}\r\nContent-Length: {}\r\n\r\n", body.len());
         ask(self.rpc, &[head.as_bytes(), body].concat())
     }

@@ -55,7 +55,8 @@ fn slow_clients_hinder_nobody() {
     let folder = Folder::new();
     let db = sample(&folder, "2", "all", &[]);
     let server = Server::start(&db, &["--threads", "1", "--metrics", "127.0.0.1:0"]);
-    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9";
+    let head =
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9";
     let slow: Vec<_> = (0..50)
         .map(|at| server.open(if at % 2 == 0 { "P".into() } else { format!("{head}\r\n\r\n{{") }))
         .collect();

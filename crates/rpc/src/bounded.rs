@@ -1,5 +1,5 @@
 //! JSON that somebody sent, read into memory without trust: no member of an object is named twice,
-//! and there are no more values than a document can need.
+//! and there are no more values than whoever reads it allows.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -12,21 +12,37 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// How many values a document has at most: list elements, members of objects, and itself. Each
-/// takes some tens of bytes of memory, even where it takes two of the text.
-pub const VALUES_MAX: usize = 1 << 21;
+/// How many values a reader of foreign JSON takes: list elements, members of objects, and the whole
+/// itself. Each takes some tens of bytes of memory, even where it takes two of the text.
+///
+/// As a seed of serde it reads one value, of which no object has two members of one name.
+///
+/// ```
+/// use serde::de::DeserializeSeed as _;
+/// use spinney_rpc::ValuesMax;
+///
+/// let read = |text: &str| {
+///     let mut reader = serde_json::Deserializer::from_str(text);
+///     ValuesMax(3).deserialize(&mut reader)
+/// };
+/// assert_eq!(read("[1, 2]")?, serde_json::json!([1, 2]));
+/// assert!(read("[1, 2, 3]").is_err());
+/// assert!(read(r#"{"a": 1, "a": 1}"#).is_err());
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a number with a name")]
+pub struct ValuesMax(pub usize);
 
-/// A JSON value of which no object has two members of one name.
-#[derive(Debug)]
-pub struct Strict(pub Value);
+impl<'de> DeserializeSeed<'de> for ValuesMax {
+    type Value = Value;
 
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let left = Cell::new(VALUES_MAX);
-        One { left: &left }.deserialize(deserializer).map(Self)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let left = Cell::new(self.0);
+        One { left: &left, most: self.0 }.deserialize(deserializer)
     }
 }
 
@@ -34,16 +50,16 @@ impl<'de> Deserialize<'de> for Strict {
 #[derive(Clone, Copy)]
 struct One<'a> {
     left: &'a Cell<usize>,
+    most: usize,
 }
 
 impl<'de> DeserializeSeed<'de> for One<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| {
-            de::Error::custom(format_args!("it has more than {VALUES_MAX} values"))
-        })?;
-        self.left.set(left);
+        let most = self.most;
+        let too_many = || de::Error::custom(format_args!("it has more than {most} values"));
+        self.left.set(self.left.get().checked_sub(1).ok_or_else(too_many)?);
         deserializer.deserialize_any(self)
     }
 }
@@ -106,10 +122,16 @@ impl<'de> Visitor<'de> for One<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Strict, VALUES_MAX};
+    use serde::de::DeserializeSeed as _;
+    use serde_json::Value;
 
-    fn read(text: &str) -> Result<serde_json::Value, String> {
-        serde_json::from_str::<Strict>(text).map(|Strict(value)| value).map_err(|e| e.to_string())
+    use super::ValuesMax;
+
+    fn read(text: &str) -> Result<Value, String> {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let value = ValuesMax(1_000).deserialize(&mut reader);
+        let value = value.and_then(|value| reader.end().map(|()| value));
+        value.map_err(|error| error.to_string())
     }
 
     #[test]
@@ -120,10 +142,7 @@ mod tests {
             r#"{"a": [1, -2, 3.5, true, null, "x\ny"], "b": {"a": {}}, "": [[{"c": ""}]]}"#,
             "18446744073709551615",
         ] {
-            assert_eq!(
-                read(text).unwrap(),
-                serde_json::from_str::<serde_json::Value>(text).unwrap()
-            );
+            assert_eq!(read(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
         }
         for text in ["", "[1,]", "{\"a\"}", "{} {}", "nul"] {
             assert!(read(text).is_err(), "{text}");
@@ -141,7 +160,7 @@ mod tests {
     #[test]
     fn values_are_counted() {
         let list = |count: usize| format!("[0{}]", ",0".repeat(count - 1));
-        assert!(read(&list(VALUES_MAX - 1)).is_ok());
-        assert!(read(&list(VALUES_MAX)).unwrap_err().contains("more than 2097152 values"));
+        assert!(read(&list(999)).is_ok());
+        assert!(read(&list(1_000)).unwrap_err().contains("more than 1000 values"));
     }
 }
