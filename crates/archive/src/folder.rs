@@ -52,6 +52,34 @@ impl Folder {
         Ok(FilePart { folder: self.clone(), name: name.to_owned(), path, file })
     }
 
+    /// All files whose names begin like this.
+    fn files(&self, prefix: &str) -> Result<Vec<Listed>, ObjectError> {
+        let entries = match std::fs::read_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|error| self.failed("", error))?,
+        };
+        let mut listed = Vec::new();
+        for entry in entries {
+            let read = entry.map(|entry| (entry.file_name(), entry.metadata()));
+            let (name, metadata) = read.map_err(|error| self.failed("", error))?;
+            let Ok(name) = name.into_string() else { continue };
+            if !name.starts_with(prefix) {
+                continue;
+            }
+            match metadata {
+                Ok(metadata) if metadata.is_file() => {
+                    listed.push(Listed { name, bytes: metadata.len() });
+                }
+                Ok(_) => {}
+                // It went meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(self.failed(&name, error)),
+            }
+        }
+        listed.sort_unstable();
+        Ok(listed)
+    }
+
     fn sync(&self) -> io::Result<()> {
         if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
@@ -79,30 +107,14 @@ impl Objects for Folder {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Listed>, ObjectError> {
-        let entries = match std::fs::read_dir(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|error| self.failed("", error))?,
-        };
-        let mut listed = Vec::new();
-        for entry in entries {
-            let read = entry.map(|entry| (entry.file_name(), entry.metadata()));
-            let (name, metadata) = read.map_err(|error| self.failed("", error))?;
-            let Ok(name) = name.into_string() else { continue };
-            if !name.starts_with(prefix) || name.ends_with(PART) {
-                continue;
-            }
-            match metadata {
-                Ok(metadata) if metadata.is_file() => {
-                    listed.push(Listed { name, bytes: metadata.len() });
-                }
-                Ok(_) => {}
-                // It went meanwhile.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(self.failed(&name, error)),
-            }
-        }
-        listed.sort_unstable();
+        let mut listed = self.files(prefix)?;
+        listed.retain(|file| !file.name.ends_with(PART));
         Ok(listed)
+    }
+
+    fn unfinished(&self) -> Result<Vec<String>, ObjectError> {
+        let parts = self.files("")?.into_iter().map(|file| file.name);
+        Ok(parts.filter(|name| name.ends_with(PART)).collect())
     }
 
     fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {

@@ -96,6 +96,15 @@ pub trait Objects: Debug + Send + Sync {
     /// If the place fails.
     fn upload(&self, name: &str) -> Result<Box<dyn Upload>, ObjectError>;
 
+    /// The names of what was begun and never became an object, where [`remove`](Self::remove)
+    /// takes them: each begins with the name that the object was to have.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn unfinished(&self) -> Result<Vec<String>, ObjectError> {
+        Ok(Vec::new())
+    }
+
     /// Removes an object, if there is one.
     ///
     /// # Errors

@@ -138,14 +138,17 @@ impl Writer {
     fn remove_strays(&self) -> Result<(), ArchiveError> {
         let manifest = &self.contents.manifest;
         let objects = &*self.shared.objects;
-        for object in objects.list(SEGMENT)? {
-            let opened = object.name[SEGMENT.len()..].split('-').next();
-            let is_earlier = opened
-                .and_then(|number| number.parse::<u64>().ok())
-                .is_some_and(|number| number < self.opened);
-            let is_named = manifest.segments.iter().any(|segment| segment.name == object.name);
+        let listed = objects.list(SEGMENT)?.into_iter().map(|object| object.name);
+        for name in listed.chain(objects.unfinished()?) {
+            let number = |prefix: &str| {
+                let rest = name.strip_prefix(prefix)?;
+                rest.get(..10)?.parse::<u64>().ok()
+            };
+            let begun = number(SEGMENT).or_else(|| number(MANIFEST));
+            let is_earlier = begun.is_some_and(|number| number < self.opened);
+            let is_named = manifest.segments.iter().any(|segment| segment.name == name);
             if is_earlier && !is_named {
-                objects.remove(&object.name)?;
+                objects.remove(&name)?;
             }
         }
         let oldest = Manifest::name(manifest.number.saturating_sub(MANIFESTS_KEPT));

@@ -154,10 +154,16 @@ fn of_two_writers_the_first_is_fenced() {
     for number in 0..=5 {
         assert_eq!(read(&archive, number, 60).unwrap(), expected(number, 60));
     }
-    // What the first one began is gone once the next writer comes.
+    // What the first one began is gone once the next writer comes; what a later one begins is not.
+    let parts = ["segment-0000000001-aa-7.1-1.part", "manifest-0000000002.json.9-9.part"];
+    let kept = "segment-9999999999-aa-7.1-1.part";
+    for name in parts.iter().chain([&kept]) {
+        std::fs::write(folder.path().join(name), "begun").unwrap();
+    }
     let named = |writer: &Writer| writer.manifest().segments.len();
     let third = Writer::open(objects.clone(), Options::default()).unwrap();
     assert_eq!(objects.list("segment-").unwrap().len(), named(&third));
+    assert_eq!(objects.unfinished().unwrap(), [kept]);
     assert!(matches!(add(&mut second, 6), Err(ArchiveError::Fenced { .. })));
     let again = Writer::create(
         objects,

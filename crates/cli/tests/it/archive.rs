@@ -1,10 +1,18 @@
 //! `archive`: every block of a store, and what becomes of it.
 
 use std::fs;
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::{Folder, spinney};
+use crate::support::{Folder, command, spinney};
+
+/// How many builds are killed, unless `SPINNEY_KILLS` says it.
+const KILLS: u32 = 12;
+/// Builds that one archive is made of.
+const STEPS: u32 = 4;
 
 struct Bench {
     folder: Folder,
@@ -103,4 +111,54 @@ fn what_cannot_be_archived_is_said() {
     fs::write(&segment, bytes).unwrap();
     let name = segment.file_name().unwrap().to_str().unwrap();
     spinney(&["archive", "verify", &archive]).exits(1).refuses(name);
+}
+
+#[test]
+fn a_build_that_is_killed_goes_on() {
+    let kills = std::env::var("SPINNEY_KILLS").ok();
+    let kills = kills.map_or(KILLS, |kills| kills.parse().expect("SPINNEY_KILLS is a number"));
+    let bench = Bench::new();
+    bench.replay("db", &["--tree", "mpt,pbt:blake3"]);
+    let clock = Instant::now();
+    let last = bench.build("db", &[])["archive"]["last"].as_u64().unwrap();
+    let whole = clock.elapsed();
+    let roots = |archive: &str| {
+        let verify = ["archive", "verify", archive, "--json", "--block"];
+        let blocks = ["0", "--block", "17", "--block", "30", "--block", "44"];
+        spinney(&[&verify[..], &blocks].concat()).exits(0).data()["roots"].clone()
+    };
+    let undisturbed = roots(&bench.path("archive"));
+    let (db, mut hit) = (bench.path("db"), 0);
+    for kill in 0..kills {
+        let archive = bench.path(&format!("killed-{}", kill / STEPS));
+        // A quarter of the chain more than the build before.
+        let behind = last * u64::from(STEPS - 1 - kill % STEPS) / u64::from(STEPS);
+        let behind = behind.to_string();
+        let args = ["archive", "build", "-q", "--db", &db, "--into", &archive, "--behind", &behind];
+        let mut build = command(&args);
+        let mut build = build.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Moments that are spread over the time that a build takes.
+        thread::sleep(whole * (kill * 7 % 19) / 19);
+        build.kill().unwrap();
+        hit += u32::from(!build.wait().unwrap().success());
+        // What there is, is sound: no archive yet, or one of whole blocks.
+        let listed = fs::read_dir(&archive).into_iter().flatten().flatten();
+        let is_manifest = |name: &str| name.starts_with("manifest-") && name.ends_with(".json");
+        if listed.map(|file| file.file_name()).any(|name| is_manifest(&name.to_string_lossy())) {
+            let _ = spinney(&["archive", "verify", "-q", &archive]).exits(0);
+        }
+        if kill % STEPS == STEPS - 1 {
+            let _ = spinney(&["archive", "build", "-q", "--db", &db, "--into", &archive]).exits(0);
+            assert_eq!(roots(&archive), undisturbed);
+            // Nothing is left but what the manifest names, and the last manifests.
+            let _ = spinney(&["archive", "build", "-q", "--db", &db, "--into", &archive]).exits(0);
+            let info = spinney(&["archive", "info", &archive, "--json"]).exits(0).data();
+            let named = info["segments"].as_array().unwrap().len();
+            let files = fs::read_dir(&archive).unwrap().flatten().map(|file| file.file_name());
+            let segments = files.filter(|name| name.to_string_lossy().starts_with("segment-"));
+            assert_eq!(segments.count(), named);
+        }
+    }
+    assert!(hit > 0 || kills < 4, "no build was killed");
+    eprintln!("{hit} of {kills} builds were killed");
 }
