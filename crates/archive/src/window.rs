@@ -87,6 +87,9 @@ impl Window {
             return Ok(());
         };
         let after = forms.bare(&key, after)?;
+        // Pages follow from their entries, so all who change one know the row before. A root record
+        // counts commits, and is another one in a store that went back.
+        let before = before.filter(|_| key.first() == Some(&(Table::Pages as u8)));
         let before = before.map(|before| forms.bare(&key, before)).transpose()?;
         self.push(key, |since| {
             let (kind, bytes) = match before {

@@ -21,7 +21,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U64, keccak256};
 use serde_json::json;
 use spinney_proof::mpt::partial::MissingNode;
-use spinney_proof::mpt::{AccountProof, ProofError};
+use spinney_proof::mpt::{AccountFields, AccountProof, ProofError};
 use spinney_replay::{ChainBlock, WitnessStateError};
 use spinney_tree::BlockId;
 
@@ -261,17 +261,21 @@ impl<'n> RemoteBlock<'n> {
     /// # Errors
     /// If the node does not answer, or its proof does not hold.
     pub fn prove(&self, address: Address, slots: &[B256]) -> Result<AccountProof, RemoteError> {
-        let proof = self.ask(|node| node.proof(address, slots, self.number))?;
-        self.check(&proof)?;
+        let mut proof = self.ask(|node| node.proof(address, slots, self.number))?;
+        if !self.check(&proof)? {
+            // Nodes name the fields of an account that is not there in two ways.
+            proof.fields = AccountFields::ABSENT;
+        }
         Ok(proof)
     }
 
-    pub(crate) fn check(&self, proof: &AccountProof) -> Result<(), RemoteError> {
+    /// A proof holds under the root. Answers whether the account is there.
+    pub(crate) fn check(&self, proof: &AccountProof) -> Result<bool, RemoteError> {
         let Self { number: block, root, .. } = *self;
         let address = proof.address.into();
         let failed =
             |error: ProofError| RemoteError::Proof { address, block, root, error: error.into() };
-        proof.verify(&root).map(drop).map_err(failed)
+        proof.verify(&root).map(|verified| verified.account().is_some()).map_err(failed)
     }
 
     /// The code of an account whose proof names this hash.

@@ -104,7 +104,7 @@ fn lists_that_are_wrong_are_refused_and_leave_what_was_good() {
     for field in ["bal", "bal_hash", "accessList"] {
         early[9][field] = good[11][field].clone();
     }
-    run("early", &early).exits(1).refuses("block 10: state root");
+    run("early", &early).exits(1).refuses("block 10 (0x").refuses("state root: expected");
     let db = folder.path("early");
     let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();
     assert_eq!(info["trees"][0]["block"], 9, "{info}");

@@ -156,7 +156,7 @@ fn blocks_are_executed_on_the_state_of_a_server() {
     refused(&["--block", "99999"], 2, "and not 99999 (--block)");
     refused(&["--tree", "pbt:blake3"], 2, "the mpt alone");
     refused(&["--db", &folder.path("other")], 2, "both a store and a node");
-    refused(&["--block", "newest"], 2, "expected a number");
+    replay(&demo, &url, &["--block", "newest"]).exits(2).says("expected a number");
     // A file that does not begin with the first block: the server has no header of the one before.
     let (file, genesis) = (folder.path("part"), format!("{demo}/genesis.json"));
     let part: Vec<u8> = blocks[30..].iter().flat_map(|block| block.to_rlp()).collect();
