@@ -265,7 +265,8 @@ fn verbs_print_what_their_schemas_say() {
 
 /// Verbs that print documents or lines of their own, or nothing: what is new takes --json, or is
 /// named here.
-const BARE: [&str; 12] = [
+const BARE: [&str; 13] = [
+    "archive",
     "completions",
     "db",
     "db-dump",
