@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use spinney_tree::{BlockId, PageStore, Snapshot, StoreError, Table, WriteSet};
+use spinney_tree::{BlockId, PageStore, RootRecord, Snapshot, StoreError, Table, TreeId, WriteSet};
 
 use crate::bloom;
 use crate::cache::{Cache, Slot};
 use crate::error::ArchiveError;
-use crate::forms::{Forms, apply};
+use crate::forms::{Forms, TreeInfo, apply};
 use crate::manifest::Manifest;
 use crate::objects::Objects;
 use crate::segment::{Groups, Index, Kind, Malformed, SegmentInfo, corrupt};
@@ -354,6 +354,12 @@ impl Archive {
         self.contents().manifest.clone()
     }
 
+    /// The first and the last block that it holds.
+    pub fn blocks(&self) -> (u64, u64) {
+        let Manifest { first, last, .. } = self.contents().manifest;
+        (first, last)
+    }
+
     /// What was read of its place so far.
     pub fn reads(&self) -> Reads {
         let (ranges, bytes) = (&self.shared.ranges, &self.shared.bytes);
@@ -389,14 +395,15 @@ impl Archive {
     /// # Errors
     /// As [`at`](Self::at); if a segment is missing or damaged, or the place fails.
     pub fn block(&self, number: u64) -> Result<Option<BlockId>, ArchiveError> {
-        let (mut block, view) = (None, self.at(number)?);
-        view.scan(Table::Roots, &[], None, &mut |key, row| {
-            let Ok(id) = key.try_into().map(u32::from_be_bytes) else { return true };
-            let record = spinney_tree::RootRecord::decode(spinney_tree::TreeId(id), row);
-            block = record.ok().and_then(|record| record.block);
-            block.is_none()
-        })?;
-        Ok(block)
+        let view = self.at(number)?;
+        for tree in view.trees() {
+            let key = archive_key(Table::Roots, &tree.id.to_be_bytes());
+            let Some(row) = view.row(&key)? else { continue };
+            if let Some(block) = RootRecord::decode(TreeId(tree.id), &row)?.block {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -419,6 +426,31 @@ impl AtBlock {
     /// The block.
     pub const fn block(&self) -> u64 {
         self.block
+    }
+
+    /// All trees that the archive has, at this block or another one, in order of their ids.
+    pub fn trees(&self) -> impl Iterator<Item = TreeInfo> + use<'_> {
+        self.contents.forms.iter()
+    }
+
+    /// The root records from one key on, which the manifest says the trees of.
+    fn scan_roots(
+        &self,
+        (low, high): (&[u8], Option<&[u8]>),
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), ArchiveError> {
+        for tree in self.trees() {
+            let key = tree.id.to_be_bytes();
+            if &key[..] < low || high.is_some_and(|high| &key[..] >= high) {
+                continue;
+            }
+            if let Some(row) = self.row(&archive_key(Table::Roots, &key))?
+                && !visit(&key, &row)
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ArchiveError> {
@@ -495,6 +527,10 @@ impl Snapshot for AtBlock {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
+        if table == Table::Roots {
+            let scanned = self.scan_roots((low, high), visit);
+            return scanned.map_err(ArchiveError::into_store_error);
+        }
         let (mut key, mut inclusive) = (archive_key(table, low), true);
         let mut step = || -> Result<bool, ArchiveError> {
             let Some(next) = self.next_key(&key, inclusive)? else { return Ok(false) };

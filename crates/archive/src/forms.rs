@@ -29,6 +29,13 @@ pub struct TreeInfo {
     pub hash: u16,
 }
 
+impl TreeInfo {
+    /// The scheme.
+    pub const fn scheme(&self) -> SchemeId {
+        SchemeId { tree: self.tree, hash: self.hash }
+    }
+}
+
 /// The forms of the rows of all trees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forms {
@@ -45,7 +52,11 @@ impl Forms {
     }
 
     pub(crate) fn trees(&self) -> Vec<TreeInfo> {
-        self.known.values().map(|(info, _)| *info).collect()
+        self.iter().collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = TreeInfo> + use<'_> {
+        self.known.values().map(|(info, _)| *info)
     }
 
     /// Takes note of the tree that a root record is of.

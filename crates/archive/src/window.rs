@@ -11,12 +11,27 @@ use crate::segment::{Kind, Piece, SegmentWriter};
 /// The table of the numbers of blocks by their hashes, which stores do not have.
 pub(crate) const HASHES: u8 = 0xff;
 
+/// The table of the witnesses of blocks, which stores keep among others of `meta`, and for some
+/// time alone.
+const WITNESSES: u8 = 0xfe;
+/// What their keys begin with in a store.
+const WITNESS: &[u8] = b"witness/";
+
 /// The key of a row of a table.
 pub(crate) fn archive_key(table: Table, key: &[u8]) -> Vec<u8> {
+    let (table, key) = match key.strip_prefix(WITNESS) {
+        Some(number) if table == Table::Meta => (WITNESSES, number),
+        _ => (table as u8, key),
+    };
     let mut whole = Vec::with_capacity(1 + key.len());
-    whole.push(table as u8);
+    whole.push(table);
     whole.extend_from_slice(key);
     whole
+}
+
+/// Whether a row is the witness of a block: a store forgets these, and an archive does not.
+pub(crate) fn is_witness(table: Table, key: &[u8]) -> bool {
+    table == Table::Meta && key.starts_with(WITNESS)
 }
 
 /// The key of the number of a block.
@@ -29,7 +44,7 @@ pub(crate) fn hash_key(hash: &[u8; 32]) -> Vec<u8> {
 /// Whether rows of this key are archived: what a store keeps to go back by is not, nor what is
 /// under way in it.
 pub(crate) fn is_archived(table: Table, key: &[u8]) -> bool {
-    const LEFT_OUT: [&[u8]; 4] = [b"witness/", b"rebuild", b"pipeline", b"convert"];
+    const LEFT_OUT: [&[u8]; 3] = [b"rebuild", b"pipeline", b"convert"];
     match table {
         Table::History => false,
         Table::Meta => !LEFT_OUT.iter().any(|name| key.starts_with(name)),

@@ -19,7 +19,7 @@ use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, hex, random_id};
 use crate::merge::{Keys, Merge};
 use crate::objects::Objects;
 use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
-use crate::window::{HASHES, Window, archive_key, hash_key, is_archived};
+use crate::window::{HASHES, Window, archive_key, hash_key, is_archived, is_witness};
 
 /// So many manifests stay for those who are reading them.
 const MANIFESTS_KEPT: u64 = 8;
@@ -208,7 +208,8 @@ impl Writer {
         window.add_hash(block.number, &block.hash);
         let forms = &mut self.contents.forms;
         for (table, key, before, after) in rows {
-            if !is_archived(table, key) {
+            let forgotten = is_witness(table, key) && after.is_none();
+            if !is_archived(table, key) || forgotten {
                 continue;
             }
             if table == Table::Roots {
@@ -387,7 +388,8 @@ fn write_all_rows(
     for table in Table::ALL {
         let mut failed = None;
         snapshot.scan(table, &[], None, &mut |key, row| {
-            if !is_archived(table, key) {
+            // Those of blocks before the first one are nobody's; its own comes with no block.
+            if !is_archived(table, key) || is_witness(table, key) {
                 return true;
             }
             let key = archive_key(table, key);

@@ -1,5 +1,6 @@
 //! `archive`: every block of a store, in objects that servers without a store read.
 
+use std::env;
 use std::sync::Arc;
 
 use alloy_primitives::hex;
@@ -10,7 +11,7 @@ use spinney_archive::{
 };
 use spinney_state::{State, kept_blocks};
 use spinney_store::{AnySnapshot, AnyStore};
-use spinney_tree::{PageStore as _, SchemeId, Snapshot};
+use spinney_tree::{PageStore as _, Snapshot};
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::clock::Clock;
@@ -123,6 +124,17 @@ pub(crate) fn run(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Exit> {
     }
 }
 
+/// Opens an archive to read it.
+pub(crate) fn open(name: &str, cache_bytes: usize) -> anyhow::Result<Archive> {
+    let opened = place(name).map_err(ArchiveError::from);
+    opened.and_then(|objects| Archive::open(objects, cache_bytes)).map_err(failure)
+}
+
+/// Whether the environment names this archive.
+pub(crate) fn is_of_environment(name: &str) -> bool {
+    env::var_os("SPINNEY_ARCHIVE").is_some_and(|value| *name == value)
+}
+
 /// Why an archive could not be used, and what to do.
 fn failure(error: ArchiveError) -> anyhow::Error {
     let (exit, hint) = match &error {
@@ -221,16 +233,16 @@ fn first_block(args: &BuildArgs, snapshot: &impl Snapshot, place: &Place) -> any
     Ok(args.from.unwrap_or(oldest))
 }
 
-fn bytes_of(manifest: &Manifest) -> u64 {
+pub(crate) fn bytes_of(manifest: &Manifest) -> u64 {
     manifest.segments.iter().map(|segment| segment.bytes).sum()
 }
 
 /// What a manifest says, for other programs.
 fn described(manifest: &Manifest) -> Value {
-    let trees = manifest.trees.iter().map(|tree| {
-        let scheme = SchemeId { tree: tree.tree, hash: tree.hash };
-        json!({ "id": tree.id, "tree": trees::name_of(scheme) })
-    });
+    let trees = manifest
+        .trees
+        .iter()
+        .map(|tree| json!({ "id": tree.id, "tree": trees::name_of(tree.scheme()) }));
     let segments = manifest.segments.iter().map(|segment| {
         json!({
             "name": segment.name, "first": segment.first, "last": segment.last,
@@ -254,7 +266,7 @@ fn told_as(data: &Value, line: &str, output: &Output) -> std::io::Result<()> {
 }
 
 fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
-    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = open(&args.archive, CACHE_BYTES)?;
     let manifest = archive.manifest();
     if output.format() == Format::Json {
         output.envelope(&described(&manifest), &[])?;
@@ -273,10 +285,7 @@ fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     output.grid(&grid)?;
     if output.format() == Format::Table {
-        let names = manifest
-            .trees
-            .iter()
-            .map(|tree| trees::name_of(SchemeId { tree: tree.tree, hash: tree.hash }));
+        let names = manifest.trees.iter().map(|tree| trees::name_of(tree.scheme()));
         output.line(&format!(
             "blocks {} to {}, trees {}, {} in {} segments",
             manifest.first,
@@ -292,7 +301,7 @@ fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
 fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
     args.mode.heed();
     let clock = Clock::start();
-    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = open(&args.archive, CACHE_BYTES)?;
     let block = args.block.unwrap_or_else(|| archive.manifest().last);
     let view = archive.at(block).map_err(failure)?;
     let target = Place::existing(&args.target, args.target_store.as_deref(), CACHE_BYTES)?;
@@ -317,7 +326,7 @@ fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
 
 fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let archive = Archive::open(place(&args.archive)?, CACHE_BYTES).map_err(failure)?;
+    let archive = open(&args.archive, CACHE_BYTES)?;
     let manifest = archive.manifest();
     let mut progress =
         Progress::new(output.quiet(), "verify", Unit::Bytes, Some(bytes_of(&manifest)));

@@ -217,9 +217,9 @@ impl AtArgs {
     }
 }
 
-/// A store that is read, where a node may take its place.
+/// A store that is read, unless a node or an archive takes its place.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct AtOrNodeArgs {
+pub(crate) struct AtOrNoneArgs {
     /// Where the store is: a directory for redb and log, a file for sqlite, a URL or
     /// `host=.. dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
@@ -232,12 +232,17 @@ pub(crate) struct AtOrNodeArgs {
     cache: Size,
 }
 
-impl AtOrNodeArgs {
-    /// The store that is named. With a node in its place one that only the environment names is not
-    /// meant.
-    pub(crate) fn place(&self, has_node: bool) -> Result<Option<Place>, Failure> {
-        let db = self.db.as_ref().filter(|db| !has_node || !is_of_environment(db));
+impl AtOrNoneArgs {
+    /// The store that is named. With something else in its place one that only the environment
+    /// names is not meant.
+    pub(crate) fn place(&self, has_other: bool) -> Result<Option<Place>, Failure> {
+        let db = self.db.as_ref().filter(|db| !has_other || !is_of_environment(db));
         db.map(|db| Place::existing(db, self.store.as_deref(), self.cache.0)).transpose()
+    }
+
+    /// Memory for pages.
+    pub(crate) const fn cache(&self) -> usize {
+        self.cache.0
     }
 }
 

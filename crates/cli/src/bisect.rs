@@ -13,7 +13,7 @@ use spinney_state::State;
 use spinney_store::Frozen;
 use spinney_tree::PageStore as _;
 
-use crate::args::{AtOrNodeArgs, FormatArgs};
+use crate::args::{AtOrNoneArgs, FormatArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
@@ -40,7 +40,7 @@ pub(crate) struct BisectArgs {
     #[arg(value_name = "URL2")]
     other: Option<Url>,
     #[command(flatten)]
-    at: AtOrNodeArgs,
+    at: AtOrNoneArgs,
     /// The first block to compare. Without it, the first one that both have; of two nodes the
     /// genesis.
     #[arg(long, value_name = "N")]

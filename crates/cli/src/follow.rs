@@ -191,7 +191,8 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     limit_threads(threads);
     let interrupt = Interrupt::listen()?;
     let node = Node::new(args.node.clone());
-    let server = args.serve.map(|address| args.limits.bind((address, "--serve"), &place, output));
+    let server =
+        args.serve.map(|address| args.limits.bind_over((address, "--serve"), &place, output));
     let server = server.transpose()?;
     let mut told = Told::new(args, output, &interrupt);
     let follower = Follower::new(&node, &genesis, options(args, threads, &interrupt));

@@ -1,4 +1,4 @@
-//! `serve`: JSON-RPC from a store.
+//! `serve`: JSON-RPC from a store, or from an archive.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use clap::Args;
 use spinney_replay::Genesis;
 use spinney_rpc::{Finality, Hosts, Limits, Options, Server, Stop};
 
-use crate::args::{AtArgs, Size};
+use crate::archive;
+use crate::args::{AtOrNoneArgs, Size};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -20,18 +21,23 @@ use crate::stores::{self, Mode, Place};
 /// How often it looks whether it is to end.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Answer JSON-RPC from a store: accounts, slots, code, proofs and roots at any block kept.
+/// Answer JSON-RPC from a store or an archive: accounts, slots, code, proofs and roots at any block.
 ///
 /// Another process may fill the store meanwhile: each request, or batch, is answered from one
-/// commit. It ends with Ctrl-C or SIGTERM, when what was asked is answered. docs/reference/rpc.md
-/// has the methods.
+/// commit. With --archive there is no store: what is asked for is read by range from where the
+/// archive lies, so any number of servers answer from one, each with its cache alone. It ends with
+/// Ctrl-C or SIGTERM, when what was asked is answered. docs/reference/rpc.md has the methods.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney serve --db state.db --genesis genesis.json\n  \
-    spinney serve --db state.db --chain-id 1 --listen 127.0.0.1:8545 --metrics 127.0.0.1:9100")]
+    spinney serve --db state.db --chain-id 1 --listen 127.0.0.1:8545 --metrics 127.0.0.1:9100\n  \
+    spinney serve --archive s3://bucket/mainnet --cache 2GiB --chain-id 1")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    at: AtArgs,
+    at: AtOrNoneArgs,
+    /// Answer from an archive in place of a store: a directory, or a URL of a bucket.
+    #[arg(long, value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
+    archive: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,
     #[command(flatten)]
@@ -123,10 +129,9 @@ impl LimitArgs {
     }
 
     /// Listens at an address, which an option names, and says where.
-    pub(crate) fn bind(
+    fn bind(
         &self,
         (listen, option): (SocketAddr, &str),
-        place: &Place,
         output: &Output,
     ) -> anyhow::Result<Server> {
         let outside = [Some(listen), self.metrics].into_iter().flatten();
@@ -145,7 +150,17 @@ impl LimitArgs {
                     "does another process listen there? {option} 127.0.0.1:0 takes a free port"
                 ))
         })?;
-        let place = place.clone();
+        Ok(server)
+    }
+
+    /// The same for a server of a store, whose bytes its metrics tell.
+    pub(crate) fn bind_over(
+        &self,
+        listen: (SocketAddr, &str),
+        place: &Place,
+        output: &Output,
+    ) -> anyhow::Result<Server> {
+        let (server, place) = (self.bind(listen, output)?, place.clone());
         Ok(server.with_store_bytes(Arc::new(move || place.file_bytes().ok().flatten())))
     }
 }
@@ -159,23 +174,75 @@ impl ChainArgs {
     }
 }
 
-pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
-    let place = args.at.place()?;
-    let mut options = Options::default();
-    options.chain_id = args.chain.id()?;
-    options.finality = args.chain.final_depth.map_or(Finality::Unknown, Finality::Depth);
-    options.cache_bytes = place.tree_cache();
-    options.limits = args.listen.limits.limits();
-    options.explorer = args.listen.limits.explorer();
-    options.hosts = args.listen.limits.hosts();
-    if let Some(threads) = args.listen.threads {
-        options.threads = usize::from(threads);
+/// What is answered from.
+enum Source {
+    Store(Place),
+    Archive(String),
+}
+
+impl ServeArgs {
+    fn source(&self) -> Result<Source, Failure> {
+        let archive = self.archive.as_deref().filter(|archive| !archive.is_empty());
+        let of_environment = archive.is_some_and(archive::is_of_environment);
+        match (archive, self.at.place(archive.is_some() && !of_environment)?) {
+            (Some(archive), None) => Ok(Source::Archive(archive.to_owned())),
+            (None, Some(place)) => Ok(Source::Store(place)),
+            (Some(_), Some(place)) if of_environment => Ok(Source::Store(place)),
+            (Some(_), Some(_)) => {
+                Err(Failure::new("both a store and an archive (--db, --archive)")
+                    .hint("name the one to answer from"))
+            }
+            (None, None) => Err(Failure::new("no store is named (--db)")
+                .hint("give --db, or an archive by --archive")),
+        }
     }
-    let store = place.open(Mode::Look)?;
-    let interrupt = Interrupt::listen()?;
+
+    fn options(&self, cache_bytes: usize) -> anyhow::Result<Options> {
+        let mut options = Options::default();
+        options.chain_id = self.chain.id()?;
+        options.finality = self.chain.final_depth.map_or(Finality::Unknown, Finality::Depth);
+        options.cache_bytes = cache_bytes;
+        options.limits = self.listen.limits.limits();
+        options.explorer = self.listen.limits.explorer();
+        options.hosts = self.listen.limits.hosts();
+        if let Some(threads) = self.listen.threads {
+            options.threads = usize::from(threads);
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     let listen = (args.listen.listen, "--listen");
-    let server = args.listen.limits.bind(listen, &place, output)?;
-    for line in addresses(&server) {
+    match args.source()? {
+        Source::Store(place) => {
+            let options = args.options(place.tree_cache())?;
+            let store = place.open(Mode::Look)?;
+            let server = args.listen.limits.bind_over(listen, &place, output)?;
+            let stop = announced(&server, output)?;
+            server.run(&store, options, &stop).context("serving")?;
+            store.close()?;
+        }
+        Source::Archive(name) => {
+            let cache_bytes = args.at.cache();
+            let options = args.options(cache_bytes)?;
+            let archive = archive::open(&name, cache_bytes - cache_bytes / Options::PAGES_PART)?;
+            let archive = Arc::new(archive);
+            let server = args.listen.limits.bind(listen, output)?;
+            let looked_at = Arc::clone(&archive);
+            let server = server
+                .with_store_bytes(Arc::new(move || Some(archive::bytes_of(&looked_at.manifest()))));
+            let stop = announced(&server, output)?;
+            server.run_archive(&archive, options, &stop).context("serving")?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Says where a server listens, and has Ctrl-C and SIGTERM stop it.
+fn announced(server: &Server, output: &Output) -> anyhow::Result<Stop> {
+    let interrupt = Interrupt::listen()?;
+    for line in addresses(server) {
         output.line(&line)?;
     }
     output.finish()?;
@@ -187,9 +254,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         watched.stop();
     })?;
-    server.run(&store, options, &stop).context("serving")?;
-    store.close()?;
-    Ok(Exit::Ok)
+    Ok(stop)
 }
 
 /// Where a server can be reached, a line each.

@@ -1,5 +1,7 @@
 //! What is answered where there is no result: codes as the field has them.
 
+use alloy_primitives::B256;
+use spinney_archive::ArchiveError;
 use spinney_state::StateError;
 use spinney_state::sum::SumError;
 use spinney_tree::{StoreError, TreeError};
@@ -33,12 +35,23 @@ pub(crate) enum Fault {
     /// There is more to do than is taken on.
     #[error("{0}")]
     Busy(&'static str),
+    /// What an archive lies on did not answer: the same request may succeed.
+    #[error("resource unavailable, try again: {0}")]
+    Unavailable(String),
     /// The state was there once, and is not kept.
     #[error("pruned history unavailable: {0}")]
     Pruned(String),
 }
 
 impl Fault {
+    pub(crate) fn no_pending() -> Self {
+        Self::NotFound("header not found: no pending block is made".into())
+    }
+
+    pub(crate) fn not_among(hash: &B256, first: u64, last: u64) -> Self {
+        Self::NotFound(format!("header not found: {hash} is not among blocks {first} to {last}"))
+    }
+
     /// Those of JSON-RPC 2.0, of EIP-1474, and of the execution APIs (4444).
     pub(crate) const fn code(&self) -> i32 {
         match self {
@@ -49,7 +62,7 @@ impl Fault {
             Self::Internal(_) => -32603,
             Self::Unable(_) => -32000,
             Self::NotFound(_) => -32001,
-            Self::TimedOut => -32002,
+            Self::TimedOut | Self::Unavailable(_) => -32002,
             Self::TooLarge(_) => -32003,
             Self::Busy(_) => -32005,
             Self::Pruned(_) => 4444,
@@ -68,6 +81,7 @@ impl Fault {
             Self::TimedOut => "timed_out",
             Self::TooLarge(_) => "too_large",
             Self::Busy(_) => "busy",
+            Self::Unavailable(_) => "unavailable",
             Self::Pruned(_) => "pruned",
         }
     }
@@ -100,20 +114,41 @@ impl From<StateError> for Fault {
             StateError::NotKept { .. } | StateError::NoMpt { .. } => {
                 Self::Unable(error.to_string())
             }
-            other => Self::Internal(chain(&other)),
+            other => failed(&other),
         }
+    }
+}
+
+/// What is wrong with the store, or with the archive in its place.
+fn failed(error: &(dyn std::error::Error + 'static)) -> Fault {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let archives = causes.find_map(|cause| cause.downcast_ref::<ArchiveError>());
+    match archives {
+        Some(error) if error.is_retryable() => Fault::Unavailable(error.to_string()),
+        _ => Fault::Internal(chain(error)),
     }
 }
 
 impl From<TreeError> for Fault {
     fn from(error: TreeError) -> Self {
-        Self::Internal(chain(&error))
+        failed(&error)
     }
 }
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
-        Self::Internal(chain(&error))
+        failed(&error)
+    }
+}
+
+impl From<ArchiveError> for Fault {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Outside { block, first, last, .. } => {
+                StateError::NotKept { block, kept: Some((first, last)) }.into()
+            }
+            other => failed(&other),
+        }
     }
 }
 
@@ -122,7 +157,7 @@ impl From<SumError> for Fault {
         match error {
             SumError::Name { .. } => Self::Params(error.to_string()),
             SumError::OtherTree { .. } => Self::Unable(error.to_string()),
-            other => Self::Internal(chain(&other)),
+            other => failed(&other),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! checks each proof with a verifier of its own.
 #![forbid(unsafe_code)]
 
+mod archived;
 mod bounded;
 mod discover;
 mod error;
@@ -19,6 +20,7 @@ mod methods;
 mod metrics;
 mod options;
 mod params;
+mod query;
 mod queue;
 mod request;
 mod server;

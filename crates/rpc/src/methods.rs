@@ -14,7 +14,8 @@ use spinney_tree::{BlockId, PageStore, TreeId};
 use crate::discover;
 use crate::error::Fault;
 use crate::options::Options;
-use crate::params::{BlockRef, Keys, Params, SlotName};
+use crate::params::{BlockRef, Keys, SlotName};
+use crate::query::{About, Query, Wants};
 use crate::view::{EarlierStates, EarlierWords, Mark, View, WordsAt, code_of};
 use crate::witness;
 
@@ -39,10 +40,10 @@ impl At {
 }
 
 /// One who asks a view, and keeps what was opened for him.
-pub(crate) struct Session<'a, 'v, P: PageStore> {
+pub(crate) struct Session<'a, 'v, P: PageStore + Clone> {
     view: &'a View<'v, P>,
     options: &'a Options,
-    states: EarlierStates<'a, 'v, P>,
+    states: EarlierStates<'a, P>,
     words: EarlierWords<'a>,
     /// The blocks kept, once they were asked for.
     blocks: Option<Vec<BlockId>>,
@@ -122,94 +123,62 @@ fn nodes(proof: Proof) -> Vec<Bytes> {
     proof.into_nodes().into_iter().map(Bytes::from).collect()
 }
 
-impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
+impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
     pub(crate) fn new(view: &'a View<'v, P>, options: &'a Options) -> Self {
         let (states, words) = (EarlierStates::default(), EarlierWords::default());
         Self { view, options, states, words, blocks: None }
     }
 
-    /// Answers a call, as JSON.
-    pub(crate) fn answer(&mut self, method: &str, given: Vec<Value>) -> Result<Vec<u8>, Fault> {
-        let mut params = Params::new(given);
-        match method {
-            "eth_getBalance" => {
-                let account = self.account(params)?;
+    /// One who is told which blocks are kept, oldest first.
+    pub(crate) fn with_blocks(mut self, blocks: Vec<BlockId>) -> Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    /// Answers what is asked, as JSON.
+    pub(crate) fn answer(&mut self, query: Query) -> Result<Vec<u8>, Fault> {
+        let block = query.block;
+        match query.wants {
+            Wants::Balance(address) => {
+                let account = self.account(address, block)?;
                 to_json(&account.map_or(U256::ZERO, |account| account.balance))
             }
-            "eth_getTransactionCount" => {
-                let account = self.account(params)?;
+            Wants::Nonce(address) => {
+                let account = self.account(address, block)?;
                 to_json(&U64::from(account.map_or(0, |account| account.nonce)))
             }
-            "eth_getCode" => {
-                let hash = self.account(params)?.map_or(KECCAK256_EMPTY, |found| found.code_hash);
+            Wants::Code(address) => {
+                let account = self.account(address, block)?;
+                let hash = account.map_or(KECCAK256_EMPTY, |account| account.code_hash);
                 to_json(&self.code(&hash)?)
             }
-            "eth_getStorageAt" => {
-                let (address, slot, block) = (params.address()?, params.slot()?, params.block()?);
-                params.end()?;
-                to_json(&B256::from(self.storage(address, slot.slot, block)?))
-            }
-            "eth_getProof" => {
-                let most = self.options.limits.keys;
-                let (address, slots) = (params.address()?, params.slots(most)?);
-                let block = params.block()?;
-                params.end()?;
+            Wants::Slot(address, slot) => to_json(&B256::from(self.storage(address, slot, block)?)),
+            Wants::AccountProof(address, slots) => {
                 to_json(&self.account_proof(address, &slots, block)?)
             }
-            "spinney_getRoot" => {
-                let (tree, block) = (params.text("tree")?, params.block()?);
-                params.end()?;
-                to_json(&self.root(&tree, block)?)
-            }
-            "spinney_getProof" => {
-                let tree = params.text("tree")?;
-                let (keys, block) = (params.keys(self.options.limits.keys)?, params.block()?);
-                params.end()?;
-                to_json(&self.keys_proof(&tree, keys, block)?)
-            }
-            "spinney_getSumProof" => {
-                let namespace = params.text("namespace")?;
-                let keys = params.words(self.options.limits.keys)?;
-                params.end()?;
-                to_json(&self.sum_proof(&namespace, &keys)?)
-            }
-            "debug_executionWitness" => {
-                let block = params.block()?;
-                params.end()?;
-                self.witness(block)
-            }
-            "debug_executionWitnessByBlockHash" => {
-                let block = params.block()?;
-                params.end()?;
-                match block {
-                    BlockRef::Hash(_) => self.witness(block),
-                    _ => Err(Fault::Params("invalid param hash: 32 bytes in hex".into())),
-                }
-            }
-            other => self.answer_about(other, params),
+            Wants::Root(tree) => to_json(&self.root(&tree, block)?),
+            Wants::KeysProof(tree, keys) => to_json(&self.keys_proof(&tree, keys, block)?),
+            Wants::SumProof(namespace, keys) => to_json(&self.sum_proof(&namespace, &keys)?),
+            Wants::Witness => self.witness(block),
+            Wants::About(about) => self.about(about),
         }
     }
 
-    /// Answers a call of those that have no params, and are about the store or the server.
-    fn answer_about(&mut self, method: &str, params: Params) -> Result<Vec<u8>, Fault> {
-        if discover::known(method).is_none() {
-            return Err(Fault::Method(method.to_owned()));
-        }
-        params.end()?;
-        match method {
-            "eth_chainId" => to_json(&U64::from(self.chain_id()?)),
-            "net_version" => to_json(&self.chain_id()?.to_string()),
-            "web3_clientVersion" => to_json(&CLIENT),
-            "eth_blockNumber" => to_json(&U64::from(self.head()?.number)),
-            "debug_proofsSyncStatus" => {
+    /// Answers what is asked of the store or the server.
+    fn about(&mut self, about: About) -> Result<Vec<u8>, Fault> {
+        match about {
+            About::ChainId => to_json(&U64::from(self.chain_id()?)),
+            About::NetworkId => to_json(&self.chain_id()?.to_string()),
+            About::Client => to_json(&CLIENT),
+            About::Head => to_json(&U64::from(self.head()?.number)),
+            About::Kept => {
                 let (oldest, newest) = (self.blocks()?.first().copied(), self.view.head);
                 let number = |block: Option<BlockId>| block.map(|block| block.number);
                 to_json(&json!({ "earliest": number(oldest), "latest": number(newest) }))
             }
-            "spinney_trees" => to_json(&self.trees()?),
-            "spinney_status" => to_json(&self.status()?),
-            "rpc.discover" => to_json(&discover::document()),
-            other => Err(Fault::Method(other.to_owned())),
+            About::Trees => to_json(&self.trees()?),
+            About::Status => to_json(&self.status()?),
+            About::Methods => to_json(&discover::document()),
         }
     }
 
@@ -241,9 +210,7 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
     fn at(&mut self, block: BlockRef) -> Result<At, Fault> {
         let head = match block {
             BlockRef::Latest => return Ok(At::Last),
-            BlockRef::Pending => {
-                return Err(Fault::NotFound("header not found: no pending block is made".into()));
-            }
+            BlockRef::Pending => return Err(Fault::no_pending()),
             _ => self.head()?,
         };
         let number = match block {
@@ -254,11 +221,7 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
                 let blocks = self.blocks()?;
                 let found = blocks.iter().find(|block| block.hash == hash);
                 let oldest = blocks.first().map_or(head.number, |first| first.number);
-                let missing = || {
-                    let among = format!("blocks {oldest} to {}", head.number);
-                    Fault::NotFound(format!("header not found: {hash} is not among {among}"))
-                };
-                found.ok_or_else(missing)?.number
+                found.ok_or_else(|| Fault::not_among(&hash, oldest, head.number))?.number
             }
             _ => self.options.finalized(head.number)?,
         };
@@ -279,16 +242,8 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
         self.other(main, at)
     }
 
-    /// An account, by the params that all such methods have.
-    fn account(&mut self, mut params: Params) -> Result<Option<Account>, Fault> {
-        let (address, block) = (params.address()?, params.block()?);
-        params.end()?;
-        let at = self.at(block)?;
-        self.account_at(address, at)
-    }
-
-    fn account_at(&mut self, address: Address, at: At) -> Result<Option<Account>, Fault> {
-        match (&self.view.mpt, at) {
+    fn account(&mut self, address: Address, block: BlockRef) -> Result<Option<Account>, Fault> {
+        match (&self.view.mpt, self.at(block)?) {
             (Some(state), At::Last) => Ok(state.account(address)?),
             (Some(state), At::Earlier(number)) => {
                 Ok(self.states.get(number, || state.at(number))?.account(address)?)
@@ -320,7 +275,7 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
             return Ok(Bytes::new());
         }
         let missing = || Fault::Unable(format!("the code of hash {hash} is not stored"));
-        code_of(self.view.store, hash)?.ok_or_else(missing)
+        code_of(&self.view.store, hash)?.ok_or_else(missing)
     }
 
     /// The witness of a block, where the store keeps it.
@@ -447,7 +402,7 @@ impl<'a, 'v, P: PageStore> Session<'a, 'v, P> {
     }
 
     fn sum_proof(&self, namespace: &str, keys: &[[u8; 32]]) -> Result<Vec<SumAnswer>, Fault> {
-        let store = self.view.store;
+        let store = &self.view.store;
         let tree = SumTree::open(store, namespace, self.view.cache_bytes)?;
         let missing = || Fault::Unable(format!("no sum tree of namespace {namespace:?} is here"));
         let tree = tree.ok_or_else(missing)?;

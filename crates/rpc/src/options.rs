@@ -82,6 +82,8 @@ pub struct Options {
     pub explorer: bool,
     /// The names by which it may be asked for anything but metrics.
     pub hosts: Hosts,
+    /// How often an archive is looked at for blocks that were added to it.
+    pub refresh: Duration,
     /// What is counted by who follows a chain into the store, if it is in this process.
     pub follow: Option<FollowMetrics>,
     pub(crate) started: Instant,
@@ -98,6 +100,7 @@ impl Default for Options {
             limits: Limits::default(),
             explorer: true,
             hosts: Hosts::default(),
+            refresh: Duration::from_secs(2),
             follow: None,
             started: Instant::now(),
         }
@@ -105,6 +108,10 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Of the memory for pages one part in so many is for those of an archive's blocks, once parts
+    /// of the archive are there to make them of; the archive has the rest.
+    pub const PAGES_PART: usize = 4;
+
     /// The last final block, where the last block is `head`.
     pub(crate) fn finalized(&self, head: u64) -> Result<u64, Fault> {
         let unknown = || {

@@ -10,8 +10,8 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use serde_json::Value;
+use spinney_archive::Archive;
 use spinney_tree::PageStore;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_io_timeout::TimeoutStream;
 
+use crate::archived;
 use crate::error::Fault;
 use crate::explorer;
 use crate::metrics::Metrics;
@@ -137,6 +139,31 @@ impl Server {
         P: PageStore + 'static,
         for<'s> P::Snapshot<'s>: Send + Sync,
     {
+        self.with_workers(options, stop, &|shared| work(store, shared))
+    }
+
+    /// Answers from an archive until it is stopped: at every block that it holds. Whoever writes to
+    /// it may add blocks meanwhile.
+    ///
+    /// # Errors
+    /// If the system has no threads or no memory for it.
+    pub fn run_archive(self, archive: &Archive, options: Options, stop: &Stop) -> io::Result<()> {
+        thread::scope(|scope| {
+            // The other end goes with this one.
+            let (_ends, ended) = mpsc::channel();
+            let looks = options.clone();
+            let refresher = thread::Builder::new().name("refresh".into());
+            refresher.spawn_scoped(scope, move || archived::refresh(archive, &looks, &ended))?;
+            self.with_workers(options, stop, &|shared| archived::work(archive, shared))
+        })
+    }
+
+    fn with_workers(
+        self,
+        options: Options,
+        stop: &Stop,
+        work: &(dyn Fn(&Shared) + Sync),
+    ) -> io::Result<()> {
         let threads = options.threads.max(1);
         let queue = Queue::new(options.limits.waiting);
         let metrics = Metrics::new(options.follow.as_ref());
@@ -147,7 +174,7 @@ impl Server {
             for _ in 0..threads {
                 let shared = &*shared;
                 let worker = thread::Builder::new().name("rpc".into());
-                worker.spawn_scoped(scope, || work(store, shared))?;
+                worker.spawn_scoped(scope, || work(shared))?;
             }
             let outcome = self.listen(&shared, stop);
             drop(closes);

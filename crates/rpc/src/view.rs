@@ -26,7 +26,7 @@ const HASHES: [HashFunction; 3] =
     [HashFunction::Blake3, HashFunction::Sha256, HashFunction::Keccak256];
 
 /// How many states of earlier blocks stay opened.
-const EARLIER_MAX: usize = 4;
+pub(crate) const EARLIER_MAX: usize = 4;
 
 /// Rows that say which commit a store is at.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,16 @@ impl Mark {
         Ok(Self { roots, names })
     }
 
+    /// Of some trees.
+    pub(crate) fn of_trees(snapshot: &impl Snapshot, trees: &[TreeId]) -> Result<Self, Fault> {
+        let keys: Vec<_> = trees.iter().map(|tree| tree.0.to_be_bytes()).collect();
+        let asked: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let rows = snapshot.read_many(Table::Roots, &asked)?;
+        let roots = asked.iter().zip(rows);
+        let roots = roots.filter_map(|(key, row)| Some((key.to_vec(), row?.to_vec())));
+        Ok(Self { roots: roots.collect(), names: Vec::new() })
+    }
+
     /// The root records, in order of their trees.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<(TreeId, RootRecord), TreeError>> {
         self.roots.iter().map(|(key, row)| {
@@ -64,12 +74,13 @@ impl Mark {
 }
 
 /// A store at one commit.
-pub(crate) struct View<'v, P: PageStore> {
-    pub(crate) store: &'v P,
+pub(crate) struct View<'v, P: PageStore + Clone> {
+    /// A handle of it.
+    pub(crate) store: P,
     pub(crate) cache_bytes: usize,
     pub(crate) mark: Mark,
     pub(crate) head: Option<BlockId>,
-    pub(crate) mpt: Option<State<&'v P>>,
+    pub(crate) mpt: Option<State<P>>,
     /// The other trees of the state.
     pub(crate) others: Vec<Other<'v>>,
 }
@@ -82,10 +93,15 @@ pub(crate) struct Other<'v> {
     pub(crate) tree: Box<dyn Words + 'v>,
 }
 
-impl<'v, P: PageStore> View<'v, P> {
+impl<'v, P: PageStore + Clone + 'v> View<'v, P> {
     /// Opens what a store holds that shows one snapshot alone.
-    pub(crate) fn open(store: &'v P, cache_bytes: usize) -> Result<Self, Fault> {
+    pub(crate) fn open(store: P, cache_bytes: usize) -> Result<Self, Fault> {
         let mark = Mark::of(&store.snapshot()?, false)?;
+        Self::of(store, mark, cache_bytes)
+    }
+
+    /// Opens the trees whose root records these are.
+    pub(crate) fn of(store: P, mark: Mark, cache_bytes: usize) -> Result<Self, Fault> {
         let mut records = Vec::new();
         for record in mark.records() {
             let (id, record) = record?;
@@ -101,8 +117,8 @@ impl<'v, P: PageStore> View<'v, P> {
                     // Raw keys: no state of any block.
                     continue;
                 }
-                mpt = Some(State::open(store, each)?);
-            } else if let Some(tree) = open_other(&record, store, each)? {
+                mpt = Some(State::open(store.clone(), each)?);
+            } else if let Some(tree) = open_other(&record, store.clone(), each)? {
                 others.push(Other { id, name: record.scheme.to_string(), tree });
             }
             head = head.or(record.block);
@@ -117,9 +133,9 @@ impl<'v, P: PageStore> View<'v, P> {
     }
 }
 
-fn open_other<'v, P: PageStore>(
+fn open_other<'v, P: PageStore + 'v>(
     record: &RootRecord,
-    store: &'v P,
+    store: P,
     cache_bytes: usize,
 ) -> Result<Option<Box<dyn Words + 'v>>, Fault> {
     let opened = |error: spinney_state::embed::EmbedError| Fault::Internal(error.to_string());
@@ -218,11 +234,7 @@ impl<K, V> Default for Earlier<K, V> {
 }
 
 impl<K: PartialEq, V> Earlier<K, V> {
-    pub(crate) fn get(
-        &mut self,
-        key: K,
-        open: impl FnOnce() -> Result<V, StateError>,
-    ) -> Result<&V, StateError> {
+    pub(crate) fn get<E>(&mut self, key: K, open: impl FnOnce() -> Result<V, E>) -> Result<&V, E> {
         let entry = match self.0.iter().position(|(known, _)| *known == key) {
             Some(place) => self.0.remove(place),
             None => {
@@ -239,7 +251,7 @@ impl<K: PartialEq, V> Earlier<K, V> {
 }
 
 /// States of the Merkle Patricia trie, by their blocks.
-pub(crate) type EarlierStates<'a, 'v, P> = Earlier<u64, KeptState<'a, &'v P>>;
+pub(crate) type EarlierStates<'a, P> = Earlier<u64, KeptState<'a, P>>;
 
 /// States of other trees.
 pub(crate) type EarlierWords<'a> = Earlier<(TreeId, Option<u64>), Box<dyn WordsAt + 'a>>;
@@ -253,7 +265,7 @@ pub(crate) fn code_of<P: PageStore>(store: &P, hash: &B256) -> Result<Option<Byt
 
 #[cfg(test)]
 mod tests {
-    use super::{EARLIER_MAX, Earlier};
+    use super::{EARLIER_MAX, Earlier, StateError};
 
     #[test]
     fn the_states_asked_for_last_stay() {
@@ -262,7 +274,7 @@ mod tests {
         for number in [0, 1, 2, 3, 0, 4, 0, 1] {
             let open = || {
                 opened.push(number);
-                Ok(number)
+                Ok::<_, StateError>(number)
             };
             assert_eq!(earlier.get(number, open).unwrap(), &number);
             assert!(earlier.0.len() <= EARLIER_MAX);

@@ -17,8 +17,9 @@ use crate::error::Fault;
 use crate::methods::Session;
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::query::Query;
 use crate::queue::{Ask, Job, Next, Queue, Reply};
-use crate::request::{self, Call, Request};
+use crate::request::{self, Request};
 use crate::view::{Mark, View};
 
 /// How long a view is held that nobody asks.
@@ -82,16 +83,12 @@ pub fn answer_alone<P: PageStore + 'static>(
     let deadline = Instant::now() + options.limits.request;
     let cache_bytes = options.cache_bytes;
     let shared = Shared { options, queue, metrics };
-    match View::open(&store, cache_bytes) {
+    match View::open(store, cache_bytes) {
         Ok(view) => {
             let mut session = Session::new(&view, &shared.options);
-            let mut answer = |call: Call| session.answer(&call.method, call.params);
-            answer_body(&mut answer, &shared, body, deadline)
+            answer_body(&mut |query| session.answer(query), &shared, body, deadline)
         }
-        Err(fault) => {
-            let mut answer = |_: Call| Err(fault.clone());
-            answer_body(&mut answer, &shared, body, deadline)
-        }
+        Err(fault) => answer_body(&mut |_| Err(fault.clone()), &shared, body, deadline),
     }
 }
 
@@ -125,7 +122,11 @@ where
 
 /// Whether there was a commit since the view was taken; with `all`, also one of trees that have
 /// names. Where that cannot be told, the next view says why.
-fn has_gone_on<P: PageStore, F: PageStore>(store: &P, view: &View<'_, F>, all: bool) -> bool {
+fn has_gone_on<P: PageStore, F: PageStore + Clone>(
+    store: &P,
+    view: &View<'_, F>,
+    all: bool,
+) -> bool {
     let Ok(snapshot) = store.snapshot() else { return true };
     let Ok(now) = Mark::of(&snapshot, all) else { return true };
     if !all {
@@ -155,20 +156,23 @@ fn fail(shared: &Shared, job: Job, fault: &Fault) -> Option<Job> {
     None
 }
 
-/// Whoever answers a call.
-type Answers<'a> = dyn FnMut(Call) -> Result<Vec<u8>, Fault> + 'a;
+/// Whoever answers what is asked.
+type Answers<'a> = dyn FnMut(Query) -> Result<Vec<u8>, Fault> + 'a;
 
-fn answer<P: PageStore>(session: &mut Session<'_, '_, P>, shared: &Shared, job: Job) {
+fn answer<P: PageStore + Clone>(session: &mut Session<'_, '_, P>, shared: &Shared, job: Job) {
+    let head = session.head_number();
+    answer_job(&mut |query| session.answer(query), head, shared, job);
+}
+
+/// Answers a job, where the last block is `head`.
+pub(crate) fn answer_job(answers: &mut Answers<'_>, head: Option<u64>, shared: &Shared, job: Job) {
     // Who asked is gone.
     if job.reply.is_closed() || Instant::now() >= job.deadline {
         return;
     }
     let reply = match &job.ask {
-        Ask::Head => Reply::Head(Ok(session.head_number())),
-        Ask::Answer(body) => {
-            let mut answer = |call: Call| session.answer(&call.method, call.params);
-            Reply::Answer(answer_body(&mut answer, shared, body, job.deadline))
-        }
+        Ask::Head => Reply::Head(Ok(head)),
+        Ask::Answer(body) => Reply::Answer(answer_body(answers, shared, body, job.deadline)),
     };
     let _ = job.reply.send(reply);
 }
@@ -230,8 +234,8 @@ fn answer_request(
     deadline: Instant,
     out: &mut Vec<u8>,
 ) {
-    let most = shared.options.limits.answer_bytes;
-    let start = Instant::now();
+    let limits = &shared.options.limits;
+    let (most, start) = (limits.answer_bytes, Instant::now());
     let (method, answer) = match request.call {
         Err(fault) => ("unknown", Err(fault)),
         Ok(call) => {
@@ -239,7 +243,7 @@ fn answer_request(
             let answer = match () {
                 () if start >= deadline => Err(Fault::TimedOut),
                 () if out.len() > most => Err(Fault::TooLarge(most)),
-                () => answers(call),
+                () => Query::read(&call.method, call.params, limits).and_then(&mut *answers),
             };
             (known.unwrap_or("unknown"), answer)
         }

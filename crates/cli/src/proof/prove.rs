@@ -15,7 +15,7 @@ use spinney_tree::{BlockId, PageStore, Tree};
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
 use super::verify;
 use super::words;
-use crate::args::AtOrNodeArgs;
+use crate::args::AtOrNoneArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
@@ -75,7 +75,7 @@ pub(crate) struct ProveArgs {
     #[arg(long = "out", id = "report_out", value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    at: AtOrNodeArgs,
+    at: AtOrNoneArgs,
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
     /// sum or sum:bound. Without it, what the store holds, mpt before others.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]

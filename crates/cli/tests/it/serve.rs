@@ -1,5 +1,6 @@
 //! `serve`: JSON-RPC as clients meet it, over HTTP.
 
+mod archive;
 pub(crate) mod client;
 mod geth;
 mod load;

@@ -83,7 +83,16 @@ impl Server {
     }
 
     pub(crate) fn start_at(db: &str, listen: &str, more: &[&str]) -> Self {
-        let args = [&["serve", "--db", db, "--listen", listen], more].concat();
+        Self::start_with(&[&["--db", db, "--listen", listen], more].concat())
+    }
+
+    /// One that answers from an archive.
+    pub(crate) fn of_archive(archive: &str, more: &[&str]) -> Self {
+        Self::start_with(&[&["--archive", archive, "--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    fn start_with(more: &[&str]) -> Self {
+        let args = [&["serve"], more].concat();
         let child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the binary runs");
         let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines();

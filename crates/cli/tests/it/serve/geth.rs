@@ -24,7 +24,8 @@ fn lines(path: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
 }
 
-/// What geth answered of the chain, at earlier blocks and at the last one, is answered here.
+/// What geth answered of the chain, at earlier blocks and at the last one, is answered here, from a
+/// store and from an archive of it.
 #[test]
 fn the_answers_are_those_of_geth() {
     let (Some(chain), Some(proofs)) = (all_forks(), shared("data/chains/all-forks/proofs.ndjson"))
@@ -32,14 +33,22 @@ fn the_answers_are_those_of_geth() {
         return;
     };
     let folder = Folder::new();
-    let db = folder.path("db");
+    let (db, archive) = (folder.path("db"), folder.path("archive"));
     let options = ["--keep-undo", "all", "--keep-witnesses", "1000", "--tree", TREES];
     let _ = chain.replay(&[&["--db", &db], &options[..]].concat()).exits(0);
-    let server = Server::start(&db, &["--genesis", &chain.genesis]);
-    witnesses_are_those_of_geth(&server);
+    let build = ["archive", "build", "-q", "--db", &db, "--into", &archive];
+    let _ = spinney(&build).exits(0);
     let proofs = lines(&proofs);
     assert_eq!(proofs.len(), 41);
-    for line in &proofs {
+    let chain_id = ["--genesis", &chain.genesis];
+    for server in [Server::start(&db, &chain_id), Server::of_archive(&archive, &chain_id)] {
+        all_is_answered(server, &chain, &proofs, &db);
+    }
+}
+
+fn all_is_answered(server: Server, chain: &Chain, proofs: &[Value], db: &str) {
+    witnesses_are_those_of_geth(&server);
+    for line in proofs {
         let proof = &line["proof"];
         let (address, block) = (&proof["address"], number(line["number"].as_u64().unwrap()));
         let got = server.call("eth_getProof", json!([address, line["keys"], block]));
@@ -60,9 +69,9 @@ fn the_answers_are_those_of_geth() {
         let root = server.call("spinney_getRoot", json!(["mpt", block]));
         assert_eq!(root, line["stateRoot"]);
     }
-    the_head_state_is_answered(&server, &chain);
+    the_head_state_is_answered(&server, chain);
     blocks_have_names(&server);
-    keys_are_proven(&server, &db, &proofs);
+    keys_are_proven(&server, db, proofs);
     let status = server.call("spinney_status", json!([]));
     assert_eq!(
         (&status["head"]["hash"], &status["oldest"]["hash"]),
