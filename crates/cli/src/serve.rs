@@ -175,19 +175,19 @@ impl ChainArgs {
 }
 
 /// What is answered from.
-enum Source {
+enum AnsweredFrom {
     Store(Place),
     Archive(String),
 }
 
 impl ServeArgs {
-    fn source(&self) -> Result<Source, Failure> {
+    fn answers_from(&self) -> Result<AnsweredFrom, Failure> {
         let archive = self.archive.as_deref().filter(|archive| !archive.is_empty());
         let of_environment = archive.is_some_and(archive::is_of_environment);
         match (archive, self.at.place(archive.is_some() && !of_environment)?) {
-            (Some(archive), None) => Ok(Source::Archive(archive.to_owned())),
-            (None, Some(place)) => Ok(Source::Store(place)),
-            (Some(_), Some(place)) if of_environment => Ok(Source::Store(place)),
+            (Some(archive), None) => Ok(AnsweredFrom::Archive(archive.to_owned())),
+            (None, Some(place)) => Ok(AnsweredFrom::Store(place)),
+            (Some(_), Some(place)) if of_environment => Ok(AnsweredFrom::Store(place)),
             (Some(_), Some(_)) => {
                 Err(Failure::new("both a store and an archive (--db, --archive)")
                     .hint("name the one to answer from"))
@@ -214,8 +214,8 @@ impl ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     let listen = (args.listen.listen, "--listen");
-    match args.source()? {
-        Source::Store(place) => {
+    match args.answers_from()? {
+        AnsweredFrom::Store(place) => {
             let options = args.options(place.tree_cache())?;
             let store = place.open(Mode::Look)?;
             let server = args.listen.limits.bind_over(listen, &place, output)?;
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
             server.run(&store, options, &stop).context("serving")?;
             store.close()?;
         }
-        Source::Archive(name) => {
+        AnsweredFrom::Archive(name) => {
             let cache_bytes = args.at.cache();
             let options = args.options(cache_bytes)?;
             let archive = archive::open(&name, cache_bytes - cache_bytes / Options::PAGES_PART)?;
