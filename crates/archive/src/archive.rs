@@ -433,7 +433,8 @@ impl AtBlock {
         self.contents.forms.iter()
     }
 
-    /// The root records from one key on, which the manifest says the trees of.
+    /// The root records between two keys. The manifest names the trees, so each is read by its key
+    /// and no segment is looked through.
     fn scan_roots(
         &self,
         (low, high): (&[u8], Option<&[u8]>),

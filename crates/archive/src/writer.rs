@@ -388,7 +388,7 @@ fn write_all_rows(
     for table in Table::ALL {
         let mut failed = None;
         snapshot.scan(table, &[], None, &mut |key, row| {
-            // Those of blocks before the first one are nobody's; its own comes with no block.
+            // Witnesses come with the blocks that are added; an archive begins without any.
             if !is_archived(table, key) || is_witness(table, key) {
                 return true;
             }

@@ -50,8 +50,8 @@ use crate::cli::{Cli, Verb};
 use crate::failure::{Exit, Failure};
 use crate::output::{Asked, Output};
 
-/// Threads hand rows to each other, and free what others made: the system's allocator takes a
-/// fourth of a large replay for that.
+/// Threads free what other threads made. In a large replay the system's allocator took a fourth of
+/// the time of the thread that executes.
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

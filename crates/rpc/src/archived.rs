@@ -3,15 +3,15 @@
 //! Invariants:
 //! - all requests of a batch see the same last block;
 //! - a view is of one block and of the trees that are asked for: nothing else is read to open it;
-//! - an object that the archive's writer has replaced since is looked for once more in a newer
-//!   manifest; what is not there either is told, and never answered with something else.
+//! - the archive's writer removes objects that it replaced, while views still name them: what fails
+//!   in a view is asked once more of the newest manifest, and what fails there, too, is told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use spinney_archive::{Archive, AtBlock, TreeInfo};
 use spinney_state::MPT;
-use spinney_state::embed::{PBT, UBT, VERKLE};
+use spinney_state::embed::PBT;
 use spinney_tree::{BlockId, PageStore as _, TreeId};
 
 use crate::error::Fault;
@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::params::BlockRef;
 use crate::query::{About, Query, Wants};
 use crate::queue::Next;
-use crate::view::{Earlier, Mark, View};
+use crate::view::{EARLIER_MAX, Earlier, Mark, OF_STATES, View};
 use crate::worker::{Shared, answer_job};
 
 /// Which trees of a block a view has open.
@@ -66,9 +66,6 @@ impl Trees {
     }
 }
 
-/// The trees of a state.
-const OF_STATES: [TreeId; 4] = [MPT, UBT, PBT, VERKLE];
-
 type Views = Earlier<(u64, Trees), View<'static, AtBlock>>;
 
 /// One who answers, and the views that he opened lately.
@@ -82,25 +79,25 @@ struct Reader<'a> {
 
 /// Answers until the queue is closed.
 pub(crate) fn work(archive: &Archive, shared: &Shared) {
-    let reader = || Reader {
+    let fresh = || Reader {
         archive,
         options: &shared.options,
         views: Views::default(),
         blocks: archive.blocks(),
     };
-    let mut asked = reader();
+    let mut reader = fresh();
     loop {
         match shared.queue.next(None) {
             Next::Idle => {}
             Next::Closed => return,
             Next::Job(job) => {
-                asked.blocks = archive.blocks();
-                let head = Some(asked.blocks.1);
-                let answer = || answer_job(&mut |query| asked.answer(&query), head, shared, job);
+                reader.blocks = archive.blocks();
+                let head = Some(reader.blocks.1);
+                let answer = || answer_job(&mut |query| reader.answer(query), head, shared, job);
                 // Who asked sees that no answer comes.
                 if catch_unwind(AssertUnwindSafe(answer)).is_err() {
                     shared.metrics.panics.inc();
-                    asked = reader();
+                    reader = fresh();
                 }
             }
         }
@@ -116,38 +113,37 @@ pub(crate) fn refresh(archive: &Archive, options: &Options, ended: &Receiver<()>
 }
 
 impl Reader<'_> {
-    fn answer(&mut self, query: &Query) -> Result<Vec<u8>, Fault> {
-        let number = self.number(query.block)?;
-        let latest = Query { block: BlockRef::Latest, wants: query.wants.clone() };
-        match self.answer_at(number, latest.clone()) {
-            // Its objects may have been replaced by others since.
-            Err(Fault::Internal(_)) if self.archive.refresh().is_ok_and(|newer| newer) => {
+    fn answer(&mut self, query: Query) -> Result<Vec<u8>, Fault> {
+        match self.answer_once(query.clone()) {
+            // The view's objects may be replaced; who looks for newer manifests may know already.
+            Err(Fault::Internal(_)) => {
+                let _ = self.archive.refresh();
                 self.views = Views::default();
-                self.answer_at(number, latest)
+                self.answer_once(query)
             }
             answer => answer,
         }
     }
 
-    fn answer_at(&mut self, number: u64, query: Query) -> Result<Vec<u8>, Fault> {
+    fn answer_once(&mut self, query: Query) -> Result<Vec<u8>, Fault> {
+        let number = self.number(query.block)?;
         let blocks = match query.wants {
             Wants::About(About::Kept | About::Status) => self.first_and_last()?,
             _ => Vec::new(),
         };
+        let options = self.options;
         let view = self.view(number, &query.wants)?;
-        Session::new(view.0, view.1).with_blocks(blocks).answer(query)
+        // That block is the last one of its view.
+        let query = Query { block: BlockRef::Latest, ..query };
+        Session::new(view, options).with_blocks(blocks).answer(query)
     }
 
-    fn view(
-        &mut self,
-        number: u64,
-        wants: &Wants,
-    ) -> Result<(&View<'static, AtBlock>, &Options), Fault> {
+    fn view(&mut self, number: u64, wants: &Wants) -> Result<&View<'static, AtBlock>, Fault> {
         let (archive, options) = (self.archive, self.options);
         let store = archive.at(number)?;
         let held: Vec<TreeInfo> = store.trees().collect();
         let trees = Trees::of(wants, &held);
-        let views = crate::view::EARLIER_MAX * options.threads.max(1);
+        let views = EARLIER_MAX * options.threads.max(1);
         let cache_bytes = options.cache_bytes / Options::PAGES_PART / views;
         let open = || {
             let ids = held.iter().map(|tree| TreeId(tree.id)).filter(|id| trees.has(*id));
@@ -155,7 +151,7 @@ impl Reader<'_> {
             let mark = Mark::of_trees(&store.snapshot()?, &ids)?;
             View::of(store, mark, cache_bytes)
         };
-        Ok((self.views.get((number, trees), open)?, options))
+        self.views.get((number, trees), open)
     }
 
     /// The block that is asked for.

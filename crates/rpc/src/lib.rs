@@ -1,6 +1,7 @@
-//! A server that answers JSON-RPC from a store of Ethereum's state: the standard methods that read
-//! accounts, slots and code, and prove them, at any block that the store keeps; and `spinney_*` for
-//! the trees that no standard method knows. The page `docs/reference/rpc.md` has each method.
+//! A server that answers JSON-RPC from a store of Ethereum's state, or from an archive of one: the
+//! standard methods that read accounts, slots and code, and prove them, at any block that is kept;
+//! and `spinney_*` for the trees that no standard method knows. The page `docs/reference/rpc.md`
+//! has each method.
 //!
 //! Requests come over HTTP/1.1 to one thread, which reads no store. They wait in a bounded line for
 //! threads that do, each through a view of one commit. So who reads waits for nobody who writes, in

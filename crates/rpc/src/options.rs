@@ -108,8 +108,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Of the memory for pages one part in so many is for those of an archive's blocks, once parts
-    /// of the archive are there to make them of; the archive has the rest.
+    /// A server of an archive gives one part in so many of [`cache_bytes`](Self::cache_bytes) to
+    /// pages. Whoever opens the archive gives the rest to what is read of it.
     pub const PAGES_PART: usize = 4;
 
     /// The last final block, where the last block is `head`.

@@ -28,6 +28,9 @@ const HASHES: [HashFunction; 3] =
 /// How many states of earlier blocks stay opened.
 pub(crate) const EARLIER_MAX: usize = 4;
 
+/// The trees of a state.
+pub(crate) const OF_STATES: [TreeId; 4] = [MPT, UBT, PBT, VERKLE];
+
 /// Rows that say which commit a store is at.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -105,7 +108,7 @@ impl<'v, P: PageStore + Clone + 'v> View<'v, P> {
         let mut records = Vec::new();
         for record in mark.records() {
             let (id, record) = record?;
-            if [MPT, UBT, PBT, VERKLE].contains(&id) {
+            if OF_STATES.contains(&id) {
                 records.push((id, record));
             }
         }

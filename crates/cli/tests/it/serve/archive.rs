@@ -110,6 +110,38 @@ fn blocks_outside_of_an_archive_are_refused() {
     spinney(&both).exits(2).refuses("both a store and an archive");
 }
 
+/// A view of a block that a server has open names objects that the writer merges and removes. The
+/// server has no memory for parts, so it reads them each time.
+#[test]
+fn objects_that_were_replaced_are_looked_for_again() {
+    let folder = Folder::new();
+    let (db, archive) = (sample(&folder, "24", "all", &[]), folder.path("archive"));
+    build(&db, &archive, &["--behind", "20"]);
+    let (server, store) = (
+        Server::of_archive(&archive, &["--cache", "1KiB", "--threads", "1"]),
+        Server::start(&db, &[]),
+    );
+    let (mut accounts, block) = (accounts(&db), number(4));
+    accounts.truncate(100);
+    let ask = |server: &Server, accounts: &[Value]| {
+        let proof = |account| ("eth_getProof", json!([account, [], block]));
+        server.answers(&accounts.iter().map(proof).collect::<Vec<_>>())
+    };
+    assert_eq!(ask(&server, &accounts[..1]), ask(&store, &accounts[..1]));
+    let before = segments(&archive);
+    for behind in (0..20).rev() {
+        build(&db, &archive, &["--behind", &behind.to_string()]);
+    }
+    let removed = before.iter().filter(|file| !file.exists()).count();
+    assert!(removed > 0, "nothing was merged: {before:?}");
+    let clock = Instant::now();
+    while server.call("eth_blockNumber", json!([])) != "0x18" {
+        assert!(clock.elapsed() < PATIENCE, "it does not look for blocks that are added");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(ask(&server, &accounts), ask(&store, &accounts));
+}
+
 fn segments(archive: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(archive).expect("a folder").map(|file| file.unwrap().path());
     let is_segment = |file: &Path| file.file_name().unwrap().to_str().unwrap().starts_with("segm");
