@@ -71,8 +71,8 @@ impl<P: PageStore> State<P> {
     }
 
     /// The nodes of a marked state on the paths of hashed keys: accounts of 32 bytes, slots of 64
-    /// (account, slot). Each node of each trie once, a parent before its children. Of many keys the threads
-    /// of the current rayon pool each take some.
+    /// (account, slot). Of many keys the threads of the current rayon pool each take some: of each of these
+    /// parts all nodes, a parent before its children. What lies on paths of two parts is in both.
     ///
     /// # Errors
     /// If a later state was committed since the mark, or the store fails or is damaged.
@@ -80,19 +80,18 @@ impl<P: PageStore> State<P> {
         &self,
         mark: &Mark,
         keys: &[K],
-    ) -> Result<PathNodes, StateError> {
+    ) -> Result<Vec<PathNodes>, StateError> {
         let (tree, store, state) = (self.mpt()?, &self.store, mark.0.as_ref());
         let walk = |keys: &[&[u8]]| tree.path_nodes(&LazySnapshot::new(store), state, keys);
         let mut keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let threads = rayon::current_num_threads();
         if keys.len() < SPLIT_KEYS || threads == 1 {
-            return Ok(walk(&keys)?);
+            return Ok(vec![walk(&keys)?]);
         }
         // Keys that lie together share most of their paths.
         keys.sort_unstable();
         let each = keys.len().div_ceil(threads * PARTS_EACH);
-        let parts = keys.par_chunks(each).map(walk).collect::<Result<Vec<_>, _>>()?;
-        Ok(PathNodes::join(parts))
+        Ok(keys.par_chunks(each).map(walk).collect::<Result<Vec<_>, _>>()?)
     }
 }
 

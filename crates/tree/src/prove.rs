@@ -3,8 +3,8 @@
 //! One walk meets every node on the path of any of the keys, each once, with the commitments of all of
 //! its children. Pages are read level by level, as by a batch: a node whose page is not at hand waits,
 //! the walk goes on elsewhere, and then all that waited is read in one call. Nothing is hashed but the
-//! terminals beside a path whose commitment nobody knows yet: those beside many nodes in one call, on all
-//! threads where they are many.
+//! terminals beside a path whose commitment nobody knows yet: those beside some nodes in one call, and
+//! threads share the nodes where they are many.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -172,8 +172,8 @@ struct OpenedTerminal<C> {
 struct OpenedBranch<C> {
     at: At<C>,
     skip: Digits,
-    /// The path to the fork.
-    path: Vec<u8>,
+    /// The path to the fork; none where the first key on the node's path leads there.
+    path: Option<Vec<u8>>,
     fork: Fork<C>,
     value: Option<Value>,
     children: Vec<Child<C>>,
@@ -184,9 +184,9 @@ type Found<C> = (Ahead<C>, Opened<C>);
 
 /// So many nodes are looked into before any is met.
 const TOGETHER: usize = 256;
-/// From so many terminals on, threads share them; and how many one takes at a time.
-const SPLIT_TERMINALS: usize = 512;
-const SPLIT_EACH: usize = 128;
+/// So many nodes the terminals beside them are hashed of in one call: they fill all lanes, and stay in
+/// the cache. Of more, threads take so many at a time.
+const HASHED_TOGETHER: usize = 64;
 
 struct Walk<'k, S: Scheme> {
     keys: &'k [&'k [u8]],
@@ -195,6 +195,8 @@ struct Walk<'k, S: Scheme> {
     /// The nodes that were looked into, and are to be met.
     opened: Vec<Found<S::Commit>>,
     list: Committed<S>,
+    /// Lists of children that are done with, for the next ones.
+    spare: Vec<Vec<Child<S::Commit>>>,
 }
 
 /// Shows `visit` all nodes on the paths of `keys`, which strictly rise, by a reader that waits for no page.
@@ -217,7 +219,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
 
     fn to(keys: &'k [&'k [u8]]) -> Self {
         let (commits, opened, list) = (Vec::new(), Vec::new(), Vec::new());
-        Self { keys, scratch: S::Scratch::default(), commits, opened, list }
+        Self { keys, scratch: S::Scratch::default(), commits, opened, list, spare: Vec::new() }
     }
 
     fn start(&self, reader: &Reader<'_, S>, top: Option<Link>) -> Vec<Ahead<S::Commit>> {
@@ -244,7 +246,8 @@ impl<'k, S: Scheme> Walk<'k, S> {
                 Err(Halt::Failed(error)) => return Err(error),
             }
         }
-        commit_terminals(reader, &mut opened, (&mut self.scratch, &mut self.commits))?;
+        let with = (&mut self.scratch, &mut self.commits);
+        commit_terminals(reader.codec, self.keys, &mut opened, with)?;
         for (next, node) in opened.drain(..) {
             match node {
                 Opened::Terminal(terminal) => {
@@ -259,7 +262,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
 
     /// Looks into a node, if there is one.
     fn open(
-        &self,
+        &mut self,
         reader: &Reader<'_, S>,
         next: &Ahead<S::Commit>,
     ) -> Result<Option<Opened<S::Commit>>, Halt> {
@@ -279,17 +282,27 @@ impl<'k, S: Scheme> Walk<'k, S> {
             }
             Looked::Branch { skip, fork } => (skip, fork),
         };
-        let (run, end) = (skip.run(), skip.run().end());
-        // The keys may leave the skip: the path to the fork is the node's own.
-        let mut path = path.to_vec();
-        path.resize(path.len().max(next.depth.div_ceil(Self::WIDTH.per_byte())), 0);
-        Self::WIDTH.truncate(&mut path, next.depth);
-        run.extend(&mut path, 0);
-        let fork = reader.opened(fork, &path, end)?;
-        let value = reader.fork_value(&fork, &path, end)?;
-        let mut children = Vec::new();
-        reader.children(&fork, (&path, end), S::DELTAS, &mut children)?;
-        Ok(Some(Opened::Branch(OpenedBranch { at, skip, path, fork, value, children })))
+        let end = skip.run().end();
+        let own = Self::own_path(skip.run(), path);
+        let path = own.as_deref().unwrap_or(path);
+        let fork = reader.opened(fork, path, end)?;
+        let value = reader.fork_value(&fork, path, end)?;
+        let mut children = self.spare.pop().unwrap_or_default();
+        reader.children(&fork, (path, end), S::DELTAS, &mut children)?;
+        Ok(Some(Opened::Branch(OpenedBranch { at, skip, path: own, fork, value, children })))
+    }
+
+    /// The path to a node's fork, where that is not the way of a key that leads to the node: it may leave
+    /// the skip.
+    fn own_path(skip: Run<'_>, key: &[u8]) -> Option<Vec<u8>> {
+        if skip.is_empty() {
+            return None;
+        }
+        let mut path = key.to_vec();
+        path.resize(path.len().max(skip.start().div_ceil(Self::WIDTH.per_byte())), 0);
+        Self::WIDTH.truncate(&mut path, skip.start());
+        skip.extend(&mut path, 0);
+        Some(path)
     }
 
     fn meet_terminal(
@@ -326,7 +339,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         visit: &mut dyn FnMut(Met<'_, S>),
         ahead: &mut Vec<Ahead<S::Commit>>,
     ) {
-        let OpenedBranch { at, skip, path: _, fork, value, children } = branch;
+        let OpenedBranch { at, skip, path: _, fork, value, mut children } = branch;
         let run = skip.run();
         let end = run.end();
         let (found, longer) = self.split(&next.keys, run);
@@ -341,20 +354,27 @@ impl<'k, S: Scheme> Walk<'k, S> {
             commit: reader.commit(&at, next.depth),
             node: MetNode::Branch(job, reached),
         });
-        let (mut from, fork) = (longer.start, Arc::new(fork));
+        // Children in pages of groups are looked for once it is their turn.
+        let fork = children.iter().any(|child| child.at.is_none()).then(|| Arc::new(fork));
+        let mut from = longer.start;
         while from < longer.end {
             let digit = Self::WIDTH.digit(self.keys[from], end);
             let same = |key: &&&[u8]| Self::WIDTH.digit(key, end) == digit;
             let count = self.keys[from..longer.end].iter().take_while(same).count();
             if let Some(child) = children.iter().find(|child| child.digit == digit) {
-                let place = match &child.at {
-                    Some(at) => Place::At(at.clone()),
-                    None => Place::Member(Arc::clone(&fork), digit),
+                let place = match (&child.at, &fork) {
+                    (Some(at), _) => Some(Place::At(at.clone())),
+                    (None, fork) => {
+                        fork.as_ref().map(|fork| Place::Member(Arc::clone(fork), digit))
+                    }
                 };
-                ahead.push(Ahead { place, depth: end + 1, keys: from..from + count });
+                let keys = from..from + count;
+                ahead.extend(place.map(|place| Ahead { place, depth: end + 1, keys }));
             }
             from += count;
         }
+        children.clear();
+        self.spare.push(children);
     }
 
     /// The key that ends with `run`, and those that go on below it.
@@ -369,31 +389,36 @@ impl<'k, S: Scheme> Walk<'k, S> {
 
 /// Computes what those children of opened branches commit to of which nobody knows it, and keeps it.
 fn commit_terminals<S: Scheme>(
-    reader: &Reader<'_, S>,
+    codec: Codec<'_, S>,
+    keys: &[&[u8]],
+    opened: &mut [Found<S::Commit>],
+    with: (&mut S::Scratch, &mut Vec<S::Commit>),
+) -> Result<(), TreeError> {
+    if opened.len() <= HASHED_TOGETHER {
+        return commit_beside(codec, keys, opened, with);
+    }
+    let buffers = || (S::Scratch::default(), Vec::new());
+    opened.par_chunks_mut(HASHED_TOGETHER).try_for_each_init(buffers, |(scratch, commits), part| {
+        commit_beside(codec, keys, part, (scratch, commits))
+    })
+}
+
+/// The same, in one call.
+fn commit_beside<S: Scheme>(
+    codec: Codec<'_, S>,
+    keys: &[&[u8]],
     opened: &mut [Found<S::Commit>],
     (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
 ) -> Result<(), TreeError> {
-    let mut jobs = Vec::new();
-    for (_, node) in &*opened {
-        if let Opened::Branch(OpenedBranch { skip, path, children, .. }) = node {
-            put_jobs(reader.codec, children, (path, skip.run().end()), &mut jobs)?;
-        }
-    }
-    commits.clear();
-    if jobs.is_empty() {
-        return Ok(());
-    }
-    let scheme = reader.codec.scheme;
-    if jobs.len() < SPLIT_TERMINALS {
-        scheme.commit_terminals(jobs.into_iter(), scratch, commits);
-    } else {
-        let parts = jobs.par_chunks(SPLIT_EACH).map(|jobs| {
-            let (mut scratch, mut out) = (S::Scratch::default(), Vec::with_capacity(jobs.len()));
-            scheme.commit_terminals(jobs.iter().copied(), &mut scratch, &mut out);
-            out
-        });
-        commits.extend(parts.collect::<Vec<_>>().into_iter().flatten());
-    }
+    let branches = opened.iter().filter_map(|(next, node)| match node {
+        Opened::Branch(branch) => Some((next, branch)),
+        Opened::Terminal(_) => None,
+    });
+    let jobs = branches.flat_map(|(next, branch)| {
+        let path = branch.path.as_deref().unwrap_or(keys[next.keys.start]);
+        jobs(codec, &branch.children, (path, branch.skip.run().end()))
+    });
+    commit_jobs(codec.scheme, jobs, (scratch, commits))?;
     let mut computed = commits.iter().copied();
     for (_, node) in opened {
         if let Opened::Branch(OpenedBranch { children, .. }) = node {
@@ -411,19 +436,30 @@ fn unknown<C>(child: &Child<C>) -> Option<(&Arc<Page<C>>, u16)> {
     }
 }
 
-/// Appends the terminals among a branch's children of which nobody knows what they commit to.
-fn put_jobs<'a, S: Scheme>(
-    codec: Codec<'_, S>,
+/// The terminals among a branch's children of which nobody knows what they commit to.
+fn jobs<'a, S: Scheme>(
+    codec: Codec<'a, S>,
     children: &'a [Child<S::Commit>],
     (path, fork): (&'a [u8], usize),
-    jobs: &mut Vec<TerminalJob<'a, S::Commit>>,
-) -> Result<(), TreeError> {
-    for (page, number) in children.iter().filter_map(unknown) {
+) -> impl Iterator<Item = Result<TerminalJob<'a, S::Commit>, TreeError>> {
+    children.iter().filter_map(unknown).map(move |(page, number)| {
         let entry = page.entry(number);
         let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-        jobs.push(stored_terminal(codec, page, entry, fork + 1, key)?);
-    }
-    Ok(())
+        stored_terminal(codec, page, entry, fork + 1, key)
+    })
+}
+
+/// Commits to terminals, each as it is read.
+fn commit_jobs<'a, S: Scheme>(
+    scheme: &S,
+    jobs: impl Iterator<Item = Result<TerminalJob<'a, S::Commit>, TreeError>>,
+    (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
+) -> Result<(), TreeError> {
+    let mut failed = None;
+    let read = jobs.map_while(|job| job.map_err(|error| failed = Some(error)).ok());
+    commits.clear();
+    scheme.commit_terminals(read, scratch, commits);
+    failed.map_or(Ok(()), Err)
 }
 
 /// Notes what they commit to, there and in their pages.
@@ -443,10 +479,8 @@ pub(crate) fn commit_children<S: Scheme>(
     at: (&[u8], usize),
     (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
 ) -> Result<(), TreeError> {
-    let mut jobs = Vec::new();
-    put_jobs(reader.codec, children, at, &mut jobs)?;
-    commits.clear();
-    reader.codec.scheme.commit_terminals(jobs.into_iter(), scratch, commits);
+    let jobs = jobs(reader.codec, children, at);
+    commit_jobs(reader.codec.scheme, jobs, (scratch, commits))?;
     learn(children, &mut commits.iter().copied());
     Ok(())
 }

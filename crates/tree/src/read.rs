@@ -557,6 +557,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
     ) -> Result<(), Halt> {
         let mut last: Option<u8> = None;
         let mut missing = false;
+        out.reserve(within.range().len());
         for number in within.range() {
             let entry = page.entry(number);
             if entry.kind.is_in_group() && open {

@@ -6,6 +6,7 @@ use alloy_primitives::{Address, B256, keccak256};
 use spinney_state::embed::{BinaryState, Embedding};
 use spinney_state::{Changes, KeepHistory, Mark, State, StateRead};
 use spinney_store::AnyStore;
+use spinney_tree::mpt::PathNodes;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
@@ -147,7 +148,7 @@ impl Subject for Trie<'_> {
             keys.extend(slots.iter().map(|slot| [account, keccak256(slot)].concat()));
         }
         keys.sort_unstable();
-        let nodes = self.state.path_nodes(&self.committed, &keys)?;
+        let nodes = PathNodes::join(self.state.path_nodes(&self.committed, &keys)?);
         Ok((nodes.iter().map(|node| node.len() as u64).sum(), start.elapsed()))
     }
 }

@@ -214,7 +214,7 @@ impl MadeWitness {
     }
 }
 
-/// In order of their bytes. Most first bytes differ, so few are looked at where they lie.
+/// In order of their bytes, each once. Most first bytes differ, so few are looked at where they lie.
 fn sorted(all: Vec<Bytes>) -> Vec<Bytes> {
     let first = |bytes: &Bytes| {
         let mut first = [0; 16];
@@ -224,6 +224,7 @@ fn sorted(all: Vec<Bytes>) -> Vec<Bytes> {
     };
     let mut all: Vec<_> = all.into_iter().map(|bytes| (first(&bytes), bytes)).collect();
     all.sort_unstable();
+    all.dedup();
     all.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
@@ -234,11 +235,44 @@ fn listed(nodes: PathNodes) -> impl Iterator<Item = (Bytes, B256)> {
     nodes.into_iter().map(move |(range, digest)| (rlp.slice(range), B256::from(digest)))
 }
 
+/// A hashed key: of an account, or of a slot behind that of its account.
+struct Path {
+    bytes: [u8; 64],
+    len: usize,
+}
+
+impl AsRef<[u8]> for Path {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The paths of all that was read, in their order.
+fn paths(reads: &BlockReads) -> Vec<Path> {
+    let addresses: Vec<_> = reads.keys.0.keys().collect();
+    let mut accounts: Vec<_> = digests(&addresses).into_iter().zip(reads.keys.0.values()).collect();
+    accounts.sort_unstable_by_key(|(account, _)| *account);
+    let mut paths = Vec::with_capacity(addresses.len());
+    for (account, slots) in accounts {
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(account.as_slice());
+        paths.push(Path { bytes, len: 32 });
+        let slots: Vec<_> = slots.iter().collect();
+        let mut slots = digests(&slots);
+        slots.sort_unstable();
+        paths.extend(slots.into_iter().map(|slot| {
+            bytes[32..].copy_from_slice(slot.as_slice());
+            Path { bytes, len: 64 }
+        }));
+    }
+    paths
+}
+
 /// The nodes of a witness; what is not there yet is fetched from the whole state.
 struct Collected<'a, P: PageStore> {
     state: &'a State<P>,
     before: &'a Mark,
-    /// The nodes on all paths, each once.
+    /// The nodes on all paths; one that lies at two places is there twice.
     nodes: Vec<Bytes>,
     digests: Vec<B256>,
     /// Where each lies among them, by its digest, once one is asked for.
@@ -252,14 +286,8 @@ struct Collected<'a, P: PageStore> {
 impl<'a, P: PageStore> Collected<'a, P> {
     /// The nodes on all paths of what was read.
     fn of(state: &'a State<P>, before: &'a Mark, reads: &BlockReads) -> Result<Self, StateError> {
-        let mut paths = Vec::new();
-        for (address, slots) in &reads.keys.0 {
-            let account = keccak256(address);
-            paths.push(account.to_vec());
-            let slots: Vec<_> = slots.iter().collect();
-            paths.extend(digests(&slots).into_iter().map(|slot| [account, slot].concat()));
-        }
-        let (nodes, digests) = listed(state.path_nodes(before, &paths)?).unzip();
+        let parts = state.path_nodes(before, &paths(reads))?;
+        let (nodes, digests) = parts.into_iter().flat_map(listed).unzip();
         let (places, fetched) = (OnceCell::new(), RefCell::default());
         Ok(Self { state, before, nodes, digests, places, fetched, failed: RefCell::default() })
     }
@@ -282,7 +310,7 @@ impl<'a, P: PageStore> Collected<'a, P> {
             key[index / 2] |= digit << (4 - index % 2 * 4);
         }
         let key = [account.as_ref().map_or(&[][..], |account| account.as_slice()), &key].concat();
-        let mut nodes = listed(self.state.path_nodes(self.before, &[key])?);
+        let mut nodes = self.state.path_nodes(self.before, &[key])?.into_iter().flat_map(listed);
         Ok(nodes.find(|(_, found)| found == digest).map(|(rlp, _)| rlp))
     }
 }

@@ -33,7 +33,7 @@ struct Listed {
 /// Where a node's RLP lies among the bytes of all, and its digest.
 pub type NodePlace = (Range<usize>, [u8; 32]);
 
-/// Nodes of tries, each once, a parent before its children: see [`Tree::path_nodes`].
+/// Nodes of tries, a parent before its children: see [`Tree::path_nodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathNodes {
     rlp: Vec<u8>,
@@ -46,7 +46,7 @@ impl PathNodes {
         (self.rlp, self.nodes)
     }
 
-    /// Joins what several walks found.
+    /// Joins what several walks found: each node once.
     ///
     /// ```
     /// # use spinney_tree::mpt::PathNodes;
@@ -94,9 +94,13 @@ impl Walked {
         let mut walked = Self { rlp, nodes, values: vec![None; keys.len()] };
         let mut nodes = NodeWriter::default();
         tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut nodes))?;
-        // Sorted so, a node comes after those above it: their keys begin no later.
-        walked.nodes.sort_by_key(|node| (node.keys.start, node.depth));
         Ok(walked)
+    }
+
+    /// The same in the order of proofs. A node comes after those above it: their keys begin no later.
+    fn in_order(mut self) -> Self {
+        self.nodes.sort_by_key(|node| (node.keys.start, node.depth));
+        self
     }
 
     fn meet<S: Leaves>(&mut self, met: Met<'_, S>, nodes: &mut NodeWriter) {
@@ -133,12 +137,13 @@ impl Walked {
             return self.list::<S>(keys, job.skip.start(), nodes.bytes(), commit);
         }
         let below = NodeRef::of(nodes.bytes());
-        if !reached.is_empty() {
-            self.list::<S>(reached, job.skip.end(), nodes.bytes(), Some(below));
-        }
-        nodes.clear();
+        let end = nodes.bytes().len();
         nodes.extension(job.skip, &below);
-        self.list::<S>(keys, job.skip.start(), nodes.bytes(), commit);
+        let (branch, extension) = nodes.bytes().split_at(end);
+        self.list::<S>(keys, job.skip.start(), extension, commit);
+        if !reached.is_empty() {
+            self.list::<S>(reached, job.skip.end(), branch, Some(below));
+        }
     }
 
     /// Lists a node, unless its parent holds it whole. The top of a trie has no parent.
@@ -169,17 +174,14 @@ impl Walked {
         paths.into_iter().map(|path| path.map(Proof::new)).collect()
     }
 
-    /// All nodes, each once: subtrees that are equal have the same.
     fn into_nodes(self) -> PathNodes {
-        let mut listed = foldhash::HashSet::default();
-        let nodes = self.nodes.into_iter().filter(|node| listed.insert(node.digest));
-        let nodes = nodes.map(|node| (node.rlp, node.digest)).collect();
+        let nodes = self.nodes.into_iter().map(|node| (node.rlp, node.digest)).collect();
         PathNodes { rlp: self.rlp, nodes }
     }
 
-    /// The same as a proof has them.
+    /// All nodes in the order of proofs, each once: subtrees that are equal have the same.
     fn into_proof(self) -> Vec<Vec<u8>> {
-        self.into_nodes().iter().map(<[u8]>::to_vec).collect()
+        PathNodes::join([self.in_order().into_nodes()]).iter().map(<[u8]>::to_vec).collect()
     }
 }
 
@@ -267,7 +269,7 @@ impl Tree<MptState> {
     ) -> Result<Vec<AccountProof>, TreeError> {
         let hashed: Vec<_> = wanted.iter().map(|(address, slots)| paths(address, slots)).collect();
         let keys = in_order(hashed.iter().flatten().map(|key| &key[..]));
-        let walked = Walked::of(self, snapshot, state, &keys)?;
+        let walked = Walked::of(self, snapshot, state, &keys)?.in_order();
         let nodes = walked.paths();
         let at = |key: &Vec<u8>| {
             keys.binary_search(&&key[..]).expect("the walk was made for all of them")
@@ -291,8 +293,8 @@ impl Tree<MptState> {
     }
 
     /// The nodes on the paths of hashed keys in `state`, or in the last commit: of accounts (32 bytes)
-    /// and of slots (64 bytes: account, slot). Each node of each trie once, a parent before its children;
-    /// what a witness is made of.
+    /// and of slots (64 bytes: account, slot). A parent comes before its children, and a node again where
+    /// an equal one lies elsewhere; what a witness is made of.
     ///
     /// # Errors
     /// As [`Tree::prove_accounts`].
