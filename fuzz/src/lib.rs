@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use alloy_primitives::keccak256;
 use spinney_cli::document::Document;
+use spinney_cli::spans::{SpanClaim, SpanDocument};
 use spinney_cli::sum_trace::SumLine;
 use spinney_cli::trace::{Lines, TraceLine};
 use spinney_ipa::{Crs, Element};
@@ -343,6 +344,13 @@ fn state_diff(input: &[u8]) -> Option<(StateDiff, &[u8])> {
 /// Proof documents of any tree, in JSON.
 pub fn documents(input: &[u8]) {
     drop(Document::parse(input));
+    match SpanDocument::parse(input).map(|document| document.claim) {
+        Ok(SpanClaim::Account(span)) => drop(span.verify(|_, _| true)),
+        Ok(SpanClaim::Keys { span, .. }) => {
+            drop(span.verify(&Pbt { hash: HashFunction::Blake3 }, |_, _| true));
+        }
+        Err(_) => {}
+    }
 }
 
 /// Traces, a batch a line, into a tree: its root is the textbook's of what it then holds.

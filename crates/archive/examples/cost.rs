@@ -1,11 +1,14 @@
-//! What an archive costs: bytes a changed leaf, and how long a proof at any block takes.
+//! What an archive costs: bytes a changed leaf, how long a proof at any block takes, and how large
+//! a proof of many blocks is.
 //!
 //! ```text
 //! cargo run --release -p spinney-archive --example cost -- \
 //!     DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
 //! ```
-//! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them.
-//! Blocks are archived as they are made, each commit's rows as they are.
+//! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them, and
+//! every 100th block the first key. Blocks are archived as they are made, each commit's rows as they
+//! are. Of PROOFS keys a proof is made when their block is the last one, and compared with the
+//! archive's.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -14,14 +17,21 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use spinney_archive::{Archive, Folder, Options, RowChange, Writer};
+use spinney_proof::binary::KeysProof;
+use spinney_proof::mpt::Proof;
+use spinney_proof::span::{Frames, FramesWriter};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{
-    Batch, BlockId, HashFunction, MemoryStore, PageStore, Scheme, Table, Tree, TreeId, WriteSet,
+    Batch, BlockId, HashFunction, MemoryStore, PageStore, Scheme, Snapshot, Table, Tree, TreeError,
+    TreeId, WriteSet,
 };
 
 const ID: TreeId = TreeId(70_000);
 const WINDOW_BLOCKS: u64 = 256;
+/// Of so many blocks one proof is made, and so often its key changes.
+const SPAN_BLOCKS: u64 = 1_000;
+const SPAN_CHANGES: u64 = 100;
 
 /// Keeps what it is asked to write.
 struct Noting<'s> {
@@ -77,6 +87,66 @@ fn block(number: u64) -> BlockId {
     BlockId { number, hash }
 }
 
+/// A tree whose keys are proven here.
+trait Proven: Scheme<Root = [u8; 32]> + Clone {
+    /// The parts of the proof of a key.
+    fn prove<N: Snapshot>(tree: &Tree<Self>, at: &N, key: &[u8])
+    -> Result<Vec<Vec<u8>>, TreeError>;
+
+    /// Checks such a proof.
+    fn verify(&self, root: &[u8; 32], key: &[u8], parts: &[Vec<u8>]) -> bool;
+}
+
+impl Proven for Mpt {
+    fn prove<N: Snapshot>(
+        tree: &Tree<Self>,
+        at: &N,
+        key: &[u8],
+    ) -> Result<Vec<Vec<u8>>, TreeError> {
+        Ok(tree.prove(at, None, &[key])?.into_nodes())
+    }
+
+    fn verify(&self, root: &[u8; 32], key: &[u8], parts: &[Vec<u8>]) -> bool {
+        Proof::new(parts.to_vec()).verify(root, &[key]).is_ok()
+    }
+}
+
+impl Proven for Pbt {
+    fn prove<N: Snapshot>(
+        tree: &Tree<Self>,
+        at: &N,
+        key: &[u8],
+    ) -> Result<Vec<Vec<u8>>, TreeError> {
+        let proof = tree.prove(at, None, &[key])?;
+        let value = proof.entries[0].1.unwrap_or_default().to_vec();
+        Ok(vec![proof.proof, value])
+    }
+
+    fn verify(&self, root: &[u8; 32], key: &[u8], parts: &[Vec<u8>]) -> bool {
+        let value = parts[1][..].try_into().ok();
+        let sent = KeysProof { entries: vec![(key.to_vec(), value)], proof: parts[0].clone() };
+        sent.verify(self, root).is_ok()
+    }
+}
+
+/// What a proof was when its block was the last one.
+struct Then {
+    block: u64,
+    key: u64,
+    digest: [u8; 32],
+}
+
+fn digest(parts: &[Vec<u8>]) -> [u8; 32] {
+    HashFunction::Blake3.hash(&parts.concat())
+}
+
+/// The roots of all blocks, and some proofs.
+#[derive(Default)]
+struct Made {
+    roots: Vec<[u8; 32]>,
+    proofs: Vec<Then>,
+}
+
 struct Asked {
     folder: String,
     keys: u64,
@@ -85,7 +155,7 @@ struct Asked {
     proofs: u64,
 }
 
-fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
+fn run<S: Proven>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::new();
     let store = Noting { store: &store, set: std::sync::Mutex::default() };
     let mut tree = Tree::open(scheme.clone(), ID, &store.snapshot()?, 4 << 30)?;
@@ -112,7 +182,8 @@ fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>
         base as f64 / asked.keys as f64
     );
     let (mut random, mut archiving, mut first) = (Random(1), Duration::ZERO, 1);
-    let mut roots = vec![tree.root()];
+    let mut made = Made { roots: vec![tree.root()], proofs: Vec::new() };
+    let mut looked_at = Random(3);
     while first <= asked.blocks {
         let last = (first + WINDOW_BLOCKS - 1).min(asked.blocks);
         let mut window = writer.window(first, last)?;
@@ -120,11 +191,20 @@ fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>
             let mut batch = Batch::new();
             let mut chosen: Vec<u64> =
                 (0..asked.changes).map(|_| random.next() % asked.keys).collect();
+            if number % SPAN_CHANGES == 0 {
+                chosen.push(0);
+            }
             chosen.sort_unstable();
             chosen.dedup();
             chosen.iter().for_each(|&at| batch.put(&key(at), &value(at, number)));
             commit(&mut tree, batch, number)?;
-            roots.push(tree.root());
+            made.roots.push(tree.root());
+            let due = asked.proofs * number / asked.blocks;
+            while (made.proofs.len() as u64) < due {
+                let at = looked_at.next() % asked.keys;
+                let parts = S::prove(&tree, &store.snapshot()?, &key(at))?;
+                made.proofs.push(Then { block: number, key: at, digest: digest(&parts) });
+            }
             let set = store.set.lock().map_err(|_| "poisoned")?.take().unwrap_or_default();
             let clock = ProcessTime::now();
             let rows = set.rows_over().map(|row| -> RowChange<'_> {
@@ -155,16 +235,81 @@ fn run<S: Scheme + Clone>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>
         all as f64 / leaves,
         archiving.as_secs_f64() * 1e6 / leaves,
     );
+    drop((tree, store));
     for cache_bytes in [0, 1 << 30] {
-        proofs(&scheme, (asked, &objects), &roots, cache_bytes)?;
+        proofs(&scheme, (asked, &objects), &made.roots, cache_bytes)?;
     }
+    are_equal(&scheme, &objects, &made)?;
+    over_time(&scheme, (asked, &objects), &made.roots)
+}
+
+/// Compares the proofs of an archive with those that were made when their blocks were the last.
+fn are_equal<S: Proven>(
+    scheme: &S,
+    objects: &Arc<Folder>,
+    made: &Made,
+) -> Result<(), Box<dyn Error>> {
+    let archive = Archive::open(objects.clone(), 1 << 30)?;
+    let (mut order, mut random): (Vec<_>, _) = (made.proofs.iter().collect(), Random(4));
+    order.sort_by_key(|_| random.next());
+    let (clock, cpu) = (Instant::now(), ProcessTime::now());
+    for Then { block, key: at, digest: then } in order {
+        let view = archive.at(*block)?;
+        let tree = Tree::open(scheme.clone(), ID, &view, 1 << 20)?;
+        let parts = S::prove(&tree, &view, &key(*at))?;
+        if digest(&parts) != *then {
+            return Err(format!("block {block}, key {at}: the proof is another one").into());
+        }
+    }
+    let count = made.proofs.len();
+    println!(
+        "{count} proofs at random blocks are those of then: {:.0} a second, {:.0} a second of CPU",
+        count as f64 / clock.elapsed().as_secs_f64(),
+        count as f64 / cpu.elapsed().as_secs_f64(),
+    );
     Ok(())
 }
 
-fn proofs<S: Scheme + Clone>(
+/// One proof of the first key at many blocks.
+fn over_time<S: Proven>(
     scheme: &S,
     (asked, objects): (&Asked, &Arc<Folder>),
-    roots: &[S::Root],
+    roots: &[[u8; 32]],
+) -> Result<(), Box<dyn Error>> {
+    let archive = Archive::open(objects.clone(), 1 << 30)?;
+    let (first, key) = (asked.blocks.saturating_sub(SPAN_BLOCKS - 1).max(1), key(0));
+    let (mut writer, mut alone) = (FramesWriter::new(), 0);
+    let clock = Instant::now();
+    for number in first..=asked.blocks {
+        let view = archive.at(number)?;
+        let tree = Tree::open(scheme.clone(), ID, &view, 1 << 20)?;
+        let parts = S::prove(&tree, &view, &key)?;
+        alone += parts.iter().map(Vec::len).sum::<usize>();
+        writer.push(&parts);
+    }
+    let (bytes, making) = (writer.finish(), clock.elapsed());
+    let (mut frames, mut number, clock) = (Frames::new(&bytes), first as usize, Instant::now());
+    while let Some(frame) = frames.next()? {
+        if !scheme.verify(&roots[number], &key, &frame.items) {
+            return Err(format!("block {number}: the proof does not hold").into());
+        }
+        number += frame.blocks as usize;
+    }
+    println!(
+        "a key at {} blocks, changed at every {SPAN_CHANGES}th: one proof of {} bytes, {:.2}% of \
+         the {alone} bytes of their own; made in {making:?}, verified in {:?}",
+        asked.blocks + 1 - first,
+        bytes.len(),
+        100.0 * bytes.len() as f64 / alone as f64,
+        clock.elapsed(),
+    );
+    Ok(())
+}
+
+fn proofs<S: Proven>(
+    scheme: &S,
+    (asked, objects): (&Asked, &Arc<Folder>),
+    roots: &[[u8; 32]],
     cache_bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
     let archive = Archive::open(objects.clone(), cache_bytes)?;
@@ -184,14 +329,14 @@ fn proofs<S: Scheme + Clone>(
                 return Err(format!("block {number} has another root").into());
             }
             let key = key(random.next() % asked.keys);
-            black_box(tree.get(&view, None, &key)?.ok_or("a key is missing")?);
+            black_box(S::prove(&tree, &view, &key)?);
             times.push(clock.elapsed());
         }
         times.sort_unstable();
         let requests = archive.reads();
         let each = |now: u64, then: u64| (now - then) as f64 / asked.proofs as f64;
         println!(
-            "cache {cache_bytes}: reads of a key near block {from}: \
+            "cache {cache_bytes}: proofs of a key near block {from}: \
              p50 {:?}, p99 {:?}; {:.2} ranges, \
              {:.0} bytes each",
             times[times.len() / 2],

@@ -136,7 +136,7 @@ pub(crate) fn is_of_environment(name: &str) -> bool {
 }
 
 /// Why an archive could not be used, and what to do.
-fn failure(error: ArchiveError) -> anyhow::Error {
+pub(crate) fn failure(error: ArchiveError) -> anyhow::Error {
     let (exit, hint) = match &error {
         ArchiveError::Missing { .. } => (Exit::Error, "spinney archive build makes one"),
         ArchiveError::Corrupt { .. } | ArchiveError::Tree(_) => {

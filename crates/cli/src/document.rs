@@ -248,10 +248,14 @@ impl Document {
     /// If it is none, names a member of an object twice, has more than [`VALUES_MAX`] values, claims nothing,
     /// or names a preimage that is not its key's.
     pub fn parse(json: &[u8]) -> Result<Self, DocumentError> {
-        if json.trim_ascii_start().first() != Some(&b'{') {
-            return Err(DocumentError::NoObject);
-        }
-        let Strict(value) = serde_json::from_slice(json)?;
+        Self::of(read(json)?)
+    }
+
+    /// The same of a value that [`read`] read.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn of(value: Value) -> Result<Self, DocumentError> {
         let mut raw: Raw = serde_json::from_value(value)?;
         if let Some(result) = raw.result.take() {
             raw = *result;
@@ -282,6 +286,18 @@ impl Document {
         };
         Ok(Self { tree, root, claim })
     }
+}
+
+/// Reads the value of a document of any kind: an object.
+///
+/// # Errors
+/// If it is none, names a member of an object twice, or has more than [`VALUES_MAX`] values.
+pub fn read(json: &[u8]) -> Result<Value, DocumentError> {
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(DocumentError::NoObject);
+    }
+    let Strict(value) = serde_json::from_slice(json)?;
+    Ok(value)
 }
 
 /// Whether a tree has proofs of the other kind; whether there is such a tree is seen later.

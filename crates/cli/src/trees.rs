@@ -161,7 +161,12 @@ pub(crate) fn asked(name: Option<&str>, place: &Place) -> anyhow::Result<Name> {
     if place.location.is_none() || !place.exists()? {
         return Ok(Name::Mpt);
     }
-    let records = of_states(&place.open(Mode::Look)?.snapshot()?)?;
+    first_of(&place.open(Mode::Look)?.snapshot()?)
+}
+
+/// The tree that is meant where none is named: of those that are held, mpt before others.
+pub(crate) fn first_of(snapshot: &impl Snapshot) -> anyhow::Result<Name> {
+    let records = of_states(snapshot)?;
     let first = records.first().and_then(|(_, record)| Name::of(record.scheme));
     Ok(first.unwrap_or(Name::Mpt))
 }

@@ -10,6 +10,8 @@
 //! - Verkle tree (`verkle`, with the feature of that name): `verkle::Proof` becomes
 //!   `verkle::Verified`.
 //!
+//! [`span`] proves the same keys at many blocks that follow each other, in one proof.
+//!
 //! [`embed`] says under which keys an account, its slots and its code lie in the binary trees and
 //! the Verkle tree. Each kind of proof has a `path`: the nodes that it shows from the root down to
 //! a key, for those who draw or count them.
@@ -40,6 +42,7 @@ pub mod embed;
 mod error;
 pub mod mpt;
 mod path;
+pub mod span;
 pub mod sum;
 #[cfg(feature = "verkle")]
 pub mod verkle;

@@ -1,22 +1,28 @@
 //! `prove` and `verify`: proofs as documents.
 
+mod args;
 mod document;
+mod over_time;
 mod prove;
 mod remote;
+mod roots;
+mod span;
 mod verify;
 mod words;
 
-pub(crate) use self::prove::ProveArgs;
+use self::args::ProofSource;
+pub(crate) use self::args::ProveArgs;
 pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
 pub(crate) use self::verify::{Said, VerifyArgs, check_tree, run as verify};
 
 use crate::failure::Exit;
 use crate::output::Output;
 
-/// Proves from a store, or from a node.
+/// Proves from a store, from an archive, or from a node.
 pub(crate) fn prove(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
     match args.source()? {
-        prove::ProofSource::Store(place) => prove::run(args, &place, output),
-        prove::ProofSource::Node(url) => remote::prove(args, &url, output),
+        ProofSource::Store(place) => prove::run(args, &place, output),
+        ProofSource::Archive(name) => prove::from_archive(args, &name, output),
+        ProofSource::Node(url) => remote::prove(args, &url, output),
     }
 }

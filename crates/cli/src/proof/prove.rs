@@ -1,125 +1,24 @@
-//! `prove`: a proof from a store.
+//! `prove`: a proof from a store or an archive.
 
-use std::path::PathBuf;
-
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use clap::Args;
+use alloy_primitives::{Address, Bytes, keccak256};
 use serde::Serialize;
-use spinney_follow::{BlockName, Url};
 use spinney_state::{MPT, State};
 use spinney_store::Frozen;
 use spinney_tree::mpt::Mpt;
 use spinney_tree::sum::Profile;
 use spinney_tree::{BlockId, PageStore, Tree};
 
+use super::args::{Held, ProveArgs};
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
+use super::span::{self, States};
 use super::verify;
 use super::words;
-use crate::args::AtOrNoneArgs;
+use crate::archive;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
-use crate::sums::{self, NamespaceArgs};
+use crate::sums;
 use crate::trees::{self, Name};
-
-/// Prove keys, or an account and its slots, present or absent.
-///
-/// Prints one JSON document: for raw keys of a store that `root` filled, the nodes on their paths; for an
-/// address in a store of Ethereum's state, the EIP-1186 object. Of a binary or a Verkle tree, one proof of
-/// any of its keys, or of those that hold an account. `spinney verify` checks it without a store.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    spinney prove --db state.db --address 0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
-    spinney prove --db state.db --tree pbt:blake3 --address 0x00000000219ab540356cbb839cbe05303d7705fa --chunk 0\n  \
-    spinney prove --state-from http://127.0.0.1:8545 --block finalized --address 0x00000000219ab540356cbb839cbe05303d7705fa\n  \
-    spinney prove --db raw.db 0x646f65 | spinney verify -")]
-pub(crate) struct ProveArgs {
-    /// Raw keys in hex; several give one document with the union of their nodes.
-    #[arg(
-        value_name = "KEY",
-        required_unless_present_any = ["address", "all"],
-        conflicts_with_all = ["address", "all"],
-    )]
-    pub(super) keys: Vec<Bytes>,
-    /// The account to prove.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) address: Option<Address>,
-    /// A slot of the account; may be given again.
-    #[arg(long = "slot", value_name = "SLOT", requires = "address")]
-    pub(super) slots: Vec<U256>,
-    /// A chunk of the account's code, in a binary or a Verkle tree: 31 bytes each; may be given again.
-    #[arg(long = "chunk", value_name = "INDEX", requires = "address")]
-    pub(super) chunks: Vec<u32>,
-    /// Prove the Keccak-256 digests of the keys, as `root --hash-keys` puts them.
-    #[arg(long, conflicts_with = "address")]
-    pub(super) hash_keys: bool,
-    /// Read from a node instead of a store, over JSON-RPC: what it answers is proven under the state
-    /// root in the header of the block. https is not spoken.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["all", "namespace"])]
-    state_from: Option<Url>,
-    /// The state root that is trusted: a block of the node's with another one is refused.
-    #[arg(long, value_name = "ROOT", requires = "state_from")]
-    pub(super) root: Option<B256>,
-    /// The block whose state is proven: any that the store keeps. Without it, the last one. With
-    /// --state-from a number, a hash, latest, safe, finalized or earliest; a hash pins the block.
-    #[arg(long, value_name = "BLOCK")]
-    pub(super) block: Option<BlockName>,
-    /// Verify each document, without the store, under the root that the store names, before it is
-    /// printed: what old or forged rows made does not hold.
-    #[arg(long, conflicts_with = "all")]
-    verify: bool,
-    /// Prove every leaf of a sum tree, a document a line.
-    #[arg(long, conflicts_with = "address")]
-    all: bool,
-    /// Write what is proven to a file, whole or not at all.
-    #[arg(long = "out", id = "report_out", value_name = "FILE")]
-    out: Option<PathBuf>,
-    #[command(flatten)]
-    at: AtOrNoneArgs,
-    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
-    /// sum or sum:bound. Without it, what the store holds, mpt before others.
-    #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
-    pub(super) tree: Option<String>,
-    #[command(flatten)]
-    namespace: NamespaceArgs,
-}
-
-/// Where a state is that is proven.
-pub(super) enum ProofSource {
-    Store(Place),
-    Node(Url),
-}
-
-impl ProveArgs {
-    /// Where the state is: in a store, or at a node.
-    pub(super) fn source(&self) -> Result<ProofSource, Failure> {
-        match (&self.state_from, self.at.place(self.state_from.is_some())?) {
-            (None, Some(place)) => Ok(ProofSource::Store(place)),
-            (Some(url), None) => Ok(ProofSource::Node(url.clone())),
-            (Some(_), Some(_)) => Err(Failure::new("both a store and a node (--db, --state-from)")
-                .hint("name the one to read from")),
-            (None, None) => Err(Failure::new("no store is named (--db)")
-                .hint("give --db, or a node by --state-from")),
-        }
-    }
-
-    /// The number of the block whose state is proven; none for the last one.
-    pub(super) fn number(&self) -> Result<Option<u64>, Failure> {
-        match self.block {
-            None | Some(BlockName::Tag("latest")) => Ok(None),
-            Some(BlockName::Number(number)) => Ok(Some(number)),
-            Some(block) => {
-                let what = format!("a store is not asked for a block as {block} (--block)");
-                Err(Failure::new(what).hint("give its number; db info shows the last one"))
-            }
-        }
-    }
-
-    /// The slots of the account.
-    pub(super) fn slots(&self) -> Vec<B256> {
-        self.slots.iter().map(|slot| B256::from(*slot)).collect()
-    }
-}
 
 pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::Result<Exit> {
     let name = trees::asked(args.tree.as_deref(), place)?;
@@ -133,31 +32,69 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
     let store = place.open(Mode::Look)?;
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
-    if name != Name::Mpt {
-        return print(args, &words::prove(args, name, &store, place)?, output);
-    }
-    if !args.chunks.is_empty() {
-        return Err(Failure::new("--chunk is for the trees that hold code")
-            .hint("say --tree ubt:sha256, or whatever tree the store holds")
+    let held = Held { store: &store, name: place.name(), cache_bytes: place.tree_cache() };
+    let Some(_) = args.from else { return one(args, name, &held, output) };
+    let record = trees::record_of(&held.store.snapshot()?, name, &held.name)?;
+    let Some(last) = record.block else {
+        return Err(Failure::new("the store keeps the state of no block (--from)")
+            .hint("leave out --from: what the store holds is proven as it is")
             .into());
-    }
-    let keys = trees::keys_of(trees::record_of(&store.snapshot()?, name, &place.name())?.scheme);
-    let kind = |what: &str, hint: &str| {
-        let what = format!("the store holds {what} ({})", place.name());
-        Failure::new(what).hint(hint)
     };
+    match args.span(last.number)? {
+        Some(blocks) => many(args, name, (&held, States::Store), blocks, output),
+        None => one(args, name, &held, output),
+    }
+}
+
+/// Proves from an archive.
+pub(super) fn from_archive(args: &ProveArgs, place: &str, output: &Output) -> anyhow::Result<Exit> {
+    // Half for the archive's parts, half for the pages made of them.
+    let cache_bytes = args.cache_bytes() / 2;
+    let archive = archive::open(place, cache_bytes)?;
+    let (_, last) = archive.blocks();
+    let number = args.number()?.unwrap_or(last);
+    let view = archive.at(args.from.unwrap_or(number)).map_err(archive::failure)?;
+    let name = match &args.tree {
+        Some(name) => Name::parse(name)?,
+        None => trees::first_of(&view)?,
+    };
+    if matches!(name, Name::Sum(_)) {
+        let what = format!("an archive does not prove a tree {name} (--archive)");
+        return Err(Failure::new(what).hint("give the store that holds it by --db").into());
+    }
+    let held = Held { store: &view, name: place.to_owned(), cache_bytes };
+    match args.span(last)? {
+        Some(blocks) => many(args, name, (&held, States::Archive(&archive)), blocks, output),
+        None => one(args, name, &held, output),
+    }
+}
+
+/// A proof at many blocks.
+fn many(
+    args: &ProveArgs,
+    name: Name,
+    from: (&Held<'_, impl PageStore>, States<'_>),
+    blocks: (u64, u64),
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    print(args, &span::prove(args, name, from, blocks, output)?.to_value(), output)
+}
+
+/// A proof at one block.
+fn one(
+    args: &ProveArgs,
+    name: Name,
+    held: &Held<'_, impl PageStore>,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    if name != Name::Mpt {
+        return print(args, &words::prove(args, name, held)?, output);
+    }
+    args.check_account(held)?;
     match args.address {
-        Some(_) if keys == "raw" => {
-            Err(kind("raw keys, and no accounts", "give keys instead of --address").into())
-        }
-        None if keys == "state" => {
-            Err(kind("Ethereum's state, and no raw keys", "give --address, and --slot").into())
-        }
-        Some(address) => print(args, &prove_account(args, address, &store, place)?, output),
-        None if args.keys.len() == 1 => {
-            print(args, &prove_keys(args, &store, place)?.into_one(), output)
-        }
-        None => print(args, &prove_keys(args, &store, place)?, output),
+        Some(address) => print(args, &prove_account(args, address, held)?, output),
+        None if args.keys.len() == 1 => print(args, &prove_keys(args, held)?.into_one(), output),
+        None => print(args, &prove_keys(args, held)?, output),
     }
 }
 
@@ -168,7 +105,8 @@ fn leaves(
     place: &Place,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    if args.address.is_some() || args.hash_keys || args.block.is_some() {
+    let has_block = args.block.is_some() || args.from.is_some();
+    if args.address.is_some() || args.hash_keys || has_block {
         let what =
             format!("a tree {} has neither addresses, hashed keys nor blocks", sums::name(profile));
         return Err(Failure::new(what).hint("give keys of 32 bytes, or --all").into());
@@ -195,10 +133,9 @@ pub(super) fn print(
 fn prove_account(
     args: &ProveArgs,
     address: Address,
-    store: &impl PageStore,
-    place: &Place,
+    held: &Held<'_, impl PageStore>,
 ) -> anyhow::Result<AccountDocument> {
-    let state = State::open(store, place.tree_cache())?;
+    let state = State::open(held.store, held.cache_bytes)?;
     let slots = args.slots();
     let asked = args.number()?;
     let (root, proof) = match asked {
@@ -212,13 +149,9 @@ fn prove_account(
     Ok(AccountDocument::new(Name::Mpt.to_string(), root, block, proof))
 }
 
-fn prove_keys(
-    args: &ProveArgs,
-    store: &impl PageStore,
-    place: &Place,
-) -> anyhow::Result<KeysDocument> {
-    let snapshot = store.snapshot()?;
-    let tree = Tree::open(Mpt, MPT, &snapshot, place.tree_cache())?;
+fn prove_keys(args: &ProveArgs, held: &Held<'_, impl PageStore>) -> anyhow::Result<KeysDocument> {
+    let snapshot = held.store.snapshot()?;
+    let tree = Tree::open(Mpt, MPT, &snapshot, held.cache_bytes)?;
     check_block(args.number()?, tree.block())?;
     let hashed = |key: &Bytes| Bytes::from(keccak256(key).0);
     let mut sorted: Vec<_> = args.keys.iter().collect();

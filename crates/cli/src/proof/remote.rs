@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use spinney_cli::document::{Claim, Document};
 use spinney_follow::{BlockName, Node, NodeError, RemoteBlock, RemoteError, Url, Vouched};
 
+use super::args::ProveArgs;
 use super::document::AccountDocument;
-use super::prove::{ProveArgs, print};
+use super::prove::print;
 use super::verify;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;

@@ -13,9 +13,12 @@ use std::path::PathBuf;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
 use serde_json::json;
-use spinney_cli::document::{Claim, Document, DocumentError};
+use spinney_cli::document::{self, Claim, Document, DocumentError};
+use spinney_cli::spans::SpanDocument;
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
+use super::over_time;
+use super::roots::RootsArgs;
 use super::words;
 use crate::args::{FormatArgs, Size};
 use crate::failure::{Exit, Failure};
@@ -27,10 +30,11 @@ use crate::trees::Name;
 /// Check a proof document against a root, without a store.
 ///
 /// Reads what `spinney prove` prints, what eth_getProof answers, and the execution witnesses of
-/// Verkle blocks (stateDiff and verkleProof), of which it says the root after the block, too. A root
-/// says nothing of the tree that it is of, and one hash can be that of a UBT and of a PBT that hold
-/// different keys: --tree says which tree the root is trusted to be of. Exit code 0 if the proof
-/// holds, 1 if it does not or is of another tree, 2 if the document is none.
+/// Verkle blocks (stateDiff and verkleProof), of which it says the root after the block, too. A
+/// root says nothing of the tree that it is of, and one hash can be that of a UBT and of a PBT that
+/// hold different keys: --tree says which tree the root is trusted to be of. A proof of many blocks
+/// is checked against the root of each, by --roots or --blocks. Exit code 0 if the proof holds, 1
+/// if it does not or is of another tree, 2 if the document is none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney verify --tree mpt --root 0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
@@ -42,11 +46,13 @@ pub(crate) struct VerifyArgs {
     /// The root that is trusted. Without it the document's own is taken, which proves little.
     #[arg(long, value_name = "ROOT")]
     root: Option<B256>,
+    #[command(flatten)]
+    roots: RootsArgs,
     /// The sum of all leaves that is trusted, of a sum tree.
     #[arg(long, value_name = "SUM")]
     root_sum: Option<u64>,
-    /// The tree that the root is of, by the names that `prove` takes. Without it the document's word
-    /// is taken.
+    /// The tree that the root is of, by the names that `prove` takes. Without it the document's
+    /// word is taken.
     #[arg(long, value_name = "TREE")]
     tree: Option<String>,
     /// The most that is read of a document.
@@ -66,13 +72,22 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
         sums::verify(&bytes, &args.file, root, trusted, (output, &mut said))?;
         return said.finish();
     }
-    let parsed = Document::parse(&bytes).map_err(|error| refused(args, &error))?;
-    let Document { tree, root: own, claim } = parsed;
     if args.root_sum.is_some() {
         return Err(Failure::new("the document is of a tree without sums (--root-sum)")
             .hint("is it the document you mean?")
             .into());
     }
+    let refused = |error| refused(args, &error);
+    let value = document::read(&bytes).map_err(refused)?;
+    if SpanDocument::is_one(&value) {
+        return many(args, SpanDocument::of(value).map_err(refused)?, trusted, output);
+    }
+    if args.roots.are_given() {
+        return Err(Failure::new("the proof is of one block (--roots, --blocks)")
+            .hint("--root names the root that is trusted")
+            .into());
+    }
+    let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
     let name = match tree.as_deref() {
         Some(tree) => Name::parse_of(tree, "the document's")?,
         None => Name::Mpt,
@@ -118,6 +133,46 @@ pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
     said.finish()
 }
 
+/// Verifies a proof of blocks that follow each other.
+fn many(
+    args: &VerifyArgs,
+    document: SpanDocument,
+    trusted: Option<Name>,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    let name = Name::parse_of(&document.tree, "the document's")?;
+    check_tree(trusted, name, output)?;
+    if args.root.is_some() {
+        return Err(Failure::new("the proof is of many blocks, and of their roots (--root)")
+            .hint("--roots names those that are trusted, --blocks the headers that have them")
+            .into());
+    }
+    let roots = args.roots.read(name)?;
+    if roots.is_none() {
+        output.warn("checked against the document's own roots; --roots or --blocks trusts some");
+    }
+    let trusts = |block: u64, root: &[u8; 32]| {
+        roots.as_ref().is_none_or(|roots| roots.get(&block).is_some_and(|it| it.0 == *root))
+    };
+    let (first, last) = over_time::blocks_of(&document.claim);
+    if let Some(roots) = &roots
+        && let Some(lacks) = (first..=last).find(|block| !roots.contains_key(block))
+    {
+        let what = format!("no root of block {lacks} is trusted (--roots, --blocks)");
+        return Err(Failure::new(what)
+            .hint(format!("the proof is of blocks {first} to {last}: give all of their roots"))
+            .into());
+    }
+    let shown = over_time::show(name, &document.claim, &trusts).map_err(|error| {
+        let hint = "proof, claims and roots do not belong together: was it made for these blocks?";
+        Failure::new("the proof does not hold").because(error).hint(hint).exit(Exit::No)
+    })?;
+    let mut said = Said::new(output);
+    said.line(format!("holds at blocks {first} to {last}, tree {name}"))?;
+    shown.into_iter().try_for_each(|line| said.line(line))?;
+    said.finish()
+}
+
 /// What a proof shows: line by line for people, at once in an envelope.
 pub(crate) struct Said<'o> {
     output: &'o Output,
@@ -159,17 +214,26 @@ pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<
 
 /// Checks a document of our own under its own root.
 pub(super) fn holds(document: &[u8]) -> anyhow::Result<()> {
-    let Document { tree, root, claim } = Document::parse(document)?;
+    let value = document::read(document)?;
+    if SpanDocument::is_one(&value) {
+        let SpanDocument { tree, claim } = SpanDocument::of(value)?;
+        let name = Name::parse(&tree)?;
+        return over_time::show(name, &claim, &|_, _| true).map(drop).map_err(of_our_own);
+    }
+    let Document { tree, root, claim } = Document::of(value)?;
     let name = Name::parse(tree.as_deref().unwrap_or("mpt"))?;
-    let root = root.unwrap_or_default();
-    show(&root, name, claim).map(drop).map_err(|error| {
-        let what = format!("what was made of the store does not hold under its root, {root}");
-        let hint = "rows of the store are old or forged: spinney db check looks at all of it";
-        Failure::new(what).because(error).hint(hint).into()
-    })
+    show(&root.unwrap_or_default(), name, claim).map(drop).map_err(of_our_own)
 }
 
-/// A document that was not read. What it says of preimages is a claim like others, and can be false.
+/// A document of our own that does not hold.
+fn of_our_own(error: anyhow::Error) -> anyhow::Error {
+    let hint = "rows of the store are old or forged: spinney db check looks at all of it";
+    let what = "what was made of the store does not hold under its root";
+    Failure::new(what).because(error).hint(hint).into()
+}
+
+/// A document that was not read. What it says of preimages is a claim like others, and can be
+/// false.
 fn refused(args: &VerifyArgs, error: &DocumentError) -> Failure {
     let failure = Failure::new(format!("{error} ({})", args.file.display()));
     match error {
@@ -241,13 +305,7 @@ fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<String>, ProofE
     let address = Address::from(proof.address);
     let mut lines = vec![match verified.account() {
         None => format!("account {address}: absent"),
-        Some(account) => format!(
-            "account {address}: nonce {}, balance {}, storage hash {}, code hash {}",
-            account.nonce,
-            U256::from_be_bytes(account.balance),
-            B256::from(account.storage_hash),
-            B256::from(account.code_hash)
-        ),
+        Some(account) => format!("account {address}: {}", words::of_fields(account)),
     }];
     for slot in &proof.storage_proof {
         let value = verified.slot(&slot.key).expect("it was verified for all of the slots");

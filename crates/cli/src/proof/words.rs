@@ -3,17 +3,18 @@
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::Serialize;
 use spinney_cli::document::{Asked, Claim, WitnessClaim, WordsClaim};
+use spinney_state::Account;
 use spinney_state::embed::{BinaryState, Embedding, KeptTree, Word};
 use spinney_tree::binary::proof::VerifiedKeys;
+use spinney_tree::mpt::proof::AccountFields;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{KeyProofs, KeysFault, PageStore};
 
-use super::prove::ProveArgs;
+use super::args::{Held, ProveArgs};
 use crate::failure::Failure;
-use crate::stores::Place;
 use crate::trees::{self, Name};
 
 /// Proofs of keys; with an address, of the keys that hold that account.
@@ -37,26 +38,17 @@ fn keys_below<S: Embedding>(asked: &Asked, scheme: &S, code_hash: &B256) -> Vec<
     slots.chain(asked.chunks.iter().map(chunk)).collect()
 }
 
-impl ProveArgs {
-    /// The account that is asked for.
-    pub(super) fn asked(&self) -> Option<Asked> {
-        let chunks = || self.chunks.clone();
-        self.address.map(|address| Asked { address, slots: self.slots(), chunks: chunks() })
-    }
-}
-
 /// Makes the document that was asked for.
 pub(super) fn prove(
     args: &ProveArgs,
     name: Name,
-    store: &impl PageStore,
-    place: &Place,
+    held: &Held<'_, impl PageStore>,
 ) -> anyhow::Result<WordsDocument> {
-    trees::record_of(&store.snapshot()?, name, &place.name())?;
+    trees::record_of(&held.store.snapshot()?, name, &held.name)?;
     match name {
-        Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, store, place),
-        Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, store, place),
-        Name::Verkle => prove_in(args, name, Verkle::shared(), store, place),
+        Name::Ubt(hash) => prove_in(args, name, Ubt { hash }, held),
+        Name::Pbt(hash) => prove_in(args, name, Pbt { hash }, held),
+        Name::Verkle => prove_in(args, name, Verkle::shared(), held),
         Name::Mpt | Name::Sum(_) => unreachable!("it has proofs of its own"),
     }
 }
@@ -65,27 +57,17 @@ fn prove_in<S: Embedding + KeyProofs>(
     args: &ProveArgs,
     name: Name,
     scheme: S,
-    store: &impl PageStore,
-    place: &Place,
+    held: &Held<'_, impl PageStore>,
 ) -> anyhow::Result<WordsDocument> {
-    if args.hash_keys {
-        return Err(Failure::new(format!("--hash-keys is for mpt, not for {name}"))
-            .hint("keys of this tree are put as they are")
-            .into());
-    }
-    let state = BinaryState::open(scheme, store, place.tree_cache())?;
+    args.check_not_hashed(name)?;
+    let state = BinaryState::open(scheme, held.store, held.cache_bytes)?;
     let kept = args.number()?.map_or_else(|| state.last(), |number| state.at(number))?;
     let account = args.asked();
     let keys = match &account {
         Some(asked) => account_keys(asked, state.scheme(), &kept)?,
         None => args.keys.iter().map(|key| key.to_vec()).collect(),
     };
-    let mut sorted: Vec<_> = keys.iter().collect();
-    sorted.sort_unstable();
-    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        let what = format!("key {} is given twice", Bytes::copy_from_slice(pair[0]));
-        return Err(Failure::new(what).hint("give each key, slot and chunk once").into());
-    }
+    check_once(&keys)?;
     let proof = kept.prove(&keys)?;
     let values = keys.iter().map(|key| Ok(kept.leaf(key)?.map(B256::from)));
     let values = values.collect::<anyhow::Result<_>>()?;
@@ -98,6 +80,22 @@ fn prove_in<S: Embedding + KeyProofs>(
         values,
         proof: proof.proof.into(),
     })
+}
+
+/// The keys that hold an account, and those of its slots: the same at every block.
+pub(super) fn span_keys<S: Embedding>(asked: &Asked, scheme: &S) -> Vec<Vec<u8>> {
+    let mut keys = scheme.account_keys(&asked.address);
+    keys.extend(keys_below(asked, scheme, &B256::ZERO));
+    keys
+}
+
+/// Refuses a key that is given twice.
+pub(super) fn check_once(keys: &[Vec<u8>]) -> Result<(), Failure> {
+    let mut sorted: Vec<_> = keys.iter().collect();
+    sorted.sort_unstable();
+    let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
+    let what = format!("key {} is given twice", Bytes::copy_from_slice(pair[0]));
+    Err(Failure::new(what).hint("give each key, slot and chunk once"))
 }
 
 fn account_keys<S: Embedding, P: PageStore>(
@@ -176,14 +174,7 @@ fn verify_in<S: Embedding + KeyProofs>(
     if claimed != [&fields[..], &rest].concat() || (account.is_none() && !asked.chunks.is_empty()) {
         return Err(other());
     }
-    let address = asked.address;
-    let mut lines = vec![match account {
-        None => format!("account {address}: absent"),
-        Some((account, code_size)) => format!(
-            "account {address}: nonce {}, balance {}, code size {code_size}, code hash {}",
-            account.nonce, account.balance, account.code_hash
-        ),
-    }];
+    let mut lines = vec![format!("account {}: {}", asked.address, of_account(account))];
     lines.extend(below(asked, &rest, &verified));
     Ok(lines)
 }
@@ -208,15 +199,41 @@ pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<St
 fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<String> {
     let value = |key: &Vec<u8>| verified.get(key).expect("it is one of the keys");
     let (slots, chunks) = keys.split_at(asked.slots.len());
-    let slot = |(slot, key): (&B256, &Vec<u8>)| match value(key) {
-        Some(word) => format!("slot {slot}: {:#x}", U256::from_be_bytes(*word)),
-        None => format!("slot {slot}: absent"),
-    };
+    let slot = |(slot, key): (&B256, &Vec<u8>)| format!("slot {slot}: {}", of_slot(value(key)));
     let chunk = |(chunk, key): (&u32, &Vec<u8>)| format!("chunk {chunk}: {}", describe(value(key)));
     let slots = asked.slots.iter().zip(slots).map(slot);
     slots.chain(asked.chunks.iter().zip(chunks).map(chunk)).collect()
 }
 
-fn describe(value: Option<&Word>) -> String {
+/// What a tree says of an account.
+pub(super) fn of_account(account: Option<(Account, u32)>) -> String {
+    account.map_or_else(
+        || "absent".into(),
+        |(account, code_size)| {
+            format!(
+                "nonce {}, balance {}, code size {code_size}, code hash {}",
+                account.nonce, account.balance, account.code_hash
+            )
+        },
+    )
+}
+
+/// What a slot's leaf says.
+pub(super) fn of_slot(value: Option<&Word>) -> String {
+    value.map_or_else(|| "absent".into(), |word| format!("{:#x}", U256::from_be_bytes(*word)))
+}
+
+pub(super) fn describe(value: Option<&Word>) -> String {
     value.map_or_else(|| "absent".into(), |word| B256::from(*word).to_string())
+}
+
+/// What a Merkle Patricia trie says of an account.
+pub(super) fn of_fields(account: &AccountFields) -> String {
+    format!(
+        "nonce {}, balance {}, storage hash {}, code hash {}",
+        account.nonce,
+        U256::from_be_bytes(account.balance),
+        B256::from(account.storage_hash),
+        B256::from(account.code_hash)
+    )
 }

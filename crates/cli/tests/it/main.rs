@@ -45,6 +45,7 @@ mod server;
 mod several;
 mod snapshot;
 #[cfg(unix)]
+mod spans;
 mod sql;
 mod stage;
 #[cfg(unix)]

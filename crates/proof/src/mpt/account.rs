@@ -108,11 +108,7 @@ impl AccountProof {
     /// If one of the proofs does not hold, or shows something else than is claimed.
     pub fn verify(&self, root: &[u8; 32]) -> Result<VerifiedAccount, ProofError> {
         let key = keccak256(&self.address);
-        let verified = self.account_proof.verify(root, &[key])?;
-        let last = self.account_proof.nodes().len().saturating_sub(1);
-        let malformed = |what| ProofError::Malformed { index: last, what };
-        let leaf = verified.get(&key).ok().flatten().map(AccountLeaf::read);
-        let fields = leaf.transpose().map_err(malformed)?.map(AccountFields::from);
+        let fields = account_fields(&self.account_proof, root, &key)?;
         let claims_absence =
             [AccountFields::ABSENT, AccountFields::ABSENT_ZERO].contains(&self.fields);
         if fields.map_or(!claims_absence, |proven| proven != self.fields) {
@@ -128,24 +124,41 @@ impl AccountProof {
 
 impl SlotProof {
     fn verify(&self, storage_root: &[u8; 32]) -> Result<([u8; 32], [u8; 32]), ProofError> {
-        let key = keccak256(&self.key);
-        let verified = self.proof.verify(storage_root, &[key])?;
-        let value = match verified.get(&key).ok().flatten() {
-            None => [0; 32],
-            Some(rlp) => {
-                let value = decode_slot_value(rlp).filter(|value| *value != [0; 32]);
-                value.ok_or(ProofError::Malformed {
-                    index: self.proof.nodes().len().saturating_sub(1),
-                    what: "a slot's leaf is no number above zero",
-                })?
-            }
-        };
+        let value = slot_word(&self.proof, storage_root, &keccak256(&self.key))?;
         if value == self.value {
             return Ok((self.key, value));
         }
         let (proven, claimed) = (describe_word(&value), describe_word(&self.value));
         Err(ProofError::Differs { key: self.key.to_vec(), proven, claimed })
     }
+}
+
+/// What a proof shows of an account, by the digest of its address.
+pub(crate) fn account_fields(
+    proof: &Proof,
+    root: &[u8; 32],
+    key: &[u8; 32],
+) -> Result<Option<AccountFields>, ProofError> {
+    let verified = proof.verify(root, &[key])?;
+    let last = proof.nodes().len().saturating_sub(1);
+    let malformed = |what| ProofError::Malformed { index: last, what };
+    let leaf = verified.get(key).ok().flatten().map(AccountLeaf::read);
+    Ok(leaf.transpose().map_err(malformed)?.map(AccountFields::from))
+}
+
+/// What a proof shows of a slot, by the digest of its number; zero where it is absent.
+pub(crate) fn slot_word(
+    proof: &Proof,
+    storage_root: &[u8; 32],
+    key: &[u8; 32],
+) -> Result<[u8; 32], ProofError> {
+    let verified = proof.verify(storage_root, &[key])?;
+    let Some(rlp) = verified.get(key).ok().flatten() else { return Ok([0; 32]) };
+    let value = decode_slot_value(rlp).filter(|value| *value != [0; 32]);
+    value.ok_or(ProofError::Malformed {
+        index: proof.nodes().len().saturating_sub(1),
+        what: "a slot's leaf is no number above zero",
+    })
 }
 
 impl From<AccountLeaf> for AccountFields {

@@ -71,6 +71,7 @@ mod value;
 mod writer;
 
 pub use account::{AccountFields, AccountProof, SlotProof, VerifiedAccount};
+pub(crate) use account::{account_fields, slot_word};
 pub use error::ProofError;
 pub use keys::{Proof, VerifiedProof};
 pub use node::leaf_value;

@@ -3,5 +3,6 @@
 mod history;
 mod kept;
 mod reader;
+mod spans;
 mod sums;
 mod textbook;
