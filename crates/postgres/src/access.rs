@@ -36,6 +36,7 @@ const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/t
 #[derive(Clone)]
 pub struct Access {
     place: String,
+    portable: bool,
     wish: Wish,
     /// One for each host, which are tried in their order.
     hosts: Vec<(Host, Config)>,
@@ -71,7 +72,8 @@ impl Address {
             Ok((host, config))
         });
         let hosts = hosts.collect::<Result<_, ServerError>>()?;
-        Ok(Access { place: pairs.to_string(), wish, hosts })
+        let (place, portable) = (pairs.to_string(), pairs.portable()?);
+        Ok(Access { place, portable, wish, hosts })
     }
 }
 
@@ -79,6 +81,12 @@ impl Access {
     /// The place as messages name it, without a password.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// Whether the address says `portable=true`: the server may be another engine that speaks
+    /// PostgreSQL's protocol.
+    pub const fn portable(&self) -> bool {
+        self.portable
     }
 
     /// Connects to the first host that answers.

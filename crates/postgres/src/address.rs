@@ -16,8 +16,9 @@ use percent_encoding::percent_decode_str;
 use crate::ServerError;
 use crate::error::Why;
 
-/// What an address may say, and whether we heed it. libpq's other keywords are refused by name.
-pub(crate) const KEYWORDS: [(&str, bool); 36] = [
+/// What an address may say, and whether we heed it: `portable` is ours. libpq's other keywords are
+/// refused by name.
+pub(crate) const KEYWORDS: [(&str, bool); 37] = [
     ("host", true),
     ("hostaddr", true),
     ("port", true),
@@ -38,6 +39,7 @@ pub(crate) const KEYWORDS: [(&str, bool); 36] = [
     ("load_balance_hosts", true),
     ("sslmode", true),
     ("sslrootcert", true),
+    ("portable", true),
     ("keepalives_count", false),
     ("client_encoding", false),
     ("fallback_application_name", false),
@@ -140,6 +142,15 @@ impl Pairs {
         found.map(|(_, value)| &value[..]).filter(|value| !value.is_empty())
     }
 
+    /// Whether the server is to be spoken to in what engines of its protocol share.
+    pub(crate) fn portable(&self) -> Result<bool, ServerError> {
+        match self.get("portable") {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(malformed("portable is neither true nor false")),
+        }
+    }
+
     /// The hosts, with what each is called, where it is and its port.
     pub(crate) fn hosts(&self) -> Result<Vec<Host>, ServerError> {
         let list = |keyword| self.get(keyword).map_or(Vec::new(), |list| list.split(',').collect());
@@ -170,7 +181,16 @@ impl Pairs {
 
     /// All other pairs, for those who read them next.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&str, &str)> {
-        let ours = ["host", "hostaddr", "port", "password", "passfile", "sslmode", "sslrootcert"];
+        let ours = [
+            "host",
+            "hostaddr",
+            "port",
+            "password",
+            "passfile",
+            "sslmode",
+            "sslrootcert",
+            "portable",
+        ];
         let pairs = self.0.iter().map(|(name, value)| (&name[..], &value[..]));
         pairs.filter(move |(name, value)| !ours.contains(name) && !value.is_empty())
     }

@@ -57,17 +57,21 @@ impl From<StoreError> for Failed {
     }
 }
 
+/// Tables are read by their index, whatever a planner without statistics may think; commits are durable.
+const OF_POSTGRES: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+     SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
+     SELECT set_config('synchronous_commit', 'on', false) \
+        WHERE current_setting('synchronous_commit') = 'off'";
+
 impl Connection {
     pub(super) fn open(access: &Access, meter: &Meter) -> Result<Self, Failed> {
         let mut client = access.connect()?;
         meter.round_trip();
-        // Transactions are as the module says. Tables are read by their index, whatever a planner without statistics may think.
-        client.batch_execute(
-            "SET default_transaction_isolation = 'repeatable read'; SET enable_seqscan = off; SET enable_bitmapscan = off; \
-             SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-             SELECT set_config('synchronous_commit', 'on', false) \
-                WHERE current_setting('synchronous_commit') = 'off'",
-        )?;
+        // Transactions are as the module says.
+        client.batch_execute("SET default_transaction_isolation = 'repeatable read'")?;
+        if !access.portable() {
+            client.batch_execute(OF_POSTGRES)?;
+        }
         meter.round_trip();
         let row = client.query_typed("SELECT current_schema()::text", &[])?;
         meter.round_trip();

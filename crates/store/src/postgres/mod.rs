@@ -19,17 +19,22 @@
 //!   moves `commits` on by one from where it knows it to be. So two writers never mix, even if the lock is
 //!   lost with its connection: then the statement that writes finds nothing to move on, and writes nothing;
 //! - all writers move the same row on, so transactions conflict whenever they overlap: that makes
-//!   REPEATABLE READ as good as SERIALIZABLE here.
+//!   REPEATABLE READ as good as SERIALIZABLE here;
+//! - a portable store has no such lock. Who opens it for writing moves `commits` on, too, and who makes
+//!   it begins with a number by chance: so whoever wrote before finds nothing to move on. The last one
+//!   who opens it writes, and the others are told.
 
 mod changes;
 mod connection;
 mod snapshot;
 
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use postgres::types::{ToSql, Type};
 use spinney_postgres::{Access, Address};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
@@ -42,6 +47,8 @@ pub use snapshot::PostgresSnapshot;
 
 /// The newest format described above.
 const FORMAT: i32 = 1;
+/// What a writer is told whose store another one moved on.
+const OVERTAKEN: &str = "another process wrote to it meanwhile; close the store and open it again";
 /// How often a transaction that PostgreSQL gave up for another's sake is tried.
 const ATTEMPTS_MAX: u32 = 10;
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -69,6 +76,13 @@ const IDLE_READERS_MAX: usize = 4;
 /// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may open
 /// it [read-only](Self::open_read_only) meanwhile. After a writer was killed the store is `Busy` until the
 /// server notices. A snapshot held for long keeps PostgreSQL from clearing old rows away.
+///
+/// # Other engines
+/// With `portable=true` in the address a store keeps to what engines that speak PostgreSQL's protocol
+/// share: no locks of a session, no settings of the planner or of how rows are stored, one statement at a
+/// time where tables are made. What such an engine gives up for another's sake (40001) is tried again. Two
+/// processes that open it for writing are not told by [`StoreError::Busy`]: the later one writes, and the
+/// earlier one's next commit is refused.
 ///
 /// # After a failure
 /// A commit that fails has changed nothing, and the next one may succeed; unless the connection is lost:
@@ -121,6 +135,11 @@ impl fmt::Debug for PostgresStore {
 
 /// Removes the tables of a store.
 const DROP: &str = "DROP TABLE spinney_rows, spinney_store";
+const DROP_IF_ANY: &str = "DROP TABLE IF EXISTS spinney_rows, spinney_store";
+const CREATE_STORE: &str = "CREATE TABLE spinney_store(one bool PRIMARY KEY DEFAULT true CHECK (one), \
+     format int4 NOT NULL, finished bool NOT NULL, commits int8 NOT NULL, roots int8 NOT NULL)";
+const CREATE_ROWS: &str = "CREATE TABLE spinney_rows(tab int2 NOT NULL, key bytea NOT NULL, \
+     value bytea NOT NULL, PRIMARY KEY (tab, key))";
 
 impl PostgresStore {
     /// Creates a store.
@@ -153,16 +172,28 @@ impl PostgresStore {
     /// Removes the tables of a store that is open for writing, finished or not.
     pub(crate) fn discard(&self) -> Result<(), StoreError> {
         let mut writer = self.writer()?;
+        let commits = writer.commits;
         let connection = writer.alive(&self.place)?;
+        if self.access.portable() && !self.is_ours(connection, commits)? {
+            return Ok(());
+        }
         self.run(|| connection.simple(&self.meter, DROP))?;
         Ok(())
+    }
+
+    /// Whether nobody else moved the store on.
+    fn is_ours(&self, connection: &mut Connection, commits: i64) -> Result<bool, StoreError> {
+        let sql = "SELECT true FROM spinney_store WHERE commits = $1";
+        let columns: [(&(dyn ToSql + Sync), Type); 1] = [(&commits, Type::INT8)];
+        Ok(self.run(|| tried(|| connection.query(&self.meter, sql, &columns)))?.len() == 1)
     }
 
     /// Makes a store that nobody sees until it is [finished](Self::finish).
     pub(crate) fn begin(address: &Address) -> Result<Self, StoreError> {
         let mut store = Self::at(address)?;
         let connection = store.lock(store.connect()?)?;
-        store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits: 0 }));
+        let commits = store.first_commit();
+        store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
         store.make()?;
         Ok(store)
     }
@@ -176,7 +207,10 @@ impl PostgresStore {
         let mut store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
         let begun = store.begun(&mut connection)?.filter(|header| !header.finished);
-        let commits = begun.map_or(0, |header| header.commits);
+        let commits = match begun {
+            Some(header) => store.fence(&mut connection, header)?,
+            None => store.first_commit(),
+        };
         store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
         if begun.is_some() {
             store.inspect()?;
@@ -208,7 +242,8 @@ impl PostgresStore {
         // One that is not there is missing, not busy.
         store.header(&mut connection)?;
         let mut connection = store.lock(connection)?;
-        let commits = store.header(&mut connection)?.commits;
+        let header = store.header(&mut connection)?;
+        let commits = store.fence(&mut connection, header)?;
         store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
         store.inspect()?;
         Ok(store)
@@ -249,13 +284,37 @@ impl PostgresStore {
         self.run(|| Connection::open(&self.access, &self.meter))
     }
 
-    /// Takes the lock of the one that may write.
+    /// Takes the lock of the one that may write; a portable store has none.
     fn lock(&self, mut connection: Connection) -> Result<Connection, StoreError> {
+        if self.access.portable() {
+            return Ok(connection);
+        }
         let sql = format!("SELECT pg_try_advisory_lock({})", connection.lock_number());
         let taken = self.run(|| connection.query(&self.meter, &sql, &[]))?;
         match taken.first().and_then(|row| row.try_get(0).ok()) {
             Some(true) => Ok(connection),
             _ => Err(StoreError::Busy { place: self.place.clone() }),
+        }
+    }
+
+    /// What `commits` says from now on to the one who writes. In a portable store it moves on, so that
+    /// nobody else who has it open can.
+    fn fence(&self, connection: &mut Connection, header: Header) -> Result<i64, StoreError> {
+        if !self.access.portable() {
+            return Ok(header.commits);
+        }
+        let sql = "UPDATE spinney_store SET commits = commits + 1 RETURNING commits";
+        let moved = self.run(|| tried(|| connection.query(&self.meter, sql, &[])))?;
+        let commits = moved.first().and_then(|row| row.try_get(0).ok());
+        commits.ok_or_else(|| StoreError::Missing { place: self.place.clone() })
+    }
+
+    /// What `commits` says in a store that is made. In a portable one by chance: of two who make it at once
+    /// the first one must not take the other's for its own.
+    fn first_commit(&self) -> i64 {
+        match self.access.portable() {
+            true => (RandomState::new().build_hasher().finish() >> 2) as i64,
+            false => 0,
         }
     }
 
@@ -273,7 +332,11 @@ impl PostgresStore {
             return Ok(None);
         }
         let sql = "SELECT format, finished, commits, roots FROM spinney_store";
-        let rows = self.run(|| connection.query(&self.meter, sql, &[]))?;
+        let rows = self.run(|| tried(|| connection.query(&self.meter, sql, &[])))?;
+        if rows.is_empty() && self.access.portable() {
+            // It is being made, one statement after the other.
+            return Ok(None);
+        }
         let [row] = &rows[..] else {
             let what = format!("its table spinney_store has {} rows instead of one", rows.len());
             return Err(corrupt(&self.place, what));
@@ -320,6 +383,7 @@ impl PostgresStore {
     /// Makes the tables, in place of those that were never finished.
     fn make(&self) -> Result<(), StoreError> {
         let mut writer = self.writer()?;
+        let commits = writer.commits;
         let connection = writer.alive(&self.place)?;
         match self.header(connection) {
             Err(StoreError::Missing { .. }) => {}
@@ -332,19 +396,21 @@ impl PostgresStore {
             }
             Err(error) => return Err(error),
         }
+        let begun = format!(
+            "INSERT INTO spinney_store(format, finished, commits, roots) \
+                VALUES ({FORMAT}, false, {commits}, 0)"
+        );
+        if self.access.portable() {
+            for sql in [DROP_IF_ANY, CREATE_STORE, CREATE_ROWS, &begun] {
+                self.run(|| connection.simple(&self.meter, sql))?;
+            }
+            return Ok(());
+        }
         let sql = format!(
-            "BEGIN; \
-             DROP TABLE IF EXISTS spinney_rows, spinney_store; \
-             CREATE TABLE spinney_store(one bool PRIMARY KEY DEFAULT true CHECK (one), \
-                format int4 NOT NULL, finished bool NOT NULL, \
-                commits int8 NOT NULL, roots int8 NOT NULL); \
-             CREATE TABLE spinney_rows(tab int2 NOT NULL, key bytea NOT NULL, value bytea NOT NULL, \
-                PRIMARY KEY (tab, key)) WITH (toast_tuple_target = 8160); \
+            "BEGIN; {DROP_IF_ANY}; {CREATE_STORE}; {CREATE_ROWS} WITH (toast_tuple_target = 8160); \
              ALTER TABLE spinney_rows ALTER COLUMN key SET STORAGE PLAIN, \
                 ALTER COLUMN value SET STORAGE EXTERNAL; \
-             INSERT INTO spinney_store(format, finished, commits, roots) \
-                VALUES ({FORMAT}, false, 0, 0); \
-             COMMIT"
+             {begun}; COMMIT"
         );
         self.run(|| connection.simple(&self.meter, &sql))?;
         Ok(())
@@ -352,9 +418,14 @@ impl PostgresStore {
 
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let mut writer = self.writer()?;
+        let commits = writer.commits;
         let connection = writer.alive(&self.place)?;
-        self.run(|| connection.simple(&self.meter, "UPDATE spinney_store SET finished = true"))?;
-        Ok(())
+        let sql = "UPDATE spinney_store SET finished = true WHERE commits = $1 RETURNING true";
+        let columns: [(&(dyn ToSql + Sync), Type); 1] = [(&commits, Type::INT8)];
+        match self.run(|| tried(|| connection.query(&self.meter, sql, &columns)))?.len() {
+            1 => Ok(()),
+            _ => Err(backend(&self.place, OVERTAKEN)),
+        }
     }
 
     /// What passed since the store was opened: statements and bytes of rows, commits, and round trips.
@@ -390,6 +461,10 @@ impl PostgresStore {
     pub fn compact(&mut self) -> Result<(), StoreError> {
         let mut writer = self.writer()?;
         let connection = writer.alive(&self.place)?;
+        if self.access.portable() {
+            // Such an engine does it by itself, or in words of its own.
+            return Ok(());
+        }
         self.run(|| connection.simple(&self.meter, "SET lock_timeout = '5s'"))?;
         self.run(|| connection.simple(&self.meter, "VACUUM FULL spinney_rows"))?;
         Ok(())
@@ -409,7 +484,9 @@ impl PostgresStore {
         let writer = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(mut connection) = writer.connection else { return Ok(()) };
         self.run(|| {
-            connection.simple(&self.meter, "SELECT pg_advisory_unlock_all()")?;
+            if !self.access.portable() {
+                connection.simple(&self.meter, "SELECT pg_advisory_unlock_all()")?;
+            }
             connection.close()
         })
     }
@@ -450,8 +527,7 @@ impl PostgresStore {
             }
         }
         if !changes.finish(last, commits, connection, meter)? {
-            let what = "another process wrote to it meanwhile; close the store and open it again";
-            return Err(backend(&self.place, what).into());
+            return Err(backend(&self.place, OVERTAKEN).into());
         }
         if several {
             connection.simple(meter, "COMMIT")?;
@@ -482,7 +558,13 @@ impl PageStore for PostgresStore {
     fn snapshot(&self) -> Result<PostgresSnapshot<'_>, StoreError> {
         // The snapshot is that of the first statement in the transaction.
         let begin = |mut connection: Connection| {
-            let said = connection.simple(&self.meter, &snapshot::begin())?;
+            let said = tried(|| {
+                let said = connection.simple(&self.meter, &snapshot::begin());
+                if said.as_ref().is_err_and(Failed::is_transient) {
+                    connection.simple(&self.meter, "ROLLBACK")?;
+                }
+                said
+            })?;
             Ok((connection, said))
         };
         while let Some(connection) = self.idle() {
@@ -506,27 +588,33 @@ impl PageStore for PostgresStore {
         }
         let mut writer = self.writer()?;
         let changes = Changes::of(set);
-        let mut wait = FIRST_WAIT;
-        for attempt in 1.. {
-            let error = match self.attempt(&mut writer, &changes) {
-                Ok(()) => break,
-                Err(error) => error,
-            };
-            let again = attempt < ATTEMPTS_MAX && error.is_transient();
-            if error.is_lost() {
-                writer.connection = None;
-            } else if let Some(connection) = &mut writer.connection
-                && connection.simple(&self.meter, "ROLLBACK").is_err()
-            {
-                writer.connection = None;
-            }
-            if !again {
-                return Err(error.into_store_error(&self.place));
-            }
-            thread::sleep(wait);
-            wait = (wait * 2).min(WAIT_MAX);
-        }
+        let attempt = || {
+            self.attempt(&mut writer, &changes).inspect_err(|error| {
+                if error.is_lost() {
+                    writer.connection = None;
+                } else if let Some(connection) = &mut writer.connection
+                    && connection.simple(&self.meter, "ROLLBACK").is_err()
+                {
+                    writer.connection = None;
+                }
+            })
+        };
+        self.run(|| tried(attempt))?;
         writer.commits += 1;
         Ok(())
     }
+}
+
+/// Tries again what the server gave up for another's sake.
+fn tried<T>(mut work: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+    let mut wait = FIRST_WAIT;
+    for _ in 1..ATTEMPTS_MAX {
+        match work() {
+            Err(error) if error.is_transient() => {}
+            done => return done,
+        }
+        thread::sleep(wait);
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+    work()
 }

@@ -3,7 +3,7 @@
 use spinney_store::{AnyStore, LogStore, PostgresStore, RedbStore, SqliteStore};
 use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
 
-use crate::tools::{Held, contents, log, postgres, puts, read, redb, rows, sqlite};
+use crate::tools::{Held, contents, log, portable, postgres, puts, read, redb, rows, sqlite};
 
 /// Runs each property for a store, made by the expression.
 macro_rules! suite {
@@ -55,6 +55,7 @@ suite! {
     any_as_a_log: log::<AnyStore>();
     sqlite_in_a_file: sqlite::<SqliteStore>();
     postgres_on_loopback: postgres::<PostgresStore>();
+    postgres_as_other_engines: portable::<PostgresStore>();
     any_in_memory: Held::<AnyStore>::new(AnyStore::memory(), None);
     any_in_a_folder: redb::<AnyStore>();
     any_in_a_file: sqlite::<AnyStore>();

@@ -9,6 +9,8 @@ mod faults;
 mod model;
 mod places;
 #[cfg(unix)]
+mod portable;
+#[cfg(unix)]
 mod postgres;
 mod processes;
 #[cfg(unix)]

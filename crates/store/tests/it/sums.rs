@@ -62,6 +62,8 @@ pub(crate) fn places() -> Vec<Place> {
     ];
     if let Some(server) = shared() {
         places.push(Place::new(Some(Location::Postgres(server.schema().0.into())), None));
+        let portable = crate::portable::of(&server.schema().0);
+        places.push(Place::new(Some(Location::Postgres(portable)), None));
     }
     places
 }

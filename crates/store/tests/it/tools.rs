@@ -57,6 +57,13 @@ pub(crate) fn postgres<S: From<PostgresStore>>() -> Option<Held<S>> {
     Some(Held::new(PostgresStore::create(&url.into()).unwrap(), None))
 }
 
+/// The same, in what engines of PostgreSQL's protocol share.
+#[cfg(unix)]
+pub(crate) fn portable<S: From<PostgresStore>>() -> Option<Held<S>> {
+    let (url, _) = crate::server::shared()?.schema();
+    Some(Held::new(PostgresStore::create(&crate::portable::of(&url)).unwrap(), None))
+}
+
 /// All rows of a store.
 pub(crate) type Contents = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
