@@ -349,6 +349,10 @@ impl Archive {
         &self.shared.objects
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// What it holds.
     pub fn manifest(&self) -> Manifest {
         self.contents().manifest.clone()

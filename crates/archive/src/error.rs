@@ -71,6 +71,16 @@ pub enum ArchiveError {
         /// Why.
         what: String,
     },
+    /// Another archive cannot be put in front of this one.
+    #[error("{older} cannot be joined to {place}: {what}")]
+    Join {
+        /// The archive.
+        place: String,
+        /// The one that is to be put in front.
+        older: String,
+        /// Why.
+        what: String,
+    },
     /// A row of a tree is no page of it.
     #[error(transparent)]
     Tree(#[from] TreeError),

@@ -34,6 +34,24 @@ pub(crate) fn is_witness(table: Table, key: &[u8]) -> bool {
     table == Table::Meta && key.starts_with(WITNESS)
 }
 
+/// Whether a piece is the witness or the number of a block before another one.
+pub(crate) fn is_of_earlier(key: &[u8], block: u64, first: u64) -> bool {
+    match key.split_first() {
+        Some((&WITNESSES, number)) => {
+            number.try_into().map(u64::from_be_bytes).is_ok_and(|number| number < first)
+        }
+        Some((&HASHES, _)) => block < first,
+        _ => false,
+    }
+}
+
+/// Whether rows of this key stay where a store goes back, or are no rows of a store: one archive
+/// may have more of them than another that holds the same block.
+pub(crate) fn is_of_no_block(key: &[u8]) -> bool {
+    const TABLES: [u8; 4] = [Table::Codes as u8, Table::Preimages as u8, WITNESSES, HASHES];
+    key.first().is_some_and(|table| TABLES.contains(table))
+}
+
 /// The key of the number of a block.
 pub(crate) fn hash_key(hash: &[u8; 32]) -> Vec<u8> {
     let mut key = vec![HASHES];

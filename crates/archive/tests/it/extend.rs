@@ -167,6 +167,50 @@ proptest! {
             is_then(&archive, number, &stores[number as usize]);
         }
     }
+
+    #[test]
+    fn an_older_archive_lies_in_front(
+        blocks in blocks(),
+        at in any::<[prop::sample::Index; 3]>(),
+        is_ahead in any::<bool>(),
+        merges in prop_oneof![Just(vec![2, 2]), Just(vec![16, 8])],
+    ) {
+        let stores = chain(&blocks);
+        let newest = stores.len() as u64 - 1;
+        let mut at = at.map(|at| at.index(stores.len()) as u64);
+        at.sort_unstable();
+        let [begins, first, ends] = at;
+        let mut options = Options::default();
+        options.merges = merges;
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [older, newer] = folders.each_ref().map(|it| Arc::new(Folder::new(it.path())));
+        let store = |number: u64| stores[number as usize].clone();
+        // Each is begun when its store is at its first block, or at the last one: then it has the
+        // code of blocks that come later.
+        let archived = |objects, first, last| {
+            let begun = store(if is_ahead { last } else { first });
+            let mut writer = Writer::begin(objects, options.clone(), source(begun), first)?;
+            for at in (first..last).step_by(3).skip(1).chain([last]) {
+                writer.extend(source(store(at)), 0, |_, _| ())?;
+            }
+            Ok::<_, Error>(writer)
+        };
+        let older = archived(older, begins, ends).unwrap().archive(1 << 20).unwrap();
+        let mut writer = archived(newer.clone(), first, newest).unwrap();
+        let joined = writer.join(&older);
+        if begins == first {
+            let refused = matches!(joined, Err(ArchiveError::Join { .. }));
+            prop_assert!(refused, "{joined:?}");
+        } else {
+            prop_assert_eq!(joined.unwrap(), first - begins);
+        }
+        let archive = Archive::open(newer, 1 << 20).unwrap();
+        prop_assert_eq!(archive.blocks(), (begins, newest));
+        archive.check(|_| ()).unwrap();
+        for number in begins..=newest {
+            is_then(&archive, number, &stores[number as usize]);
+        }
+    }
 }
 
 #[test]
