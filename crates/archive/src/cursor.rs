@@ -170,6 +170,14 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// Goes past a key that the cursor is at.
+    pub(crate) fn pass(&mut self, key: &[u8]) -> Result<(), ArchiveError> {
+        while self.key() == Some(key) {
+            self.next_group()?;
+        }
+        Ok(())
+    }
+
     /// The next piece of a key that the cursor is at; behind the last one it goes on to the next
     /// key.
     pub(crate) fn next_piece(&mut self, key: &[u8]) -> Result<Option<OwnPiece>, ArchiveError> {

@@ -15,7 +15,7 @@ use crate::archive::{Archive, AtBlock, Contents};
 use crate::cursor::{Cursor, OwnPiece, copy, least_key};
 use crate::error::ArchiveError;
 use crate::forms::{apply, whole};
-use crate::manifest::hex;
+use crate::hex::hex;
 use crate::merge::{KeptPieces, Merge, Row};
 use crate::segment::{Kind, SegmentInfo, SegmentWriter};
 use crate::window::is_of_no_block;
@@ -53,7 +53,10 @@ impl Writer {
             let blocks = (segment.info.first, first - 1);
             let out = self.segment(blocks, level)?;
             let shared = older.shared();
-            joined.push(Merge { shared, segments, from, stands_alone: true, blocks }.run(out)?);
+            joined.push(
+                Merge { shared, segments, from, stands_alone: true, blocks, slice: None }
+                    .run(out)?,
+            );
         }
         joined.push(self.first_over(older, &contents)?);
         self.replace(0..1, joined, |manifest| {
@@ -88,6 +91,11 @@ impl Writer {
             let (place, older) = (self.shared.objects.place(), older.objects().place());
             Err(ArchiveError::Join { place, older, what })
         };
+        for (it, slice) in [("it", &older.contents().slice), ("the other", &self.contents.slice)] {
+            if slice.is_some() {
+                return no(format!("{it} is a slice of some accounts"));
+            }
+        }
         let first = self.contents.manifest.first;
         let (begins, ends) = older.blocks();
         if begins >= first {

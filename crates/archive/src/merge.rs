@@ -14,6 +14,7 @@ use crate::cursor::{Cursor, OwnPiece, least_key};
 use crate::error::ArchiveError;
 use crate::forms::{WHOLE_EVERY, apply, whole};
 use crate::segment::{Kind, Malformed, Piece, SegmentInfo, SegmentWriter};
+use crate::slice::Slice;
 use crate::window::is_of_earlier;
 
 /// What a merge needs.
@@ -28,6 +29,8 @@ pub(crate) struct Merge<'a> {
     /// The first and the last block that stay. Where earlier ones are cut off, the merged segment
     /// is one of the last level.
     pub(crate) blocks: (u64, u64),
+    /// What of the keys stays; all of them without it.
+    pub(crate) slice: Option<&'a Slice>,
 }
 
 impl Merge<'_> {
@@ -42,8 +45,13 @@ impl Merge<'_> {
             cursors.push(Cursor::new(objects, &segment.info)?);
         }
         while let Some(key) = least_key(&cursors) {
+            let stays = self.slice.is_none_or(|slice| slice.holds(&key));
             let mut kept = KeptPieces::new(&key, cut, Row::Unknown);
             for cursor in cursors.iter_mut().filter(|cursor| cursor.key() == Some(&key)) {
+                if !stays {
+                    cursor.pass(&key)?;
+                    continue;
+                }
                 while let Some(piece) = cursor.next_piece(&key)? {
                     if piece.block > last || is_of_earlier(&key, piece.block, first) {
                         continue;

@@ -15,7 +15,7 @@ pub(crate) const HASHES: u8 = 0xff;
 /// time alone.
 const WITNESSES: u8 = 0xfe;
 /// What their keys begin with in a store.
-const WITNESS: &[u8] = b"witness/";
+pub(crate) const WITNESS: &[u8] = b"witness/";
 
 /// The key of a row of a table.
 pub(crate) fn archive_key(table: Table, key: &[u8]) -> Vec<u8> {

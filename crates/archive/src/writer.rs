@@ -17,7 +17,8 @@ use crate::archive::{Archive, Contents, Shared};
 use crate::cursor::Keys;
 use crate::error::ArchiveError;
 use crate::forms::Forms;
-use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, hex, random_id};
+use crate::hex::hex;
+use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, random_id};
 use crate::merge::Merge;
 use crate::objects::Objects;
 use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
@@ -97,6 +98,7 @@ impl Writer {
             last_hash: hex(&block.hash),
             segments: vec![segment.finish()?],
             replaced: Vec::new(),
+            slice: None,
         };
         if !manifest.publish(&*objects)? {
             return Err(ArchiveError::Exists { place: objects.place() });
@@ -180,12 +182,24 @@ impl Writer {
     /// # Errors
     /// [`ArchiveError::Order`] if these are no blocks behind those that are held.
     pub fn window(&self, first: u64, last: u64) -> Result<Window, ArchiveError> {
+        self.check_whole(first)?;
         let held = self.contents.manifest.last;
         if first <= held || last < first {
             let what = format!("the last one that is held is {held}");
             return Err(self.order(first, what));
         }
         Ok(Window::new(first, last))
+    }
+
+    /// Refuses to add to a slice.
+    pub(crate) fn check_whole(&self, block: u64) -> Result<(), ArchiveError> {
+        match self.contents.slice {
+            None => Ok(()),
+            Some(_) => {
+                let what = "it is a slice of some accounts: a new one of the whole archive has it";
+                Err(self.order(block, what.into()))
+            }
+        }
     }
 
     pub(crate) fn order(&self, block: u64, what: String) -> ArchiveError {
@@ -368,7 +382,7 @@ impl Writer {
         let segments = &self.contents.segments[..places.end];
         let stands_alone = level == self.options.last_level();
         let (shared, from) = (&self.shared, places.start);
-        Merge { shared, segments, from, stands_alone, blocks }.run(out)
+        Merge { shared, segments, from, stands_alone, blocks, slice: None }.run(out)
     }
 
     /// Drops the blocks before `first`. Answers how many these were: none, if it is the first one

@@ -15,11 +15,11 @@ use spinney_tree::{
 };
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type Error = Box<dyn std::error::Error>;
+pub(crate) type Error = Box<dyn std::error::Error>;
 
-const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
+pub(crate) const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
 
-fn block(number: u64) -> BlockId {
+pub(crate) fn block(number: u64) -> BlockId {
     BlockId { number, hash: [number as u8 + 1; 32] }
 }
 
@@ -30,15 +30,16 @@ fn rows(snapshot: &impl Snapshot, table: Table) -> Rows {
     rows
 }
 
-fn open<P: PageStore>(store: P) -> Result<State<P>, StateError> {
+pub(crate) fn open<P: PageStore>(store: P) -> Result<State<P>, StateError> {
     let mut state = State::open(store, 1 << 20)?;
     state.add_tree(PBT, 1 << 20)?;
     Ok(state)
 }
 
-type Opens = fn(Overlay<MemorySnapshot>) -> Result<State<Overlay<MemorySnapshot>>, Error>;
+pub(crate) type Opens =
+    fn(Overlay<MemorySnapshot>) -> Result<State<Overlay<MemorySnapshot>>, Error>;
 
-fn source(snapshot: MemorySnapshot) -> Source<MemorySnapshot, Opens> {
+pub(crate) fn source(snapshot: MemorySnapshot) -> Source<MemorySnapshot, Opens> {
     Source { snapshot, open: |store| Ok(open(store)?) }
 }
 
@@ -62,7 +63,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![6 => written, 1 => Just(Change::Deleted)]
 }
 
-fn blocks() -> impl Strategy<Value = Vec<Changes>> {
+pub(crate) fn blocks() -> impl Strategy<Value = Vec<Changes>> {
     let address = (0..30_u8).prop_map(|byte| Address::repeat_byte(byte.wrapping_mul(37)));
     let changes = btree_map(address, change(), 0..8)
         .prop_map(|accounts| Changes { accounts: accounts.into_iter().collect() });
@@ -70,7 +71,7 @@ fn blocks() -> impl Strategy<Value = Vec<Changes>> {
 }
 
 /// The stores after each block.
-fn chain(blocks: &[Changes]) -> Vec<MemorySnapshot> {
+pub(crate) fn chain(blocks: &[Changes]) -> Vec<MemorySnapshot> {
     let mut state = open(MemoryStore::new()).unwrap();
     state.keep_history(KeepHistory::All);
     let commit = |(number, changes): (usize, &Changes)| {

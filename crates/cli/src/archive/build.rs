@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use spinney_archive::{ArchiveError, Options, Writer, place};
+use spinney_archive::{Archive, ArchiveError, Options, Writer, place};
 use spinney_state::kept_blocks;
 use spinney_tree::Snapshot;
 
-use super::opened::{Told, bytes_of, described, failure, source, told_as};
+use super::opened::{Told, bytes_of, check_whole, described, failure, source, told_as};
 use crate::args::{AtArgs, FormatArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -41,6 +41,9 @@ pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
     let store = db.open(Mode::Look)?;
     let objects = place(&args.into)?;
     let told = |Told(error): Told| error;
+    if let Ok(archive) = Archive::open(Arc::clone(&objects), 0) {
+        check_whole(&archive.manifest(), &args.into, "no blocks are added to it")?;
+    }
     let mut writer = match Writer::open(Arc::clone(&objects), Options::default()) {
         Ok(writer) => writer,
         Err(ArchiveError::Missing { .. }) => {

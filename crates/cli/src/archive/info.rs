@@ -46,6 +46,10 @@ pub(super) fn info(args: &InfoArgs, output: &Output) -> anyhow::Result<Exit> {
             human_bytes(bytes_of(&manifest)),
             manifest.segments.len(),
         ))?;
+        if let Some(slice) = &manifest.slice {
+            let addresses = slice.addresses.iter().map(|address| format!("0x{address}"));
+            output.line(&format!("a slice of {}", addresses.collect::<Vec<_>>().join(", ")))?;
+        }
     }
     Ok(Exit::Ok)
 }

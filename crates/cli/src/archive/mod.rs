@@ -6,6 +6,7 @@ mod info;
 mod opened;
 mod prune;
 mod restore;
+mod slice;
 mod verify;
 
 use clap::{Args, Subcommand};
@@ -17,6 +18,7 @@ use self::build::BuildArgs;
 use self::info::InfoArgs;
 use self::prune::PruneArgs;
 use self::restore::RestoreArgs;
+use self::slice::SliceArgs;
 use self::verify::VerifyArgs;
 use crate::failure::Exit;
 use crate::output::Output;
@@ -33,6 +35,7 @@ use crate::output::Output;
     spinney archive info archive\n  \
     spinney archive prune archive --keep 100000\n  \
     spinney archive backfill archive --from older\n  \
+    spinney archive slice archive mine --address 0x100ba66A4ed81db56d86104f53Aa0Cf96c5cC4CA\n  \
     spinney archive restore archive then.db --block 100\n  \
     spinney archive verify archive --block 100 --block 200")]
 pub(crate) struct ArchiveArgs {
@@ -52,6 +55,8 @@ enum ArchiveVerb {
     Prune(PruneArgs),
     /// Make a store of a block, for every verb that reads one.
     Restore(RestoreArgs),
+    /// Make an archive of what some accounts need.
+    Slice(SliceArgs),
     /// Read all of an archive, and compute the roots of blocks from all of their entries.
     Verify(VerifyArgs),
 }
@@ -63,6 +68,7 @@ pub(crate) fn run(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Exit> {
         ArchiveVerb::Info(args) => info::info(args, output),
         ArchiveVerb::Prune(args) => prune::prune(args, output),
         ArchiveVerb::Restore(args) => restore::restore(args, output),
+        ArchiveVerb::Slice(args) => slice::slice(args, output),
         ArchiveVerb::Verify(args) => verify::verify(args, output),
     }
 }

@@ -45,6 +45,10 @@ pub(super) fn failure(error: ArchiveError) -> anyhow::Error {
             "a larger --keep-undo keeps more blocks of a store, and --behind leaves out those that \
              may be taken back; another --into begins a new archive",
         ),
+        ArchiveError::Sliced { .. } | ArchiveError::Slice { .. } => {
+            (Exit::Error, "spinney archive info says what it holds; the whole archive has the rest")
+        }
+        ArchiveError::Exists { .. } => (Exit::Error, "name a place where there is none yet"),
         ArchiveError::Join { .. } => {
             (Exit::Error, "spinney archive info says what each of them holds")
         }
@@ -98,12 +102,20 @@ pub(super) fn described(manifest: &Manifest) -> Value {
             "pieces": segment.pieces,
         })
     });
-    json!({
+    let mut described = json!({
         "first": manifest.first, "last": manifest.last,
         "last_hash": format!("0x{}", manifest.last_hash),
         "bytes": bytes_of(manifest), "manifest": manifest.number,
         "trees": trees.collect::<Vec<_>>(), "segments": segments.collect::<Vec<_>>(),
-    })
+    });
+    if let Some(slice) = &manifest.slice {
+        let without = slice.without.iter().map(|tree| trees::name_of(tree.scheme()));
+        let addresses = slice.addresses.iter().map(|address| format!("0x{address}"));
+        described["slice"] = json!({
+            "addresses": addresses.collect::<Vec<_>>(), "without": without.collect::<Vec<_>>(),
+        });
+    }
+    described
 }
 
 pub(super) fn told_as(data: &Value, line: &str, output: &Output) -> std::io::Result<()> {
@@ -111,4 +123,12 @@ pub(super) fn told_as(data: &Value, line: &str, output: &Output) -> std::io::Res
         Format::Json => output.envelope(data, &[]),
         _ => output.line(line),
     }
+}
+
+/// Refuses a slice, where all of an archive is needed.
+pub(super) fn check_whole(manifest: &Manifest, name: &str, what: &str) -> Result<(), Failure> {
+    let Some(slice) = &manifest.slice else { return Ok(()) };
+    let accounts = slice.addresses.len();
+    Err(Failure::new(format!("{name} is a slice of {accounts} accounts: {what}"))
+        .hint("the whole archive has the rest; spinney archive slice makes a new slice of it"))
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use spinney_tree::PageStore as _;
 
-use super::opened::{CACHE_BYTES, failure, open, told_as};
+use super::opened::{CACHE_BYTES, check_whole, failure, open, told_as};
 use crate::args::{FormatArgs, ModeArgs};
 use crate::clock::Clock;
 use crate::db;
@@ -39,6 +39,7 @@ pub(super) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exi
     args.mode.heed();
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
+    check_whole(&archive.manifest(), &args.archive, "no store can be made of it")?;
     let block = args.block.unwrap_or_else(|| archive.manifest().last);
     let view = archive.at(block).map_err(failure)?;
     let target = Place::existing(&args.target, args.target_store.as_deref(), CACHE_BYTES)?;

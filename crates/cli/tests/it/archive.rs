@@ -6,8 +6,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::serve::client::Server;
 use crate::support::{Folder, all_forks, command, spinney};
 
 /// How many builds are killed, unless `SPINNEY_KILLS` says it.
@@ -443,4 +444,143 @@ fn all_forks_moves_its_beginning() {
     let _ = spinney(&["archive", "backfill", "-q", &archive, "--from", &whole]).exits(0);
     assert_eq!(sound(&archive), (0, last));
     assert_eq!(dumps(&folder, &archive, &blocks), expected);
+}
+
+/// What a server answers of an account at a block, or why not.
+fn asked(server: &Server, address: &str, block: u64) -> Vec<Value> {
+    let block = json!(format!("{block:#x}"));
+    let slots = json!(["0x0", "0x1", "0x1000"]);
+    let account = json!({ "address": address, "slots": slots });
+    let calls = [
+        ("eth_getProof", json!([address, slots, block])),
+        ("eth_getBalance", json!([address, block])),
+        ("eth_getTransactionCount", json!([address, block])),
+        ("eth_getCode", json!([address, block])),
+        ("eth_getStorageAt", json!([address, "0x0", block])),
+        ("spinney_getProof", json!(["pbt:blake3", account, block])),
+        ("spinney_getRoot", json!(["mpt", block])),
+    ];
+    server.answers(&calls)
+}
+
+#[test]
+fn all_forks_is_sliced() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let [db, whole, target] = ["db", "whole", "slice"].map(|name| folder.path(name));
+    let trees = "mpt,pbt:blake3,ubt:sha256,verkle";
+    let _ = chain.replay(&["--db", &db, "--tree", trees, "--keep-undo", "all"]).exits(0);
+    build(&db, &whole, &[]);
+    let last = sound(&whole).1;
+    // The account with the most slots, one with code, one without, and one that is not there.
+    let accounts = chain.head_state["accounts"].as_object().unwrap();
+    let most = |of: &dyn Fn(&Value) -> usize| {
+        accounts.iter().max_by_key(|(_, account)| of(account)).unwrap().0.clone()
+    };
+    let slots = |account: &Value| account["storage"].as_object().map_or(0, serde_json::Map::len);
+    let code = |account: &Value| account["code"].as_str().map_or(0, str::len);
+    let nobody = "0x00000000000000000000000000000000000c0ffe".to_owned();
+    let plain = accounts.iter().find(|(_, it)| slots(it) == 0 && code(it) < 3).unwrap().0.clone();
+    let mine = [most(&slots), most(&code), plain, nobody];
+    let mut args = vec!["archive", "slice", &whole, &target, "--json", "--from", "20"];
+    mine.iter().for_each(|address| args.extend(["--address", address]));
+    let ran = spinney(&args).exits(0).says("ubt:sha256, verkle left out");
+    assert_eq!(ran.data()["archive"]["slice"]["without"], json!(["ubt:sha256", "verkle"]));
+    spinney(&args).exits(2).refuses("there is an archive at");
+    let verify = ["archive", "verify", &target, "--json", "--block", "20", "--block", "100"];
+    let verified = spinney(&verify).exits(0).data();
+    assert_eq!(
+        (&verified["entries"], verified["roots"].as_array().unwrap().len()),
+        (&16.into(), 4)
+    );
+    let info = spinney(&["archive", "info", &target, "--format", "table"]).exits(0).out;
+    assert!(info.contains("a slice of 0x"), "{info}");
+    let bytes = |archive: &str| {
+        let info = spinney(&["archive", "info", archive, "--json"]).exits(0).data();
+        info["bytes"].as_u64().unwrap()
+    };
+    assert!(bytes(&target) < bytes(&whole), "{} {}", bytes(&target), bytes(&whole));
+
+    let (there, here) = (Server::of_archive(&whole, &[]), Server::of_archive(&target, &[]));
+    for block in (20..=last).step_by(7).chain([last]) {
+        for address in &mine {
+            let (expected, got) = (asked(&there, address, block), asked(&here, address, block));
+            assert_eq!(expected, got, "{address} at block {block}");
+        }
+    }
+    let others = accounts.keys().filter(|address| !mine.contains(address)).take(40);
+    let absent = "0x00000000000000000000000000000000000c0fff".to_owned();
+    for other in others.chain([&absent]) {
+        let mut answers = asked(&here, other, 50);
+        answers.pop();
+        for answer in answers {
+            assert_eq!(answer["error"]["code"], 4444, "{answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains("is a slice of 4 accounts"), "{message}");
+        }
+    }
+    let witness = here.refused("debug_executionWitness", json!(["0x32"]));
+    assert_eq!(witness.0, 4444, "{witness:?}");
+    assert_eq!(here.refused("spinney_getRoot", json!(["ubt:sha256", "0x32"])).0, -32602);
+    assert_eq!(here.refused("eth_getBalance", json!([mine[0], "0x13"])).0, 4444);
+    for method in ["spinney_trees", "debug_proofsSyncStatus", "spinney_status", "eth_blockNumber"] {
+        assert!(!here.call(method, json!([])).is_null(), "{method}");
+    }
+    drop(here);
+
+    let nowhere = folder.path("nowhere");
+    let restore = ["archive", "restore", &target, &nowhere];
+    spinney(&restore).exits(2).refuses("is a slice of 4 accounts: no store can be made of it");
+    assert!(!fs::exists(&nowhere).unwrap());
+    let add = ["archive", "build", "--db", &db, "--into", &target];
+    spinney(&add).exits(2).refuses("is a slice of 4 accounts: no blocks are added to it");
+    let backfill = ["archive", "backfill", &target, "--from", &whole];
+    spinney(&backfill).exits(2).refuses("is a slice");
+    let cases: [(&[&str], &str); 3] = [
+        (&["--from", "99999"], "not block 99999"),
+        (&["--from", "9", "--to", "8"], "block 9 comes after block 8"),
+        (&["--address", "0x12"], ""),
+    ];
+    for (more, words) in cases {
+        let slice = ["archive", "slice", &whole, &nowhere, "--address", &mine[0]];
+        let ran = spinney(&[&slice[..], more].concat());
+        assert_ne!(ran.code, Some(0));
+        ran.says(words);
+        assert!(!fs::exists(&nowhere).unwrap(), "nothing is left");
+    }
+    // A changed byte is told.
+    let segment = fs::read_dir(&target).unwrap().map(|file| file.unwrap().path());
+    let segment = segment.max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[200] ^= 4;
+    fs::write(&segment, bytes).unwrap();
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    spinney(&["archive", "verify", &target]).exits(1).refuses(name);
+}
+
+#[test]
+fn a_slice_that_is_killed_is_whole_or_not_there() {
+    let bench = Bench::new();
+    bench.replay("db", &["--tree", "mpt,pbt:blake3"]);
+    bench.build("db", &[]);
+    let slice_of = |archive: &str| format!("{archive}-slice");
+    let is_there = |slice: &str| {
+        let listed = fs::read_dir(slice).into_iter().flatten().flatten();
+        let mut names = listed.map(|file| file.file_name().to_string_lossy().into_owned());
+        names.any(|name| name.starts_with("manifest-") && name.ends_with(".json"))
+    };
+    let address = "0x100ba66A4ed81db56d86104f53Aa0Cf96c5cC4CA";
+    let args = |archive: &str| {
+        let slice = slice_of(archive);
+        let args: &[&str] = match is_there(&slice) {
+            true => &["archive", "info", &slice],
+            false => &["archive", "slice", archive, &slice, "--address", address],
+        };
+        args.iter().map(|word| (*word).to_owned()).collect()
+    };
+    killed((&bench.folder, &bench.path("archive")), &args, &|archive| {
+        let slice = slice_of(archive);
+        assert_eq!(sound(archive), (0, 60));
+        assert!(!is_there(&slice) || sound(&slice) == (0, 60));
+    });
 }
