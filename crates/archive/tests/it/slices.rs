@@ -258,3 +258,37 @@ fn what_cannot_be_sliced_or_added_to_a_slice_is_refused() {
     let error = none.slice(objects("of-none"), &wanted, |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("neither an MPT nor a PBT"), "{error}");
 }
+
+/// A proof that an account is not there shows what stands in its place.
+#[test]
+fn accounts_that_are_not_there_are_proven_by_what_stands_there() {
+    let mut changes = Changes::default();
+    // Much storage of few accounts: forks deep below where others leave.
+    for number in 0..6_u64 {
+        let slot = |slot: u64| (B256::from(U256::from(slot << 20)), U256::from(slot));
+        let storage = (1..500).map(slot).collect();
+        let change = AccountChange { nonce: Some(1), storage, ..AccountChange::default() };
+        let address = Address::from_word(keccak256([b"full", &number.to_be_bytes()[..]].concat()));
+        changes.accounts.insert(address, Change::Written(change));
+    }
+    let stores = chain(&[changes]);
+    let folder = tempfile::tempdir().unwrap();
+    let objects = |name: String| Arc::new(Folder::new(folder.path().join(name)));
+    let (options, snapshot) = (Options::default(), stores[0].clone());
+    let writer = Writer::begin(objects("whole".into()), options, source(snapshot), 0).unwrap();
+    let whole = writer.archive(1 << 20).unwrap();
+    let mut beside = 0;
+    for number in 0..60_u64 {
+        let address =
+            Address::from_word(keccak256([b"nobody", &number.to_be_bytes()[..]].concat()));
+        let mut wanted = Wanted::default();
+        wanted.addresses = vec![address.into_array()];
+        let target = objects(number.to_string());
+        let sliced = whole.slice(target.clone(), &wanted, |_, _| ()).unwrap();
+        beside += sliced.slice.unwrap().beside.len();
+        let slice = Archive::open(target, 1 << 20).unwrap();
+        let (there, here) = (whole.at(0).unwrap(), slice.at(0).unwrap());
+        assert_eq!(answer(&here, address).unwrap(), answer(&there, address).unwrap());
+    }
+    assert!(beside > 0, "no proof has a page of others");
+}
