@@ -16,9 +16,11 @@ use crate::bloom;
 use crate::cache::{Cache, Slot};
 use crate::error::ArchiveError;
 use crate::forms::{Forms, TreeInfo, apply};
+use crate::hex::hex;
 use crate::manifest::Manifest;
 use crate::objects::Objects;
 use crate::segment::{Groups, Index, Kind, Malformed, SegmentInfo, corrupt};
+use crate::slice::Slice;
 use crate::window::{archive_key, hash_key};
 
 /// A segment whose index is read once somebody needs it.
@@ -46,6 +48,8 @@ pub(crate) struct Contents {
     pub(crate) manifest: Manifest,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) forms: Forms,
+    /// Of a slice, what it has.
+    pub(crate) slice: Option<Slice>,
 }
 
 /// What views of an archive share.
@@ -104,7 +108,17 @@ impl Contents {
         };
         let segments = manifest.segments.iter().map(open).collect();
         let forms = Forms::of(&manifest.trees)?;
-        Ok(Self { manifest, segments, forms })
+        let slice = match &manifest.slice {
+            None => None,
+            Some(info) => {
+                let malformed = || ArchiveError::Corrupt {
+                    place: format!("manifest {}", manifest.number),
+                    what: "what it says of a slice makes no sense".into(),
+                };
+                Some(Slice::of(info, &manifest.trees).ok_or_else(malformed)?)
+            }
+        };
+        Ok(Self { manifest, segments, forms, slice })
     }
 }
 
@@ -208,7 +222,7 @@ impl Shared {
         for changes in changes.iter().rev() {
             row = apply(Kind::Changed, changes, row).map_err(|_| ArchiveError::Corrupt {
                 place: self.objects.place(),
-                what: format!("changes of row 0x{} change no row", crate::manifest::hex(key)),
+                what: format!("changes of row 0x{} change no row", hex(key)),
             })?;
         }
         Ok(row)
@@ -349,6 +363,10 @@ impl Archive {
         &self.shared.objects
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// What it holds.
     pub fn manifest(&self) -> Manifest {
         self.contents().manifest.clone()
@@ -455,6 +473,9 @@ impl AtBlock {
     }
 
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ArchiveError> {
+        if let Some(slice) = self.contents.slice.as_ref().filter(|slice| !slice.holds(key)) {
+            return Err(slice.refusal(self.shared.objects.place(), key));
+        }
         let bare = self.shared.bare_at(&self.contents.segments, key, self.block)?;
         bare.map(|bare| self.contents.forms.restore(key, bare)).transpose()
     }
@@ -531,6 +552,12 @@ impl Snapshot for AtBlock {
         if table == Table::Roots {
             let scanned = self.scan_roots((low, high), visit);
             return scanned.map_err(ArchiveError::into_store_error);
+        }
+        let slice = self.contents.slice.as_ref();
+        if let Some(slice) = slice.filter(|slice| !slice.holds_all(table, low, high)) {
+            // Rows between others may be outside.
+            let refused = slice.outside(self.shared.objects.place(), format!("all of {table}"));
+            return Err(refused.into_store_error());
         }
         let (mut key, mut inclusive) = (archive_key(table, low), true);
         let mut step = || -> Result<bool, ArchiveError> {

@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use spinney_state::StateError;
 use spinney_tree::{StoreError, TreeError};
 
 use crate::objects::ObjectError;
@@ -71,6 +72,37 @@ pub enum ArchiveError {
         /// Why.
         what: String,
     },
+    /// Another archive cannot be put in front of this one.
+    #[error("{older} cannot be joined to {place}: {what}")]
+    Join {
+        /// The archive.
+        place: String,
+        /// The one that is to be put in front.
+        older: String,
+        /// Why.
+        what: String,
+    },
+    /// An archive cannot be sliced.
+    #[error("{place} cannot be sliced: {what}")]
+    Slice {
+        /// The archive.
+        place: String,
+        /// Why.
+        what: String,
+    },
+    /// What was asked for is outside of a slice: nothing is said of whether it is there.
+    #[error("{place} is a slice of {accounts} accounts, and {what} is outside of it")]
+    Sliced {
+        /// The slice.
+        place: String,
+        /// How many accounts it has.
+        accounts: usize,
+        /// What was asked for.
+        what: String,
+    },
+    /// The state of a block could not be read.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// A row of a tree is no page of it.
     #[error(transparent)]
     Tree(#[from] TreeError),

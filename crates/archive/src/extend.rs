@@ -123,6 +123,7 @@ impl Writer {
         behind: u64,
     ) -> Result<&'b [BlockId], ArchiveError> {
         let manifest = self.manifest();
+        self.check_whole(manifest.last.saturating_add(1))?;
         let Some(newest) = kept.last() else {
             return Err(self.order(manifest.last, "the store has no block".into()));
         };

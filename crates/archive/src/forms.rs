@@ -66,7 +66,8 @@ impl Forms {
         self.learn(TreeInfo { id, tree, hash })
     }
 
-    fn learn(&mut self, info: TreeInfo) -> Result<(), ArchiveError> {
+    /// Takes note of a tree.
+    pub(crate) fn learn(&mut self, info: TreeInfo) -> Result<(), ArchiveError> {
         let TreeInfo { id, tree, hash } = info;
         let place = || format!("{} of the archive", TreeId(id));
         match self.known.get(&id) {

@@ -16,10 +16,13 @@ mod archive;
 mod bloom;
 mod cache;
 mod check;
+mod cursor;
 mod error;
 mod extend;
 mod folder;
 mod forms;
+mod hex;
+mod join;
 mod manifest;
 mod merge;
 mod objects;
@@ -28,6 +31,8 @@ mod place;
 #[cfg(feature = "remote")]
 mod remote;
 mod segment;
+mod slice;
+mod slicing;
 mod window;
 mod writer;
 
@@ -44,5 +49,7 @@ pub use place::{PlaceError, place};
 #[cfg(feature = "remote")]
 pub use remote::{Patience, Remote, RemoteOptions};
 pub use segment::SegmentInfo;
+pub use slice::{SliceInfo, SlicedCode};
+pub use slicing::Wanted;
 pub use window::Window;
 pub use writer::{Options, RowChange, Writer};

@@ -12,11 +12,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::ArchiveError;
 use crate::forms::TreeInfo;
+use crate::hex::{hex, unhex};
 use crate::objects::Objects;
 use crate::segment::{SegmentInfo, corrupt};
+use crate::slice::SliceInfo;
 
 /// The format of manifests and segments.
 pub(crate) const FORMAT: u32 = 1;
+/// The format of manifests of slices: who reads the other one alone takes them for whole.
+pub(crate) const FORMAT_SLICED: u32 = 2;
 /// What names of manifests begin with.
 pub(crate) const MANIFEST: &str = "manifest-";
 /// What names of segments begin with.
@@ -28,7 +32,7 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The format: 1.
+    /// The format: 1, or 2 of a slice.
     pub format: u32,
     /// The archive's own random number, in hex.
     pub archive: String,
@@ -48,6 +52,9 @@ pub struct Manifest {
     pub segments: Vec<SegmentInfo>,
     /// Segments that others took the place of: the next manifest does not name them, and they go.
     pub replaced: Vec<String>,
+    /// What it is sliced by, if it is a slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<SliceInfo>,
 }
 
 impl Manifest {
@@ -85,9 +92,9 @@ impl Manifest {
         }
         let malformed = |error: serde_json::Error| damaged(&error.to_string());
         let found = serde_json::from_str::<Format>(json).map_err(malformed)?.format;
-        if found != FORMAT {
+        if ![FORMAT, FORMAT_SLICED].contains(&found) {
             let place = format!("{}/{name}", objects.place());
-            return Err(ArchiveError::Format { place, found, newest: FORMAT });
+            return Err(ArchiveError::Format { place, found, newest: FORMAT_SLICED });
         }
         let manifest: Self = serde_json::from_str(json).map_err(malformed)?;
         if manifest.number != number || !manifest.is_sound() {
@@ -104,7 +111,11 @@ impl Manifest {
             next = segment.last.wrapping_add(1);
             follows
         });
-        follow && !self.segments.is_empty() && next == self.last.wrapping_add(1)
+        let is_sliced = self.format == FORMAT_SLICED;
+        is_sliced == self.slice.is_some()
+            && follow
+            && !self.segments.is_empty()
+            && next == self.last.wrapping_add(1)
     }
 
     /// Makes it the newest one. Answers `false` if another writer was faster.
@@ -125,21 +136,6 @@ impl Manifest {
 /// The number of an archive, as segments have it.
 pub(crate) fn archive_bytes(hex: &str) -> [u8; 16] {
     unhex(hex).unwrap_or_default()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// A random number that no other writer has.

@@ -227,21 +227,27 @@ impl SegmentWriter {
         info.index_at = self.written;
         info.index_bytes = index.len() as u64;
         info.index_sum = format!("{sum:016x}");
-        let mut footer = MAGIC.to_vec();
-        footer.extend_from_slice(&FORMAT.to_le_bytes());
-        footer.extend_from_slice(&[0; 4]);
-        footer.extend_from_slice(&self.archive);
-        for number in [info.first, info.last, info.index_at, info.index_bytes, sum] {
-            footer.extend_from_slice(&number.to_le_bytes());
-        }
-        let seal = xxh3_64(&footer);
-        footer.extend_from_slice(&seal.to_le_bytes());
+        let footer = footer(&info, self.archive, sum);
         info.bytes = info.index_at + info.index_bytes + footer.len() as u64;
         self.upload.write(&index)?;
         self.upload.write(&footer)?;
         self.upload.finish()?;
         Ok(info)
     }
+}
+
+/// What a segment of an archive ends with, whose index has this checksum.
+pub(crate) fn footer(info: &SegmentInfo, archive: [u8; 16], sum: u64) -> Vec<u8> {
+    let mut footer = MAGIC.to_vec();
+    footer.extend_from_slice(&FORMAT.to_le_bytes());
+    footer.extend_from_slice(&[0; 4]);
+    footer.extend_from_slice(&archive);
+    for number in [info.first, info.last, info.index_at, info.index_bytes, sum] {
+        footer.extend_from_slice(&number.to_le_bytes());
+    }
+    let seal = xxh3_64(&footer);
+    footer.extend_from_slice(&seal.to_le_bytes());
+    footer
 }
 
 fn put_key(out: &mut Vec<u8>, before: &[u8], key: &[u8]) {
@@ -282,16 +288,26 @@ pub(crate) struct Index {
 impl Index {
     /// Reads the index that a manifest names.
     pub(crate) fn read(objects: &dyn Objects, info: &SegmentInfo) -> Result<Self, ArchiveError> {
+        let (bytes, _) = Self::bytes(objects, info)?;
+        Self::parse(&bytes, info)
+            .ok_or_else(|| corrupt(objects, &info.name, "its index is malformed"))
+    }
+
+    /// The bytes of the index that a manifest names, and their checksum.
+    pub(crate) fn bytes(
+        objects: &dyn Objects,
+        info: &SegmentInfo,
+    ) -> Result<(Vec<u8>, u64), ArchiveError> {
         if info.index_bytes > INDEX_BYTES_MAX {
             return Err(corrupt(objects, &info.name, "its index is larger than any"));
         }
         let range = info.index_at..info.index_at.saturating_add(info.index_bytes);
         let bytes = objects.read(&info.name, range)?;
-        if format!("{:016x}", xxh3_64(&bytes)) != info.index_sum {
-            return Err(corrupt(objects, &info.name, "its index is not the one that was written"));
+        let sum = xxh3_64(&bytes);
+        match format!("{sum:016x}") == info.index_sum {
+            true => Ok((bytes, sum)),
+            false => Err(corrupt(objects, &info.name, "its index is not the one that was written")),
         }
-        Self::parse(&bytes, info)
-            .ok_or_else(|| corrupt(objects, &info.name, "its index is malformed"))
     }
 
     fn parse(bytes: &[u8], info: &SegmentInfo) -> Option<Self> {

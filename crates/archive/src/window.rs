@@ -15,7 +15,7 @@ pub(crate) const HASHES: u8 = 0xff;
 /// time alone.
 const WITNESSES: u8 = 0xfe;
 /// What their keys begin with in a store.
-const WITNESS: &[u8] = b"witness/";
+pub(crate) const WITNESS: &[u8] = b"witness/";
 
 /// The key of a row of a table.
 pub(crate) fn archive_key(table: Table, key: &[u8]) -> Vec<u8> {
@@ -32,6 +32,24 @@ pub(crate) fn archive_key(table: Table, key: &[u8]) -> Vec<u8> {
 /// Whether a row is the witness of a block: a store forgets these, and an archive does not.
 pub(crate) fn is_witness(table: Table, key: &[u8]) -> bool {
     table == Table::Meta && key.starts_with(WITNESS)
+}
+
+/// Whether a piece is the witness or the number of a block before another one.
+pub(crate) fn is_of_earlier(key: &[u8], block: u64, first: u64) -> bool {
+    match key.split_first() {
+        Some((&WITNESSES, number)) => {
+            number.try_into().map(u64::from_be_bytes).is_ok_and(|number| number < first)
+        }
+        Some((&HASHES, _)) => block < first,
+        _ => false,
+    }
+}
+
+/// Whether rows of this key stay where a store goes back, or are no rows of a store: one archive
+/// may have more of them than another that holds the same block.
+pub(crate) fn is_of_no_block(key: &[u8]) -> bool {
+    const TABLES: [u8; 4] = [Table::Codes as u8, Table::Preimages as u8, WITNESSES, HASHES];
+    key.first().is_some_and(|table| TABLES.contains(table))
 }
 
 /// The key of the number of a block.

@@ -8,15 +8,18 @@
 //! - an object that no manifest names was begun by a writer that failed, or was replaced: the next
 //!   writer removes it, if an earlier one made it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use spinney_tree::{BlockId, Snapshot, Table};
 
 use crate::archive::{Archive, Contents, Shared};
+use crate::cursor::Keys;
 use crate::error::ArchiveError;
 use crate::forms::Forms;
-use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, hex, random_id};
-use crate::merge::{Keys, Merge};
+use crate::hex::hex;
+use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, random_id};
+use crate::merge::Merge;
 use crate::objects::Objects;
 use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
 use crate::window::{HASHES, Window, archive_key, hash_key, is_archived, is_witness};
@@ -24,7 +27,7 @@ use crate::window::{HASHES, Window, archive_key, hash_key, is_archived, is_witne
 /// So many manifests stay for those who are reading them.
 const MANIFESTS_KEPT: u64 = 8;
 /// Memory for parts that merges look rows up in.
-const CACHE_BYTES: usize = 64 << 20;
+pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
 /// A row of a table, before and after a block: `None` where there is none.
 pub type RowChange<'a> = (Table, &'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
@@ -45,7 +48,7 @@ impl Default for Options {
 }
 
 impl Options {
-    fn last_level(&self) -> u32 {
+    pub(crate) fn last_level(&self) -> u32 {
         self.merges.len() as u32
     }
 }
@@ -53,9 +56,9 @@ impl Options {
 /// An archive, opened for writing.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Shared,
-    options: Options,
-    contents: Contents,
+    pub(crate) shared: Shared,
+    pub(crate) options: Options,
+    pub(crate) contents: Contents,
     /// The number of the manifest that was made when it was opened: part of the names of its
     /// segments.
     opened: u64,
@@ -95,6 +98,7 @@ impl Writer {
             last_hash: hex(&block.hash),
             segments: vec![segment.finish()?],
             replaced: Vec::new(),
+            slice: None,
         };
         if !manifest.publish(&*objects)? {
             return Err(ArchiveError::Exists { place: objects.place() });
@@ -178,12 +182,24 @@ impl Writer {
     /// # Errors
     /// [`ArchiveError::Order`] if these are no blocks behind those that are held.
     pub fn window(&self, first: u64, last: u64) -> Result<Window, ArchiveError> {
+        self.check_whole(first)?;
         let held = self.contents.manifest.last;
         if first <= held || last < first {
             let what = format!("the last one that is held is {held}");
             return Err(self.order(first, what));
         }
         Ok(Window::new(first, last))
+    }
+
+    /// Refuses to add to a slice.
+    pub(crate) fn check_whole(&self, block: u64) -> Result<(), ArchiveError> {
+        match self.contents.slice {
+            None => Ok(()),
+            Some(_) => {
+                let what = "it is a slice of some accounts: a new one of the whole archive has it";
+                Err(self.order(block, what.into()))
+            }
+        }
     }
 
     pub(crate) fn order(&self, block: u64, what: String) -> ArchiveError {
@@ -278,41 +294,45 @@ impl Writer {
             segments.push(segment.finish()?);
         }
         let trees = self.contents.forms.trees();
-        self.replace(self.contents.segments.len(), segments, |manifest| {
+        let end = self.contents.segments.len();
+        self.replace(end..end, segments, |manifest| {
             manifest.trees = trees;
             (manifest.last, manifest.last_hash) = (last.number, hex(&last.hash));
         })?;
         self.merge()
     }
 
-    fn name(&mut self) -> String {
+    pub(crate) fn name(&mut self) -> String {
         self.named += 1;
         let writer = &self.contents.manifest.writer[..8];
         format!("{SEGMENT}{:010}-{writer}-{}", self.opened, self.named)
     }
 
-    fn archive_id(&self) -> [u8; 16] {
+    pub(crate) fn archive_id(&self) -> [u8; 16] {
         crate::manifest::archive_bytes(&self.contents.manifest.archive)
     }
 
-    fn segment(&mut self, blocks: (u64, u64), level: u32) -> Result<SegmentWriter, ArchiveError> {
+    pub(crate) fn segment(
+        &mut self,
+        blocks: (u64, u64),
+        level: u32,
+    ) -> Result<SegmentWriter, ArchiveError> {
         let (name, archive) = (self.name(), self.archive_id());
         SegmentWriter::new(&*self.shared.objects, archive, name, blocks, level)
     }
 
-    /// Publishes a manifest in which the segments from a place on are others.
-    fn replace(
+    /// Publishes a manifest in which the segments of some places are others.
+    pub(crate) fn replace(
         &mut self,
-        from: usize,
+        places: Range<usize>,
         segments: Vec<SegmentInfo>,
         edit: impl FnOnce(&mut Manifest),
     ) -> Result<(), ArchiveError> {
         let mut manifest = self.contents.manifest.clone();
         // Those that the manifest before replaced: whoever reads it has had time to go on.
         let gone = std::mem::take(&mut manifest.replaced);
-        let replaced = manifest.segments.drain(from..).map(|segment| segment.name);
+        let replaced = manifest.segments.splice(places, segments).map(|segment| segment.name);
         manifest.replaced = replaced.collect();
-        manifest.segments.extend(segments);
         manifest.number += 1;
         edit(&mut manifest);
         let objects = Arc::clone(&self.shared.objects);
@@ -344,18 +364,50 @@ impl Writer {
             if enough.is_none_or(|&enough| count < enough.max(2)) {
                 return Ok(());
             }
-            let (from, name) = (segments.len() - count, self.name());
-            let merge = Merge {
-                shared: &self.shared,
-                archive: self.archive_id(),
-                segments: &self.contents.segments,
-                from,
-                level: level + 1,
-                stands_alone: level + 1 == self.options.last_level(),
-            };
-            let merged = merge.run(name)?;
-            self.replace(from, vec![merged], |_| ())?;
+            let (from, end) = (segments.len() - count, segments.len());
+            let blocks = (segments[from].info.first, segments[end - 1].info.last);
+            let merged = self.merged(from..end, blocks, level + 1)?;
+            self.replace(from..end, vec![merged], |_| ())?;
         }
+    }
+
+    /// Makes one segment of some, of the blocks that stay.
+    fn merged(
+        &mut self,
+        places: Range<usize>,
+        blocks: (u64, u64),
+        level: u32,
+    ) -> Result<SegmentInfo, ArchiveError> {
+        let out = self.segment(blocks, level)?;
+        let segments = &self.contents.segments[..places.end];
+        let stands_alone = level == self.options.last_level();
+        let (shared, from) = (&self.shared, places.start);
+        Merge { shared, segments, from, stands_alone, blocks, slice: None }.run(out)
+    }
+
+    /// Drops the blocks before `first`. Answers how many these were: none, if it is the first one
+    /// already. What they alone need is gone once the next manifest is published; until then
+    /// readers of an earlier manifest go on.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Outside`] if that block is not held; [`ArchiveError::Fenced`] if another
+    /// writer has taken over; if an object is damaged, or the place fails. After an error the
+    /// writer has to be opened again.
+    pub fn prune(&mut self, first: u64) -> Result<u64, ArchiveError> {
+        let Manifest { first: oldest, last, .. } = self.contents.manifest;
+        if !(oldest..=last).contains(&first) {
+            let place = self.shared.objects.place();
+            return Err(ArchiveError::Outside { place, block: first, first: oldest, last });
+        }
+        if first == oldest {
+            return Ok(0);
+        }
+        let segments = &self.contents.segments;
+        let holds = segments.partition_point(|segment| segment.info.last < first);
+        let blocks = (first, segments[holds].info.last);
+        let merged = self.merged(0..holds + 1, blocks, self.options.last_level())?;
+        self.replace(0..holds + 1, vec![merged], |manifest| manifest.first = first)?;
+        Ok(first - oldest)
     }
 }
 

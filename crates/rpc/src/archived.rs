@@ -3,6 +3,7 @@
 //! Invariants:
 //! - all requests of a batch see the same last block;
 //! - a view is of one block and of the trees that are asked for: nothing else is read to open it;
+//! - a slice answers for its own accounts alone;
 //! - the archive's writer removes objects that it replaced, while views still name them: what fails
 //!   in a view is asked once more of the newest manifest, and what fails there, too, is told.
 
@@ -127,6 +128,9 @@ impl Reader<'_> {
 
     fn answer_once(&mut self, query: Query) -> Result<Vec<u8>, Fault> {
         let number = self.number(query.block)?;
+        if let Some(address) = query.wants.account() {
+            self.archive.check_account(&address.into_array())?;
+        }
         let blocks = match query.wants {
             Wants::About(About::Kept | About::Status) => self.first_and_last()?,
             _ => Vec::new(),

@@ -125,6 +125,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Fault {
     let archives = causes.find_map(|cause| cause.downcast_ref::<ArchiveError>());
     match archives {
         Some(error) if error.is_retryable() => Fault::Unavailable(error.to_string()),
+        Some(error @ ArchiveError::Sliced { .. }) => Fault::Pruned(error.to_string()),
         _ => Fault::Internal(chain(error)),
     }
 }

@@ -39,6 +39,21 @@ pub(crate) enum Wants {
     About(About),
 }
 
+impl Wants {
+    /// The account that it is about.
+    pub(crate) const fn account(&self) -> Option<&Address> {
+        match self {
+            Self::Balance(address)
+            | Self::Nonce(address)
+            | Self::Code(address)
+            | Self::Slot(address, _)
+            | Self::AccountProof(address, _)
+            | Self::KeysProof(_, Keys::Account { address, .. }) => Some(address),
+            _ => None,
+        }
+    }
+}
+
 /// What is asked of the store or the server, without params.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {

@@ -69,6 +69,7 @@ pub use costs::TreeCosts;
 pub use error::TreeError;
 pub use key_proofs::KeyProofs;
 pub use memory::{MemorySnapshot, MemoryStore};
+pub use page_key::is_on_path;
 pub use read::{Entry, Value};
 pub use rebuild::Rebuild;
 pub use root_record::RootRecord;

@@ -163,6 +163,26 @@ impl std::borrow::Borrow<[u8]> for PageKey {
     }
 }
 
+/// Whether a row of [`Table::Pages`](crate::Table::Pages), by its key, lies on the way from the root of
+/// its tree to the keys that begin with some bytes, or below. What such keys hold and commit to is
+/// read from these rows alone.
+pub fn is_on_path(row: &[u8], prefix: &[u8]) -> bool {
+    let Some((head, place)) = row.split_at_checked(HEAD_BYTES) else { return false };
+    let Some((&last, whole)) = place.split_last() else { return false };
+    if last == 0 || place.len() > PLACE_BYTES_MAX {
+        return false;
+    }
+    let mut bits = whole.len() * 8 + 7 - last.trailing_zeros() as usize;
+    if head.last() == Some(&(RowKind::Overflow as u8)) {
+        // The part's number is behind the path.
+        bits = bits.saturating_sub(16);
+    }
+    let same = place.iter().zip(prefix).take_while(|(a, b)| a == b).count();
+    let differs = place.get(same).zip(prefix.get(same));
+    let common = 8 * same + differs.map_or(0, |(a, b)| (a ^ b).leading_zeros() as usize);
+    common >= bits.min(8 * prefix.len())
+}
+
 /// Names a row in an error: hex of tree, generation, kind and place.
 pub(crate) fn describe(key: &[u8]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -224,6 +244,32 @@ mod tests {
                 let itself = bits == top_bits && path == top;
                 let inside = key.as_bytes() > &low[..] && key.as_bytes() < &high[..];
                 assert_eq!(inside, under || itself, "{path:?}/{bits} below {top:?}/{top_bits}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_is_what_leads_to_keys_and_what_lies_below() {
+        for (prefix, _) in paths().into_iter().step_by(7) {
+            for (path, bits) in paths() {
+                for (len, prefix) in [(8, &prefix[..1]), (16, &prefix[..])] {
+                    let shared = bits.min(len);
+                    let leads = |bytes: &[u8]| {
+                        let number = bytes.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
+                        number >> (8 * bytes.len() - shared)
+                    };
+                    let is = shared == 0 || leads(&path[..prefix.len()]) == leads(prefix);
+                    let page = PageKey::page(SPACE, &path, bits);
+                    assert_eq!(
+                        is_on_path(page.as_bytes(), prefix),
+                        is,
+                        "{path:?} {bits} {prefix:?}"
+                    );
+                    for index in [0, 1, 0x8000, u16::MAX] {
+                        let part = PageKey::overflow(SPACE, &path, bits, index);
+                        assert_eq!(is_on_path(part.as_bytes(), prefix), is, "{path:?} {bits}");
+                    }
+                }
             }
         }
     }

@@ -15,11 +15,11 @@ use spinney_tree::{
 };
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type Error = Box<dyn std::error::Error>;
+pub(crate) type Error = Box<dyn std::error::Error>;
 
-const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
+pub(crate) const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
 
-fn block(number: u64) -> BlockId {
+pub(crate) fn block(number: u64) -> BlockId {
     BlockId { number, hash: [number as u8 + 1; 32] }
 }
 
@@ -30,15 +30,16 @@ fn rows(snapshot: &impl Snapshot, table: Table) -> Rows {
     rows
 }
 
-fn open<P: PageStore>(store: P) -> Result<State<P>, StateError> {
+pub(crate) fn open<P: PageStore>(store: P) -> Result<State<P>, StateError> {
     let mut state = State::open(store, 1 << 20)?;
     state.add_tree(PBT, 1 << 20)?;
     Ok(state)
 }
 
-type Opens = fn(Overlay<MemorySnapshot>) -> Result<State<Overlay<MemorySnapshot>>, Error>;
+pub(crate) type Opens =
+    fn(Overlay<MemorySnapshot>) -> Result<State<Overlay<MemorySnapshot>>, Error>;
 
-fn source(snapshot: MemorySnapshot) -> Source<MemorySnapshot, Opens> {
+pub(crate) fn source(snapshot: MemorySnapshot) -> Source<MemorySnapshot, Opens> {
     Source { snapshot, open: |store| Ok(open(store)?) }
 }
 
@@ -62,7 +63,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![6 => written, 1 => Just(Change::Deleted)]
 }
 
-fn blocks() -> impl Strategy<Value = Vec<Changes>> {
+pub(crate) fn blocks() -> impl Strategy<Value = Vec<Changes>> {
     let address = (0..30_u8).prop_map(|byte| Address::repeat_byte(byte.wrapping_mul(37)));
     let changes = btree_map(address, change(), 0..8)
         .prop_map(|accounts| Changes { accounts: accounts.into_iter().collect() });
@@ -70,7 +71,7 @@ fn blocks() -> impl Strategy<Value = Vec<Changes>> {
 }
 
 /// The stores after each block.
-fn chain(blocks: &[Changes]) -> Vec<MemorySnapshot> {
+pub(crate) fn chain(blocks: &[Changes]) -> Vec<MemorySnapshot> {
     let mut state = open(MemoryStore::new()).unwrap();
     state.keep_history(KeepHistory::All);
     let commit = |(number, changes): (usize, &Changes)| {
@@ -164,6 +165,50 @@ proptest! {
         }
         let archive = Archive::open(objects, 1 << 20).unwrap();
         for number in first..=held {
+            is_then(&archive, number, &stores[number as usize]);
+        }
+    }
+
+    #[test]
+    fn an_older_archive_lies_in_front(
+        blocks in blocks(),
+        at in any::<[prop::sample::Index; 3]>(),
+        is_ahead in any::<bool>(),
+        merges in prop_oneof![Just(vec![2, 2]), Just(vec![16, 8])],
+    ) {
+        let stores = chain(&blocks);
+        let newest = stores.len() as u64 - 1;
+        let mut at = at.map(|at| at.index(stores.len()) as u64);
+        at.sort_unstable();
+        let [begins, first, ends] = at;
+        let mut options = Options::default();
+        options.merges = merges;
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [older, newer] = folders.each_ref().map(|it| Arc::new(Folder::new(it.path())));
+        let store = |number: u64| stores[number as usize].clone();
+        // Each is begun when its store is at its first block, or at the last one: then it has the
+        // code of blocks that come later.
+        let archived = |objects, first, last| {
+            let begun = store(if is_ahead { last } else { first });
+            let mut writer = Writer::begin(objects, options.clone(), source(begun), first)?;
+            for at in (first..last).step_by(3).skip(1).chain([last]) {
+                writer.extend(source(store(at)), 0, |_, _| ())?;
+            }
+            Ok::<_, Error>(writer)
+        };
+        let older = archived(older, begins, ends).unwrap().archive(1 << 20).unwrap();
+        let mut writer = archived(newer.clone(), first, newest).unwrap();
+        let joined = writer.join(&older);
+        if begins == first {
+            let refused = matches!(joined, Err(ArchiveError::Join { .. }));
+            prop_assert!(refused, "{joined:?}");
+        } else {
+            prop_assert_eq!(joined.unwrap(), first - begins);
+        }
+        let archive = Archive::open(newer, 1 << 20).unwrap();
+        prop_assert_eq!(archive.blocks(), (begins, newest));
+        archive.check(|_| ()).unwrap();
+        for number in begins..=newest {
             is_then(&archive, number, &stores[number as usize]);
         }
     }

@@ -3,3 +3,4 @@
 mod extend;
 mod histories;
 mod objects;
+mod slices;

@@ -200,3 +200,139 @@ fn a_reader_goes_on_with_the_newest_manifest() {
     let gap = writer.window(9, 9).unwrap();
     assert!(matches!(writer.publish(vec![gap], block(9)), Err(ArchiveError::Order { .. })));
 }
+
+/// What a store keeps the witness of a block under.
+fn witness(number: u64) -> Vec<u8> {
+    [b"witness/", &number.to_be_bytes()[..]].concat()
+}
+
+/// An archive of blocks `first` to `last`, of a store that keeps witnesses and code. The chain is
+/// another one from block `other` on.
+fn with_witnesses(objects: &Arc<Folder>, (first, last): (u64, u64), other: u64) -> Writer {
+    let store = MemoryStore::new();
+    let mut set = WriteSet::new();
+    set.put(Table::Meta, b"option", first.to_be_bytes());
+    // It was begun when its store was ahead.
+    set.put(Table::Codes, &[last as u8; 32], *b"code of the last block");
+    store.commit(&set).unwrap();
+    let hash = |number: u64| match number >= other {
+        true => BlockId { number, hash: [200 + number as u8; 32] },
+        false => block(number),
+    };
+    let (options, snapshot) = (Options::default(), store.snapshot().unwrap());
+    let mut writer = Writer::create(objects.clone(), options, hash(first), &snapshot).unwrap();
+    for number in first + 1..=last {
+        let mut window = writer.window(number, number).unwrap();
+        let (key, code) = (witness(number), [number as u8; 32]);
+        let row = value(number as u32, number);
+        let rows = [
+            (Table::Meta, &key[..], None, Some(&row[..])),
+            (Table::Codes, &code[..], None, Some(&row[..])),
+        ];
+        writer.add(&mut window, hash(number), rows).unwrap();
+        writer.publish(vec![window], hash(number)).unwrap();
+    }
+    writer
+}
+
+fn witnesses(archive: &Archive) -> Vec<u64> {
+    let (first, last) = archive.blocks();
+    let is_there = |number: &u64| {
+        let row = archive.at(last).unwrap().read(Table::Meta, &witness(*number)).unwrap();
+        assert!(row.as_ref().is_none_or(|row| *row == value(*number as u32, *number)));
+        row.is_some()
+    };
+    let numbers: Vec<u64> = (0..30).filter(is_there).collect();
+    assert!(numbers.iter().all(|number| (first..=last).contains(number)));
+    numbers
+}
+
+#[test]
+fn witnesses_and_numbers_go_with_their_blocks_and_come_with_them() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [objects, older] = folders.each_ref().map(|folder| Arc::new(Folder::new(folder.path())));
+    let mut writer = with_witnesses(&objects, (10, 19), u64::MAX);
+    let archive = Archive::open(objects.clone(), 1 << 20).unwrap();
+    assert_eq!(witnesses(&archive), (11..=19).collect::<Vec<_>>());
+    assert_eq!(writer.prune(10).unwrap(), 0, "nothing is done");
+    assert!(!archive.refresh().unwrap());
+    for beyond in [9, 20] {
+        let error = writer.prune(beyond).unwrap_err().to_string();
+        assert!(error.contains(&format!("blocks 10 to 19, not block {beyond}")), "{error}");
+    }
+    let then = archive.at(12).unwrap();
+    assert_eq!(writer.prune(15).unwrap(), 5);
+    // Whoever reads what was published before goes on, as long as it is there.
+    assert!(then.read(Table::Meta, &witness(12)).unwrap().is_some());
+    assert!(archive.refresh().unwrap());
+    assert_eq!(witnesses(&archive), (15..=19).collect::<Vec<_>>());
+    for number in 10..=19 {
+        let held = (number >= 15).then_some(number);
+        assert_eq!(archive.number_of(&block(number).hash).unwrap(), held);
+    }
+    let first = archive.at(15).unwrap();
+    assert_eq!(first.read(Table::Meta, b"option").unwrap().unwrap(), 10_u64.to_be_bytes());
+    for number in 11..=15_u8 {
+        assert!(first.read(Table::Codes, &[number; 32]).unwrap().is_some());
+    }
+
+    // Back again, by an archive whose store had another option, and other code.
+    drop(with_witnesses(&older, (8, 17), u64::MAX));
+    let older = Archive::open(older, 1 << 20).unwrap();
+    assert_eq!(writer.join(&older).unwrap(), 7);
+    assert!(archive.refresh().unwrap());
+    archive.check(|_| ()).unwrap();
+    assert_eq!(archive.blocks(), (8, 19));
+    assert_eq!(witnesses(&archive), (9..=19).collect::<Vec<_>>());
+    for number in 8..=19 {
+        assert_eq!(archive.number_of(&block(number).hash).unwrap(), Some(number));
+        let option = if number < 15 { 8_u64 } else { 10 };
+        let row = archive.at(number).unwrap().read(Table::Meta, b"option").unwrap().unwrap();
+        assert_eq!(row, option.to_be_bytes());
+    }
+    assert!(archive.at(15).unwrap().read(Table::Codes, &[19; 32]).unwrap().is_some());
+    // To one block, and what was replaced is gone once the next writer comes.
+    assert_eq!(writer.prune(19).unwrap(), 11);
+    drop(writer);
+    let writer = Writer::open(objects.clone(), Options::default()).unwrap();
+    assert_eq!(objects.list("segment-").unwrap().len(), writer.manifest().segments.len());
+    assert_eq!(writer.manifest().segments.len(), 1);
+    assert!(archive.refresh().unwrap());
+    assert_eq!(witnesses(&archive), [19]);
+}
+
+#[test]
+fn archives_that_do_not_meet_are_not_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = |name: &str| Arc::new(Folder::new(folder.path().join(name)));
+    let mut writer = with_witnesses(&objects("ours"), (10, 14), u64::MAX);
+    let before = writer.manifest().clone();
+    let older = |name: &str, blocks, other| {
+        drop(with_witnesses(&objects(name), blocks, other));
+        Archive::open(objects(name), 1 << 20).unwrap()
+    };
+    let cases = [
+        (older("short", (5, 9), u64::MAX), "it ends with block 9, and has to hold block 10"),
+        (older("late", (10, 12), u64::MAX), "it begins with block 10"),
+    ];
+    for (older, words) in &cases {
+        let error = writer.join(older).unwrap_err();
+        assert!(matches!(error, ArchiveError::Join { .. }), "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(*writer.manifest(), before);
+    }
+    // A changed byte of what is put in front: nothing of it is published.
+    let good = older("good", (5, 12), u64::MAX);
+    let name = &good.manifest().segments[0].name;
+    let path = folder.path().join("good").join(name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[3] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let error = writer.join(&good).unwrap_err();
+    assert!(error.to_string().contains(name), "{error}");
+    let mut writer = Writer::open(objects("ours"), Options::default()).unwrap();
+    assert_eq!((writer.manifest().first, &writer.manifest().segments), (10, &before.segments));
+    assert_eq!(objects("ours").list("segment-").unwrap().len(), before.segments.len());
+    let again = older("again", (5, 12), u64::MAX);
+    assert_eq!(writer.join(&again).unwrap(), 5);
+}

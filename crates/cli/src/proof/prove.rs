@@ -51,6 +51,17 @@ pub(super) fn from_archive(args: &ProveArgs, place: &str, output: &Output) -> an
     // Half for the archive's parts, half for the pages made of them.
     let cache_bytes = args.cache_bytes() / 2;
     let archive = archive::open(place, cache_bytes)?;
+    match (args.address, archive.manifest().slice) {
+        (Some(address), _) => {
+            archive.check_account(&address.into_array()).map_err(archive::failure)?;
+        }
+        // Which keys are those of its accounts nobody knows.
+        (None, Some(_)) => {
+            let what = format!("{place} is a slice of some accounts, and keys are asked for");
+            return Err(Failure::new(what).hint("give --address, and --slot").into());
+        }
+        (None, None) => {}
+    }
     let (_, last) = archive.blocks();
     let number = args.number()?.unwrap_or(last);
     let view = archive.at(args.from.unwrap_or(number)).map_err(archive::failure)?;

@@ -21,15 +21,18 @@ use super::lists::Lists;
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
-/// Who is told of blocks.
-type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>);
+/// Who is told of blocks; and what is done after each commit.
+type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>, Option<AfterCommit<'a>>);
+
+/// What is done after each commit. If that fails, the run ends.
+pub(crate) type AfterCommit<'a> = &'a mut dyn FnMut() -> anyhow::Result<()>;
 
 pub(crate) fn run<S: Driven>(
     mut state: S,
     origin: Origin,
     (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
-    (watch, mut lists): Told<'_, '_>,
+    (watch, mut lists, mut after_commit): Told<'_, '_>,
 ) -> anyhow::Result<(Summary, S)> {
     let Origin { mut genesis, accounts } = origin;
     check_genesis(state.kept(), &genesis)?;
@@ -79,6 +82,7 @@ pub(crate) fn run<S: Driven>(
     genesis.alloc = Changes::default();
     replay.keep_steps(lists.is_some());
     replay.keep_reads(replay.state().kept().keeps_witnesses());
+    let mut failed = None;
     let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
             // Blocks behind one without a list are not taken in: their lists would follow nothing.
@@ -91,7 +95,18 @@ pub(crate) fn run<S: Driven>(
             let amount = (block.transaction_count as u64, block.gas_used);
             watch.block(block.number, block.state_root, amount);
         }
-        Event::Committed { number, hash, time, .. } => watch.committed(number, Some(hash), time),
+        Event::Committed { number, hash, time, .. } => {
+            watch.committed(number, Some(hash), time);
+            if failed.is_none()
+                && let Some(after_commit) = &mut after_commit
+                && let Err(error) = after_commit()
+            {
+                failed = Some(error);
+                if let Some(stop) = options.stop {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
         Event::Followed { number } => watch.followed(number),
         _ => {}
     };
@@ -102,7 +117,10 @@ pub(crate) fn run<S: Driven>(
             replay.run_traced(blocks, traces, options, on_event).map_err(of_traces)?
         }
     };
-    Ok((summary, replay.into_state()))
+    match failed {
+        Some(error) => Err(error),
+        None => Ok((summary, replay.into_state())),
+    }
 }
 
 /// A root that traces do not lead to says nothing of the block.

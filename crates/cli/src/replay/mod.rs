@@ -270,7 +270,7 @@ impl Run<'_> {
                     genesis,
                     (blocks, traces),
                     &options,
-                    (watch, lists.as_mut()),
+                    (watch, lists.as_mut(), None),
                 )?;
                 lists.map(Lists::finish).transpose()?;
                 done

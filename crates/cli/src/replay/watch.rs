@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
@@ -83,6 +83,11 @@ impl<'a> Watch<'a> {
     pub(crate) fn since(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
+    }
+
+    /// What ends the run once it is set.
+    pub(crate) fn flag(&self) -> &'a AtomicBool {
+        self.interrupt.flag()
     }
 
     pub(crate) const fn first_commit(&self) -> Option<FirstCommit> {

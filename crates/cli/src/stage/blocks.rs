@@ -163,7 +163,7 @@ fn stage(
     options.recover_threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let (summary, chunks) = match input.source {
         Source::Chain { genesis, blocks, traces } => {
-            chain::run(chunks, genesis, (blocks, traces), &options, (watch, None))?
+            chain::run(chunks, genesis, (blocks, traces), &options, (watch, None, None))?
         }
         Source::Diffs { start, lines } => diffs::run(chunks, start, lines, &options, watch)?,
     };

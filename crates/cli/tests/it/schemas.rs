@@ -218,6 +218,16 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("archive-info", "archive info archive");
     bench.verb("archive-verify", "archive verify archive");
     bench.verb("archive-restore", "archive restore archive then --block 20");
+    bench.run("archive build --db state --into newer --from 40");
+    bench.verb("archive-backfill", "archive backfill newer --from archive");
+    bench.verb(
+        "archive-slice",
+        "archive slice archive slice --address 0x100ba66A4ed81db56d86104f53Aa0Cf96c5cC4CA",
+    );
+    bench.verb("archive-info", "archive info slice");
+    bench.verb("archive-prune", "archive prune slice --keep 40");
+    bench.verb("archive-prune", "archive prune archive --keep 30");
+    bench.verb("archive-prune", "archive prune archive --keep 30");
     bench.verb("db-compact", "db compact --db mpt");
     bench.keep("dump.json", "db dump --db mpt");
     bench.verb("db-load", "db load --db loaded dump.json");

@@ -1,0 +1,88 @@
+//! `archive build`: the blocks that a store's history keeps.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use spinney_archive::{Archive, ArchiveError, Options, Writer, place};
+use spinney_state::kept_blocks;
+use spinney_tree::Snapshot;
+
+use super::opened::{Told, bytes_of, check_whole, described, failure, source, told_as};
+use crate::args::{AtArgs, FormatArgs};
+use crate::clock::Clock;
+use crate::failure::{Exit, Failure};
+use crate::output::{Output, human_bytes};
+use crate::progress::{Progress, Unit};
+use crate::stores::{Mode, Place};
+use crate::trees;
+
+#[derive(Debug, Args)]
+pub(super) struct BuildArgs {
+    #[command(flatten)]
+    at: AtArgs,
+    /// The archive: a directory, or a URL of a bucket.
+    #[arg(long, value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
+    into: String,
+    /// The first block of an archive that is made. Without it, the oldest one that the store keeps.
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// Leave out so many blocks before the store's last one: those that a reorganisation may take
+    /// back. An archive whose blocks were taken back is refused from then on.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    behind: u64,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
+    let clock = Clock::start();
+    let db = args.at.place()?;
+    let store = db.open(Mode::Look)?;
+    let objects = place(&args.into)?;
+    let told = |Told(error): Told| error;
+    if let Ok(archive) = Archive::open(Arc::clone(&objects), 0) {
+        check_whole(&archive.manifest(), &args.into, "no blocks are added to it")?;
+    }
+    let mut writer = match Writer::open(Arc::clone(&objects), Options::default()) {
+        Ok(writer) => writer,
+        Err(ArchiveError::Missing { .. }) => {
+            let source = source(&db, &store)?;
+            let first = match args.from {
+                Some(first) => first,
+                None => oldest_block(&source.snapshot, &db)?,
+            };
+            Writer::begin(objects, Options::default(), source, first).map_err(told)?
+        }
+        Err(error) => return Err(failure(error)),
+    };
+    let before = bytes_of(writer.manifest());
+    let mut progress = Progress::new(output.quiet(), "archive", Unit::Blocks, None);
+    let extended = writer.extend(source(&db, &store)?, args.behind, |done, all| {
+        progress.update(done, || format!("of {all}"));
+    });
+    progress.finish();
+    let (extended, manifest) = (extended.map_err(told)?, writer.manifest());
+    let data = json!({
+        "added": extended.blocks, "rows": extended.rows, "seconds": clock.seconds(),
+        "archive": described(manifest),
+    });
+    let grown = human_bytes(bytes_of(manifest).saturating_sub(before));
+    let line = format!(
+        "{} blocks, {} rows, {grown} were added: the archive holds blocks {} to {}",
+        extended.blocks, extended.rows, manifest.first, manifest.last
+    );
+    told_as(&data, &line, output)?;
+    store.close()?;
+    Ok(Exit::Ok)
+}
+
+/// The oldest block whose state a store keeps: a new archive begins with it.
+pub(super) fn oldest_block(snapshot: &impl Snapshot, place: &Place) -> anyhow::Result<u64> {
+    let records = trees::of_states(snapshot)?;
+    let Some(newest) = records.first().and_then(|(_, record)| record.block) else {
+        let what = format!("the store holds no state of a block ({})", place.name());
+        return Err(Failure::new(what).hint("fill it first: spinney replay, or follow").into());
+    };
+    Ok(kept_blocks(snapshot, newest)?.first().map_or(newest.number, |it| it.number))
+}
