@@ -92,6 +92,10 @@ type chain struct{ name, folder, what string }
 func (c chain) file(name string) string { return filepath.Join(c.folder, name) }
 
 func run(o options) error {
+	// Before a chain is made.
+	if err := free(o.ports()...); err != nil {
+		return err
+	}
 	folder, err := os.MkdirTemp(o.dir, "import-")
 	if err != nil {
 		return err
