@@ -10,16 +10,20 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/consensus/beacon"
 	"github.com/ethereum/go-ethereum/consensus/ethash"
 	"github.com/ethereum/go-ethereum/core"
 	"github.com/ethereum/go-ethereum/core/rawdb"
 	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/core/types/bal"
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/ethdb/pebble"
 	"github.com/ethereum/go-ethereum/params"
+	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/ethereum/go-ethereum/triedb"
 )
 
@@ -34,6 +38,8 @@ type size struct {
 	// changes are those of a block, in place of txs: a fifth are transfers, and the others slots that calls write,
 	// a hundred each.
 	changes int
+	// lists has the chain be of Amsterdam, with the access list of each block beside it.
+	lists bool
 }
 
 var (
@@ -62,8 +68,8 @@ const slotsPerCall = 100
 // senderCount keys sign in turn. They are the numbers from 1 on.
 const senderCount = 64
 
-// makeChain writes genesis.json and chain.rlp, of the Cancun fork, to a folder. The same size makes the
-// same bytes.
+// makeChain writes genesis.json and chain.rlp, of the Cancun fork, to a folder; with lists, of Amsterdam, and
+// bals.ndjson. The same size makes the same bytes.
 func makeChain(folder string, s size) error {
 	rng := rand.New(rand.NewPCG(7, 7))
 	genesis, addresses, keys := makeGenesis(rng, s)
@@ -98,7 +104,7 @@ func makeChain(folder string, s size) error {
 				tx.To, tx.Gas = &target, 60_000
 				tx.Data = s.pair(rng)
 			default:
-				tx.To, tx.Gas = &target, 1_500_000
+				tx.To, tx.Gas = &target, s.callGas()
 				for range slotsPerCall {
 					tx.Data = append(tx.Data, s.pair(rng)...)
 				}
@@ -131,11 +137,29 @@ func makeChain(folder string, s size) error {
 	if err := tries.Close(); err != nil {
 		return err
 	}
-	blocks, _ := core.GenerateChain(genesis.Config, first, engine, db, s.blocks, fill)
+	blocks, receipts := core.GenerateChain(genesis.Config, first, engine, db, s.blocks, fill)
 	if failed != nil {
 		return failed
 	}
+	for _, receipt := range slices.Concat(receipts...) {
+		if receipt.Status != types.ReceiptStatusSuccessful {
+			return fmt.Errorf("block %d: transaction %d fails", receipt.BlockNumber, receipt.TransactionIndex)
+		}
+	}
+	if s.lists {
+		if err := writeLists(filepath.Join(folder, "bals.ndjson"), blocks); err != nil {
+			return err
+		}
+	}
 	return writeBlocks(filepath.Join(folder, "chain.rlp"), blocks)
+}
+
+// callGas is enough for a call that writes many slots.
+func (s size) callGas() uint64 {
+	if s.lists {
+		return 3_000_000
+	}
+	return 1_500_000
 }
 
 // pair is a slot and what is to be in it.
@@ -181,7 +205,70 @@ func makeGenesis(rng *rand.Rand, s size) (*core.Genesis, []common.Address, []*ec
 	}
 	alloc[target] = types.Account{Balance: new(big.Int), Code: code, Storage: storage}
 	genesis := &core.Genesis{Config: &config, Alloc: alloc, GasLimit: 60_000_000, Difficulty: new(big.Int), BaseFee: big.NewInt(params.InitialBaseFee), Timestamp: 1}
+	if s.lists {
+		ofAmsterdam(genesis)
+	}
 	return genesis, addresses, keys
+}
+
+// ofAmsterdam has the first block be of that fork: its system contracts are there, and there is gas for as many
+// changes at its prices.
+func ofAmsterdam(genesis *core.Genesis) {
+	genesis.Config.PragueTime, genesis.Config.OsakaTime, genesis.Config.AmsterdamTime = new(uint64), new(uint64), new(uint64)
+	genesis.Config.BlobScheduleConfig.Prague = params.DefaultPragueBlobConfig
+	genesis.GasLimit = 300_000_000
+	none := common.MaxHash
+	for _, contract := range []struct {
+		address common.Address
+		code    []byte
+		first   *common.Hash
+	}{
+		{params.BeaconRootsAddress, params.BeaconRootsCode, nil},
+		{params.HistoryStorageAddress, params.HistoryStorageCode, nil},
+		{params.WithdrawalQueueAddress, params.WithdrawalQueueCode, nil},
+		{params.ConsolidationQueueAddress, params.ConsolidationQueueCode, nil},
+		{params.BuilderDepositAddress, params.BuilderDepositCode, &none},
+		{params.BuilderExitAddress, params.BuilderExitCode, &none},
+	} {
+		account := types.Account{Nonce: 1, Code: contract.code, Balance: new(big.Int)}
+		if contract.first != nil {
+			account.Storage = map[common.Hash]common.Hash{{}: *contract.first}
+		}
+		genesis.Alloc[contract.address] = account
+	}
+}
+
+// blockList is a line of bals.ndjson, as those of the shared chains.
+type blockList struct {
+	Number  uint64               `json:"number"`
+	Hash    common.Hash          `json:"hash"`
+	BalHash common.Hash          `json:"balHash"`
+	List    *bal.BlockAccessList `json:"accessList"`
+	RLP     hexutil.Bytes        `json:"rlp"`
+}
+
+func writeLists(path string, blocks []*types.Block) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out := bufio.NewWriter(file)
+	lines := json.NewEncoder(out)
+	for _, block := range blocks {
+		text, err := rlp.EncodeToBytes(block.AccessList())
+		if err != nil {
+			return err
+		}
+		line := blockList{block.NumberU64(), block.Hash(), *block.BlockAccessListHash(), block.AccessList(), text}
+		if err := lines.Encode(line); err != nil {
+			return err
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 func writeBlocks(path string, blocks []*types.Block) error {

@@ -112,10 +112,13 @@ type devNode struct {
 }
 
 func (n *devNode) start() error {
-	n.process = exec.Command(n.program, "--dev", "--datadir", n.data, "--http", "--http.port", "18545",
+	if err := free(gethAt); err != nil {
+		return err
+	}
+	n.process = exec.Command(n.program, "--dev", "--datadir", n.data, "--http", "--http.port", gethPort,
 		"--http.api", "eth,debug", "--port", "0", "--ipcdisable", "--nodiscover", "--verbosity", "1",
 		"--state.scheme", "hash", "--gcmode", "archive", "--dev.period", fmt.Sprint(n.period))
-	n.url = "http://127.0.0.1:18545"
+	n.url = "http://" + gethAt
 	if err := n.process.Start(); err != nil {
 		return err
 	}
@@ -368,6 +371,9 @@ type follower struct {
 }
 
 func startFollower(program, folder, genesis, node string, poll time.Duration) (*follower, error) {
+	if err := free(oursAt); err != nil {
+		return nil, err
+	}
 	f := &follower{db: filepath.Join(folder, "trees")}
 	out, err := os.Create(filepath.Join(folder, "events"))
 	if err != nil {
@@ -375,9 +381,9 @@ func startFollower(program, folder, genesis, node string, poll time.Duration) (*
 	}
 	f.out = out
 	f.process = exec.Command(program, "follow", node, "--genesis", genesis, "--db", f.db, "--tree", "mpt,pbt:blake3",
-		"--keep-undo", "1000", "--past-final", "--poll", fmt.Sprint(poll.Milliseconds()), "--serve", "127.0.0.1:18645", "--events", "--json")
+		"--keep-undo", "1000", "--past-final", "--poll", fmt.Sprint(poll.Milliseconds()), "--serve", oursAt, "--events", "--json")
 	f.process.Stdout, f.process.Stderr = out, os.Stderr
-	f.url = "http://127.0.0.1:18645"
+	f.url = "http://" + oursAt
 	if err := f.process.Start(); err != nil {
 		return nil, err
 	}

@@ -46,8 +46,12 @@ func (s *serving) end() {
 	_ = s.process.Wait()
 }
 
-func serve(name string, at url, program string, args ...string) (*serving, error) {
-	s := &serving{name: name, process: exec.Command(program, args...), url: at}
+// serve starts a server that is to listen at an address.
+func serve(name, at, program string, args ...string) (*serving, error) {
+	if err := free(at); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s := &serving{name: name, process: exec.Command(program, args...), url: url("http://" + at)}
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
@@ -75,13 +79,13 @@ func load(chain chain, p programs, folder string, rounds int, each time.Duration
 	if err != nil {
 		return err
 	}
-	geth, err := serve("geth", "http://127.0.0.1:18545", p.geth, "--datadir", node, "--http", "--http.port", "18545",
+	geth, err := serve("geth", gethAt, p.geth, "--datadir", node, "--http", "--http.port", gethPort,
 		"--http.api", "eth", "--port", "0", "--nodiscover", "--maxpeers", "0", "--ipcdisable", "--verbosity", "1")
 	if err != nil {
 		return err
 	}
 	defer geth.end()
-	ours, err := serve("spinney", "http://127.0.0.1:18645", p.spinney, "serve", "--db", store, "--listen", "127.0.0.1:18645",
+	ours, err := serve("spinney", oursAt, p.spinney, "serve", "--db", store, "--listen", oursAt,
 		"--chain-id", genesis.Config.ChainID.String())
 	if err != nil {
 		return err

@@ -60,6 +60,7 @@ func parse() options {
 	flag.IntVar(&o.size.blocks, "blocks", heavy.blocks, "its blocks")
 	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
 	flag.IntVar(&o.size.changes, "changes", 0, "measure what a block of so many changes costs, in two trees and with a commit of its own")
+	flag.BoolVar(&o.size.lists, "lists", false, "with -changes: of a chain of Amsterdam, executed and by its access lists, replayed and followed")
 	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
 	flag.StringVar(&o.chain, "chain", "", "a folder in which -make has made the heavy chain already")
@@ -77,9 +78,9 @@ func parse() options {
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
-		changes := o.size.changes
+		changes, lists := o.size.changes, o.size.lists
 		o.size, o.rounds = quick, 1
-		o.size.changes = min(changes, 500)
+		o.size.changes, o.size.lists = min(changes, 500), lists
 	}
 	o.geth = !*without && o.kills == 0 && o.soak == 0 && o.size.changes == 0
 	o.course.seed = o.seed
@@ -92,6 +93,10 @@ type chain struct{ name, folder, what string }
 func (c chain) file(name string) string { return filepath.Join(c.folder, name) }
 
 func run(o options) error {
+	// Before a chain is made.
+	if err := free(o.ports()...); err != nil {
+		return err
+	}
 	folder, err := os.MkdirTemp(o.dir, "import-")
 	if err != nil {
 		return err
@@ -179,7 +184,7 @@ func (s size) makeIn(folder string) error {
 		return err
 	}
 	return tell(".", self, "-make", folder, "-accounts", fmt.Sprint(s.accounts), "-slots", fmt.Sprint(s.slots),
-		"-blocks", fmt.Sprint(s.blocks), "-txs", fmt.Sprint(s.txs), "-changes", fmt.Sprint(s.changes))
+		"-blocks", fmt.Sprint(s.blocks), "-txs", fmt.Sprint(s.txs), "-changes", fmt.Sprint(s.changes), fmt.Sprintf("-lists=%t", s.lists))
 }
 
 type programs struct{ geth, spinney string }

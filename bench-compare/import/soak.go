@@ -38,8 +38,10 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		accounts = append(accounts, address)
 	}
 	slices.SortFunc(accounts, func(a, b common.Address) int { return a.Cmp(b) })
-	const rpc, metrics = "127.0.0.1:18645", "127.0.0.1:18646"
-	ours, err := serve("spinney", "http://"+rpc, p.spinney, "serve", "--db", store, "--listen", rpc, "--metrics", metrics,
+	if err := free(metricsAt); err != nil {
+		return err
+	}
+	ours, err := serve("spinney", oursAt, p.spinney, "serve", "--db", store, "--listen", oursAt, "--metrics", metricsAt,
 		"--chain-id", genesis.Config.ChainID.String())
 	if err != nil {
 		return err
@@ -51,7 +53,7 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 	if err != nil {
 		return err
 	}
-	stop := dawdle(rpc)
+	stop := dawdle(oursAt)
 	beside, err := ours.under(accounts, 5*time.Second, 2)
 	stop()
 	if err != nil {
@@ -82,7 +84,7 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 	var residents []uint64
 	var sent, answered int64
 	for part := range parts {
-		some, of, err := pester(rpc, malformed/time.Duration(parts), 98+uint64(part))
+		some, of, err := pester(oursAt, malformed/time.Duration(parts), 98+uint64(part))
 		if err != nil {
 			return err
 		}
@@ -98,7 +100,7 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 	if after > before+16<<20 {
 		return fmt.Errorf("it grew from %d to %d MiB", before>>20, after>>20)
 	}
-	if err := noPanics("http://" + metrics + "/metrics"); err != nil {
+	if err := noPanics("http://" + metricsAt + "/metrics"); err != nil {
 		return err
 	}
 	_, err = ours.under(accounts, time.Second, 3)

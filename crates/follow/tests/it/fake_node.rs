@@ -57,7 +57,7 @@ struct Shared {
     mood: Mutex<Mood>,
     gives_raw: bool,
     asked: Mutex<BTreeMap<String, usize>>,
-    /// What it says of a block, by the method and the block's hash.
+    /// What it says of a block, by the method and the block's hash; asked by its number, too.
     told: Mutex<BTreeMap<(String, B256), Value>>,
     ended: AtomicBool,
 }
@@ -371,7 +371,8 @@ impl Shared {
             },
             other => {
                 let told = self.told.lock().unwrap();
-                let answer = given.parse().ok().and_then(|block| {
+                let named = given.parse().ok().or_else(|| block.map(|block| block.hash));
+                let answer = named.and_then(|block| {
                     let of_block = told.get(&(other.to_owned(), block))?;
                     Some(of_block.clone())
                 });

@@ -1,12 +1,15 @@
 //! A state that is read from a node, and blocks that are executed on it.
 
-use alloy_primitives::{Address, B256};
+use std::collections::HashMap;
+
+use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde_json::json;
 use spinney_follow::{BlockName, Node, RemoteBlock, RemoteError, RemoteState, Vouched};
 use spinney_replay::{ChainBlock, Replay, ReplayError, WorldState as _};
-use spinney_state::{KeepHistory, State, StateRead as _};
+use spinney_state::{AccountChange, Change, Changes, KeepHistory, State, StateRead as _};
 use spinney_tree::{BlockId, MemoryStore};
 
+use crate::bisect;
 use crate::chains::{Chain, addresses};
 use crate::fake_node::{FakeNode, Mood};
 
@@ -170,4 +173,120 @@ fn a_block_is_pinned_by_its_hash_or_its_root() {
     let error = RemoteBlock::find(&node, latest, Some(missing)).unwrap_err();
     assert!(matches!(error, RemoteError::OtherRoot { block: 4, .. }), "{error}");
     assert!(json!(error.to_string()).as_str().unwrap().contains(&missing.to_string()));
+}
+
+/// Two keys whose hashes begin with the same eight digits: nobody finds a third by hashing. A node
+/// that names keys names these.
+fn twins<K: AsRef<[u8]> + Copy>(make: impl Fn(u64) -> K) -> [K; 2] {
+    let mut seen = HashMap::new();
+    let both = (1 << 32..).find_map(|number| {
+        let key = make(number);
+        let digest = keccak256(key);
+        let start = *digest.first_chunk::<4>().unwrap();
+        (digest[31] % 4 != 0).then(|| seen.insert(start, key)).flatten().map(|twin| [twin, key])
+    });
+    both.expect("among some hundred thousand there are two")
+}
+
+/// A deletion that leaves a trie node alone, on the path of a key that nobody else names.
+struct Deletion {
+    changes: Changes,
+    account: Address,
+    slot: Option<B256>,
+    /// The account and the slots in whose proof the node is.
+    beside: (Address, Vec<B256>),
+}
+
+/// What blocks do, and deletions behind the first of them.
+struct Lonely {
+    blocks: [Changes; 2],
+    deletions: [Deletion; 2],
+}
+
+const KEEPER: Address = Address::repeat_byte(5);
+
+impl Lonely {
+    fn new() -> Self {
+        let [slot, other_slot] = twins(|number| B256::from(U256::from(number)));
+        let [account, other] = twins(|number| Address::from_word(U256::from(number).into()));
+        let rich = AccountChange { balance: Some(U256::ONE), ..AccountChange::default() };
+        // Values so long that no branch has the leaves in itself.
+        let storage = [slot, other_slot].map(|slot| (slot, U256::MAX)).into();
+        let keeper = AccountChange { nonce: Some(1), storage, ..AccountChange::default() };
+        let mut before = Changes::default();
+        before.accounts.insert(KEEPER, Change::Written(keeper));
+        before.accounts.extend([account, other].map(|it| (it, Change::Written(rich.clone()))));
+        let storage = [(slot, U256::ZERO)].into();
+        let cleared = AccountChange { storage, ..AccountChange::default() };
+        let (mut of_slot, mut of_account) = (Changes::default(), Changes::default());
+        of_slot.accounts.insert(KEEPER, Change::Written(cleared));
+        of_account.accounts.insert(account, Change::Deleted);
+        let (keeper, other) = ((KEEPER, vec![other_slot]), (other, Vec::new()));
+        let deletions = [
+            Deletion { changes: of_slot, account: KEEPER, slot: Some(slot), beside: keeper },
+            Deletion { changes: of_account, account, slot: None, beside: other },
+        ];
+        Self { blocks: [before, Changes::default()], deletions }
+    }
+
+    fn state(&self) -> State<&'static MemoryStore> {
+        bisect::state(&self.blocks, None, true)
+    }
+
+    /// A node that has the blocks, and tells names or not.
+    fn node(&self, names: bool) -> FakeNode {
+        bisect::node(self.state(), self.blocks.len(), names)
+    }
+}
+
+/// The changes are made on the state after a node's first block, in memory.
+fn made_on(fake: &FakeNode, changes: &Changes) -> Result<B256, RemoteError> {
+    let node = Node::new(fake.url());
+    let mut state = RemoteState::new(RemoteBlock::find(&node, BlockName::Number(1), None)?);
+    let made = state.apply(changes);
+    assert_eq!(state.layer_count(), usize::from(made.is_ok()));
+    made
+}
+
+/// It comes from whoever names the key, or has the node in the witness; else it is named.
+#[test]
+fn a_trie_node_that_is_left_alone_is_told_of_or_named() {
+    let lonely = Lonely::new();
+    for Deletion { changes, account: victim, slot: cleared, beside } in &lonely.deletions {
+        let root = lonely.state().apply(changes).unwrap();
+        let is_named = |error: RemoteError| {
+            let text = error.to_string();
+            assert!(text.contains("no key is known whose proof has it"), "{text}");
+            assert_eq!(text.contains(", slot 0x"), cleared.is_some(), "{text}");
+            let RemoteError::Alone { account, slot, missing, block } = error else {
+                panic!("{text}");
+            };
+            assert_eq!((account, slot, block), (*victim, *cleared, 2));
+            let key = hex::encode(cleared.map_or_else(|| keccak256(victim), keccak256));
+            let path: String = missing.path.iter().map(|digit| format!("{digit:x}")).collect();
+            assert!(key.starts_with(&path[..8]) && !key.starts_with(&path), "{text}");
+        };
+        let silent = lonely.node(false);
+        is_named(made_on(&silent, changes).unwrap_err());
+        assert_eq!(made_on(&lonely.node(true), changes).unwrap(), root);
+        // A witness that has others, and one that has this alone.
+        let node = Node::new(silent.url());
+        let second = RemoteBlock::find(&node, BlockName::Number(2), None).unwrap();
+        let mut proof = second.prove(beside.0, &beside.1).unwrap();
+        let proof = match proof.storage_proof.pop() {
+            Some(slot) => slot.proof,
+            None => proof.account_proof,
+        };
+        let nodes: Vec<_> = proof.nodes().iter().map(hex::encode_prefixed).collect();
+        let (alone, others) = nodes.split_last().unwrap();
+        let tell = |nodes: &[String]| {
+            let witness = json!({ "state": nodes, "codes": [], "headers": [] });
+            silent.tells("debug_executionWitness", second.hash().unwrap(), witness);
+        };
+        tell(others);
+        is_named(made_on(&silent, changes).unwrap_err());
+        tell(std::slice::from_ref(alone));
+        assert_eq!(made_on(&silent, changes).unwrap(), root);
+        assert_eq!(silent.asked("debug_executionWitness"), 3);
+    }
 }
