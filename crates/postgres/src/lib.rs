@@ -15,12 +15,12 @@
 //! ```
 //!
 //! # What an address may say
-//! libpq's keywords `host`, `hostaddr`, `port`, `dbname`, `user`, `password`, `passfile`, `options`,
-//! `application_name`, `connect_timeout` and `tcp_user_timeout` (seconds, as `postgres` reads them),
-//! `keepalives` and its three figures, `target_session_attrs`, `channel_binding`, `load_balance_hosts` (the
-//! addresses of one host; hosts are tried in their order), `sslmode` and `sslrootcert`; and one of our own,
-//! `portable` (`true` or `false`): whether to keep to what other engines of the protocol have, too. Others
-//! are refused.
+//! libpq's keywords `host`, `hostaddr`, `port`, `dbname`, `user`, `password`, `passfile`,
+//! `options`, `application_name`, `connect_timeout` and `tcp_user_timeout` (seconds, as `postgres`
+//! reads them), `keepalives` and its three figures, `target_session_attrs`, `channel_binding`,
+//! `load_balance_hosts` (the addresses of one host; hosts are tried in their order), `sslmode` and
+//! `sslrootcert`; and one of our own, `portable` (`true` or `false`): whether to keep to what other
+//! engines of the protocol have, too. Others are refused.
 //!
 //! # Passwords
 //! In this order: the address, `PGPASSWORD`, the passfile (`passfile`, `PGPASSFILE`, `~/.pgpass`). A passfile

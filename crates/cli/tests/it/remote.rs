@@ -224,7 +224,9 @@ fn a_proof_from_a_server_is_that_from_its_store() {
     let prove = |more: &[&str]| spinney(&[&["prove", "-q"], more].concat());
     let from = ["--state-from", &url[..]];
     prove(&[&from[..], &["0x00"]].concat()).exits(2).refuses("accounts and slots");
-    prove(&[&from[..], &["--db", &db, "--address", ACCOUNT]].concat()).exits(2).refuses("both");
+    prove(&[&from[..], &["--db", &db, "--address", ACCOUNT]].concat())
+        .exits(2)
+        .refuses("more than one place to read from (--db, --state-from)");
     prove(&["--address", ACCOUNT]).exits(2).refuses("no store is named");
     let hash = format!("0x{}", "22".repeat(32));
     let pinned = ["--address", ACCOUNT, "--block", &hash];

@@ -183,7 +183,10 @@ fn twins<K: AsRef<[u8]> + Copy>(make: impl Fn(u64) -> K) -> [K; 2] {
         let key = make(number);
         let digest = keccak256(key);
         let start = *digest.first_chunk::<4>().unwrap();
-        (digest[31] % 4 != 0).then(|| seen.insert(start, key)).flatten().map(|twin| [twin, key])
+        (!digest[31].is_multiple_of(4))
+            .then(|| seen.insert(start, key))
+            .flatten()
+            .map(|twin| [twin, key])
     });
     both.expect("among some hundred thousand there are two")
 }

@@ -190,10 +190,12 @@ impl<S: Sample> Side<S> {
     fn committed(&mut self, state: usize) {
         let held = self.pick(state).expect("it was committed");
         let (head, entries) = (*held.chain.last().unwrap(), held.entries.clone());
-        // What changes nothing leaves the tree where it is.
-        if entries != self.committed {
-            (self.head, self.committed) = (head, entries);
+        if entries == self.committed && head != self.head {
+            // There and back: whether that leaves the tree where it was is the engine's business, and
+            // with it which of the others are stale.
+            self.held.clear();
         }
+        (self.head, self.committed) = (head, entries);
     }
 
     fn root_of(&self, entries: &Entries) -> S::Root {
