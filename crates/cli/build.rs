@@ -1,7 +1,7 @@
 //! Notes the commit that a build is of, for `--version`.
 //!
-//! Builds for development leave it out, since each commit would have them build anew. `SPINNEY_COMMIT`
-//! says it where there is no repository.
+//! Builds for development leave it out, since each commit would have them build anew.
+//! `SPINNEY_COMMIT` says it where there is no repository.
 
 use std::env;
 use std::process::Command;

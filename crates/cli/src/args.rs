@@ -40,8 +40,8 @@ pub(crate) struct FormArgs {
 /// Two stores: one that is read, and one that is made.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PairArgs {
-    /// The store that is read: a directory for redb and log, a file for sqlite, the address of a schema for
-    /// postgres.
+    /// The store that is read: a directory for redb and log, a file for sqlite, the address of a
+    /// schema for postgres.
     #[arg(value_name = "SOURCE", required_unless_present = "old_source")]
     source: Option<PlaceName>,
     /// The store that is made; nothing is to be there yet.
@@ -50,8 +50,8 @@ pub(crate) struct PairArgs {
     /// The kind of the source: redb, log, sqlite or postgres. Without it, what SOURCE names.
     #[arg(long, value_name = "STORE", alias = "from-store")]
     source_store: Option<String>,
-    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or .db, else a
-    /// directory for redb.
+    /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
+    /// .db, else a directory for redb.
     #[arg(long, value_name = "STORE", aliases = ["to-store", "into-store"])]
     target_store: Option<String>,
     // As it was until 0.1: `--db SOURCE TARGET`, and options for the target.
@@ -108,17 +108,17 @@ impl PairArgs {
 /// Which tree, in which store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, or verkle; for
-    /// root also sum and sum:bound. For replay several with commas between them, mpt among them.
-    /// Without it, what the store holds; mpt in a new one.
+    /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, or verkle;
+    /// for root also sum and sum:bound. For replay several with commas between them, mpt among
+    /// them. Without it, what the store holds; mpt in a new one.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
     pub(crate) tree: Option<String>,
     /// The store: memory, redb, log, sqlite or postgres. Without it, what --db names: a server's
     /// address, a SQLite file, the directory of a log, else one for redb; memory without --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     pub(crate) store: Option<String>,
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
-    /// Passwords may come from PGPASSWORD or a passfile instead.
+    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=..
+    /// dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: Option<PlaceName>,
     /// Memory for pages, the store's included.
@@ -199,8 +199,8 @@ impl FromStr for FileMode {
 /// A store that is there already.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtArgs {
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=.. dbname=..` for postgres.
-    /// Passwords may come from PGPASSWORD or a passfile instead.
+    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=..
+    /// dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: PlaceName,
     /// The store: redb, log, sqlite or postgres. Without it, what --db names.
@@ -243,6 +243,47 @@ impl AtOrNoneArgs {
     /// Memory for pages.
     pub(crate) const fn cache(&self) -> usize {
         self.cache.0
+    }
+}
+
+/// A store or an archive that is read, unless a node takes its place.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FromArgs {
+    #[command(flatten)]
+    at: AtOrNoneArgs,
+    /// Read from an archive in place of a store: a directory, or a URL of a bucket.
+    #[arg(long, value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
+    archive: Option<String>,
+}
+
+/// What is read.
+pub(crate) enum ReadFrom {
+    Store(Place),
+    /// An archive, by its name.
+    Archive(String),
+}
+
+impl FromArgs {
+    /// What is named, if anything is. Of what only the environment names nothing is meant beside
+    /// something else, and a store before an archive.
+    pub(crate) fn place(&self, has_other: bool) -> Result<Option<ReadFrom>, Failure> {
+        let archive = self.archive.as_deref().filter(|archive| !archive.is_empty());
+        let of_environment = env::var_os("SPINNEY_ARCHIVE");
+        let is_said = archive.is_some_and(|name| of_environment.is_none_or(|it| it != name));
+        let archive = archive.filter(|_| is_said || !has_other);
+        match (self.at.place(has_other || is_said)?, archive) {
+            (Some(_), Some(_)) if is_said => {
+                Err(Failure::new("both a store and an archive (--db, --archive)")
+                    .hint("name the one to read from"))
+            }
+            (Some(place), _) => Ok(Some(ReadFrom::Store(place))),
+            (None, archive) => Ok(archive.map(|name| ReadFrom::Archive(name.to_owned()))),
+        }
+    }
+
+    /// Memory for pages.
+    pub(crate) const fn cache(&self) -> usize {
+        self.at.cache()
     }
 }
 

@@ -245,8 +245,8 @@ impl Document {
     /// Reads a document. Only preimages are checked, against their keys; nothing else is yet.
     ///
     /// # Errors
-    /// If it is none, names a member of an object twice, has more than [`VALUES_MAX`] values, claims nothing,
-    /// or names a preimage that is not its key's.
+    /// If it is none, names a member of an object twice, has more than [`VALUES_MAX`] values,
+    /// claims nothing, or names a preimage that is not its key's.
     pub fn parse(json: &[u8]) -> Result<Self, DocumentError> {
         Self::of(read(json)?)
     }

@@ -12,7 +12,7 @@ use spinney_replay::Genesis;
 use spinney_rpc::{Finality, Hosts, Limits, Options, Server, Stop};
 
 use crate::archive;
-use crate::args::{AtOrNoneArgs, Size};
+use crate::args::{FromArgs, ReadFrom, Size};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -21,7 +21,8 @@ use crate::stores::{self, Mode, Place};
 /// How often it looks whether it is to end.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Answer JSON-RPC from a store or an archive: accounts, slots, code, proofs and roots at any block.
+/// Answer JSON-RPC from a store or an archive: accounts, slots, code, proofs and roots at any
+/// block.
 ///
 /// Another process may fill the store meanwhile: each request, or batch, is answered from one
 /// commit. With --archive there is no store: what is asked for is read by range from where the
@@ -34,10 +35,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(20);
     spinney serve --archive s3://bucket/mainnet --cache 2GiB --chain-id 1")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    at: AtOrNoneArgs,
-    /// Answer from an archive in place of a store: a directory, or a URL of a bucket.
-    #[arg(long, value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
-    archive: Option<String>,
+    from: FromArgs,
     #[command(flatten)]
     chain: ChainArgs,
     #[command(flatten)]
@@ -174,27 +172,12 @@ impl ChainArgs {
     }
 }
 
-/// What is answered from.
-enum AnsweredFrom {
-    Store(Place),
-    Archive(String),
-}
-
 impl ServeArgs {
-    fn answers_from(&self) -> Result<AnsweredFrom, Failure> {
-        let archive = self.archive.as_deref().filter(|archive| !archive.is_empty());
-        let of_environment = archive.is_some_and(archive::is_of_environment);
-        match (archive, self.at.place(archive.is_some() && !of_environment)?) {
-            (Some(archive), None) => Ok(AnsweredFrom::Archive(archive.to_owned())),
-            (None, Some(place)) => Ok(AnsweredFrom::Store(place)),
-            (Some(_), Some(place)) if of_environment => Ok(AnsweredFrom::Store(place)),
-            (Some(_), Some(_)) => {
-                Err(Failure::new("both a store and an archive (--db, --archive)")
-                    .hint("name the one to answer from"))
-            }
-            (None, None) => Err(Failure::new("no store is named (--db)")
-                .hint("give --db, or an archive by --archive")),
-        }
+    fn from(&self) -> Result<ReadFrom, Failure> {
+        let nothing = || {
+            Failure::new("no store is named (--db)").hint("give --db, or an archive by --archive")
+        };
+        self.from.place(false)?.ok_or_else(nothing)
     }
 
     fn options(&self, cache_bytes: usize) -> anyhow::Result<Options> {
@@ -214,8 +197,8 @@ impl ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
     let listen = (args.listen.listen, "--listen");
-    match args.answers_from()? {
-        AnsweredFrom::Store(place) => {
+    match args.from()? {
+        ReadFrom::Store(place) => {
             let options = args.options(place.tree_cache())?;
             let store = place.open(Mode::Look)?;
             let server = args.listen.limits.bind_over(listen, &place, output)?;
@@ -223,8 +206,8 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
             server.run(&store, options, &stop).context("serving")?;
             store.close()?;
         }
-        AnsweredFrom::Archive(name) => {
-            let cache_bytes = args.at.cache();
+        ReadFrom::Archive(name) => {
+            let cache_bytes = args.from.cache();
             let options = args.options(cache_bytes)?;
             let archive = archive::open(&name, cache_bytes - cache_bytes / Options::PAGES_PART)?;
             let archive = Arc::new(archive);

@@ -17,7 +17,7 @@ use crate::document::{Asked, DocumentError, read};
 
 /// A document of a proof over time. One of a Merkle Patricia trie has `account` and `storage`, one
 /// of another tree `keys` and `frames`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(expecting = "an object with from and to")]
 struct RawSpan {
     tree: String,
@@ -115,17 +115,7 @@ impl SpanDocument {
 
     /// The document, to print it.
     pub fn to_value(&self) -> Value {
-        let none = RawSpan {
-            tree: self.tree.clone(),
-            from: U64::ZERO,
-            to: U64::ZERO,
-            address: None,
-            slots: Vec::new(),
-            account: None,
-            storage: None,
-            keys: None,
-            frames: None,
-        };
+        let named = RawSpan { tree: self.tree.clone(), ..RawSpan::default() };
         let bytes = |parts: &[Vec<u8>]| Some(parts.iter().cloned().map(Bytes::from).collect());
         let raw = match &self.claim {
             SpanClaim::Account(span) => RawSpan {
@@ -135,7 +125,7 @@ impl SpanDocument {
                 slots: span.slots.iter().map(B256::from).collect(),
                 account: Some(span.account.clone().into()),
                 storage: bytes(&span.storage),
-                ..none
+                ..named
             },
             SpanClaim::Keys { account, span } => RawSpan {
                 from: U64::from(span.first),
@@ -144,7 +134,7 @@ impl SpanDocument {
                 slots: account.as_ref().map(|asked| asked.slots.clone()).unwrap_or_default(),
                 keys: bytes(&span.keys),
                 frames: Some(span.frames.clone().into()),
-                ..none
+                ..named
             },
         };
         serde_json::json!(raw)

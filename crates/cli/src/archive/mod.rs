@@ -11,7 +11,7 @@ mod verify;
 
 use clap::{Args, Subcommand};
 
-pub(crate) use self::opened::{bytes_of, failure, is_of_environment, open};
+pub(crate) use self::opened::{bytes_of, failure, open};
 
 use self::backfill::BackfillArgs;
 use self::build::BuildArgs;

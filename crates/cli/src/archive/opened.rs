@@ -1,7 +1,5 @@
 //! Archives as verbs open them, and what they say of them.
 
-use std::env;
-
 use serde_json::{Value, json};
 use spinney_archive::{Archive, ArchiveError, Manifest, ObjectError, Overlay, Source, place};
 use spinney_state::State;
@@ -20,11 +18,6 @@ pub(super) const CACHE_BYTES: usize = 256 << 20;
 pub(crate) fn open(name: &str, cache_bytes: usize) -> anyhow::Result<Archive> {
     let opened = place(name).map_err(ArchiveError::from);
     opened.and_then(|objects| Archive::open(objects, cache_bytes)).map_err(failure)
-}
-
-/// Whether the environment names this archive.
-pub(crate) fn is_of_environment(name: &str) -> bool {
-    env::var_os("SPINNEY_ARCHIVE").is_some_and(|value| *name == value)
 }
 
 /// Why an archive could not be used, and what to do.

@@ -15,10 +15,10 @@ use crate::trees;
 
 /// Make an archive of what some accounts need: leaves, slots, code, and the pages on their paths.
 ///
-/// It answers for these accounts as the whole archive does, proofs included, and refuses all others.
-/// It has the trees in which an account's keys lie together, mpt and pbt; ubt and verkle are left
-/// out, and so are trees by name and the witnesses of blocks. No blocks are added to it: a new one
-/// is made.
+/// It answers for these accounts as the whole archive does, proofs included, and refuses all
+/// others. It has the trees in which an account's keys lie together, mpt and pbt; ubt and verkle
+/// are left out, and so are trees by name and the witnesses of blocks. No blocks are added to it: a
+/// new one is made.
 #[derive(Debug, Args)]
 pub(super) struct SliceArgs {
     /// The archive: a directory, or a URL of a bucket.

@@ -110,8 +110,8 @@ pub(crate) struct BenchArgs {
     /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
     #[arg(long, value_name = "URL")]
     postgres: Option<PlaceName>,
-    /// Write a page of HTML, whole or not at all, and its figures beside it: FILE with .json and .csv
-    /// at its end.
+    /// Write a page of HTML, whole or not at all, and its figures beside it: FILE with .json and
+    /// .csv at its end.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Keep the figures within the page, however large it grows (--report).

@@ -8,10 +8,8 @@ use spinney_cli::document::Asked;
 use spinney_follow::{BlockName, Url};
 use spinney_tree::PageStore;
 
-use crate::archive;
-use crate::args::AtOrNoneArgs;
+use crate::args::{FromArgs, ReadFrom};
 use crate::failure::Failure;
-use crate::stores::Place;
 use crate::sums::NamespaceArgs;
 use crate::trees::{self, Name};
 
@@ -60,14 +58,6 @@ pub(crate) struct ProveArgs {
     /// --state-from a number, a hash, latest, safe, finalized or earliest; a hash pins the block.
     #[arg(long, value_name = "BLOCK")]
     pub(super) block: Option<BlockName>,
-    /// Read from an archive instead of a store: a directory, or a URL of a bucket.
-    #[arg(
-        long,
-        value_name = "ARCHIVE",
-        env = "SPINNEY_ARCHIVE",
-        conflicts_with_all = ["all", "namespace"],
-    )]
-    archive: Option<String>,
     /// The first of the blocks that one proof is of. Of many blocks an archive makes it faster: a
     /// store goes back to each from its last one.
     #[arg(long, value_name = "N", conflicts_with_all = ["block", "state_from", "all", "chunks"])]
@@ -86,7 +76,7 @@ pub(crate) struct ProveArgs {
     #[arg(long = "out", id = "report_out", value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
     #[command(flatten)]
-    at: AtOrNoneArgs,
+    places: FromArgs,
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
     /// sum or sum:bound. Without it, what the store holds, mpt before others.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
@@ -97,8 +87,7 @@ pub(crate) struct ProveArgs {
 
 /// Where a state is that is proven.
 pub(super) enum ProofSource {
-    Store(Place),
-    Archive(String),
+    Here(ReadFrom),
     Node(Url),
 }
 
@@ -112,27 +101,20 @@ pub(super) struct Held<'a, P> {
 }
 
 impl ProveArgs {
-    /// Where the state is: in a store, in an archive, or at a node. What only the environment names
-    /// is not meant beside something else, an archive not beside a store.
+    /// Where the state is: in a store, in an archive, or at a node.
     pub(super) fn source(&self) -> Result<ProofSource, Failure> {
-        let archive = self.archive.as_deref().filter(|archive| !archive.is_empty());
-        let archive =
-            archive.filter(|name| self.state_from.is_none() || !archive::is_of_environment(name));
-        let of_environment = archive.is_some_and(archive::is_of_environment);
-        let has_other = self.state_from.is_some() || (archive.is_some() && !of_environment);
-        let both = |flags: &str| {
-            Failure::new(format!("more than one place to read from ({flags})"))
-                .hint("name the one to read from")
-        };
-        match (&self.state_from, archive, self.at.place(has_other)?) {
-            (None, None, Some(place)) => Ok(ProofSource::Store(place)),
-            (None, Some(_), Some(place)) if of_environment => Ok(ProofSource::Store(place)),
-            (None, Some(archive), None) => Ok(ProofSource::Archive(archive.to_owned())),
-            (Some(url), None, None) => Ok(ProofSource::Node(url.clone())),
-            (Some(_), None, Some(_)) => Err(both("--db, --state-from")),
-            (Some(_), Some(_), _) => Err(both("--archive, --state-from")),
-            (None, Some(_), Some(_)) => Err(both("--db, --archive")),
-            (None, None, None) => Err(Failure::new("no store is named (--db)")
+        match (&self.state_from, self.places.place(self.state_from.is_some())?) {
+            (None, Some(here)) => Ok(ProofSource::Here(here)),
+            (Some(url), None) => Ok(ProofSource::Node(url.clone())),
+            (Some(_), Some(here)) => {
+                let (what, flag) = match here {
+                    ReadFrom::Store(_) => ("a store", "--db"),
+                    ReadFrom::Archive(_) => ("an archive", "--archive"),
+                };
+                Err(Failure::new(format!("both {what} and a node ({flag}, --state-from)"))
+                    .hint("name the one to read from"))
+            }
+            (None, None) => Err(Failure::new("no store is named (--db)")
                 .hint("give --db, an archive by --archive, or a node by --state-from")),
         }
     }
@@ -150,7 +132,7 @@ impl ProveArgs {
 
     /// Memory for pages.
     pub(super) const fn cache_bytes(&self) -> usize {
-        self.at.cache()
+        self.places.cache()
     }
 
     /// The number of the block whose state is proven; none for the last one.
@@ -168,6 +150,15 @@ impl ProveArgs {
     /// The slots of the account.
     pub(super) fn slots(&self) -> Vec<B256> {
         self.slots.iter().map(|slot| B256::from(*slot)).collect()
+    }
+
+    /// Refuses to prove all keys of a tree that is no sum tree.
+    pub(super) fn check_not_all(&self, name: Name) -> Result<(), Failure> {
+        match self.all {
+            true => Err(Failure::new(format!("--all is for sum trees, not for {name}"))
+                .hint("give keys, or --address")),
+            false => Ok(()),
+        }
     }
 
     /// Refuses keys that are to be hashed, in a tree that has none.

@@ -132,10 +132,7 @@ fn account_over_time<S: Embedding>(
         };
         let leaves: Vec<_> = of_keys.iter().map(at).collect();
         let value = words::of_account(scheme.read_account(&address, &leaves)?);
-        match periods.last_mut() {
-            Some(period) if period.value == value => period.last = last,
-            _ => periods.push(Period { first, last, value }),
-        }
+        Period::extend(&mut periods, (first, last), value);
         first = last.saturating_add(1);
     }
     Ok(periods)

@@ -25,10 +25,7 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
     if let Name::Sum(profile) = name {
         return leaves(args, profile, place, output);
     }
-    if args.all {
-        let what = format!("--all is for sum trees, not for {name}");
-        return Err(Failure::new(what).hint("give keys, or --address").into());
-    }
+    args.check_not_all(name)?;
     let store = place.open(Mode::Look)?;
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
@@ -73,6 +70,7 @@ pub(super) fn from_archive(args: &ProveArgs, place: &str, output: &Output) -> an
         let what = format!("an archive does not prove a tree {name} (--archive)");
         return Err(Failure::new(what).hint("give the store that holds it by --db").into());
     }
+    args.check_not_all(name)?;
     let held = Held { store: &view, name: place.to_owned(), cache_bytes };
     match args.span(last)? {
         Some(blocks) => many(args, name, (&held, States::Archive(&archive)), blocks, output),

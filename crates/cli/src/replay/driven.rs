@@ -15,7 +15,8 @@ pub(crate) trait Driven: WorldState<Error = StateError> + Send {
     fn kept(&self) -> &State<Self::Store>;
     fn kept_mut(&mut self) -> &mut State<Self::Store>;
 
-    /// Whoever reads the last commit beside the state, where blocks are executed ahead of their roots.
+    /// Whoever reads the last commit beside the state, where blocks are executed ahead of their
+    /// roots.
     fn reader(&mut self) -> Option<Reader<Self::Store>> {
         None
     }

@@ -46,7 +46,8 @@ pub(crate) struct Input {
     pub(super) total: Option<(Unit, u64)>,
 }
 
-/// A chain of our own: where its chance comes from, how many blocks it has, and the last one that is wanted.
+/// A chain of our own: where its chance comes from, how many blocks it has, and the last one that
+/// is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) seed: u64,

@@ -1,7 +1,8 @@
-//! A chain by its access lists alone: nothing is executed; the root of each header is checked, and all that
-//! a header says without an execution.
+//! A chain by its access lists alone: nothing is executed; the root of each header is checked, and
+//! all that a header says without an execution.
 //!
-//! A thread reads blocks and lists ahead, and the pages that each block changes, while those before are applied.
+//! A thread reads blocks and lists ahead, and the pages that each block changes, while those before
+//! are applied.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
@@ -103,7 +104,8 @@ impl ListLines {
         }
     }
 
-    /// The list of a block. Lines come in the order of blocks; those of earlier blocks are passed over.
+    /// The list of a block. Lines come in the order of blocks; those of earlier blocks are passed
+    /// over.
     fn of(&mut self, block: &ChainBlock) -> anyhow::Result<AccessList> {
         let number = block.block.header.number;
         while let Some(line) = self.read()? {
@@ -174,8 +176,8 @@ pub(crate) fn run<S: Driven>(
     Ok((run.summary, run.replay.into_state()))
 }
 
-/// Has the pages read that a block's changes lie in, so that they are in memory when it is its turn. What cannot
-/// be read is met again by whoever needs it, and told there.
+/// Has the pages read that a block's changes lie in, so that they are in memory when it is its
+/// turn. What cannot be read is met again by whoever needs it, and told there.
 fn read_ahead<P: PageStore>(reader: &Reader<P>, list: &AccessList) {
     reader.refresh();
     for (address, slots) in list.written() {

@@ -1,5 +1,5 @@
-//! What blocks did as block-level access lists: the chain's own from Amsterdam on, and before it derived
-//! from their execution.
+//! What blocks did as block-level access lists: the chain's own from Amsterdam on, and before it
+//! derived from their execution.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -42,7 +42,8 @@ struct Listed {
 }
 
 impl Lists {
-    /// Begins a file, or goes on with one whose last list is that of the block where the store stands.
+    /// Begins a file, or goes on with one whose last list is that of the block where the store
+    /// stands.
     pub(crate) fn begin(path: &Path, json: bool, head: Option<BlockId>) -> Result<Self, Failure> {
         let mut out = OutFile::begin(Some(path))?;
         let last = take_over(path, &mut out, head)?;
@@ -121,8 +122,8 @@ fn unwritten(path: &Path, error: io::Error) -> Failure {
         .hint("look at the disk: space, permissions; stage unwind takes the store back to where the file ends")
 }
 
-/// Copies the lists of a file that is there, and answers the last block that has one. The store has to stand at
-/// that block: else lists would be missing between them, or be there twice.
+/// Copies the lists of a file that is there, and answers the last block that has one. The store has
+/// to stand at that block: else lists would be missing between them, or be there twice.
 fn take_over(
     path: &Path,
     out: &mut OutFile,

@@ -41,12 +41,13 @@ use self::watch::Watch;
 
 /// Replay blocks into one or more trees, and check every root on the way.
 ///
-/// Blocks come from a chain.rlp with its genesis.json and are executed, or as state differences, which are
-/// applied; with traces of a chain's transactions they are not executed. Without any, a sample chain is made and replayed. A store goes on where it stands; Ctrl-C
-/// stops between two blocks, and the same command continues. All rules of blocks are checked but
-/// their seals: proof of work, and what the consensus layer signs. Several trees get the same blocks,
-/// and go into the store in the same commits. Headers give the roots of mpt: without it, as in --tree
-/// pbt:blake3, the blocks are executed and checked as ever, but nobody says which state roots are right.
+/// Blocks come from a chain.rlp with its genesis.json and are executed, or as state differences,
+/// which are applied; with traces of a chain's transactions they are not executed. Without any, a
+/// sample chain is made and replayed. A store goes on where it stands; Ctrl-C stops between two
+/// blocks, and the same command continues. All rules of blocks are checked but their seals: proof
+/// of work, and what the consensus layer signs. Several trees get the same blocks, and go into the
+/// store in the same commits. Headers give the roots of mpt: without it, as in --tree pbt:blake3,
+/// the blocks are executed and checked as ever, but nobody says which state roots are right.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
@@ -57,24 +58,25 @@ use self::watch::Watch;
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line. With --blocks
-    /// all else comes from them and roots are checked; without, withdrawals, rewards and system calls are
-    /// missing, and no roots known.
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line. With
+    /// --blocks all else comes from them and roots are checked; without, withdrawals, rewards and
+    /// system calls are missing, and no roots known.
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
-    /// Take what blocks did from their access lists, a block a line as --bal-out writes them, and execute nothing:
-    /// each list has the hash that its header names, and the state the header's root.
+    /// Take what blocks did from their access lists, a block a line as --bal-out writes them, and
+    /// execute nothing: each list has the hash that its header names, and the state the header's
+    /// root.
     #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = ["traces", "bal_out"])]
     bals: Option<PathBuf>,
-    /// Execute the blocks on the state of a node, which is asked over JSON-RPC for what they read. Each
-    /// answer is proven under the root of one block, and the root of each block that is executed is
-    /// checked; no store is read or written. https is not spoken.
+    /// Execute the blocks on the state of a node, which is asked over JSON-RPC for what they read.
+    /// Each answer is proven under the root of one block, and the root of each block that is
+    /// executed is checked; no store is read or written. https is not spoken.
     #[arg(long, value_name = "URL", requires = "blocks")]
     #[arg(conflicts_with_all = ["traces", "bals", "bal_out", "keep_witnesses"])]
     state_from: Option<Url>,
     /// The block whose state the node is asked for: one of --blocks, or the one before the first of
-    /// them, by its number, its hash, or as latest, safe, finalized or earliest. Without it, the one
-    /// before the first.
+    /// them, by its number, its hash, or as latest, safe, finalized or earliest. Without it, the
+    /// one before the first.
     #[arg(long, value_name = "BLOCK", requires = "state_from")]
     block: Option<BlockName>,
     /// Where the chance of the sample chain comes from.
@@ -92,19 +94,19 @@ pub(crate) struct ReplayArgs {
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
-    /// Keep the execution witnesses of the last N blocks, for debug_executionWitness of spinney serve.
-    /// Those that are there already stay unless this is given.
+    /// Keep the execution witnesses of the last N blocks, for debug_executionWitness of spinney
+    /// serve. Those that are there already stay unless this is given.
     #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES", conflicts_with_all = ["diffs", "traces", "bals"])]
     keep_witnesses: Option<u64>,
-    /// Write what each block did as a block-level access list (EIP-7928), a block a line: see catch-up. A file that
-    /// ends where the store stands is gone on with.
+    /// Write what each block did as a block-level access list (EIP-7928), a block a line: see
+    /// catch-up. A file that ends where the store stands is gone on with.
     #[arg(long, value_name = "FILE", conflicts_with = "diffs", requires = "blocks")]
     bal_out: Option<PathBuf>,
     /// Write each list as JSON beside its RLP, as geth writes it: `accessList` (--bal-out).
     #[arg(long, requires = "bal_out")]
     bal_json: bool,
-    /// Threads that recover senders and compute roots; all cores unless told otherwise. From two on blocks are
-    /// executed while roots and commits of those before them are under way.
+    /// Threads that recover senders and compute roots; all cores unless told otherwise. From two on
+    /// blocks are executed while roots and commits of those before them are under way.
     #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
     threads: Option<NonZeroUsize>,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.

@@ -34,7 +34,8 @@ use crate::stores;
 
 type Failed = ReplayError<RemoteError>;
 
-/// Where the blocks begin to be executed: a block whose state the node has, and what comes before it.
+/// Where the blocks begin to be executed: a block whose state the node has, and what comes before
+/// it.
 struct Base<'n> {
     block: RemoteBlock<'n>,
     hash: B256,

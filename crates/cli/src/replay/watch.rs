@@ -39,7 +39,8 @@ pub(crate) struct Watch<'a> {
     first_commit: Option<FirstCommit>,
 }
 
-/// What had been spent by the first commit, in seconds: reading a genesis and building its state, in a new store.
+/// What had been spent by the first commit, in seconds: reading a genesis and building its state,
+/// in a new store.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FirstCommit {
     block: u64,

@@ -52,9 +52,9 @@ fn a_chain_is_measured_in_every_tree_and_store() {
     }
 }
 
-/// What a store writes that keeps a row for each node is counted beside, and what our pages promise: logical bytes
-/// below what such a store hands to write calls for the same blocks, and those of a Verkle tree not far above
-/// the trie's.
+/// What a store writes that keeps a row for each node is counted beside, and what our pages
+/// promise: logical bytes below what such a store hands to write calls for the same blocks, and
+/// those of a Verkle tree not far above the trie's.
 #[test]
 fn pages_stay_below_a_row_for_each_node() {
     let Some(chain) = chain_600() else { return };
@@ -80,8 +80,8 @@ fn pages_stay_below_a_row_for_each_node() {
     assert!(verkle <= 1.5 * trie, "{verkle} bytes a Verkle tree, {trie} a trie");
 }
 
-/// The trie's witness of a block is the nodes that another maker lists for it, and its code; that one adds
-/// what deletions need, and there are none in this chain.
+/// The trie's witness of a block is the nodes that another maker lists for it, and its code; that
+/// one adds what deletions need, and there are none in this chain.
 #[test]
 fn witnesses_are_those_of_the_verb() {
     let Some(chain) = chain_600() else { return };

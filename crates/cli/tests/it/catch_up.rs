@@ -107,8 +107,8 @@ fn chain_600_by_lists() {
     }
 }
 
-/// From where no account is left empty any more: with accounts that are destroyed and made again, and empty
-/// ones of earlier blocks that go.
+/// From where no account is left empty any more: with accounts that are destroyed and made again,
+/// and empty ones of earlier blocks that go.
 #[test]
 fn all_forks_by_lists() {
     if let Some(chain) = all_forks() {

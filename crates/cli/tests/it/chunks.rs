@@ -86,7 +86,8 @@ fn p13_p21_p22_chain_600_in_chunks() {
     }
 }
 
-/// State differences in chunks; the trees beside have a layer a block, so that what was zeroed leaves its mark.
+/// State differences in chunks; the trees beside have a layer a block, so that what was zeroed
+/// leaves its mark.
 #[test]
 fn p22_differences_and_several_trees_in_chunks() {
     let Some(chain) = all_forks() else { return };
@@ -119,8 +120,8 @@ fn p22_differences_and_several_trees_in_chunks() {
     }
 }
 
-/// A root that is wrong in its line: the chunk is refused as a whole, with exit code 1, and the store stands before
-/// it.
+/// A root that is wrong in its line: the chunk is refused as a whole, with exit code 1, and the
+/// store stands before it.
 #[test]
 fn a_chunk_with_a_wrong_root_is_refused() {
     let Some(chain) = all_forks() else { return };

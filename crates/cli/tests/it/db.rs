@@ -102,7 +102,8 @@ fn every_damaged_page_is_found() {
     assert_sound(&db);
 }
 
-/// A kill between two commits of a rebuild leaves its pages, or those before it: waste, and no damage.
+/// A kill between two commits of a rebuild leaves its pages, or those before it: waste, and no
+/// damage.
 #[test]
 fn what_a_rebuild_left_is_no_damage_and_other_strays_are() {
     let folder = Folder::new();

@@ -1,7 +1,8 @@
 //! The README and the tutorial: what they show is run, and what comes out is compared.
 //!
-//! A block of ` ```console ` holds commands (`$ ..`, going on behind a `\`) and what they print, both streams. `[..]`
-//! in a line stands for anything, a line of `...` for any lines. All blocks of one document run in one folder.
+//! A block of ` ```console ` holds commands (`$ ..`, going on behind a `\`) and what they print,
+//! both streams. `[..]` in a line stands for anything, a line of `...` for any lines. All blocks of
+//! one document run in one folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -83,7 +83,8 @@ fn a_replay_starts_at_any_block() {
     }
 }
 
-/// A state that is not that of its block is found before a block is executed on it, and no block is blamed.
+/// A state that is not that of its block is found before a block is executed on it, and no block is
+/// blamed.
 #[test]
 fn the_state_of_another_block_is_not_replayed_on() {
     let Some(chain) = all_forks() else { return };
@@ -214,7 +215,8 @@ fn code_that_is_not_there_is_not_imported() {
     let import = ["import", "state", "-q", "--number", "180", "--db", &db, &file];
     let _ = spinney(&import).exits(2).refuses(&what).says("db load");
     spinney(&["db", "info", "--db", &db]).exits(2).refuses("there is no store at");
-    // A dump of what state differences made may lack it; dumped again, it is the same, if that is meant.
+    // A dump of what state differences made may lack it; dumped again, it is the same, if that is
+    // meant.
     spinney(&["db", "load", "-q", "--db", &db, &file]).exits(0);
     let refused = spinney(&["db", "dump", "--db", &db]).exits(2);
     refused.refuses(&format!("the code of account {address}")).says("--allow-missing-code");

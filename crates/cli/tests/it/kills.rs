@@ -35,7 +35,8 @@ fn p12_rebuilt_chunks_that_are_killed_come_to_the_same_end() {
     killed(&["stage", "run", "--chunk-blocks", "40", "--rebuild", "--range-leaves", "30"]);
 }
 
-/// A verb with what it is told beside its input: few blocks a commit, so that most moments lie between two.
+/// A verb with what it is told beside its input: few blocks a commit, so that most moments lie
+/// between two.
 type Words = &'static [&'static str];
 
 fn killed(words: Words) {

@@ -110,8 +110,9 @@ fn documents_of_accounts_hold_in_their_own_tree_alone() {
     check(&all);
 }
 
-/// A leaf of a PBT and a stem of a UBT can be one hash: 64 bytes that whoever chooses the key and the
-/// value chooses. Nothing but the name of the tree, from somebody who is trusted, tells them apart.
+/// A leaf of a PBT and a stem of a UBT can be one hash: 64 bytes that whoever chooses the key and
+/// the value chooses. Nothing but the name of the tree, from somebody who is trusted, tells them
+/// apart.
 #[test]
 fn a_leaf_that_is_a_stem_of_another_tree_is_told_by_the_tree_that_is_trusted() {
     let folder = Folder::new();

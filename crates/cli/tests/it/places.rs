@@ -14,8 +14,8 @@ use crate::support::{Folder, Ran, assert_sound, rows, spinney};
 
 const REPLAY: [&str; 6] = ["replay", "-q", "--json", "--blocks-count", "40", "--db"];
 
-/// Runs the binary where no file may grow beyond so many blocks of 512 bytes: to a program that is not
-/// killed for it, as a full disk.
+/// Runs the binary where no file may grow beyond so many blocks of 512 bytes: to a program that is
+/// not killed for it, as a full disk.
 fn on_a_small_disk(args: &[&str], blocks: u64) -> Ran {
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let mut shell = Command::new("sh");

@@ -1,4 +1,5 @@
-//! What a store lacks that its trees refer to: `db check` finds it, and nothing is copied without it.
+//! What a store lacks that its trees refer to: `db check` finds it, and nothing is copied without
+//! it.
 
 use std::collections::BTreeSet;
 

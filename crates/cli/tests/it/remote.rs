@@ -1,4 +1,5 @@
-//! `--state-from`: proofs and replays from a server, and from one that somebody stands before who lies.
+//! `--state-from`: proofs and replays from a server, and from one that somebody stands before who
+//! lies.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -226,7 +227,7 @@ fn a_proof_from_a_server_is_that_from_its_store() {
     prove(&[&from[..], &["0x00"]].concat()).exits(2).refuses("accounts and slots");
     prove(&[&from[..], &["--db", &db, "--address", ACCOUNT]].concat())
         .exits(2)
-        .refuses("more than one place to read from (--db, --state-from)");
+        .refuses("both a store and a node (--db, --state-from)");
     prove(&["--address", ACCOUNT]).exits(2).refuses("no store is named");
     let hash = format!("0x{}", "22".repeat(32));
     let pinned = ["--address", ACCOUNT, "--block", &hash];

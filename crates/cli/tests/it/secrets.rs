@@ -109,7 +109,8 @@ impl Scene {
         self.run(&[args, &["--json"]].concat(), form).exits(0).data()
     }
 
-    /// Interrupts a command as soon as it listens. It may be done by then: new places are tried, up to twenty.
+    /// Interrupts a command as soon as it listens. It may be done by then: new places are tried, up
+    /// to twenty.
     #[track_caller]
     fn interrupt(&self, args: impl Fn() -> Vec<String>, fed: Option<&str>) {
         for _ in 0..20 {

@@ -295,7 +295,8 @@ fn json_of(text: &str) -> Value {
     serde_json::from_str(text).expect("it is JSON")
 }
 
-/// Accounts, slots, chunks and raw keys, at the head and at a kept block; changed, they do not hold.
+/// Accounts, slots, chunks and raw keys, at the head and at a kept block; changed, they do not
+/// hold.
 #[test]
 fn keys_and_accounts_are_proven_in_every_tree_of_words() {
     let Some(chain) = all_forks() else { return };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, all_forks, spinney, spinney_fed};
+use crate::support::{Folder, all_forks, command, spinney, spinney_fed};
 
 const SLOT: &str = "0x0";
 const LAST: u64 = 40;
@@ -37,6 +37,12 @@ impl Bench {
 
     fn of_store(&self, more: &[&str]) -> String {
         self.prove(&["--db", &self.db], more)
+    }
+
+    fn of_account_at_3(&self) -> String {
+        spinney(&["prove", "--db", &self.db, "--address", &self.account, "--block", "3"])
+            .exits(0)
+            .out
     }
 
     fn of_archive(&self, more: &[&str]) -> String {
@@ -151,7 +157,20 @@ fn what_is_asked_for_wrongly_is_refused() {
     let _ = prove(&["--to", "3"]).exits(2);
     let _ = prove(&["--tree", "sum", "--block", "3"]).exits(2).refuses("tree sum");
     let both = spinney(&["prove", "--address", account, "--archive", "a", "--db", &bench.db]);
-    let _ = both.exits(2).refuses("more than one place to read from");
+    let _ = both.exits(2).refuses("both a store and an archive");
+    let url = "http://127.0.0.1:1";
+    let _ = prove(&["--state-from", url]).exits(2).refuses("both an archive and a node");
+    let all = spinney(&["prove", "--archive", &bench.archive, "--all"]);
+    let _ = all.exits(2).refuses("--all is for sum trees");
+    // An archive that the environment alone names gives way to a store, and does not forbid --all.
+    let named = |archive: &str, args: &[&str]| {
+        let mut command = command(&[&["prove", "--db", &bench.db], args].concat());
+        command.env("SPINNEY_ARCHIVE", archive).output().expect("it runs")
+    };
+    let of_store = named("/no/such", &["--address", account, "--block", "3"]);
+    assert_eq!(String::from_utf8_lossy(&of_store.stdout), bench.of_account_at_3());
+    let all = named("/no/such", &["--all"]);
+    assert!(String::from_utf8_lossy(&all.stderr).contains("--all is for sum trees"), "{all:?}");
     let keys = ["prove", "--archive", &bench.archive, "0x01", "--from", "1"];
     let _ = spinney(&keys).exits(2).refuses("no raw keys").says("give --address");
 

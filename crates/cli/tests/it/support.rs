@@ -122,7 +122,8 @@ impl Folder {
     }
 }
 
-/// A path in the folder beside the repository; where it is missing the test says so and is to return.
+/// A path in the folder beside the repository; where it is missing the test says so and is to
+/// return.
 pub(crate) fn shared(name: &str) -> Option<String> {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(name);
     if !path.exists() {

@@ -123,25 +123,20 @@ impl AccountSpan {
         frames: &[u8],
         roots: &[Period<[u8; 32]>],
     ) -> Result<Values, SpanError<ProofError>> {
-        let key = keccak256(slot);
-        let (mut values, mut roots) = (Vec::new(), roots.iter().peekable());
+        let (key, mut values) = (keccak256(slot), Vec::new());
         each("storage", frames, (self.first, self.last), |(from, to), nodes| {
             let proof = Proof::new(nodes.to_vec());
-            while let Some(root) = roots.peek() {
-                let block = root.first.max(from);
+            let begun = roots.partition_point(|root| root.last < from);
+            let held = roots.iter().skip(begun).take_while(|root| root.first <= to);
+            for root in held {
+                let (first, last) = (root.first.max(from), root.last.min(to));
                 let value = slot_word(&proof, &root.value, &key);
-                let value =
-                    value.map_err(|error| SpanError::Proof { block, slot: Some(*slot), error })?;
-                Period::extend(&mut values, (block, root.last.min(to)), value);
-                // The next frame goes on with a root that holds longer than this one.
-                if root.last > to {
-                    break;
-                }
-                let ends = root.last == to;
-                roots.next();
-                if ends {
-                    break;
-                }
+                let value = value.map_err(|error| SpanError::Proof {
+                    block: first,
+                    slot: Some(*slot),
+                    error,
+                })?;
+                Period::extend(&mut values, (first, last), value);
             }
             Ok(())
         })?;

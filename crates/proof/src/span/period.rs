@@ -16,7 +16,7 @@ pub struct Period<T> {
 
 impl<T: PartialEq> Period<T> {
     /// Adds what held at the blocks behind those of `runs`: to the last run, if it is the same.
-    pub(super) fn extend(runs: &mut Vec<Self>, (first, last): (u64, u64), value: T) {
+    pub fn extend(runs: &mut Vec<Self>, (first, last): (u64, u64), value: T) {
         match runs.last_mut() {
             Some(run) if run.value == value => run.last = last,
             _ => runs.push(Self { first, last, value }),

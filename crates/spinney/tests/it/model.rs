@@ -1,5 +1,5 @@
-//! Random histories of a database against maps: trees of two kinds, states on states, dropped and stale ones,
-//! commits of one tree and of both, and reopening.
+//! Random histories of a database against maps: trees of two kinds, states on states, dropped and
+//! stale ones, commits of one tree and of both, and reopening.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,8 @@ impl Sample for Sum {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A batch on one of the states that there are, or on the last commit: of the first tree, or of the second.
+    /// A batch on one of the states that there are, or on the last commit: of the first tree, or of
+    /// the second.
     Prepare {
         second: bool,
         on: Option<usize>,
@@ -190,11 +191,6 @@ impl<S: Sample> Side<S> {
     fn committed(&mut self, state: usize) {
         let held = self.pick(state).expect("it was committed");
         let (head, entries) = (*held.chain.last().unwrap(), held.entries.clone());
-        if entries == self.committed && head != self.head {
-            // There and back: whether that leaves the tree where it was is the engine's business, and
-            // with it which of the others are stale.
-            self.held.clear();
-        }
         (self.head, self.committed) = (head, entries);
     }
 

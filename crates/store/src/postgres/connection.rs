@@ -57,7 +57,8 @@ impl From<StoreError> for Failed {
     }
 }
 
-/// Tables are read by their index, whatever a planner without statistics may think; commits are durable.
+/// Tables are read by their index, whatever a planner without statistics may think; commits are
+/// durable.
 const OF_POSTGRES: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
      SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SELECT set_config('synchronous_commit', 'on', false) \
@@ -68,10 +69,9 @@ impl Connection {
         let mut client = access.connect()?;
         meter.round_trip();
         // Transactions are as the module says.
-        client.batch_execute("SET default_transaction_isolation = 'repeatable read'")?;
-        if !access.portable() {
-            client.batch_execute(OF_POSTGRES)?;
-        }
+        let shared = "SET default_transaction_isolation = 'repeatable read'";
+        let own = if access.portable() { "" } else { OF_POSTGRES };
+        client.batch_execute(&format!("{shared}; {own}"))?;
         meter.round_trip();
         let row = client.query_typed("SELECT current_schema()::text", &[])?;
         meter.round_trip();

@@ -5,8 +5,8 @@
 //! the node's path, in whole bytes, and how many bits of it count.
 //!
 //! Invariants (tests below, against all nodes of the leaves before and after):
-//! - put are the rows of nodes that a change of a leaf reaches, and of those that stand elsewhere or have another
-//!   length since; removed are the rows of nodes that are no more;
+//! - put are the rows of nodes that a change of a leaf reaches, and of those that stand elsewhere
+//!   or have another length since; removed are the rows of nodes that are no more;
 //! - a leaf that gets the value that it had reaches nothing.
 
 mod layout;

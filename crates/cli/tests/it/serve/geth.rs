@@ -92,7 +92,8 @@ fn all_is_answered(server: Server, chain: &Chain, proofs: &[Value], db: &str) {
     server.stop().exits(0);
 }
 
-/// The nodes of witnesses, and how many headers they have; geth adds code that a block writes itself.
+/// The nodes of witnesses, and how many headers they have; geth adds code that a block writes
+/// itself.
 fn witnesses_are_those_of_geth(server: &Server) {
     let path = shared("data/chains/all-forks/witnesses.ndjson").expect("it lies beside the chain");
     let lines = lines(&path);
