@@ -1,4 +1,5 @@
-//! Writes the seeds and ends. It is built like a target, since instrumented code links in no other way.
+//! Writes the seeds and ends. It is built like a target, since instrumented code links in no other
+//! way.
 #![no_main]
 libfuzzer_sys::fuzz_target!(
     init: {

@@ -1,6 +1,6 @@
 //! What the fuzz targets do with a foreign input. Each function must return, whatever the bytes: no
-//! panic, no hang, no memory beyond a multiple of the input. Some also hold two readings of one input
-//! together.
+//! panic, no hang, no memory beyond a multiple of the input. Some also hold two readings of one
+//! input together.
 
 #![forbid(unsafe_code)]
 
@@ -43,12 +43,12 @@ pub use seeds::write_all as write_seeds;
 
 /// The tree that [`pages`] fuzzes.
 pub const TREE: TreeId = TreeId(1);
-/// Entries to read of a tree: pages that name one another must not make a walk endless, but they may
-/// make it long.
+/// Entries to read of a tree: pages that name one another must not make a walk endless, but they
+/// may make it long.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Page images: a store whose rows are the input, with sound checksums, opened, read, checked, changed
-/// and committed to. The input is [`Rows`].
+/// Page images: a store whose rows are the input, with sound checksums, opened, read, checked,
+/// changed and committed to. The input is [`Rows`].
 pub fn pages(input: &[u8]) {
     let Some(rows) = Rows::parse(input) else { return };
     let store = MemoryStore::new();
@@ -128,7 +128,8 @@ pub fn blocks(input: &[u8]) {
     }
 }
 
-/// Block-level access lists: what is canonical is written as it was, and says something of any state.
+/// Block-level access lists: what is canonical is written as it was, and says something of any
+/// state.
 pub fn access_lists(input: &[u8]) {
     let Ok(list) = AccessList::read(input, keccak256(input)) else { return };
     assert_eq!(list.to_rlp()[..], *input);
@@ -184,8 +185,8 @@ pub fn rows_of(store: &MemoryStore, tree: &Tree<Mpt>) -> Rows {
 }
 
 /// Proofs of keys, accounts and ranges, all read from one input: a key, then nodes, each behind its
-/// length in two bytes. The root is the first node's digest, so that verifying goes on below it. What is
-/// verified is what a second look says.
+/// length in two bytes. The root is the first node's digest, so that verifying goes on below it.
+/// What is verified is what a second look says.
 pub fn proofs(input: &[u8]) {
     let Some((&key_bytes, rest)) = input.split_first() else { return };
     let (key, mut rest) = rest.split_at(usize::from(key_bytes).min(rest.len()));
@@ -218,9 +219,10 @@ pub fn proofs(input: &[u8]) {
     }
 }
 
-/// Proofs of keys of binary trees: a byte that names tree and hash, the number of keys claimed, each with
-/// its length before it and behind it its value, or that it is absent; then the proof. It is verified
-/// against the root that it leads to: then it holds, says what was claimed, and under no other root.
+/// Proofs of keys of binary trees: a byte that names tree and hash, the number of keys claimed,
+/// each with its length before it and behind it its value, or that it is absent; then the proof. It
+/// is verified against the root that it leads to: then it holds, says what was claimed, and under
+/// no other root.
 pub fn binary_proofs(input: &[u8]) {
     let Some((&[tree, count], mut rest)) = input.split_first_chunk() else { return };
     let mut entries = Vec::new();
@@ -254,9 +256,9 @@ fn binary_proof<S: BinaryTree>(tree: &S, proof: &KeysProof) {
     }
 }
 
-/// Proofs of sum trees: a key (32), a sum (8), the length of a value (1) and the value, then a compressed
-/// proof. It is verified against the root that it leads to: then it holds, alone and beside another, and
-/// written in full it leads to the same one.
+/// Proofs of sum trees: a key (32), a sum (8), the length of a value (1) and the value, then a
+/// compressed proof. It is verified against the root that it leads to: then it holds, alone and
+/// beside another, and written in full it leads to the same one.
 pub fn sum_proofs(input: &[u8]) {
     let Some((key, rest)) = input.split_first_chunk::<32>() else { return };
     let Some((sum, rest)) = rest.split_first_chunk::<8>() else { return };
@@ -290,10 +292,11 @@ pub fn sum_proofs(input: &[u8]) {
     }
 }
 
-/// Proofs of keys of a Verkle tree: a root (32), the number of stems, each with its 31 bytes, the number of
-/// its suffixes, and of each the byte, whether there is a value (bit 0) and a new one (bit 1), and those;
-/// then the proof as rust-verkle writes it. A root that is a point is written as it was read; the proof and
-/// the values in both forms too. What holds gives a root after it, and holds under no other root.
+/// Proofs of keys of a Verkle tree: a root (32), the number of stems, each with its 31 bytes, the
+/// number of its suffixes, and of each the byte, whether there is a value (bit 0) and a new one
+/// (bit 1), and those; then the proof as rust-verkle writes it. A root that is a point is written
+/// as it was read; the proof and the values in both forms too. What holds gives a root after it,
+/// and holds under no other root.
 pub fn verkle_proofs(input: &[u8]) {
     let Some((root, rest)) = input.split_first_chunk::<32>() else { return };
     if let Ok(point) = Element::from_compressed(root) {
@@ -374,7 +377,8 @@ pub fn traces(input: &[u8]) {
     assert_eq!(state.root(), reference::root(&held));
 }
 
-/// Traces of leaves with sums, a batch a line, into a tree: its root is the textbook's of what it then holds.
+/// Traces of leaves with sums, a batch a line, into a tree: its root is the textbook's of what it
+/// then holds.
 pub fn sum_traces(input: &[u8]) {
     let store = MemoryStore::new();
     let mut tree = SumTree::create(&store, "fuzz", Profile::Compatible, 1 << 20).expect("memory");

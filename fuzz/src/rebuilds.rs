@@ -5,7 +5,8 @@
 //! item  = what (1: 0 row of the run, 1 row of a range, 2 file, 3 row that names the rebuild), number (1),
 //!         length (u16), so many bytes
 //! ```
-//! Checksums keep a fuzzer out of what is behind them: here each record is sealed before it is used.
+//! Checksums keep a fuzzer out of what is behind them: here each record is sealed before it is
+//! used.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,8 @@ const HEAD_BYTES: usize = 7;
 const SUM_BYTES: usize = 8;
 const FOOTER_BYTES: usize = 24;
 
-/// A rebuild of a few leaves that goes on with what the input says is there. It ends with the right root, or with an
-/// error; no thread of it panics.
+/// A rebuild of a few leaves that goes on with what the input says is there. It ends with the right
+/// root, or with an error; no thread of it panics.
 pub fn rebuilds(input: &[u8]) {
     let dir = scratch();
     let (store, mut set, mut rest) = (MemoryStore::new(), WriteSet::new(), input);

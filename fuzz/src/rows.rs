@@ -10,7 +10,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a checksum.
 pub(crate) const SUM_BYTES: usize = 8;
-/// The root record of a tree of scheme MPT and Keccak-256, commit 1, without block: all before the root.
+/// The root record of a tree of scheme MPT and Keccak-256, commit 1, without block: all before the
+/// root.
 const RECORD: [u8; 60] = {
     let mut head = [0; 60];
     head[1] = 1;

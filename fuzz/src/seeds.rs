@@ -23,11 +23,26 @@ const SEED_BYTES_MAX: usize = 32 << 10;
 
 /// A request of each kind.
 const REQUESTS: [(&str, &str); 6] = [
-    ("batch", r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},{"jsonrpc":"2.0","method":"spinney_trees","params":[]},{"jsonrpc":"2.0","id":"a","method":"rpc.discover"}]"#),
-    ("proof", r#"{"jsonrpc":"2.0","id":1,"method":"eth_getProof","params":["0x00000000000000000000000000000000000000aa",["0x0","0x1"],"latest"]}"#),
-    ("slot", r#"{"jsonrpc":"2.0","id":null,"method":"eth_getStorageAt","params":["0x00000000000000000000000000000000000000aa","0x1",{"blockNumber":"0x1"}]}"#),
-    ("keys", r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getProof","params":["pbt:blake3",{"address":"0x00000000000000000000000000000000000000aa","slots":["0x7"],"chunks":[0]},"earliest"]}"#),
-    ("sum", r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getSumProof","params":["a",["0x0000000000000000000000000000000000000000000000000000000000000001"]]}"#),
+    (
+        "batch",
+        r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},{"jsonrpc":"2.0","method":"spinney_trees","params":[]},{"jsonrpc":"2.0","id":"a","method":"rpc.discover"}]"#,
+    ),
+    (
+        "proof",
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getProof","params":["0x00000000000000000000000000000000000000aa",["0x0","0x1"],"latest"]}"#,
+    ),
+    (
+        "slot",
+        r#"{"jsonrpc":"2.0","id":null,"method":"eth_getStorageAt","params":["0x00000000000000000000000000000000000000aa","0x1",{"blockNumber":"0x1"}]}"#,
+    ),
+    (
+        "keys",
+        r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getProof","params":["pbt:blake3",{"address":"0x00000000000000000000000000000000000000aa","slots":["0x7"],"chunks":[0]},"earliest"]}"#,
+    ),
+    (
+        "sum",
+        r#"{"jsonrpc":"2.0","id":2,"method":"spinney_getSumProof","params":["a",["0x0000000000000000000000000000000000000000000000000000000000000001"]]}"#,
+    ),
     ("witness", r#"{"jsonrpc":"2.0","id":2,"method":"debug_executionWitness","params":["0x4"]}"#),
 ];
 
@@ -147,8 +162,8 @@ fn sum_trees(corpus: &Path) -> Result<(), Error> {
     Ok(write(corpus, "sum_traces", "leaves", lines.join("\n").as_bytes())?)
 }
 
-/// Proofs of keys of a Verkle tree, present and absent in every way, with new values; and the same as
-/// witnesses of blocks.
+/// Proofs of keys of a Verkle tree, present and absent in every way, with new values; and the same
+/// as witnesses of blocks.
 fn verkle_tree(corpus: &Path) -> Result<(), Error> {
     let store = MemoryStore::new();
     let verkle = Verkle::new(Crs::new().into());

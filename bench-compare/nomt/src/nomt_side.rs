@@ -1,4 +1,5 @@
-//! nomt as it is meant to be used: a session is told which keys it will change, finished, and committed.
+//! nomt as it is meant to be used: a session is told which keys it will change, finished, and
+//! committed.
 
 use std::path::Path;
 

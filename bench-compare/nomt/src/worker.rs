@@ -1,4 +1,5 @@
-//! One contender in a process of its own: filled when it starts, then a commit for each line that it reads.
+//! One contender in a process of its own: filled when it starts, then a commit for each line that
+//! it reads.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -75,8 +76,8 @@ pub(crate) trait Subject {
     fn value(&self, key: &[u8; 32]) -> Result<Option<Vec<u8>>, Error>;
 }
 
-/// Fills a new store in a folder, says so by a line, and answers: a round is a commit of `size` changes. At
-/// the end it reads every hundredth change again.
+/// Fills a new store in a folder, says so by a line, and answers: a round is a commit of `size`
+/// changes. At the end it reads every hundredth change again.
 pub fn serve(
     contender: Contender,
     folder: &Path,

@@ -1,19 +1,19 @@
-//! The block workload: what a chain does to a tree. Each block reads the state that it stands on, then
-//! changes it; each is prepared upon the pending one before, and after [`BLOCKS`] blocks one commit
-//! writes all of them to a store in memory.
+//! The block workload: what a chain does to a tree. Each block reads the state that it stands on,
+//! then changes it; each is prepared upon the pending one before, and after [`BLOCKS`] blocks one
+//! commit writes all of them to a store in memory.
 //!
-//! Blocks are the same in every language. Block `b` of round `r` draws from the state
-//! `2,000,000 + 64 r + b` (see `inputs`), for each of its changes: a kind (an output modulo 100), then
+//! Blocks are the same in every language. Block `b` of round `r` draws from the state `2,000,000 +
+//! 64 r + b` (see `inputs`), for each of its changes: a kind (an output modulo 100), then
 //! - below 70 an index of a live key (drawn again if it was drawn before) and a value of 78 bytes,
 //! - below 85 an index and a value of 60 bytes,
 //! - below 95 a new key of 32 bytes and a value of 78 bytes,
 //! - else an index, whose key is deleted.
 //!
 //! Binary trees take values of 32 bytes; where one value lies at suffix 0 of each stem nothing is
-//! deleted, and a value takes the place of one that would be.
-//! Reads are of all keys that the block changes, and of as many live keys by index, drawn after the
-//! changes. Then new keys join the live ones at the end, in their order, and the last live key takes
-//! the place of each that was deleted, from the greatest index to the least.
+//! deleted, and a value takes the place of one that would be. Reads are of all keys that the block
+//! changes, and of as many live keys by index, drawn after the changes. Then new keys join the live
+//! ones at the end, in their order, and the last live key takes the place of each that was deleted,
+//! from the greatest index to the least.
 
 use std::collections::HashSet;
 

@@ -49,7 +49,8 @@ const fn by(program: Program, command: &'static str) -> Contender {
     Contender { program, label: program.name(), command }
 }
 
-/// All cases over `leaves` leaves. `few` rounds are taken of what takes long, five times as many of the rest.
+/// All cases over `leaves` leaves. `few` rounds are taken of what takes long, five times as many of
+/// the rest.
 pub fn groups(leaves: usize, few: usize) -> Vec<Group> {
     use Program::{Alloy, Geth, Ours};
     let case =

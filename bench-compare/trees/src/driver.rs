@@ -29,8 +29,8 @@ pub struct Outcome {
     pub series: Vec<Series>,
 }
 
-/// Builds the Go program. `None`, with a line that says so, where there is no Go or the modules cannot be
-/// had.
+/// Builds the Go program. `None`, with a line that says so, where there is no Go or the modules
+/// cannot be had.
 pub fn build_geth() -> Result<Option<PathBuf>, Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = root.join("target/geth");
@@ -50,8 +50,9 @@ pub fn build_geth() -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Asks all cases of a group. Rounds go from contender to contender, so that they share the machine's
-/// moods; one round more than asked for comes first and does not count where rounds are many.
+/// Asks all cases of a group. Rounds go from contender to contender, so that they share the
+/// machine's moods; one round more than asked for comes first and does not count where rounds are
+/// many.
 pub fn measure(group: &Group, leaves: usize, geth: Option<&Path>) -> Result<Vec<Outcome>, Error> {
     let mut workers: Vec<Worker> = Vec::new();
     let mut outcomes = Vec::new();

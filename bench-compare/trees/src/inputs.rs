@@ -1,10 +1,10 @@
 //! The inputs, the same in every language and every process: made from a seed, never sent.
 //!
-//! `splitmix64(state)`: `state += 0x9e3779b97f4a7c15; z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-//! z = (z ^ z >> 27) * 0x94d049bb133111eb; z ^ z >> 31`, all modulo 2^64. Bytes are its outputs, each
+//! `splitmix64(state)`: `state += 0x9e3779b97f4a7c15; z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9; z =
+//! (z ^ z >> 27) * 0x94d049bb133111eb; z ^ z >> 31`, all modulo 2^64. Bytes are its outputs, each
 //! big-endian, the last one cut off. Leaf by leaf from state 42: a key of 32 bytes, a value of 78.
-//! Changes `k` of round `r`, from state `1000 + r`: an index (an output modulo the number of leaves;
-//! one that was drawn before is drawn again), then a value, `k` times.
+//! Changes `k` of round `r`, from state `1000 + r`: an index (an output modulo the number of
+//! leaves; one that was drawn before is drawn again), then a value, `k` times.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Spinney's side of each case. What the engine learns to do better replaces the body of one function
-//! here, and the case stays.
+//! Spinney's side of each case. What the engine learns to do better replaces the body of one
+//! function here, and the case stays.
 
 use std::cell::RefCell;
 

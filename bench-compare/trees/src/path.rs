@@ -1,13 +1,13 @@
-//! The nodes above a leaf of a Merkle Patricia trie of equal, well-spread keys: what one update has to
-//! hash whatever the implementation.
+//! The nodes above a leaf of a Merkle Patricia trie of equal, well-spread keys: what one update has
+//! to hash whatever the implementation.
 
 use crate::inputs::{KEY_BYTES, VALUE_BYTES};
 
 /// Bytes of a child's hash in its parent, with its RLP header.
 const HASH_ITEM_BYTES: usize = 33;
 
-/// The RLP lengths of the nodes from the leaf of `key` up to the root. `keys` are all keys, sorted; each
-/// leaf is over 31 bytes, so all children are hashes.
+/// The RLP lengths of the nodes from the leaf of `key` up to the root. `keys` are all keys, sorted;
+/// each leaf is over 31 bytes, so all children are hashes.
 pub fn node_lens(keys: &[[u8; KEY_BYTES]], key: &[u8; KEY_BYTES]) -> Vec<usize> {
     let mut lens = Vec::new();
     let (mut keys, mut depth, mut skipped) = (keys, 0, 0);
@@ -63,8 +63,8 @@ const fn header(len: usize) -> usize {
     }
 }
 
-/// How many hashes a changed value of a UBT cannot do without: the value, eight levels of its stem, the
-/// stem, and a node for each bit that it shares with its neighbours, and one more.
+/// How many hashes a changed value of a UBT cannot do without: the value, eight levels of its stem,
+/// the stem, and a node for each bit that it shares with its neighbours, and one more.
 pub fn ubt_hashes(sorted: &[([u8; 32], [u8; 32])], key: &[u8; 32]) -> usize {
     let at = sorted.binary_search_by_key(key, |entry| entry.0).expect("a key of ours");
     let shared = |other: usize| shared_nodes(key, &sorted.get(other)?.0);

@@ -1,5 +1,5 @@
-//! A process that measures one contender: it makes the inputs, then reads a case a line and answers each
-//! with its cost, a line of JSON. `bench-compare/geth` does the same in Go.
+//! A process that measures one contender: it makes the inputs, then reads a case a line and answers
+//! each with its cost, a line of JSON. `bench-compare/geth` does the same in Go.
 
 use std::{
     hint::black_box,
@@ -52,7 +52,8 @@ pub fn serve(side: Side, count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// A tree of EIP-7864 with one value a stem, at suffix 0: as `bench-compare/geth/bintrie.go` has it.
+/// A tree of EIP-7864 with one value a stem, at suffix 0: as `bench-compare/geth/bintrie.go` has
+/// it.
 struct Stems {
     live: ours::Live<Ubt>,
     leaves: Vec<Leaf>,
@@ -101,8 +102,8 @@ struct Worker {
     meter: Meter,
 }
 
-/// Changes after whose roots a tree is one that has been at work for a while: what it keeps of pages that it came to
-/// before is there.
+/// Changes after whose roots a tree is one that has been at work for a while: what it keeps of
+/// pages that it came to before is there.
 fn warm_up(leaves: &[Leaf]) -> impl Iterator<Item = Vec<Leaf>> {
     const SIZE: usize = 10_000;
     let size = SIZE.min(leaves.len() / 2).max(1);
@@ -231,7 +232,8 @@ impl Worker {
                 done?;
                 Ok(cost)
             }
-            // Root and write set after each change; geth's trie moves on, and so does ours, unmeasured.
+            // Root and write set after each change; geth's trie moves on, and so does ours,
+            // unmeasured.
             "binary_single" | "binary_update" => {
                 let each = if name == "binary_single" { 1 } else { size };
                 let (done, cost) = meter.run(|| {
@@ -273,8 +275,9 @@ impl Worker {
         }
     }
 
-    /// What updates of a UBT cannot do without whoever finds the way, as long as pages are what they are: a copy of each
-    /// page that changes with digests laid over it and a checksum, and the hashes of all that is above the values.
+    /// What updates of a UBT cannot do without whoever finds the way, as long as pages are what
+    /// they are: a copy of each page that changes with digests laid over it and a checksum, and the
+    /// hashes of all that is above the values.
     fn bare(&self, size: usize, round: u64) -> Result<Cost, Error> {
         /// What changes of a page of the largest tree measured, on average.
         const DIGESTS: usize = 6;
@@ -292,7 +295,8 @@ impl Worker {
         let keys = changes.iter().map(|(key, _)| *key).collect();
         let inputs = vec![[0x5a_u8; 64]; path::ubt_hashes_of_all(sorted, keys)];
         let mut digests = vec![[0_u8; 32]; HASHES_AT_ONCE];
-        // Where they are copied to is known to the processor's caches and the system: it was used before.
+        // Where they are copied to is known to the processor's caches and the system: it was used
+        // before.
         let mut copies = vec![0x5a_u8; rows.iter().map(|row| row.len()).sum()];
         let work = || {
             let mut left = &mut copies[..];
@@ -330,8 +334,8 @@ impl Worker {
         Ok(rooted((root?, cost)))
     }
 
-    /// Hashes inputs as long as the nodes above each change, one at a time: what a single update cannot
-    /// do without.
+    /// Hashes inputs as long as the nodes above each change, one at a time: what a single update
+    /// cannot do without.
     fn keccak(&self, changes: &[Leaf]) -> Cost {
         let keys: Vec<[u8; KEY_BYTES]> = self.sorted.iter().map(|leaf| leaf.0).collect();
         let lens: Vec<usize> =

@@ -6,8 +6,8 @@
 //!     DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
 //! ```
 //! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them, and
-//! every 100th block the first key. Blocks are archived as they are made, each commit's rows as they
-//! are. Of PROOFS keys a proof is made when their block is the last one, and compared with the
+//! every 100th block the first key. Blocks are archived as they are made, each commit's rows as
+//! they are. Of PROOFS keys a proof is made when their block is the last one, and compared with the
 //! archive's.
 
 use std::error::Error;

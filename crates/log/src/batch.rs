@@ -10,8 +10,8 @@ pub(crate) struct Change<'a> {
     pub(crate) before: Option<&'a [u8]>,
 }
 
-/// Rows to write and to remove, applied as one. Ranges are removed first; of the changes of one key the last one
-/// counts.
+/// Rows to write and to remove, applied as one. Ranges are removed first; of the changes of one key
+/// the last one counts.
 ///
 /// ```
 /// let mut batch = spinney_log::Batch::new();
@@ -37,8 +37,8 @@ impl<'a> Batch<'a> {
         self.changes.reserve(changes);
     }
 
-    /// Writes a row. Where `before` is what the row is before this batch, what differs is written instead of all
-    /// of it; where it is not, that is found out, and does no harm.
+    /// Writes a row. Where `before` is what the row is before this batch, what differs is written
+    /// instead of all of it; where it is not, that is found out, and does no harm.
     pub fn put(&mut self, key: impl AsRef<[u8]>, row: &'a [u8], before: Option<&'a [u8]>) {
         self.changes.push(Change { key: Key::from_slice(key.as_ref()), row: Some(row), before });
     }

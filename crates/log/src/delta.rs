@@ -19,8 +19,8 @@ use crate::format::{Bytes, put_number};
 /// So many equal bytes between two edits are copied by an edit of their own.
 const GAP: usize = 4;
 
-/// Appends what makes `new` of `old`. Answers `false`, and leaves `out` as it was, if that takes more than
-/// `limit` bytes.
+/// Appends what makes `new` of `old`. Answers `false`, and leaves `out` as it was, if that takes
+/// more than `limit` bytes.
 pub fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut delta = Writer { out, copy: 0, limit: start + limit };

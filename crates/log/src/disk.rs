@@ -80,8 +80,8 @@ pub trait DiskFile: Debug + Send + Sync {
     /// If there is no such room.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
-    /// Locks the file, for one alone or for readers, until it is unlocked or closed. Answers `false` if others
-    /// keep it from that.
+    /// Locks the file, for one alone or for readers, until it is unlocked or closed. Answers
+    /// `false` if others keep it from that.
     ///
     /// # Errors
     /// If the system has no such locks here.
@@ -107,7 +107,8 @@ impl Folder {
         Self { path: path.as_ref().to_owned(), mode: 0o600 }
     }
 
-    /// Who may use the files that are made, as `chmod` takes it; the user alone, unless this is called.
+    /// Who may use the files that are made, as `chmod` takes it; the user alone, unless this is
+    /// called.
     #[must_use]
     pub const fn with_mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -175,7 +176,8 @@ impl Disk for Folder {
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(Locked(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
-            // Without locks, as on some network file systems, it is for the user to keep others away.
+            // Without locks, as on some network file systems, it is for the user to keep others
+            // away.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
                 Ok(Some(Box::new(Locked(file))))
             }

@@ -1,7 +1,8 @@
 //! Where the pieces of each row lie, in memory: an ordered map whose copies share what is the same.
 //!
 //! Invariants:
-//! - a node is changed in place if nobody else holds it, else copied first: so a clone stays as it was;
+//! - a node is changed in place if nobody else holds it, else copied first: so a clone stays as it
+//!   was;
 //! - a branch has the least key of each child, or one that is lower;
 //! - no node but the root is empty.
 
@@ -219,8 +220,8 @@ impl Node {
     }
 }
 
-/// The right part of a node that is too wide, after something was put in. One that grows at its end leaves a full
-/// one behind.
+/// The right part of a node that is too wide, after something was put in. One that grows at its end
+/// leaves a full one behind.
 fn split<T>(all: &mut Vec<T>, at: usize) -> Option<Vec<T>> {
     (all.len() > WIDTH).then(|| {
         let half = if at == WIDTH { WIDTH } else { all.len() / 2 };

@@ -1,8 +1,9 @@
 //! An append-only store of rows, for those whose rows change a little at a time.
 //!
-//! A [`Log`] keeps rows, bytes by key, in a folder. A commit is one write and one sync: of each row what changed,
-//! where the caller has the row before. Rows that are alive are moved out of the oldest files, a part with each
-//! commit. Readers, in this process and others, see one commit and hold what it needs.
+//! A [`Log`] keeps rows, bytes by key, in a folder. A commit is one write and one sync: of each row
+//! what changed, where the caller has the row before. Rows that are alive are moved out of the
+//! oldest files, a part with each commit. Readers, in this process and others, see one commit and
+//! hold what it needs.
 //!
 //! The format and the protocol are in docs/page-log.md.
 //!

@@ -27,8 +27,8 @@ pub enum Keep {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which commits can be read besides the last one; `None` for what the log says of itself, which is the last
-    /// one alone when it is made.
+    /// Which commits can be read besides the last one; `None` for what the log says of itself,
+    /// which is the last one alone when it is made.
     pub keep: Option<Keep>,
     /// Bytes of a segment at least. It is not part of the format.
     pub segment_bytes_min: u64,
@@ -65,8 +65,9 @@ impl Keep {
 
 /// An append-only store of rows: bytes by key, in order of keys.
 ///
-/// Each commit is durable when it returns. Any number of threads may read and commit; commits take turns. One
-/// process has a log open for writing, any number may have it open for reading: see docs/page-log.md.
+/// Each commit is durable when it returns. Any number of threads may read and commit; commits take
+/// turns. One process has a log open for writing, any number may have it open for reading: see
+/// docs/page-log.md.
 #[derive(Debug)]
 pub struct Log {
     files: Files,
@@ -159,8 +160,9 @@ impl Log {
     /// Opens a log for reading and writing.
     ///
     /// # Errors
-    /// [`LogError::Missing`] if there is none, [`LogError::Busy`] if another writer has it, [`LogError::Foreign`]
-    /// if it is something else or of a newer format, [`LogError::Corrupt`] if it is damaged.
+    /// [`LogError::Missing`] if there is none, [`LogError::Busy`] if another writer has it,
+    /// [`LogError::Foreign`] if it is something else or of a newer format, [`LogError::Corrupt`] if
+    /// it is damaged.
     pub fn open(disk: impl Disk + 'static, options: Options) -> Result<Self, LogError> {
         let id = identify(&disk)?;
         let place = disk.place();
@@ -209,8 +211,8 @@ impl Log {
         Ok(Snapshot { view: Arc::clone(&state), _pin: pin })
     }
 
-    /// A view of an earlier commit that is kept. It costs reading the index as of that commit once; after that it
-    /// is as any other.
+    /// A view of an earlier commit that is kept. It costs reading the index as of that commit once;
+    /// after that it is as any other.
     ///
     /// # Errors
     /// [`LogError::Gone`] if it is not kept.
@@ -240,8 +242,9 @@ impl Log {
     /// Applies a batch: all of it, durably, or none.
     ///
     /// # Errors
-    /// [`LogError::Io`] if the disk fails or is full. If that was in the write itself, the log refuses all further
-    /// commits as [`LogError::Poisoned`] until it is opened again; then it is before the commit or after it.
+    /// [`LogError::Io`] if the disk fails or is full. If that was in the write itself, the log
+    /// refuses all further commits as [`LogError::Poisoned`] until it is opened again; then it is
+    /// before the commit or after it.
     pub fn commit(&self, batch: &mut Batch<'_>) -> Result<(), LogError> {
         if batch.is_empty() {
             return Ok(());
@@ -349,8 +352,8 @@ impl Log {
         Ok(())
     }
 
-    /// Copies what another folder, which is there, lacks of this log. That is a log of its own, of the commits of this
-    /// one, and can be read at any moment; nobody is to write it.
+    /// Copies what another folder, which is there, lacks of this log. That is a log of its own, of
+    /// the commits of this one, and can be read at any moment; nobody is to write it.
     ///
     /// # Errors
     /// If there is something else, somebody writes it, or a disk fails; what was copied stays.

@@ -213,7 +213,8 @@ pub(crate) fn find(files: &Files) -> Result<Option<Found>, LogError> {
     Ok(Some(Found { view, replay, tail, is_torn, needed, rest, segments_max, files_max }))
 }
 
-/// The last whole record of a segment, and whether one behind it was torn. `None` if the first one was.
+/// The last whole record of a segment, and whether one behind it was torn. `None` if the first one
+/// was.
 fn last_of(segment: &Arc<Segment>, id: StoreId) -> Result<(Option<Tail>, bool), LogError> {
     let (mut last, mut before): (Option<Tail>, Option<Tail>) = (None, None);
     let mut at = 0;

@@ -124,8 +124,8 @@ impl Replay {
         if data == end { Ok(()) } else { wrong("has data that is no row's") }
     }
 
-    /// Takes the records of a segment from an offset to its end; `chain` is what the first of them has to follow.
-    /// Answers the hash of the last header.
+    /// Takes the records of a segment from an offset to its end; `chain` is what the first of them
+    /// has to follow. Answers the hash of the last header.
     pub(crate) fn take_all(
         &mut self,
         segment: &Segment,

@@ -1,7 +1,8 @@
 //! A log's segments in a second folder, which can be read while it grows.
 //!
 //! Invariants:
-//! - what is there is always the beginning of the log: segments come in order, and the bytes of each in order;
+//! - what is there is always the beginning of the log: segments come in order, and the bytes of
+//!   each in order;
 //! - a segment is called by its number, and has no room beyond its records.
 
 use crate::disk::Disk;

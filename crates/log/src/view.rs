@@ -245,7 +245,8 @@ impl Snapshot {
         self.view.index.get(key).map(|entry| self.view.row(key, entry)).transpose()
     }
 
-    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers `false`.
+    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers
+    /// `false`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -264,8 +265,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Hands each key from `low` on to `visit`, with how many pieces its row has and the bytes of those, until it
-    /// answers `false`. This reads nothing.
+    /// Hands each key from `low` on to `visit`, with how many pieces its row has and the bytes of
+    /// those, until it answers `false`. This reads nothing.
     pub fn keys(&self, low: &[u8], visit: &mut dyn FnMut(&[u8], usize, u64) -> bool) {
         for (key, entry) in self.view.index.from(low) {
             let bytes = entry.pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -276,7 +277,8 @@ impl Snapshot {
     }
 }
 
-/// Whether a file has a record of this log after the one of this segment and commit, anywhere from an offset on.
+/// Whether a file has a record of this log after the one of this segment and commit, anywhere from
+/// an offset on.
 pub(crate) fn has_later(
     segment: &Segment,
     id: StoreId,

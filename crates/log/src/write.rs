@@ -1,8 +1,10 @@
 //! The writer: one record a commit.
 //!
 //! Invariants:
-//! - nothing but the record is written in a commit, by one write, and nobody sees it before it is synced;
-//! - a failure before that write leaves everything as it was, one in it or after it stops the writer;
+//! - nothing but the record is written in a commit, by one write, and nobody sees it before it is
+//!   synced;
+//! - a failure before that write leaves everything as it was, one in it or after it stops the
+//!   writer;
 //! - the index changes by reading the record that was written.
 
 use std::any::Any;
@@ -95,7 +97,8 @@ impl Writer {
             record: Vec::new(),
         };
         if tail.is_some() || !rest.is_empty() {
-            // A process that was cut off may have left a file whose name is not certain: it would be used.
+            // A process that was cut off may have left a file whose name is not certain: it would
+            // be used.
             let place = writer.files.disk.place();
             writer.files.disk.sync_names().map_err(failed(&place))?;
         }
@@ -117,8 +120,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes the last record again as it is: after a failed sync the system may show what the disk does not have.
-    /// A torn one behind it goes.
+    /// Writes the last record again as it is: after a failed sync the system may show what the disk
+    /// does not have. A torn one behind it goes.
     fn make_sure(&self, tail: &Tail, is_torn: bool) -> Result<(), LogError> {
         let mut record = tail.segment.read(tail.at, tail.header.len() as usize)?;
         if is_torn {
@@ -172,7 +175,8 @@ impl Writer {
         1 << part.ilog2()
     }
 
-    /// Makes the record of a commit, writes it, and has `publish` change the index once it is durable.
+    /// Makes the record of a commit, writes it, and has `publish` change the index once it is
+    /// durable.
     pub(crate) fn commit(
         &mut self,
         view: Arc<View>,
@@ -319,7 +323,8 @@ impl Writer {
         (index, cycle)
     }
 
-    /// Writes a record behind the last one, or at the start of a new segment, and syncs it. Answers where it lies.
+    /// Writes a record behind the last one, or at the start of a new segment, and syncs it. Answers
+    /// where it lies.
     fn write(
         &mut self,
         index: &IndexWriter,

@@ -3,8 +3,9 @@
 //! ```text
 //! cargo run --release -p spinney-migrate --example synthetic -- DIR [ACCOUNTS] [SLOTS]
 //! ```
-//! Addresses, slot keys and values are Keccak-256 of a counter. Of a hundred accounts five are contracts, of
-//! one of a thousand codes; slots are spread over the contracts, half of them in the first one.
+//! Addresses, slot keys and values are Keccak-256 of a counter. Of a hundred accounts five are
+//! contracts, of one of a thousand codes; slots are spread over the contracts, half of them in the
+//! first one.
 
 use std::error::Error;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! From the leaves of a tree back to accounts and slots, by their preimages.
 //!
-//! Preimages come in the order of the trie and leaves lie in another one. So as many of them as memory holds
-//! are taken at once, their keys sorted, and looked up in the order of the tree.
+//! Preimages come in the order of the trie and leaves lie in another one. So as many of them as
+//! memory holds are taken at once, their keys sorted, and looked up in the order of the tree.
 
 use std::collections::HashMap;
 
@@ -198,8 +198,8 @@ impl<'a, S: Embedding, N: Snapshot> Back<'a, S, N> {
         Ok(())
     }
 
-    /// The account that leaves are, if they are one; its leaves and its code's have to be just what they
-    /// would be made to.
+    /// The account that leaves are, if they are one; its leaves and its code's have to be just what
+    /// they would be made to.
     fn account(
         &mut self,
         address: Address,

@@ -74,8 +74,8 @@ impl AccessList {
         Self::canonical(list)
     }
 
-    /// Reads a list in the JSON that geth writes, whose hash has to be the one that the block's header
-    /// names.
+    /// Reads a list in the JSON that geth writes, whose hash has to be the one that the block's
+    /// header names.
     ///
     /// # Errors
     /// [`ListError`].
@@ -127,13 +127,13 @@ impl AccessList {
         Ok(Self(list))
     }
 
-    /// Writes what a block did: what each of its parts did, by index, and what all of them did together.
-    /// `replaced` has the slots of accounts that were destroyed and made again: each is zero from where the
-    /// account went.
+    /// Writes what a block did: what each of its parts did, by index, and what all of them did
+    /// together. `replaced` has the slots of accounts that were destroyed and made again: each is
+    /// zero from where the account went.
     ///
     /// # Errors
-    /// If an account was destroyed and made again, and its slots are not known; if code is known by its
-    /// hash alone; or if an index is larger than a list can say.
+    /// If an account was destroyed and made again, and its slots are not known; if code is known by
+    /// its hash alone; or if an index is larger than a list can say.
     pub fn of<'c>(
         steps: impl IntoIterator<Item = (u64, &'c Changes)>,
         all: &Changes,
@@ -183,8 +183,8 @@ impl AccessList {
         keccak256(self.to_rlp())
     }
 
-    /// The accounts that the block changed, each with the slots that it wrote: what has to be read before it is
-    /// applied.
+    /// The accounts that the block changed, each with the slots that it wrote: what has to be read
+    /// before it is applied.
     pub fn written(&self) -> impl Iterator<Item = (Address, impl Iterator<Item = B256>)> {
         let changed = self.0.iter().filter(|list| list.has_changes());
         changed.map(|list| {
@@ -192,8 +192,8 @@ impl AccessList {
         })
     }
 
-    /// What the block did to a state; `before` is asked for accounts as they were. An account that is left
-    /// with nothing is deleted, with all of its storage.
+    /// What the block did to a state; `before` is asked for accounts as they were. An account that
+    /// is left with nothing is deleted, with all of its storage.
     ///
     /// # Errors
     /// Those of `before`.
@@ -253,7 +253,8 @@ struct Values {
 }
 
 impl Values {
-    /// Notes that the storage went: slots that there were before the block, and those that it set so far.
+    /// Notes that the storage went: slots that there were before the block, and those that it set
+    /// so far.
     fn clear(&mut self, index: BlockAccessIndex, before: &[B256]) {
         for slot in before {
             self.slots.entry(*slot).or_default();

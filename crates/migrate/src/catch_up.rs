@@ -1,8 +1,8 @@
 //! A converted tree that follows its chain, without execution.
 //!
-//! One durable base, of the last block that is final, and a layer for each block above it. An access list
-//! cannot be inverted: what a reorganisation leaves behind is dropped, layer by layer. Roots are known by the
-//! hash of their block, since a number may stand for several.
+//! One durable base, of the last block that is final, and a layer for each block above it. An
+//! access list cannot be inverted: what a reorganisation leaves behind is dropped, layer by layer.
+//! Roots are known by the hash of their block, since a number may stand for several.
 
 use alloy_primitives::{B256, keccak256};
 use spinney_state::embed::{BinaryState, EmbedError};
@@ -141,12 +141,13 @@ impl<P: PageStore> CatchUp<P> {
         self.state.into_store()
     }
 
-    /// Applies a block on top of its parent; layers above the parent are dropped. Answers the root after it.
+    /// Applies a block on top of its parent; layers above the parent are dropped. Answers the root
+    /// after it.
     ///
     /// # Errors
-    /// [`CatchUpError`]: if its parent is neither the base nor above it, its list is not the one that its
-    /// header names, or the tree refuses it. A list that is refused leaves all layers as they were; where the
-    /// tree refuses, those above the parent are gone.
+    /// [`CatchUpError`]: if its parent is neither the base nor above it, its list is not the one
+    /// that its header names, or the tree refuses it. A list that is refused leaves all layers as
+    /// they were; where the tree refuses, those above the parent are gone.
     pub fn apply(&mut self, block: &ListedBlock<'_>) -> Result<B256, CatchUpError> {
         let number = block.id.number;
         let stranger = || CatchUpError::Stranger {
@@ -191,8 +192,8 @@ impl<P: PageStore> CatchUp<P> {
         Some((self.shadows[at].id, at + 1))
     }
 
-    /// Makes all blocks up to one durable, in one commit: it is the new base, and nothing before it can be
-    /// dropped any more. Blocks above it stay as they are.
+    /// Makes all blocks up to one durable, in one commit: it is the new base, and nothing before it
+    /// can be dropped any more. Blocks above it stay as they are.
     ///
     /// # Errors
     /// If there is no such block above the base, or the store fails.

@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //! - the source is only read; the target is whoever calls to make visible, once it was checked;
-//! - a run that was cut off goes on: leaves are sorted and ranges built as in any rebuild, and what lies
-//!   beside the tree is written before the leaves count as sorted;
-//! - what was taken of the source is noted beside the tree, in `meta`: the row `"convert"` has the numbers of
-//!   accounts, slots, codes and leaves (8 each, BE);
-//! - the dual check reads nothing but the target: its leaves have the root of its tree, and the accounts,
-//!   slots and code that they are have the root and the numbers of the source.
+//! - a run that was cut off goes on: leaves are sorted and ranges built as in any rebuild, and what
+//!   lies beside the tree is written before the leaves count as sorted;
+//! - what was taken of the source is noted beside the tree, in `meta`: the row `"convert"` has the
+//!   numbers of accounts, slots, codes and leaves (8 each, BE);
+//! - the dual check reads nothing but the target: its leaves have the root of its tree, and the
+//!   accounts, slots and code that they are have the root and the numbers of the source.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -93,8 +93,8 @@ pub struct Work<'a> {
     pub cache: usize,
     /// Take no more than the accounts that hold so many slots and accounts: for an estimate.
     pub limit: Option<u64>,
-    /// Check each node of the source that is read against the root ([`Tree::verify_reads`]), and each preimage
-    /// against its hash.
+    /// Check each node of the source that is read against the root ([`Tree::verify_reads`]), and
+    /// each preimage against its hash.
     pub verify: bool,
     /// Told of the way; with [`ControlFlow::Break`] the run stops, and can go on.
     pub watch: &'a mut dyn FnMut(&At) -> ControlFlow<()>,
@@ -175,12 +175,13 @@ impl Work<'_> {
     }
 }
 
-/// Makes another tree of the Merkle Patricia trie of `source`, alone in `target`, and checks it. Half the
-/// memory of the options is for leaves.
+/// Makes another tree of the Merkle Patricia trie of `source`, alone in `target`, and checks it.
+/// Half the memory of the options is for leaves.
 ///
 /// # Errors
-/// [`MigrateError`]: what is missing, too much or wrong is named. The target is not to be used then; but
-/// after [`MigrateError::Stopped`], or where the process was killed, the same call goes on.
+/// [`MigrateError`]: what is missing, too much or wrong is named. The target is not to be used
+/// then; but after [`MigrateError::Stopped`], or where the process was killed, the same call goes
+/// on.
 pub fn from_mpt<S: Embedding, P: PageStore, Q: PageStore>(
     source: &P,
     target: &Q,
@@ -238,8 +239,8 @@ pub fn from_mpt<S: Embedding, P: PageStore, Q: PageStore>(
     })
 }
 
-/// Makes the Merkle Patricia trie of another tree of `source`, alone in `target`, and checks it: the other
-/// tree has to come out of it again.
+/// Makes the Merkle Patricia trie of another tree of `source`, alone in `target`, and checks it:
+/// the other tree has to come out of it again.
 ///
 /// # Errors
 /// As [`from_mpt`].
@@ -317,8 +318,8 @@ fn is_taken<S: Scheme, Q: PageStore>(
     Ok(gather.is_sorted() || finished)
 }
 
-/// Reads the leaves of a tree's last commit again: they have its root. Answers how many there are, and of a
-/// tree that was just built the snapshot that they are.
+/// Reads the leaves of a tree's last commit again: they have its root. Answers how many there are,
+/// and of a tree that was just built the snapshot that they are.
 pub(crate) fn check_root<S: Scheme + Clone, Q: PageStore>(
     scheme: &S,
     tree: &Tree<S>,
@@ -406,8 +407,8 @@ pub(crate) struct Checked<'a, S: Embedding, Q> {
 }
 
 impl<S: Embedding, Q: PageStore> Checked<'_, S, Q> {
-    /// The root of the Merkle Patricia trie that the leaves of the last commit are, and what the state has.
-    /// Every leaf has to belong to it, and the store has to have all code.
+    /// The root of the Merkle Patricia trie that the leaves of the last commit are, and what the
+    /// state has. Every leaf has to belong to it, and the store has to have all code.
     pub(crate) fn read_back(
         &self,
         names: NameSource<'_>,

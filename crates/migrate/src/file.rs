@@ -1,4 +1,5 @@
-//! What the two files share: bytes that are counted and hashed as they pass, and how they are refused.
+//! What the two files share: bytes that are counted and hashed as they pass, and how they are
+//! refused.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

@@ -1,12 +1,13 @@
 //! Moving a state from one tree to another, and making sure that it is the same: [`from_mpt`] and
-//! [`to_mpt`]; and the two files of EIP-8347 (draft of July 2026), byte for byte, read and written as
-//! streams:
+//! [`to_mpt`]; and the two files of EIP-8347 (draft of July 2026), byte for byte, read and written
+//! as streams:
 //!
-//! - [`preimages`]: the addresses and slot keys of a state, in the order of its Merkle Patricia trie;
+//! - [`preimages`]: the addresses and slot keys of a state, in the order of its Merkle Patricia
+//!   trie;
 //! - [`snapshot`]: the leaves of its partitioned binary tree, under their root.
 //!
-//! Both files are canonical: one state has one file, so independent makers compare digests. Readers are
-//! strict: what is not canonical is refused, with the offset at which it is not.
+//! Both files are canonical: one state has one file, so independent makers compare digests. Readers
+//! are strict: what is not canonical is refused, with the offset at which it is not.
 
 #![forbid(unsafe_code)]
 

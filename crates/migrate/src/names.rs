@@ -1,7 +1,7 @@
 //! Where the addresses and slot keys behind hashed keys come from.
 //!
-//! A store of a tree that is not the Merkle Patricia trie keeps them in the order of the trie, in its table
-//! of preimages: so they can be matched and listed in one pass.
+//! A store of a tree that is not the Merkle Patricia trie keeps them in the order of the trie, in
+//! its table of preimages: so they can be matched and listed in one pass.
 //!
 //! ```text
 //! hash of the address (32)                          -> address (20)
@@ -124,7 +124,8 @@ impl<N: Snapshot> Listing<'_, N> {
 
 impl<N: Snapshot> Names for Listing<'_, N> {
     fn account(&mut self) -> Result<Option<(B256, Address)>, MigrateError> {
-        // Slots that nobody asked for; and, beside a trie, those that stand under their own hash alone.
+        // Slots that nobody asked for; and, beside a trie, those that stand under their own hash
+        // alone.
         while self.peek()?.is_some_and(|(key, row)| key.len() == 64 || row.len() == 32) {
             self.rows.pop_front();
         }

@@ -4,8 +4,9 @@
 //! file     account*
 //! account  address (20) | number of slots (4, BE) | slot key (32)*
 //! ```
-//! Accounts ascend by Keccak-256 of their address, the slot keys of one account by Keccak-256 of theirs:
-//! the order of the Merkle Patricia trie. None comes twice. An account without storage has no slots.
+//! Accounts ascend by Keccak-256 of their address, the slot keys of one account by Keccak-256 of
+//! theirs: the order of the Merkle Patricia trie. None comes twice. An account without storage has
+//! no slots.
 //!
 //! ```
 //! use alloy_primitives::{Address, B256};

@@ -4,9 +4,9 @@
 //! file  root (32) | number of leaves (8, BE) | leaf*
 //! leaf  RLP of [key, value]
 //! ```
-//! Leaves ascend by key, and none comes twice. A key stands at its full length: 34 bytes in the zones 00
-//! (headers) and 01 (code), 66 in zone ff (storage). A value stands as RLP has integers, without leading
-//! zeros; a value of zero is no leaf.
+//! Leaves ascend by key, and none comes twice. A key stands at its full length: 34 bytes in the
+//! zones 00 (headers) and 01 (code), 66 in zone ff (storage). A value stands as RLP has integers,
+//! without leading zeros; a value of zero is no leaf.
 //!
 //! ```
 //! use spinney_migrate::snapshot::{Reader, Writer};
@@ -118,8 +118,8 @@ impl<W: Write> Writer<W> {
     /// Writes a leaf.
     ///
     /// # Errors
-    /// If it is not behind the one before it, the tree has no such key, the value is zero, or nothing
-    /// can be written.
+    /// If it is not behind the one before it, the tree has no such key, the value is zero, or
+    /// nothing can be written.
     pub fn leaf(&mut self, key: &[u8], value: &[u8; 32]) -> Result<(), FileError> {
         let at = self.out.at();
         self.order.leaf(key, value).map_err(|flaw| FileError::Invalid { at, flaw })?;

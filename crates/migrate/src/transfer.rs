@@ -57,8 +57,8 @@ pub struct Named {
     pub counts: Counts,
 }
 
-/// Writes the snapshot of a store's partitioned binary tree, after its leaves were found to have its root.
-/// What it went into is not synced.
+/// Writes the snapshot of a store's partitioned binary tree, after its leaves were found to have
+/// its root. What it went into is not synced.
 ///
 /// # Errors
 /// If the store holds no such tree, is damaged, or nothing can be written.
@@ -80,8 +80,9 @@ pub fn export_snapshot<P: PageStore, W: Write>(
     Ok(writer.finish()?)
 }
 
-/// Writes the preimages of a store's state: of its Merkle Patricia trie, or of its partitioned binary tree
-/// where it has none. The slots of one account are in memory at a time. What it went into is not synced.
+/// Writes the preimages of a store's state: of its Merkle Patricia trie, or of its partitioned
+/// binary tree where it has none. The slots of one account are in memory at a time. What it went
+/// into is not synced.
 ///
 /// # Errors
 /// If a preimage is missing, the store holds no state or is damaged, or nothing can be written.
@@ -170,13 +171,13 @@ impl<W: Write> Finder for PreimageFile<W> {
     }
 }
 
-/// Checks a snapshot file, and makes the tree of its leaves, alone in `target`, with the code that they are.
-/// `block` is the one whose state it is.
+/// Checks a snapshot file, and makes the tree of its leaves, alone in `target`, with the code that
+/// they are. `block` is the one whose state it is.
 ///
 /// # Errors
-/// If the file is not valid, its leaves have another root, or code is not what its hash says; if the store
-/// fails. The target is not to be used then; after [`MigrateError::Stopped`], or where the process was
-/// killed, the same call goes on.
+/// If the file is not valid, its leaves have another root, or code is not what its hash says; if
+/// the store fails. The target is not to be used then; after [`MigrateError::Stopped`], or where
+/// the process was killed, the same call goes on.
 pub fn import_snapshot<Q: PageStore>(
     path: &Path,
     target: &Q,
@@ -215,8 +216,8 @@ struct Nobody;
 
 impl Finder for Nobody {}
 
-/// Puts the code together that the accounts of a tree have, and notes how many have it. Answers how many
-/// there are.
+/// Puts the code together that the accounts of a tree have, and notes how many have it. Answers how
+/// many there are.
 fn put_codes<Q: PageStore>(
     tree: &Tree<Pbt>,
     scheme: Pbt,
@@ -279,13 +280,13 @@ fn put_codes<Q: PageStore>(
     Ok(codes.len() as u64)
 }
 
-/// Makes sure that a preimage file and the partitioned binary tree of a store are of one state, and with
-/// `keep` keeps the preimages in the store. `state_root` is the root that the Merkle Patricia trie of that
-/// state has to have.
+/// Makes sure that a preimage file and the partitioned binary tree of a store are of one state, and
+/// with `keep` keeps the preimages in the store. `state_root` is the root that the Merkle Patricia
+/// trie of that state has to have.
 ///
 /// # Errors
-/// If the file is not valid, a preimage is missing or too many, a leaf or code is not what it has to be, or
-/// the root is another.
+/// If the file is not valid, a preimage is missing or too many, a leaf or code is not what it has
+/// to be, or the root is another.
 pub fn match_preimages<Q: PageStore>(
     path: &Path,
     store: &Q,

@@ -1,13 +1,14 @@
 //! What a rebuild costs.
 //!
-//! `stream DIR LEAVES [MEMORY_MIB]`: so many leaves (keys of 32, values of 70 bytes, in no order), streamed
-//! into a store in DIR; wall and processor time, peak memory, disk.
+//! `stream DIR LEAVES [MEMORY_MIB]`: so many leaves (keys of 32, values of 70 bytes, in no order),
+//! streamed into a store in DIR; wall and processor time, peak memory, disk.
 //!
-//! `contract [SLOTS]`: the root of one contract with so many slots and 1,000 other accounts, on one and two
-//! threads, beside alloy-trie's `HashBuilder`; and its tree over redb.
+//! `contract [SLOTS]`: the root of one contract with so many slots and 1,000 other accounts, on one
+//! and two threads, beside alloy-trie's `HashBuilder`; and its tree over redb.
 //!
-//! `changes DIR`: 100,000 accounts with 1,000,000 slots over redb; then 10,000 accounts and 10,000 slots of
-//! 6,000 contracts change, from a cold cache: root and write set, and the commit, beside `HashBuilder`.
+//! `changes DIR`: 100,000 accounts with 1,000,000 slots over redb; then 10,000 accounts and 10,000
+//! slots of 6,000 contracts change, from a cold cache: root and write set, and the commit, beside
+//! `HashBuilder`.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -142,8 +143,8 @@ fn slot(account: &[u8], index: u32, value: u32) -> Leaf {
     ([account, &digest].concat(), slot_value(&word))
 }
 
-/// The root by `HashBuilder`: each storage first, then the accounts. The account's RLP is the tree's value
-/// with the storage root put in.
+/// The root by `HashBuilder`: each storage first, then the accounts. The account's RLP is the
+/// tree's value with the storage root put in.
 fn peer(leaves: &[Leaf]) -> B256 {
     let mut accounts = HashBuilder::default();
     let mut index = 0;

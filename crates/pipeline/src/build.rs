@@ -71,7 +71,8 @@ pub struct Report {
     pub ranges_found: u32,
     /// Leaves given to threads, by all processes: more than there are by what crashes undid.
     pub hashed: u64,
-    /// Files that leaves were sorted into, and their bytes: what disk the run needed beside the store.
+    /// Files that leaves were sorted into, and their bytes: what disk the run needed beside the
+    /// store.
     pub run_files: usize,
     /// Bytes of those files.
     pub spilled: u64,
@@ -132,8 +133,8 @@ struct Outcome<S: Scheme> {
 struct Shared {
     gauge: Gauge,
     cores: Cores,
-    /// What was committed: its memory is given back by the threads that took it, not by the one that
-    /// all wait for.
+    /// What was committed: its memory is given back by the threads that took it, not by the one
+    /// that all wait for.
     spent: Mutex<Vec<WriteSet>>,
     stop: AtomicBool,
     /// How many ranges there are, once all are read.
@@ -142,13 +143,14 @@ struct Shared {
 }
 
 impl Gather {
-    /// Builds the tree of all leaves that were pushed, into a new generation that takes the place of
-    /// `tree` with the last commit. `expected` is the root that they have to have. `watch` is told of
-    /// every commit; with [`ControlFlow::Break`] the run stops after the ranges under way.
+    /// Builds the tree of all leaves that were pushed, into a new generation that takes the place
+    /// of `tree` with the last commit. `expected` is the root that they have to have. `watch` is
+    /// told of every commit; with [`ControlFlow::Break`] the run stops after the ranges under way.
     ///
     /// # Errors
-    /// If a key came twice, the tree refuses a leaf, the root is another, a file or the store fails, or
-    /// `watch` stops it. Then the tree is what it was; but for the first three the run can go on.
+    /// If a key came twice, the tree refuses a leaf, the root is another, a file or the store
+    /// fails, or `watch` stops it. Then the tree is what it was; but for the first three the run
+    /// can go on.
     pub fn rebuild<S: Scheme + Clone, P: PageStore>(
         mut self,
         tree: &mut Tree<S>,

@@ -7,7 +7,8 @@
 //! Run   = name (32), leaves (u64), leaves hashed (u64), state (u8), root length (u16), root
 //! Range = name (32), leaves (u64), bytes (u64), last key, 0 | 1 next key, summary
 //! ```
-//! A key stands behind its length (u16). A summary's bytes are those of [`spinney_tree::ranges::Summary`].
+//! A key stands behind its length (u16). A summary's bytes are those of
+//! [`spinney_tree::ranges::Summary`].
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -53,7 +54,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint of the tree's last run; `None` if there is none, or none that this version reads.
+    /// The checkpoint of the tree's last run; `None` if there is none, or none that this version
+    /// reads.
     ///
     /// # Errors
     /// If the store fails.

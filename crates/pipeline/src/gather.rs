@@ -139,8 +139,9 @@ enum Writer {
 
 impl Gather {
     /// Begins a run whose files lie in `dir`, or goes on with the one that they belong to. Files of
-    /// another run there are removed. One process at a time may use a directory; who holds the store
-    /// open for writing may. A directory that is there has to be the user's alone, and no link.
+    /// another run there are removed. One process at a time may use a directory; who holds the
+    /// store open for writing may. A directory that is there has to be the user's alone, and no
+    /// link.
     ///
     /// # Errors
     /// If a file cannot be read, made or removed, or the directory is not the user's alone.
@@ -223,8 +224,8 @@ impl Gather {
         self.sorted
     }
 
-    /// How many leaves were in runs when this was opened: a source that cannot pass over them pushes them
-    /// again, and they are ignored.
+    /// How many leaves were in runs when this was opened: a source that cannot pass over them
+    /// pushes them again, and they are ignored.
     pub const fn passed(&self) -> u64 {
         self.passed
     }
@@ -233,8 +234,8 @@ impl Gather {
     /// whenever the run goes on; the order of their keys is of no meaning.
     ///
     /// # Errors
-    /// If the key is too long; if leaves that were pushed before cannot be written, or two of them have the
-    /// same key. Then the leaf is not taken.
+    /// If the key is too long; if leaves that were pushed before cannot be written, or two of them
+    /// have the same key. Then the leaf is not taken.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), PipelineError> {
         if self.sorted || self.seen < self.passed {
             self.seen += 1;
@@ -290,7 +291,8 @@ impl Gather {
         Ok(())
     }
 
-    /// Waits until what the writer was given is in a run file. What could not be written is tried again.
+    /// Waits until what the writer was given is in a run file. What could not be written is tried
+    /// again.
     fn settle(&mut self) -> Result<(), PipelineError> {
         let idle = Writer::Idle(Buffer::default());
         let (mut buffer, written) = match std::mem::replace(&mut self.writer, idle) {
@@ -320,7 +322,8 @@ impl Gather {
         }
     }
 
-    /// The leaves in order, and how many they are, where memory holds all of them. Two may have the same key.
+    /// The leaves in order, and how many they are, where memory holds all of them. Two may have the
+    /// same key.
     pub(crate) fn sorted_in_memory(&mut self) -> Option<(Buffer, u64)> {
         let is_all = !self.sorted && self.files == 0 && matches!(self.writer, Writer::Idle(_));
         if !is_all || self.seen < self.passed {
@@ -387,8 +390,8 @@ pub(crate) fn remove_runs(dir: &Path) -> Result<(), PipelineError> {
             ours.push(path);
         }
     }
-    // The last name first: the notes of ranges, that all leaves are sorted, then runs from the last one
-    // down. So wherever this ends, what is left is the beginning of a run.
+    // The last name first: the notes of ranges, that all leaves are sorted, then runs from the last
+    // one down. So wherever this ends, what is left is the beginning of a run.
     ours.sort_unstable();
     for path in ours.iter().rev() {
         fs::remove_file(path).map_err(at(path))?;

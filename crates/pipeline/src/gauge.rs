@@ -61,8 +61,9 @@ impl Gauge {
     }
 }
 
-/// Keeps a core for the commit. Commits are one after the other, and what a rebuild takes is what they take:
-/// so a thread that builds ranges stands aside while one is made, unless it is the only one.
+/// Keeps a core for the commit. Commits are one after the other, and what a rebuild takes is what
+/// they take: so a thread that builds ranges stands aside while one is made, unless it is the only
+/// one.
 #[derive(Debug)]
 pub(crate) struct Cores {
     beside_commit: usize,

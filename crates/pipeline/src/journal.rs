@@ -1,7 +1,7 @@
 //! A note of every range that was begun: so the work that a crash undid is counted.
 //!
-//! One record a range: its number (u32) and its leaves (u64). It is not synced: a killed process loses
-//! nothing of it, and after a power cut it only counts too little.
+//! One record a range: its number (u32) and its leaves (u64). It is not synced: a killed process
+//! loses nothing of it, and after a power cut it only counts too little.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

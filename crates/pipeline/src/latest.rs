@@ -59,8 +59,8 @@ pub struct Latest {
 const NAME: RunName = RunName([0; 32]);
 
 impl Latest {
-    /// An empty map that keeps about `memory` bytes in memory, and the rest in files in `dir`, which is made
-    /// when the first of them is. One map at a time may use a directory.
+    /// An empty map that keeps about `memory` bytes in memory, and the rest in files in `dir`,
+    /// which is made when the first of them is. One map at a time may use a directory.
     pub fn new(dir: &Path, memory: usize) -> Self {
         Self {
             dir: dir.to_path_buf(),

@@ -1,10 +1,10 @@
 //! A tree rebuilt from a stream of leaves that may be far larger than memory.
 //!
-//! A [`Gather`] takes the leaves in any order and sorts them into durable runs. [`Gather::rebuild`] merges
-//! the runs, cuts the leaves into ranges, has them built by any number of threads
-//! ([`spinney_tree::ranges`]), and commits each with a checkpoint in one transaction. The tree appears with
-//! the last commit. A stop or a crash at any moment costs the ranges that were under way: the same call
-//! goes on with the rest.
+//! A [`Gather`] takes the leaves in any order and sorts them into durable runs. [`Gather::rebuild`]
+//! merges the runs, cuts the leaves into ranges, has them built by any number of threads
+//! ([`spinney_tree::ranges`]), and commits each with a checkpoint in one transaction. The tree
+//! appears with the last commit. A stop or a crash at any moment costs the ranges that were under
+//! way: the same call goes on with the rest.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -29,12 +29,13 @@
 //! ```
 //!
 //! Invariants:
-//! - pages do not depend on memory, threads, or how many ranges may be under way, nor on how leaves are
-//!   cut into ranges or where a run was stopped;
+//! - pages do not depend on memory, threads, or how many ranges may be under way, nor on how leaves
+//!   are cut into ranges or where a run was stopped;
 //! - nothing of a rebuild is seen before its last commit;
-//! - at most [`Options::in_flight`] ranges are read, built and not yet committed: [`Report::peak_in_flight`];
-//! - what a checkpoint or a run file holds is only used if its checksum, its version and its run's name are
-//!   right: else that is told in [`Report::notes`], and the run begins anew.
+//! - at most [`Options::in_flight`] ranges are read, built and not yet committed:
+//!   [`Report::peak_in_flight`];
+//! - what a checkpoint or a run file holds is only used if its checksum, its version and its run's
+//!   name are right: else that is told in [`Report::notes`], and the run begins anew.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -40,7 +40,8 @@ impl Options {
         self.range_leaves.unwrap_or_else(share).max(1)
     }
 
-    /// Bytes of leaves that end a range: leaves, rows and what the commit copies of them fit the memory.
+    /// Bytes of leaves that end a range: leaves, rows and what the commit copies of them fit the
+    /// memory.
     pub(crate) fn range_bytes(&self) -> usize {
         (self.memory / (6 * self.in_flight.max(1))).clamp(1, RANGE_BYTES_MAX)
     }
@@ -51,8 +52,9 @@ impl Options {
 pub struct RunName(pub(crate) [u8; 32]);
 
 impl RunName {
-    /// The name of a run that fills `tree` with leaves which `source` tells from any others: a file's
-    /// digest, a store's root, a range of blocks. What the tree held before is of no meaning.
+    /// The name of a run that fills `tree` with leaves which `source` tells from any others: a
+    /// file's digest, a store's root, a range of blocks. What the tree held before is of no
+    /// meaning.
     pub fn of<S: Scheme>(tree: &Tree<S>, source: &[u8], options: &Options) -> Self {
         let mut bytes = Vec::with_capacity(64 + source.len());
         bytes.extend_from_slice(&FORMAT.to_be_bytes());

@@ -42,7 +42,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), PipelineError> {
     File::open(dir).and_then(|file| file.sync_all()).map_err(at(dir))
 }
 
-/// Writes leaves that come sorted; answers the bytes of the file. Only a `durable` one survives a power cut.
+/// Writes leaves that come sorted; answers the bytes of the file. Only a `durable` one survives a
+/// power cut.
 pub(crate) fn write<'a>(
     dir: &Path,
     (name, number): (RunName, u32),

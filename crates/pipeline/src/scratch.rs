@@ -1,4 +1,5 @@
-//! Folders and files for leaves on their way: nobody else may read them, put files there, or lead ours elsewhere.
+//! Folders and files for leaves on their way: nobody else may read them, put files there, or lead
+//! ours elsewhere.
 #![cfg_attr(
     not(test),
     deny(
@@ -40,8 +41,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A folder within a new one among the system's temporary files, of a name that nobody can guess. The new one
-    /// goes with the value, so a run in it does not outlive its process.
+    /// A folder within a new one among the system's temporary files, of a name that nobody can
+    /// guess. The new one goes with the value, so a run in it does not outlive its process.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -55,7 +56,8 @@ impl Scratch {
         Ok(Self { path: folder.path().join("leaves"), _passing: Some(folder) })
     }
 
-    /// A folder of this name, which is made when something is put there, and stays for a run to go on with.
+    /// A folder of this name, which is made when something is put there, and stays for a run to go
+    /// on with.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), _passing: None }
     }
@@ -83,8 +85,9 @@ const FOLDER: u32 = 0o700;
 #[cfg(unix)]
 const FILE: u32 = 0o600;
 
-/// Makes a folder, or makes sure that the one that is there is the user's alone. A link is refused, since others
-/// may lead it elsewhere; so is a folder of another user above it, who may put another one in its place.
+/// Makes a folder, or makes sure that the one that is there is the user's alone. A link is refused,
+/// since others may lead it elsewhere; so is a folder of another user above it, who may put another
+/// one in its place.
 pub(crate) fn prepare(dir: &Path) -> Result<(), PipelineError> {
     if let Some(above) = dir.parent().filter(|above| *above != Path::new("")) {
         folder(true, above).map_err(at(above))?;

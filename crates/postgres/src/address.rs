@@ -69,8 +69,8 @@ impl Address {
         Self(text.into())
     }
 
-    /// Whether a text is the address of a server, rather than the name of a file: a URL of PostgreSQL, or
-    /// pairs of libpq's.
+    /// Whether a text is the address of a server, rather than the name of a file: a URL of
+    /// PostgreSQL, or pairs of libpq's.
     pub fn is(text: &str) -> bool {
         if after_scheme(text).is_some() {
             return true;

@@ -1,8 +1,9 @@
 //! PostgreSQL servers: where they are, how to get in, and what goes wrong on the way.
 //!
-//! [`Address`] is what people write: a URL, or libpq's `key=value` pairs. It prints without its password,
-//! whichever form it has. [`Access`] is read from it: the password may also come from `PGPASSWORD` or a
-//! passfile, so that it need not stand in an argument list; connections are encrypted as `sslmode` says.
+//! [`Address`] is what people write: a URL, or libpq's `key=value` pairs. It prints without its
+//! password, whichever form it has. [`Access`] is read from it: the password may also come from
+//! `PGPASSWORD` or a passfile, so that it need not stand in an argument list; connections are
+//! encrypted as `sslmode` says.
 //!
 //! ```no_run
 //! use spinney_postgres::Address;
@@ -23,8 +24,8 @@
 //! engines of the protocol have, too. Others are refused.
 //!
 //! # Passwords
-//! In this order: the address, `PGPASSWORD`, the passfile (`passfile`, `PGPASSFILE`, `~/.pgpass`). A passfile
-//! that others may read is not read, with a warning. Each host gets its own line of it.
+//! In this order: the address, `PGPASSWORD`, the passfile (`passfile`, `PGPASSFILE`, `~/.pgpass`).
+//! A passfile that others may read is not read, with a warning. Each host gets its own line of it.
 //!
 //! # TLS
 //! | `sslmode` | connection |
@@ -35,9 +36,9 @@
 //! | `verify-ca` | encrypted, by a certificate that leads to a root certificate |
 //! | `verify-full` | the same, and the certificate names the host |
 //!
-//! Without `sslmode` it is `verify-ca` where `sslrootcert` names a file, `verify-full` where it is `system`,
-//! else `disable` for this machine and `prefer` for others. Root certificates are those of `sslrootcert`, or
-//! of `~/.postgresql/root.crt`. Unix sockets are plain.
+//! Without `sslmode` it is `verify-ca` where `sslrootcert` names a file, `verify-full` where it is
+//! `system`, else `disable` for this machine and `prefer` for others. Root certificates are those
+//! of `sslrootcert`, or of `~/.postgresql/root.crt`. Unix sockets are plain.
 //!
 //! Warnings are events of `tracing` at the level `WARN`, with the target [`WARNINGS`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Passwords in texts that may or may not be addresses: words of a command line, messages about them.
+//! Passwords in texts that may or may not be addresses: words of a command line, messages about
+//! them.
 
 use percent_encoding::percent_decode_str;
 
@@ -17,11 +18,11 @@ pub(crate) const SECRETS: [&str; 6] = [
     "passphrase",
 ];
 
-/// A text, as one word of a command line, with `***` in place of each password: of `user:password@` in a URL
-/// of any scheme, and of `password=` and the like, in a URL or as libpq's pairs.
+/// A text, as one word of a command line, with `***` in place of each password: of `user:password@`
+/// in a URL of any scheme, and of `password=` and the like, in a URL or as libpq's pairs.
 ///
-/// What is no address is masked rather too much than too little: a password that should have been quoted or
-/// escaped, and is not, goes as a whole.
+/// What is no address is masked rather too much than too little: a password that should have been
+/// quoted or escaped, and is not, goes as a whole.
 ///
 /// ```
 /// # use spinney_postgres::masked;
@@ -56,7 +57,8 @@ fn user_password(address: &str) -> Option<(usize, usize)> {
     let colon = address.find(':')?;
     let before_query = address.find('?').unwrap_or(address.len());
     let at = address[..before_query].rfind('@').or_else(|| {
-        // An address without a user, whose parameters have an @; unless what seems to be a port is none.
+        // An address without a user, whose parameters have an @; unless what seems to be a port is
+        // none.
         let port = &address[colon + 1..before_query.max(colon + 1)];
         let port = port.split(['/', ',']).next().unwrap_or_default();
         let is_port = port.bytes().all(|b| b.is_ascii_digit());

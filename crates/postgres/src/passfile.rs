@@ -39,8 +39,8 @@ pub(crate) fn usual() -> Option<PathBuf> {
     }
 }
 
-/// The password of the first line that fits. A file that is not there, cannot be read or is open to others
-/// has none; the last is worth a warning.
+/// The password of the first line that fits. A file that is not there, cannot be read or is open to
+/// others has none; the last is worth a warning.
 pub(crate) fn password(path: &Path, login: Login<'_>) -> Option<Vec<u8>> {
     let metadata = fs::metadata(path).ok()?;
     let refused = if !metadata.is_file() {

@@ -159,7 +159,8 @@ fn system_roots() -> Result<Arc<RootCertStore>, ServerError> {
     }
 }
 
-/// Verifies as much of a certificate as a mode asks for. That the server has its key is always verified.
+/// Verifies as much of a certificate as a mode asks for. That the server has its key is always
+/// verified.
 #[derive(Debug)]
 struct Verifier {
     /// None: any certificate does.

@@ -2,10 +2,10 @@
 //! `cargo run --release -p spinney-replay --example reads -- STORE [READS]`.
 //!
 //! STORE is a folder that `spinney replay --store redb` made. Accounts are drawn among those whose
-//! addresses it knows. *Cold*: no page is in memory; each read that needs a page asks the store for it.
-//! *Warm*: the same reads once more. Beside both: rows of pages drawn at random, each read from the
-//! store by its key. The system may have the file in memory: to measure a disk, have it forget that
-//! (`sync; echo 3 > /proc/sys/vm/drop_caches`) before.
+//! addresses it knows. *Cold*: no page is in memory; each read that needs a page asks the store for
+//! it. *Warm*: the same reads once more. Beside both: rows of pages drawn at random, each read from
+//! the store by its key. The system may have the file in memory: to measure a disk, have it forget
+//! that (`sync; echo 3 > /proc/sys/vm/drop_caches`) before.
 
 use std::error::Error;
 use std::path::Path;

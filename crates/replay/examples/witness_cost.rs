@@ -3,9 +3,9 @@
 //!     cargo run --release -p spinney-replay --example witness_cost
 //!     cargo run --release -p spinney-replay --example witness_cost -- genesis.json chain.rlp
 //!
-//! Without arguments: a block that reads 22,000 slots of 1,000,000 and clears 500 of 20,000, whose witness has
-//! some 11 MB. With a chain: all of its blocks. CPU time of the process, and time on the clock of what threads
-//! share; the least of three rounds, which take turns.
+//! Without arguments: a block that reads 22,000 slots of 1,000,000 and clears 500 of 20,000, whose
+//! witness has some 11 MB. With a chain: all of its blocks. CPU time of the process, and time on
+//! the clock of what threads share; the least of three rounds, which take turns.
 
 #[path = "../tests/it/made.rs"]
 #[expect(dead_code, reason = "a part of it is used")]

@@ -129,8 +129,8 @@ fn depth(options: &RunOptions<'_>) -> usize {
     options.read_ahead.max(2 * options.recover_threads)
 }
 
-/// Hands blocks with their signers to `consume`, in order. `look` makes, for each thread, whoever looks at
-/// them before.
+/// Hands blocks with their signers to `consume`, in order. `look` makes, for each thread, whoever
+/// looks at them before.
 pub(crate) fn recovered<R, L: FnMut(&ChainBlock, &[Signer]) + Send>(
     blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
     recovery: &Recovery,

@@ -9,8 +9,8 @@ use revm::{
 };
 use spinney_state::{Account, StateRead};
 
-/// Any state as a database of revm: over the Merkle Patricia trie, a binary tree or a Verkle tree, at the head
-/// or at an earlier block. What revm does to the accounts stays in revm.
+/// Any state as a database of revm: over the Merkle Patricia trie, a binary tree or a Verkle tree,
+/// at the head or at an earlier block. What revm does to the accounts stays in revm.
 ///
 /// ```
 /// use alloy_primitives::{Address, U256};

@@ -91,7 +91,8 @@ pub enum DiffEvent<'a> {
     Block {
         /// The difference.
         diff: &'a BlockDiff,
-        /// The root of the state afterwards; zeros where blocks are gathered, and the line gives none.
+        /// The root of the state afterwards; zeros where blocks are gathered, and the line gives
+        /// none.
         state_root: B256,
         /// Time in the state's `apply`.
         apply: Duration,
@@ -105,17 +106,17 @@ pub enum DiffEvent<'a> {
     },
 }
 
-/// Applies state differences, one block a line, and checks each `stateRoot` that is given, where the state is
-/// in a [Merkle Patricia trie](WorldState::own_root), and each of the `roots` of other trees that the state
-/// keeps ([`WorldState::tree_root`]).
+/// Applies state differences, one block a line, and checks each `stateRoot` that is given, where
+/// the state is in a [Merkle Patricia trie](WorldState::own_root), and each of the `roots` of other
+/// trees that the state keeps ([`WorldState::tree_root`]).
 ///
 /// `head` is the block that the state stands at, if any: differences up to it are passed over, and
 /// the next one has to be that of the block after it. Reads nothing ahead.
 ///
 /// # Errors
 ///
-/// A difference is malformed, missing, does not fit or has the wrong root, or the state fails. All blocks
-/// before it are committed, but not a first state that no good difference follows.
+/// A difference is malformed, missing, does not fit or has the wrong root, or the state fails. All
+/// blocks before it are committed, but not a first state that no good difference follows.
 pub fn replay_diffs<S: WorldState>(
     state: &mut S,
     head: Option<u64>,

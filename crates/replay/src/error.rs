@@ -202,8 +202,8 @@ pub enum ReplayError<E: std::error::Error + 'static> {
         /// What the source has at that number.
         got: Option<B256>,
     },
-    /// The state that the blocks go on from is not that of the block it stands at. No block has been
-    /// executed.
+    /// The state that the blocks go on from is not that of the block it stands at. No block has
+    /// been executed.
     #[error(
         "the state at block {number} is not that of the block's header: state root: expected {expected}, \
          got {got}"

@@ -49,8 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) steps: Vec<Step>,
     /// Accounts that are there, with nothing in them, where steps are wanted.
     pub(crate) left_empty: Vec<Address>,
-    /// The slots that went with accounts which were destroyed and made again, where steps are wanted and the
-    /// state knows them.
+    /// The slots that went with accounts which were destroyed and made again, where steps are
+    /// wanted and the state knows them.
     pub(crate) replaced: BTreeMap<Address, Vec<B256>>,
     pub(crate) state_root: B256,
     /// What only those know who execute; nothing where transactions were traced.

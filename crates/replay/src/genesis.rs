@@ -124,8 +124,8 @@ struct AllocAccount {
 }
 
 impl Genesis {
-    /// Reads geth's `genesis.json`; its accounts are in memory. [`read_sorted`](Self::read_sorted) has them sorted
-    /// in bounded memory.
+    /// Reads geth's `genesis.json`; its accounts are in memory. [`read_sorted`](Self::read_sorted)
+    /// has them sorted in bounded memory.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl Genesis {
         Self::read(json)
     }
 
-    /// As [`parse`](Self::parse), with memory for its accounts alone. Bytes are asked for one by one: give a
-    /// reader that buffers.
+    /// As [`parse`](Self::parse), with memory for its accounts alone. Bytes are asked for one by
+    /// one: give a reader that buffers.
     ///
     /// # Errors
     ///
@@ -147,8 +147,9 @@ impl Genesis {
         Ok(Self::new(config, header, file.alloc.0))
     }
 
-    /// As [`read`](Self::read), with its accounts apart, for [`State::fill`](spinney_state::State::fill):
-    /// `alloc` is empty. `memory` bounds the bytes of accounts in memory, of which there may be more than fit.
+    /// As [`read`](Self::read), with its accounts apart, for
+    /// [`State::fill`](spinney_state::State::fill): `alloc` is empty. `memory` bounds the bytes of
+    /// accounts in memory, of which there may be more than fit.
     ///
     /// ```
     /// use spinney_replay::{Genesis, Replay};
@@ -187,7 +188,8 @@ impl Genesis {
         Ok((genesis, accounts))
     }
 
-    /// Whether a block may be the first one of this chain: the genesis itself, or the one behind it.
+    /// Whether a block may be the first one of this chain: the genesis itself, or the one behind
+    /// it.
     ///
     /// # Errors
     ///
@@ -282,7 +284,8 @@ impl<'de> Deserialize<'de> for Taken {
     }
 }
 
-/// A genesis whose accounts go elsewhere as they are read; the rest is JSON again, with null in their place.
+/// A genesis whose accounts go elsewhere as they are read; the rest is JSON again, with null in
+/// their place.
 struct Streamed<'s, S> {
     sink: &'s mut S,
 }

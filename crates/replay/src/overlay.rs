@@ -64,8 +64,8 @@ impl Overlay {
         Ok(value)
     }
 
-    /// Whether the account is there and has slots that are not zero, for an account without code and
-    /// nonce: nothing can have cleared slots of it in this block.
+    /// Whether the account is there and has slots that are not zero, for an account without code
+    /// and nonce: nothing can have cleared slots of it in this block.
     pub(crate) fn has_storage<S: WorldState>(
         &mut self,
         state: &S,
@@ -128,8 +128,9 @@ impl Overlay {
         Ok(changes)
     }
 
-    /// Takes over what a transaction did, where that is known without executing it, and returns it in the
-    /// form that [`commit`](Self::commit) gives it. `emptied` are the accounts that are to be removed again.
+    /// Takes over what a transaction did, where that is known without executing it, and returns it
+    /// in the form that [`commit`](Self::commit) gives it. `emptied` are the accounts that are to
+    /// be removed again.
     pub(crate) fn take<S: StateRead>(
         &mut self,
         state: &S,

@@ -84,8 +84,8 @@ pub struct BlockStarts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// 0 before the first transaction, the number of a transaction from 1 on, one more behind the last: the
-    /// index of EIP-7928.
+    /// 0 before the first transaction, the number of a transaction from 1 on, one more behind the
+    /// last: the index of EIP-7928.
     pub index: u64,
     /// What it did.
     pub changes: Changes,
@@ -131,17 +131,17 @@ pub struct BlockReport {
     pub changes: Changes,
     /// What each of its parts did, where that was [asked for](Replay::keep_steps).
     pub steps: Vec<Step>,
-    /// Accounts that it changed and left there with nothing in them, as was possible before Spurious Dragon;
-    /// where steps were asked for.
+    /// Accounts that it changed and left there with nothing in them, as was possible before
+    /// Spurious Dragon; where steps were asked for.
     pub left_empty: Vec<Address>,
     /// Accounts that it destroyed and made again, with the slots that went, as far as the
     /// [state knows them](WorldState::slots); where steps were asked for.
     pub replaced: BTreeMap<Address, Vec<B256>>,
-    /// What it asks of the consensus layer (EIP-7685), by type, from Prague on: types without data are
-    /// empty. Nothing where its transactions were traced.
+    /// What it asks of the consensus layer (EIP-7685), by type, from Prague on: types without data
+    /// are empty. Nothing where its transactions were traced.
     pub requests: Vec<Bytes>,
-    /// What it looked at and changed, part by part, as its header names it: from Amsterdam on, where
-    /// its transactions were executed.
+    /// What it looked at and changed, part by part, as its header names it: from Amsterdam on,
+    /// where its transactions were executed.
     pub access_list: Option<BlockAccessList>,
     /// Where the time went.
     pub times: BlockTimes,
@@ -175,7 +175,8 @@ impl BlockReport {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RunOptions<'a> {
-    /// Blocks a commit; at least one. A state that [gathers](spinney_state::Chunks) may want one earlier.
+    /// Blocks a commit; at least one. A state that [gathers](spinney_state::Chunks) may want one
+    /// earlier.
     pub commit_every: u64,
     /// The last block to execute.
     pub last: Option<u64>,
@@ -280,16 +281,18 @@ impl<S: WorldState> Replay<S> {
         Ok(Self::at_genesis(genesis, state, None))
     }
 
-    /// Goes on with a state that already stands at block `number`. The blocks up to it are followed by
-    /// their hashes, not executed: from block 1 on, or from a later one that is not above `number`.
-    /// Then it is the hash that says that they are of this chain; contracts that ask for hashes of
-    /// blocks before the first one fail the replay, and so do ommers whose parents may lie before it;
-    /// and a block belongs to proof of stake where its difficulty is zero. The state's root has to be
-    /// that in the header of block `number`; the header is compared as soon as it is known.
+    /// Goes on with a state that already stands at block `number`. The blocks up to it are followed
+    /// by their hashes, not executed: from block 1 on, or from a later one that is not above
+    /// `number`. Then it is the hash that says that they are of this chain; contracts that ask for
+    /// hashes of blocks before the first one fail the replay, and so do ommers whose parents may
+    /// lie before it; and a block belongs to proof of stake where its difficulty is zero. The
+    /// state's root has to be that in the header of block `number`; the header is compared as soon
+    /// as it is known.
     ///
     /// # Errors
     ///
-    /// `number` is 0, and `hash` is not that of the genesis or the state's root is not; or the state fails.
+    /// `number` is 0, and `hash` is not that of the genesis or the state's root is not; or the
+    /// state fails.
     pub fn resume(
         genesis: &Genesis,
         mut state: S,
@@ -360,8 +363,8 @@ impl<S: WorldState> Replay<S> {
         self.keep_steps = keep;
     }
 
-    /// Whether it is noted what blocks read, for their witnesses: a state that
-    /// [keeps these](spinney_state::State::keep_witnesses) makes one of each block that is executed.
+    /// Whether it is noted what blocks read, for their witnesses: a state that [keeps
+    /// these](spinney_state::State::keep_witnesses) makes one of each block that is executed.
     pub const fn keep_reads(&mut self, keep: bool) {
         self.keep_reads = keep;
     }
@@ -408,9 +411,10 @@ impl<S: WorldState> Replay<S> {
         self.execute(block, known, started.elapsed()).map(Some)
     }
 
-    /// As [`block`](Self::block), for a block whose transactions are traced: they are not executed, and no
-    /// senders recovered. What happens outside of transactions is done by the block and the rules. Checked are
-    /// the header but for what receipts say (gas, logs, requests), and the root of the state.
+    /// As [`block`](Self::block), for a block whose transactions are traced: they are not executed,
+    /// and no senders recovered. What happens outside of transactions is done by the block and the
+    /// rules. Checked are the header but for what receipts say (gas, logs, requests), and the root
+    /// of the state.
     ///
     /// # Errors
     ///
@@ -465,13 +469,13 @@ impl<S: WorldState> Replay<S> {
         run.finish(self, outcome, &mut on_event)
     }
 
-    /// As [`run`](Self::run), with roots and commits beside the execution: while the root of a block is
-    /// computed, and an earlier commit is written, the blocks behind it are executed on the values that it
-    /// left. A block whose root is wrong stops all before anything of it is committed. `reader` reads the
-    /// last commit of the state. Events come once roots are known.
+    /// As [`run`](Self::run), with roots and commits beside the execution: while the root of a
+    /// block is computed, and an earlier commit is written, the blocks behind it are executed on
+    /// the values that it left. A block whose root is wrong stops all before anything of it is
+    /// committed. `reader` reads the last commit of the state. Events come once roots are known.
     ///
-    /// Blocks before Byzantium, whose receipts have roots, are executed as by `run`; and so are all where
-    /// [steps](Self::keep_steps) are kept.
+    /// Blocks before Byzantium, whose receipts have roots, are executed as by `run`; and so are all
+    /// where [steps](Self::keep_steps) are kept.
     ///
     /// ```
     /// use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
@@ -522,9 +526,9 @@ impl<S: WorldState> Replay<S> {
         Recovery { config: self.config.clone(), followed }
     }
 
-    /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces that say
-    /// which block they are of may begin earlier; others begin with the first block of the source, the
-    /// genesis apart.
+    /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces
+    /// that say which block they are of may begin earlier; others begin with the first block of the
+    /// source, the genesis apart.
     ///
     /// # Errors
     ///
@@ -580,8 +584,9 @@ impl<S: WorldState> Replay<S> {
         Ok(())
     }
 
-    /// Whether the source begins with this block, and not with the first one. Its ancestors are not known
-    /// then, and need not be: the hash of the block that the state stands at covers all of them.
+    /// Whether the source begins with this block, and not with the first one. Its ancestors are not
+    /// known then, and need not be: the hash of the block that the state stands at covers all of
+    /// them.
     fn begins_later(&mut self, block: &ChainBlock) -> bool {
         let later = self.resume.is_some_and(|(last, _)| {
             self.head.header.number == 0 && (2..=last).contains(&block.block.header.number)

@@ -7,7 +7,8 @@
 //! ```
 //! Invariants (`tests/it/pipeline.rs`):
 //! - blocks are applied, checked, sealed and committed in the order in which they were executed;
-//! - a block whose root is not that of its header leaves nothing in the state, and nothing after it is taken;
+//! - a block whose root is not that of its header leaves nothing in the state, and nothing after it
+//!   is taken;
 //! - at most [`BLOCKS_AHEAD`] blocks are executed whose roots are not known.
 
 use std::collections::VecDeque;
@@ -198,8 +199,8 @@ pub(crate) enum Halt<E: Error + 'static> {
     Ended,
 }
 
-/// The side that executes: a state that has its roots computed behind it. It answers with those that headers
-/// give.
+/// The side that executes: a state that has its roots computed behind it. It answers with those
+/// that headers give.
 pub(crate) struct Executed<S: WorldState, R> {
     values: Values<R>,
     sender: SyncSender<Message<S>>,

@@ -4,8 +4,8 @@
 //! reads, decodes ─▶ recovers signers ─▶ executes ─▶ roots, seals ─▶ commits (a store that writes behind)
 //!   one thread       all threads         the caller's   one thread       one thread
 //! ```
-//! Blocks go one way, through queues that are bounded; what became of them comes back. Values that a block left
-//! are read from memory until the commit that holds them is there.
+//! Blocks go one way, through queues that are bounded; what became of them comes back. Values that
+//! a block left are read from memory until the commit that holds them is there.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -173,7 +173,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Executes all blocks, with their roots and commits beside, once the state has a commit to read.
+    /// Executes all blocks, with their roots and commits beside, once the state has a commit to
+    /// read.
     pub(crate) fn staged<S, R>(
         &mut self,
         replay: &mut Replay<S>,
@@ -283,8 +284,8 @@ impl<F: FnMut(Event<'_>)> Line<'_, '_, F> {
         Ok(())
     }
 
-    /// Waits until all that was executed is sealed and committed, or refused: that came before whatever stopped
-    /// the execution.
+    /// Waits until all that was executed is sealed and committed, or refused: that came before
+    /// whatever stopped the execution.
     fn end<S, R>(
         &mut self,
         executed: Executed<S, R>,

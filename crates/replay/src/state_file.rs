@@ -46,7 +46,8 @@ pub enum StateFileError<E: std::error::Error + 'static> {
 }
 
 /// Reads a document account by account, with memory for one account: `{"accounts": {..}}` as a dump
-/// has it, or `{"alloc": {..}}` as a genesis has it. Each account is handed on as it would be created.
+/// has it, or `{"alloc": {..}}` as a genesis has it. Each account is handed on as it would be
+/// created.
 ///
 /// That an address is not given twice is for the taker to see.
 ///
@@ -88,8 +89,8 @@ pub trait StateTaker {
     fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Self::Error>;
 }
 
-/// As [`read_state_file`], with memory for one slot, and one account's code: that neither an address nor a
-/// slot is given twice is for the taker to see.
+/// As [`read_state_file`], with memory for one slot, and one account's code: that neither an
+/// address nor a slot is given twice is for the taker to see.
 ///
 /// # Errors
 ///

@@ -12,8 +12,8 @@ use crate::{
     source::ChainBlock,
 };
 
-/// Reads what a block is known to look at. What was read is not handed on, since blocks before it may change it;
-/// its pages are in memory then. What cannot be read is told to whoever needs it.
+/// Reads what a block is known to look at. What was read is not handed on, since blocks before it
+/// may change it; its pages are in memory then. What cannot be read is told to whoever needs it.
 pub(crate) fn touch<R: StateRead>(reader: &R, block: &ChainBlock, signers: &[Signer]) {
     let known = known(block, signers);
     if known.keys().any(|address| reader.account(*address).is_err()) {
@@ -26,8 +26,9 @@ pub(crate) fn touch<R: StateRead>(reader: &R, block: &ChainBlock, signers: &[Sig
 }
 
 impl ChainBlock {
-    /// Accounts and slots that the block is known to look at before it is executed: senders, whom they call,
-    /// and access lists. Of a transaction whose signature is not valid, and of those behind it, nothing is.
+    /// Accounts and slots that the block is known to look at before it is executed: senders, whom
+    /// they call, and access lists. Of a transaction whose signature is not valid, and of those
+    /// behind it, nothing is.
     pub fn known_reads(&self, config: &ChainConfig) -> BTreeMap<Address, BTreeSet<B256>> {
         known(self, &signers(config, self, 1).unwrap_or_default())
     }

@@ -1,15 +1,18 @@
 //! What transactions did, as geth's `prestateTracer` tells it in diff mode.
 //!
-//! For each account that a transaction changed there is what it was (`pre`) and what of it is another one now
-//! (`post`):
-//! - in both: fields that `post` leaves out are as they were, and slots that it leaves out are zero now;
+//! For each account that a transaction changed there is what it was (`pre`) and what of it is
+//! another one now (`post`):
+//! - in both: fields that `post` leaves out are as they were, and slots that it leaves out are zero
+//!   now;
 //! - in `post` alone: the account was empty, and what is left out is zero;
 //! - in `pre` alone: the account was destroyed, with all of its storage;
-//! - newer versions of geth give a code hash of zeros in `post` to an account that is not there any more.
+//! - newer versions of geth give a code hash of zeros in `post` to an account that is not there any
+//!   more.
 //!
-//! What happens outside of transactions is in no trace: withdrawals, rewards, calls of the protocol. Nor is an
-//! account that is made without anything in it, as there were before Spurious Dragon; and a contract that was
-//! destroyed in a call that was reverted then is told as destroyed. Roots of headers find these out.
+//! What happens outside of transactions is in no trace: withdrawals, rewards, calls of the
+//! protocol. Nor is an account that is made without anything in it, as there were before Spurious
+//! Dragon; and a contract that was destroyed in a call that was reverted then is told as destroyed.
+//! Roots of headers find these out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,10 +53,11 @@ pub struct BlockTrace {
     pub transactions: Vec<TransactionTrace>,
 }
 
-/// Reads traces line by line, a block a line, with memory for one line. Blank lines are passed over.
+/// Reads traces line by line, a block a line, with memory for one line. Blank lines are passed
+/// over.
 ///
-/// A line is what `debug_traceBlockByNumber` answers, the envelope of JSON-RPC around it or not; or an element
-/// of what `debug_traceChain` answers, which says which block it is of.
+/// A line is what `debug_traceBlockByNumber` answers, the envelope of JSON-RPC around it or not; or
+/// an element of what `debug_traceChain` answers, which says which block it is of.
 ///
 /// ```
 /// use spinney_replay::TraceReader;
@@ -72,7 +76,8 @@ impl<R: BufRead> TraceReader<R> {
         Self(Lines::new(input))
     }
 
-    /// The trace of the block that comes next; those that say that they are of earlier ones are passed over.
+    /// The trace of the block that comes next; those that say that they are of earlier ones are
+    /// passed over.
     ///
     /// # Errors
     ///
@@ -84,8 +89,8 @@ impl<R: BufRead> TraceReader<R> {
         .transpose()
     }
 
-    /// All lines as state differences, for those who have no blocks: the first one is of block 1, unless it
-    /// says otherwise, and roots are not known.
+    /// All lines as state differences, for those who have no blocks: the first one is of block 1,
+    /// unless it says otherwise, and roots are not known.
     pub fn into_diffs(self) -> impl Iterator<Item = Result<BlockDiff, DiffError>> {
         let mut next = 1_u64;
         self.map(move |trace| {
@@ -110,8 +115,8 @@ impl BlockTrace {
     ///
     /// # Errors
     ///
-    /// It is no JSON of a traced block; a transaction could not be traced, or not in diff mode; or code is left
-    /// out. Unknown and repeated fields are errors too.
+    /// It is no JSON of a traced block; a transaction could not be traced, or not in diff mode; or
+    /// code is left out. Unknown and repeated fields are errors too.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         let is_list = line.trim_ascii_start().first() == Some(&b'[');
         let (number, hash, items) = if is_list {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - what a block wrote stays until the commit below holds that block;
 //! - what was only read, or is in the commit by now, is forgotten once there is too much of it;
-//! - of an account that was destroyed or made anew since, nothing of its earlier storage shows through.
+//! - of an account that was destroyed or made anew since, nothing of its earlier storage shows
+//!   through.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};

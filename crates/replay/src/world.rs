@@ -17,21 +17,23 @@ use crate::witness::BlockReads;
 /// [`commit`]: Self::commit
 pub trait WorldState: StateRead {
     /// Puts a layer of changes on top of all applied so far, and returns the root of the Merkle
-    /// Patricia trie, or anything where the state [has none](Self::own_root). Called with no changes too; the layer counts all the same. A refused layer
-    /// has changed nothing.
+    /// Patricia trie, or anything where the state [has none](Self::own_root). Called with no
+    /// changes too; the layer counts all the same. A refused layer has changed nothing.
     fn apply(&mut self, changes: &Changes) -> Result<B256, Self::Error>;
 
-    /// Puts the last layer of a block on top of all applied so far. `root` is the one that the block's header, or
-    /// whoever tells of it, gives. A state that gathers blocks answers with it, with zeros where there is none,
-    /// and looks whether it is right when it [commits](Self::commit); any other answers with its own.
+    /// Puts the last layer of a block on top of all applied so far. `root` is the one that the
+    /// block's header, or whoever tells of it, gives. A state that gathers blocks answers with it,
+    /// with zeros where there is none, and looks whether it is right when it
+    /// [commits](Self::commit); any other answers with its own.
     fn apply_last(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, Self::Error> {
         let _ = root;
         self.apply(changes)
     }
 
-    /// The root of the tree that a state without a Merkle Patricia trie has, as of the last sealed block; `None`
-    /// of a state with such a trie. With it nothing is compared with the state roots of headers, nor, before
-    /// Byzantium, with the roots of receipts, which have state roots in them.
+    /// The root of the tree that a state without a Merkle Patricia trie has, as of the last sealed
+    /// block; `None` of a state with such a trie. With it nothing is compared with the state roots
+    /// of headers, nor, before Byzantium, with the roots of receipts, which have state roots in
+    /// them.
     fn own_root(&self) -> Option<B256> {
         None
     }
@@ -44,8 +46,8 @@ pub trait WorldState: StateRead {
     /// How many layers lie above the last commit.
     fn layer_count(&self) -> usize;
 
-    /// Takes back the newest layers until `layer_count` are left, also those of a block that was just
-    /// sealed.
+    /// Takes back the newest layers until `layer_count` are left, also those of a block that was
+    /// just sealed.
     fn undo_to(&mut self, layer_count: usize) -> Result<(), Self::Error>;
 
     /// Ends a block: all layers since the last sealed block are its layers, and it has been
@@ -62,21 +64,22 @@ pub trait WorldState: StateRead {
     }
 
     /// Told of each account whose code a transaction or a system call read, with the code's hash.
-    /// `written` says that the block itself has written that code before. Of use to those who note what
-    /// is read; code that is read is asked for by its hash all the same.
+    /// `written` says that the block itself has written that code before. Of use to those who note
+    /// what is read; code that is read is asked for by its hash all the same.
     fn code_read(&self, address: Address, hash: B256, written: bool) {
         let _ = (address, hash, written);
     }
 
-    /// The root of another tree that the state keeps, by its name, as of the last sealed block. A state
-    /// that keeps none has no such root.
+    /// The root of another tree that the state keeps, by its name, as of the last sealed block. A
+    /// state that keeps none has no such root.
     fn tree_root(&self, tree: &str) -> Option<B256> {
         let _ = tree;
         None
     }
 
-    /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards. Over a store that
-    /// [writes behind](spinney_tree::PageStore::settle) they are durable once it has settled.
+    /// Makes all sealed blocks durable, at once or not at all. No layer is left afterwards. Over a
+    /// store that [writes behind](spinney_tree::PageStore::settle) they are durable once it has
+    /// settled.
     fn commit(&mut self) -> Result<(), Self::Error>;
 
     /// Time spent on reads so far, where the state counts it apart.
@@ -97,8 +100,8 @@ pub trait WorldState: StateRead {
 
 /// The last commit of a state, read beside it while it goes on.
 pub trait CommittedState: StateRead {
-    /// Goes on to the last commit, and answers the number of its block. Later answers are of this commit or
-    /// of one behind it.
+    /// Goes on to the last commit, and answers the number of its block. Later answers are of this
+    /// commit or of one behind it.
     fn refresh(&self) -> Option<u64>;
 }
 

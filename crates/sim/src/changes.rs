@@ -1,4 +1,5 @@
-//! What blocks do: changes of few accounts with few slots and codes, so that they meet; now and then many slots.
+//! What blocks do: changes of few accounts with few slots and codes, so that they meet; now and
+//! then many slots.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub(crate) fn slot(rng: &mut Rng) -> B256 {
     number.into()
 }
 
-/// Few codes, so that accounts share them: none, short, zeros, delegations, and now and then a long one.
+/// Few codes, so that accounts share them: none, short, zeros, delegations, and now and then a long
+/// one.
 fn code(rng: &mut Rng) -> Bytes {
     let delegation = |target: u8| [&[0xef, 0x01, 0x00][..], &[target; 20]].concat();
     let code = match rng.u8(0..24) {

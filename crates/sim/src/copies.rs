@@ -1,5 +1,5 @@
-//! Verbs that move the state elsewhere: into a tree of another kind in a store of its own, after its chain by access
-//! lists, through files, and back.
+//! Verbs that move the state elsewhere: into a tree of another kind in a store of its own, after
+//! its chain by access lists, through files, and back.
 
 use std::fs::{self, File};
 use std::io::Write as _;

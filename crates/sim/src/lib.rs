@@ -1,11 +1,12 @@
 //! All crates together: random verbs and faults, drawn from one seed, against a model in memory.
 //!
-//! A [`run`] takes steps: blocks into several trees at once, candidates that are dropped, commits, unwinding,
-//! chunks, rebuilds, sum batches, conversions, files, catching up, reads and proofs at old blocks; and between
-//! them disks fail and fill up, processes are killed, and the power is cut. After each step roots are compared
-//! with those of the textbooks, and at the start of each process everything: rows with a rebuild's, history,
-//! accounts, leaves. Steps are drawn one by one, each from the seed and its own number: so those that a failure
-//! does not need can be [left out](shrink).
+//! A [`run`] takes steps: blocks into several trees at once, candidates that are dropped, commits,
+//! unwinding, chunks, rebuilds, sum batches, conversions, files, catching up, reads and proofs at
+//! old blocks; and between them disks fail and fill up, processes are killed, and the power is cut.
+//! After each step roots are compared with those of the textbooks, and at the start of each process
+//! everything: rows with a rebuild's, history, accounts, leaves. Steps are drawn one by one, each
+//! from the seed and its own number: so those that a failure does not need can be [left
+//! out](shrink).
 #![forbid(unsafe_code)]
 
 mod changes;
@@ -83,8 +84,8 @@ pub fn run(seed: u64, steps: &[u64], kind: &Kind) -> Result<Tally, Failure> {
     Err(Failure { seed, steps: steps.to_vec(), at, what, journal })
 }
 
-/// Leaves out steps that the failure does not need: halves first, then single ones. `fresh` says where the store
-/// of a run lies. Takes at most `tries` runs.
+/// Leaves out steps that the failure does not need: halves first, then single ones. `fresh` says
+/// where the store of a run lies. Takes at most `tries` runs.
 pub fn shrink(failure: Failure, tries: usize, mut fresh: impl FnMut() -> Kind) -> Failure {
     let mut smallest = failure;
     smallest.steps.truncate(smallest.at.max(1));

@@ -222,7 +222,8 @@ fn tree_at<S: Embedding + KeyProofs>(
     Ok(())
 }
 
-/// The last commit is sound: pages as a rebuild makes them, history without gaps, all accounts, some kept blocks.
+/// The last commit is sound: pages as a rebuild makes them, history without gaps, all accounts,
+/// some kept blocks.
 pub(crate) fn check<P: PageStore>(world: &World, state: &State<P>) -> Done {
     let findings = state.check(|_| {}).map_err(|error| world.failed("check", error))?;
     same("findings", findings, vec![])?;

@@ -22,7 +22,8 @@ pub enum Kind {
     Log,
     /// SQLite, likewise.
     Sqlite,
-    /// PostgreSQL: the URL of a schema without tables. Its commits fail on demand; copies are in memory.
+    /// PostgreSQL: the URL of a schema without tables. Its commits fail on demand; copies are in
+    /// memory.
     Postgres(String),
 }
 

@@ -1,9 +1,10 @@
 //! A store, and its trees by name.
 //!
 //! Invariants:
-//! - a name is of one tree, whatever its kind; each tree has an id that no other tree had before it;
-//! - commits take turns: between what a commit looks at and what it writes nobody else of this process
-//!   writes;
+//! - a name is of one tree, whatever its kind; each tree has an id that no other tree had before
+//!   it;
+//! - commits take turns: between what a commit looks at and what it writes nobody else of this
+//!   process writes;
 //! - trees that the `spinney` command keeps have no such names, and are never written here.
 
 use std::any::Any;
@@ -63,8 +64,8 @@ impl DatabaseOptions {
         self
     }
 
-    /// Opens to read, also while another process writes. States can be prepared and proven, and none
-    /// committed.
+    /// Opens to read, also while another process writes. States can be prepared and proven, and
+    /// none committed.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
@@ -89,7 +90,8 @@ impl DatabaseOptions {
         self.at(&spinney_store::Location::Sqlite(file.into()))
     }
 
-    /// Opens the database in a schema of a PostgreSQL database; to be written it is made if there is none.
+    /// Opens the database in a schema of a PostgreSQL database; to be written it is made if there
+    /// is none.
     ///
     /// # Errors
     /// As [`open`](Self::open), or if the server cannot be reached.
@@ -121,8 +123,8 @@ impl DatabaseOptions {
 
 /// Trees by name in one store, any number of them and of any kind.
 ///
-/// It is cheap to clone, and clones and the trees that it hands out may go to any threads. Any number of
-/// them read and prepare at once; commits take turns.
+/// It is cheap to clone, and clones and the trees that it hands out may go to any threads. Any
+/// number of them read and prepare at once; commits take turns.
 ///
 /// ```
 /// use spinney::{Database, Mpt, TreeKind};
@@ -191,7 +193,8 @@ pub(crate) struct Known {
 }
 
 impl Database {
-    /// Opens the database in a directory, which is made if there is none: see [`DatabaseOptions::open`].
+    /// Opens the database in a directory, which is made if there is none: see
+    /// [`DatabaseOptions::open`].
     ///
     /// # Errors
     /// If it is no store, another process writes it, or it is damaged.
@@ -200,7 +203,8 @@ impl Database {
         DatabaseOptions::new().open(directory)
     }
 
-    /// Opens the database in a SQLite file, which is made if there is none: see [`DatabaseOptions::sqlite`].
+    /// Opens the database in a SQLite file, which is made if there is none: see
+    /// [`DatabaseOptions::sqlite`].
     ///
     /// ```
     /// # use spinney::{Database, Mpt};
@@ -217,7 +221,8 @@ impl Database {
         DatabaseOptions::new().sqlite(file)
     }
 
-    /// Opens the database in PostgreSQL, which is made if there is none: see [`DatabaseOptions::postgres`].
+    /// Opens the database in PostgreSQL, which is made if there is none: see
+    /// [`DatabaseOptions::postgres`].
     ///
     /// # Errors
     /// As [`open`](DatabaseOptions::open), or if the server cannot be reached.
@@ -246,7 +251,8 @@ impl<P: PageStore> Database<P> {
         DatabaseOptions::new().over(store)
     }
 
-    /// The store. What is written there without the database is seen by trees that are opened later.
+    /// The store. What is written there without the database is seen by trees that are opened
+    /// later.
     pub fn store(&self) -> &P {
         &self.shared.store
     }
@@ -255,8 +261,8 @@ impl<P: PageStore> Database<P> {
     /// [standard](TreeKind::standard) one of its kind.
     ///
     /// # Errors
-    /// [`Error::OtherScheme`] if the name is that of another tree, [`Error::NoTree`] if there is none and the
-    /// database is read-only; if the store fails or is damaged.
+    /// [`Error::OtherScheme`] if the name is that of another tree, [`Error::NoTree`] if there is
+    /// none and the database is read-only; if the store fails or is damaged.
     pub fn tree<S: TreeKind>(&self, name: &str) -> Result<DbTree<S, P>, Error> {
         self.tree_with(name, S::standard())
     }
@@ -332,12 +338,12 @@ impl<P: PageStore> Database<P> {
         Ok(trees)
     }
 
-    /// Removes a tree with all that it holds. There is no way back. Handles on it that are still there say
-    /// [`Error::Dropped`]; their views go on showing what they showed.
+    /// Removes a tree with all that it holds. There is no way back. Handles on it that are still
+    /// there say [`Error::Dropped`]; their views go on showing what they showed.
     ///
     /// # Errors
-    /// [`Error::NoTree`] if there is no tree of the name; if the `spinney` command keeps it, the database is
-    /// read-only, or the store fails.
+    /// [`Error::NoTree`] if there is no tree of the name; if the `spinney` command keeps it, the
+    /// database is read-only, or the store fails.
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
         self.shared.writable()?;
         let _turn = self.shared.turn();
@@ -373,8 +379,9 @@ impl<P: PageStore> Database<P> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Stale`] if another state of one of the trees was committed since, [`Error::TwoStates`] if two
-    /// are of one tree; if the database is read-only, or the store fails.
+    /// [`Error::Stale`] if another state of one of the trees was committed since,
+    /// [`Error::TwoStates`] if two are of one tree; if the database is read-only, or the store
+    /// fails.
     pub fn commit(&self, states: &[&dyn Commit<P>]) -> Result<(), Error> {
         let shared = &self.shared;
         shared.writable()?;
@@ -393,7 +400,8 @@ impl<P: PageStore> Database<P> {
             seen.push(id);
             let before = (set.rows().len(), set.drops().len());
             let adopt = state.stage(&mut set)?;
-            // A tree that nothing changes in stays where it is, and so do the states that stand on it.
+            // A tree that nothing changes in stays where it is, and so do the states that stand on
+            // it.
             if before != (set.rows().len(), set.drops().len()) {
                 staged.push(adopt);
             }
@@ -447,7 +455,8 @@ pub(crate) fn record_of(
     row.map(|row| RootRecord::decode(id, &row)).transpose()
 }
 
-/// The trees without a registered name: those of a state, or of raw keys, that the `spinney` command keeps.
+/// The trees without a registered name: those of a state, or of raw keys, that the `spinney`
+/// command keeps.
 fn command_trees(snapshot: &impl Snapshot) -> Result<Vec<Known>, Error> {
     let mut found: Vec<Result<Known, Error>> = Vec::new();
     let high = FIRST_ID.to_be_bytes();

@@ -33,7 +33,8 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The `spinney` command keeps this tree, along with other rows: it can be read and proven here.
+    /// The `spinney` command keeps this tree, along with other rows: it can be read and proven
+    /// here.
     #[error("tree {name:?} is kept by the spinney command, and can only be read here")]
     CommandTree {
         /// The name.

@@ -44,8 +44,8 @@ pub trait TreeKind: Scheme + Clone + sealed::Sealed {
     /// [verified](Self::verify).
     type Proof: Clone + fmt::Debug + PartialEq + Send + Sync;
 
-    /// The tree as its specification has it: UBT with SHA-256, as geth has it, PBT with BLAKE3, sum trees as
-    /// Taproot Assets has them.
+    /// The tree as its specification has it: UBT with SHA-256, as geth has it, PBT with BLAKE3, sum
+    /// trees as Taproot Assets has them.
     fn standard() -> Self;
 
     /// Proves keys in a state of a tree, or in its last commit.
@@ -63,8 +63,8 @@ pub trait TreeKind: Scheme + Clone + sealed::Sealed {
         Cow::Borrowed(key)
     }
 
-    /// Checks, without a store, that a tree of this kind with this root holds what the proof says. In a Verkle
-    /// tree that holds of absent keys as far as
+    /// Checks, without a store, that a tree of this kind with this root holds what the proof says.
+    /// In a Verkle tree that holds of absent keys as far as
     /// [`Proof::unsure_stems`](spinney_tree::verkle::proof::Proof::unsure_stems) says.
     ///
     /// # Errors

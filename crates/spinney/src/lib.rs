@@ -1,9 +1,9 @@
 //! Authenticated state: trees by name, each with one short root that proves what it holds.
 //!
-//! A [`Database`] keeps any number of trees in one store: in memory, or, by the features `redb` (the default),
-//! `sqlite` and `postgres`, in a directory, a file or a server. A tree is a Merkle Patricia trie ([`Mpt`]), a
-//! binary tree of EIP-7864 ([`Ubt`]) or EIP-8297 ([`Pbt`]), a Verkle tree ([`Verkle`]) or a Merkle-sum tree
-//! ([`Sum`]).
+//! A [`Database`] keeps any number of trees in one store: in memory, or, by the features `redb`
+//! (the default), `sqlite` and `postgres`, in a directory, a file or a server. A tree is a Merkle
+//! Patricia trie ([`Mpt`]), a binary tree of EIP-7864 ([`Ubt`]) or EIP-8297 ([`Pbt`]), a Verkle
+//! tree ([`Verkle`]) or a Merkle-sum tree ([`Sum`]).
 //!
 //! ```
 //! use spinney::{Database, Mpt, TreeKind};
@@ -19,8 +19,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! With the feature `replay` the modules `state` and `replay` come along: Ethereum's state in all of these
-//! trees, and blocks that are executed and checked. The engine below is [`engine`].
+//! With the feature `replay` the modules `state` and `replay` come along: Ethereum's state in all
+//! of these trees, and blocks that are executed and checked. The engine below is [`engine`].
 #![forbid(unsafe_code)]
 
 /// What the tutorial shows runs.

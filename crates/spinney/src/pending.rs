@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::kind::TreeKind;
 use crate::tree::Core;
 
-/// Puts and deletions to apply as one, in any order: see [`DbTree::batch`](crate::DbTree::batch) and
-/// [`PendingState::batch`]. Two operations on one key are an error.
+/// Puts and deletions to apply as one, in any order: see [`DbTree::batch`](crate::DbTree::batch)
+/// and [`PendingState::batch`]. Two operations on one key are an error.
 pub struct TreeBatch<S: TreeKind, P: PageStore + 'static = crate::AnyStore> {
     core: Arc<Core<S, P>>,
     parent: Option<Pending<S>>,
@@ -74,8 +74,8 @@ impl<S: TreeKind, P: PageStore> TreeBatch<S, P> {
     /// Applies the batch and computes the root. Nothing is written.
     ///
     /// # Errors
-    /// If the tree refuses an operation, or the state below is [stale](Error::Stale); if the tree was dropped,
-    /// or the store fails or is damaged.
+    /// If the tree refuses an operation, or the state below is [stale](Error::Stale); if the tree
+    /// was dropped, or the store fails or is damaged.
     pub fn prepare(self) -> Result<PendingState<S, P>, Error> {
         self.core.prepare(self.parent.as_ref(), self.ops)
     }
@@ -83,8 +83,8 @@ impl<S: TreeKind, P: PageStore> TreeBatch<S, P> {
 
 /// What a batch makes of a tree: a root, and all that a commit needs. Dropping it costs nothing.
 ///
-/// Any number of them may stand on the last commit, or on one another. Once one of them is committed, those
-/// that stand on it are good, and all others are [stale](Error::Stale).
+/// Any number of them may stand on the last commit, or on one another. Once one of them is
+/// committed, those that stand on it are good, and all others are [stale](Error::Stale).
 ///
 /// ```
 /// # use spinney::{Database, Error, Mpt};
@@ -132,7 +132,8 @@ impl<S: TreeKind, P: PageStore> PendingState<S, P> {
         self.state.root()
     }
 
-    /// Bytes of memory that the state holds beside the tree's pages, those of states below it included.
+    /// Bytes of memory that the state holds beside the tree's pages, those of states below it
+    /// included.
     pub fn memory(&self) -> usize {
         self.state.memory()
     }
@@ -142,12 +143,12 @@ impl<S: TreeKind, P: PageStore> PendingState<S, P> {
         TreeBatch::on(Arc::clone(&self.core), Some(self.state.clone()))
     }
 
-    /// Makes the state durable. One that was committed already is left as it is; one that holds what the last
-    /// commit holds leaves the tree where it is.
+    /// Makes the state durable. One that was committed already is left as it is; one that holds
+    /// what the last commit holds leaves the tree where it is.
     ///
     /// # Errors
-    /// [`Error::Stale`] if another state was committed since; if the database is read-only, the tree was dropped,
-    /// or the store fails. Then nothing is written.
+    /// [`Error::Stale`] if another state was committed since; if the database is read-only, the
+    /// tree was dropped, or the store fails. Then nothing is written.
     pub fn commit(&self) -> Result<(), Error> {
         crate::Database::of(Arc::clone(self.core.shared())).commit(&[self])
     }

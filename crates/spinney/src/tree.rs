@@ -14,8 +14,8 @@ use crate::kind::TreeKind;
 use crate::pending::{PendingState, TreeBatch};
 use crate::view::View;
 
-/// A tree of a database: see [`Database::tree`](crate::Database::tree). It is cheap to clone; handles on one
-/// tree share its pages in memory.
+/// A tree of a database: see [`Database::tree`](crate::Database::tree). It is cheap to clone;
+/// handles on one tree share its pages in memory.
 pub struct DbTree<S: TreeKind, P: PageStore + 'static = crate::AnyStore> {
     core: Arc<Core<S, P>>,
 }
@@ -39,8 +39,8 @@ pub(crate) struct Core<S: TreeKind, P> {
     pub(crate) name: String,
     pub(crate) id: TreeId,
     scheme: S,
-    /// The tree at the last commit that this process knows. Whoever waits for the turn to write holds no lock
-    /// on it.
+    /// The tree at the last commit that this process knows. Whoever waits for the turn to write
+    /// holds no lock on it.
     live: RwLock<Tree<S>>,
 }
 
@@ -94,8 +94,8 @@ impl<S: TreeKind, P: PageStore> DbTree<S, P> {
         View::of(&self.core, None)
     }
 
-    /// A view of a pending state. It is good for as long as that could be committed, and after it was, until
-    /// another state is: then it says [`Error::Stale`].
+    /// A view of a pending state. It is good for as long as that could be committed, and after it
+    /// was, until another state is: then it says [`Error::Stale`].
     pub fn at(&self, pending: &PendingState<S, P>) -> View<'_, S, P> {
         View::of(&self.core, Some(pending.state().clone()))
     }
@@ -140,7 +140,8 @@ impl<S: TreeKind, P: PageStore> Core<S, P> {
         Ok(record.map_or(0, |record| record.commit))
     }
 
-    /// The tree at the last commit. Where another process has written since, this is where it is noticed.
+    /// The tree at the last commit. Where another process has written since, this is where it is
+    /// noticed.
     pub(crate) fn current(&self) -> Result<Current<'_, S, P>, Error> {
         loop {
             let live = self.live();
@@ -148,7 +149,8 @@ impl<S: TreeKind, P: PageStore> Core<S, P> {
             if self.commit_in(&snapshot)? == live.commit_number() {
                 return Ok((live, snapshot));
             }
-            // A commit is under way, or somebody else's was made. Who waits holds no lock on the tree.
+            // A commit is under way, or somebody else's was made. Who waits holds no lock on the
+            // tree.
             drop((live, snapshot));
             let _turn = self.shared.turn();
             self.follow()?;

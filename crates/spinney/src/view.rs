@@ -19,8 +19,8 @@ const EARLIER_CACHE_BYTES: usize = 4 << 20;
 /// A state of a tree, to be read and proven: see [`DbTree::view`](crate::DbTree::view) and
 /// [`DbTree::at`](crate::DbTree::at).
 ///
-/// It holds its snapshot: what is committed later does not change it, and it does not hold up who commits. While
-/// it is there the store keeps the rows of its commit.
+/// It holds its snapshot: what is committed later does not change it, and it does not hold up who
+/// commits. While it is there the store keeps the rows of its commit.
 pub struct View<'a, S: TreeKind, P: PageStore + 'static = crate::AnyStore> {
     core: &'a Core<S, P>,
     pending: Option<Pending<S>>,
@@ -108,8 +108,8 @@ impl<'a, S: TreeKind, P: PageStore> View<'a, S, P> {
         self.read(|tree, snapshot, pending| tree.get(snapshot, pending, &key))
     }
 
-    /// The entries with `start <= key < end`, in order of keys; no `end` is the end of the tree. The order of a
-    /// sum tree is that of its paths: keys with the bits of each byte reversed.
+    /// The entries with `start <= key < end`, in order of keys; no `end` is the end of the tree.
+    /// The order of a sum tree is that of its paths: keys with the bits of each byte reversed.
     ///
     /// ```
     /// # use spinney::{Database, Mpt};
@@ -131,7 +131,8 @@ impl<'a, S: TreeKind, P: PageStore> View<'a, S, P> {
         }
     }
 
-    /// The entries whose keys begin so, in the order of [`range`](Self::range); all with an empty prefix.
+    /// The entries whose keys begin so, in the order of [`range`](Self::range); all with an empty
+    /// prefix.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Entries<'_, 'a, S, P> {
         let from = S::stored_key(prefix.as_ref()).into_owned();
         // The first key beyond the prefix: its last byte that can grow grows, the rest goes.
@@ -147,8 +148,8 @@ impl<'a, S: TreeKind, P: PageStore> View<'a, S, P> {
     /// Proves keys, present or absent: [`TreeKind::verify`] needs the root and the proof alone.
     ///
     /// # Errors
-    /// If there are no keys or the tree has no such key, the pending state is stale, a page is damaged, or the
-    /// store fails.
+    /// If there are no keys or the tree has no such key, the pending state is stale, a page is
+    /// damaged, or the store fails.
     pub fn prove<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,

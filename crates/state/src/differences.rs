@@ -21,15 +21,17 @@ use crate::undo::{Before, OldFields, Slot};
 use crate::{Account, AccountChange, Change, Changes, StateRead as _};
 
 impl<P: PageStore> State<P> {
-    /// Shows what each of the blocks behind `after`, up to `to`, did to the state, and the root it then had: the
-    /// newest block first. Applied to the state of block `after`, oldest first, they give the states of the blocks
-    /// again. Code comes along where an account got it. Trees beside are not looked at.
+    /// Shows what each of the blocks behind `after`, up to `to`, did to the state, and the root it
+    /// then had: the newest block first. Applied to the state of block `after`, oldest first, they
+    /// give the states of the blocks again. Code comes along where an account got it. Trees beside
+    /// are not looked at.
     ///
     /// In memory are all old values that the history has of these blocks.
     ///
     /// # Errors
-    /// What `see` answers; [`StateError::NotKept`] if one of the two blocks is not kept, [`StateError::NoPreimage`]
-    /// if a slot is known by its hash alone; or if the store fails or the history is damaged.
+    /// What `see` answers; [`StateError::NotKept`] if one of the two blocks is not kept,
+    /// [`StateError::NoPreimage`] if a slot is known by its hash alone; or if the store fails or
+    /// the history is damaged.
     pub fn differences<E: From<StateError>>(
         &self,
         after: u64,

@@ -55,14 +55,14 @@ pub struct DumpedAccount {
 }
 
 impl<'a, P: PageStore + 'a> Dump<'a, P> {
-    /// Whether accounts are given whose code the store lacks: where only its hash was ever given, by
-    /// state differences. Unless told so, they are errors.
+    /// Whether accounts are given whose code the store lacks: where only its hash was ever given,
+    /// by state differences. Unless told so, they are errors.
     pub const fn allow_missing_code(&mut self, allow: bool) {
         self.missing_code = allow;
     }
 
-    /// The accounts, in order of their hashed addresses. An account's storage is held in memory. An account
-    /// whose code the store lacks is an error, [`StateError::NoCode`], and ends them.
+    /// The accounts, in order of their hashed addresses. An account's storage is held in memory. An
+    /// account whose code the store lacks is an error, [`StateError::NoCode`], and ends them.
     pub fn accounts(&self) -> impl Iterator<Item = Result<DumpedAccount, StateError>> + '_ {
         let entries = self.mpt.entries(&self.snapshot, None, b"");
         Accounts { dump: self, entries, next: None, failed: false }

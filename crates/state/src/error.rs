@@ -35,7 +35,8 @@ pub enum StateError {
         /// The root that came out.
         found: B256,
     },
-    /// An account is made again where a tree without a Merkle Patricia trie beside it still has slots of it.
+    /// An account is made again where a tree without a Merkle Patricia trie beside it still has
+    /// slots of it.
     #[error(
         "account {address} is made again, and {tree} still holds slots of it: a tree that keeps what was deleted cannot tell them from new ones"
     )]

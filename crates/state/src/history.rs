@@ -1,10 +1,10 @@
 //! The history: back to earlier blocks, for a look or for good.
 //!
 //! Invariants:
-//! - the rows are of successive blocks, the newest of which is the block of the last commit: each names
-//!   the one before as its parent. Whatever would break that begins the history anew;
-//! - a block's row is written by the commit that writes its state, and is the same whichever blocks that
-//!   commit takes along, and whichever were sealed and taken back before;
+//! - the rows are of successive blocks, the newest of which is the block of the last commit: each
+//!   names the one before as its parent. Whatever would break that begins the history anew;
+//! - a block's row is written by the commit that writes its state, and is the same whichever blocks
+//!   that commit takes along, and whichever were sealed and taken back before;
 //! - what is taken back has the root that was recorded, or nothing happens.
 
 use std::collections::BTreeMap;
@@ -81,13 +81,14 @@ enum Back {
 }
 
 impl<P: PageStore> State<P> {
-    /// How many blocks the state can be taken back: what is beyond is forgotten by the next commit. 512
-    /// unless told otherwise.
+    /// How many blocks the state can be taken back: what is beyond is forgotten by the next commit.
+    /// 512 unless told otherwise.
     pub const fn keep_history(&mut self, keep: KeepHistory) {
         self.keep = keep;
     }
 
-    /// The blocks whose states the store has; `None` where it is not known which block's state it holds.
+    /// The blocks whose states the store has; `None` where it is not known which block's state it
+    /// holds.
     ///
     /// # Errors
     /// If the store cannot be read, or its history is damaged.
@@ -96,8 +97,8 @@ impl<P: PageStore> State<P> {
         kept(&self.store.snapshot()?, newest).map(Some)
     }
 
-    /// What is wrong with the history, row by row; nothing where it is sound. What the rows say of the
-    /// state is not checked: [`at`](Self::at) does that.
+    /// What is wrong with the history, row by row; nothing where it is sound. What the rows say of
+    /// the state is not checked: [`at`](Self::at) does that.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -145,9 +146,9 @@ impl<P: PageStore> State<P> {
     /// ```
     ///
     /// # Errors
-    /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged; or if the
-    /// store holds no Merkle Patricia trie: of the other trees [`BinaryState::at`](crate::embed::BinaryState::at)
-    /// gives one by one.
+    /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged; or
+    /// if the store holds no Merkle Patricia trie: of the other trees
+    /// [`BinaryState::at`](crate::embed::BinaryState::at) gives one by one.
     pub fn at(&self, number: u64) -> Result<KeptState<'_, P>, StateError> {
         let mpt = self.mpt()?;
         let snapshot = self.store.snapshot()?;
@@ -159,8 +160,8 @@ impl<P: PageStore> State<P> {
         Ok(KeptState { state: self, mpt, snapshot, pending, block: Some(block), codes: Vec::new() })
     }
 
-    /// Takes the state back to a kept block, in one commit, and forgets the history after it. Changes
-    /// that were applied and not committed are gone. Answers with the block.
+    /// Takes the state back to a kept block, in one commit, and forgets the history after it.
+    /// Changes that were applied and not committed are gone. Answers with the block.
     ///
     /// # Errors
     /// As [`at`](Self::at); then nothing is committed.
@@ -260,14 +261,15 @@ impl<P: PageStore> State<P> {
         Ok(batch)
     }
 
-    /// Whether what is applied next will be asked to be undone: there is a state below it, and a block
-    /// whose state that is.
+    /// Whether what is applied next will be asked to be undone: there is a state below it, and a
+    /// block whose state that is.
     pub(crate) fn keeps_history(&self) -> bool {
         self.keep != KeepHistory::Blocks(0) && (self.block().is_some() || !self.sealed.is_empty())
     }
 
-    /// The slots of an account in all that was applied, in no particular order; `None` where not all of them are
-    /// known by themselves, since their preimages were not kept or there is no Merkle Patricia trie.
+    /// The slots of an account in all that was applied, in no particular order; `None` where not
+    /// all of them are known by themselves, since their preimages were not kept or there is no
+    /// Merkle Patricia trie.
     ///
     /// # Errors
     /// If the store fails or is damaged.
@@ -389,8 +391,8 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    /// The record of a sealed block whose layers these are; `None` where it does not follow its parent, or what
-    /// it did was not noted.
+    /// The record of a sealed block whose layers these are; `None` where it does not follow its
+    /// parent, or what it did was not noted.
     fn record(
         &self,
         (parent, parent_root): (BlockId, B256),
@@ -468,8 +470,8 @@ pub(crate) fn undo_of(
     Ok(undo)
 }
 
-/// The blocks whose states a store has that stands at `newest`, oldest first, as its history names them: what
-/// the rows say of the states is not read. `newest` is the last one.
+/// The blocks whose states a store has that stands at `newest`, oldest first, as its history names
+/// them: what the rows say of the states is not read. `newest` is the last one.
 ///
 /// ```
 /// # use spinney_state::{Changes, State, kept_blocks};
@@ -522,7 +524,8 @@ fn kept<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Kept, StateError> 
     Ok(Kept { oldest: oldest?, newest })
 }
 
-/// Refuses a view that shows another commit of a tree than the last one known here: another writer's.
+/// Refuses a view that shows another commit of a tree than the last one known here: another
+/// writer's.
 pub(crate) fn is_of_last_commit<N: Snapshot>(
     snapshot: &N,
     tree: TreeId,
@@ -623,8 +626,8 @@ fn changed_fields(change: &AccountChange, old: &Account) -> OldFields {
     }
 }
 
-/// The state of a kept block, or a candidate that stands on one: see [`State::at`]. Dropping it leaves no
-/// trace.
+/// The state of a kept block, or a candidate that stands on one: see [`State::at`]. Dropping it
+/// leaves no trace.
 pub struct KeptState<'a, P: PageStore> {
     state: &'a State<P>,
     mpt: &'a Tree<MptState>,
@@ -689,8 +692,8 @@ impl<'a, P: PageStore> KeptState<'a, P> {
         self.state.storage_of(&self.snapshot, self.pending(), keccak256(address))
     }
 
-    /// The state after changes, next to this one: a candidate for the block after. Any number may stand on
-    /// one state, and on one another.
+    /// The state after changes, next to this one: a candidate for the block after. Any number may
+    /// stand on one state, and on one another.
     ///
     /// # Errors
     /// If a change makes no sense, or the store fails.

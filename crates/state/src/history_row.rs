@@ -13,8 +13,9 @@
 //! slots  count (LEB128), (slot (word, bit 7: its digest), value (word, or 0xff: absent))*
 //! word   length (1: 0 to 32) and so many bytes, without leading zeros
 //! ```
-//! Integers are big-endian. Of a whole account the fields without a bit are those of an empty one. The
-//! parent is the block before, whatever its number. Version 2 is that of stores with several trees.
+//! Integers are big-endian. Of a whole account the fields without a bit are those of an empty one.
+//! The parent is the block before, whatever its number. Version 2 is that of stores with several
+//! trees.
 #![cfg_attr(
     not(test),
     deny(

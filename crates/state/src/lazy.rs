@@ -10,8 +10,8 @@ use std::cell::OnceCell;
 
 use spinney_tree::{PageStore, Snapshot, StoreError, Table};
 
-/// A snapshot that is taken when something is first read through it: reads of resident pages then ask
-/// nothing of the store, which for a store on disk means no lock and no system call.
+/// A snapshot that is taken when something is first read through it: reads of resident pages then
+/// ask nothing of the store, which for a store on disk means no lock and no system call.
 #[derive(Debug)]
 pub(crate) struct LazySnapshot<'a, P: PageStore> {
     store: &'a P,

@@ -16,9 +16,9 @@ use spinney_tree::mpt::{MptState, account_value, slot_value};
 use crate::mpt_state::{hashes_of, slot_key};
 use crate::{AccountChange, Change, Changes};
 
-/// Hands the leaves of an account that is made by a change to `take`: key and value, the account's own
-/// first, then those of its slots that are not zero, in no order of keys. `preimage` is told the hash of the
-/// address and of each of these slots, and what is behind it.
+/// Hands the leaves of an account that is made by a change to `take`: key and value, the account's
+/// own first, then those of its slots that are not zero, in no order of keys. `preimage` is told
+/// the hash of the address and of each of these slots, and what is behind it.
 ///
 /// # Errors
 /// Whatever `take` answers.
@@ -37,8 +37,8 @@ pub fn leaves_of<E>(
     Ok(())
 }
 
-/// The root of the Merkle Patricia trie of accounts that are made by changes, without a state. Accounts that
-/// changes delete are not there.
+/// The root of the Merkle Patricia trie of accounts that are made by changes, without a state.
+/// Accounts that changes delete are not there.
 ///
 /// ```
 /// use alloy_primitives::{Address, U256};
@@ -88,8 +88,8 @@ pub(crate) fn account_leaf(change: &AccountChange) -> Vec<u8> {
     account_value(change.nonce.unwrap_or_default(), &balance, &code_hash.0)
 }
 
-/// Hands the leaf of a slot that is not zero to `take`, as [`leaves_of`] does. `account` is the hash of the
-/// address.
+/// Hands the leaf of a slot that is not zero to `take`, as [`leaves_of`] does. `account` is the
+/// hash of the address.
 ///
 /// # Errors
 /// Whatever `take` answers.

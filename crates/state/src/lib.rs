@@ -1,10 +1,10 @@
 //! Ethereum state: accounts, code and storage over the tree engine.
 //!
-//! [`State`] keeps the state in a store; [`Changes`] say what a block does to it; [`StateRead`] is how an
-//! executor reads it. With the state goes a history of its last blocks: it can be [taken
-//! back](State::unwind_to) to one of them, or [looked at](State::at) as it was then. [`embed`] has the
-//! state in the binary trees and the Verkle tree, alone, or [beside](State::add_tree) the Merkle Patricia
-//! trie and one another; [`sum`] has Merkle-sum trees by name.
+//! [`State`] keeps the state in a store; [`Changes`] say what a block does to it; [`StateRead`] is
+//! how an executor reads it. With the state goes a history of its last blocks: it can be [taken
+//! back](State::unwind_to) to one of them, or [looked at](State::at) as it was then. [`embed`] has
+//! the state in the binary trees and the Verkle tree, alone, or [beside](State::add_tree) the
+//! Merkle Patricia trie and one another; [`sum`] has Merkle-sum trees by name.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - reads see the last commit and every change applied since;
-//! - nothing reaches the store before [`State::commit`], and then all of it does in one commit: pages,
-//!   root record, code and preimages;
+//! - nothing reaches the store before [`State::commit`], and then all of it does in one commit:
+//!   pages, root record, code and preimages;
 //! - every layer of what was applied can be taken back, and leaves no trace.
 
 use std::cell::{Cell, RefCell};
@@ -64,15 +64,15 @@ pub struct StateTimes {
 pub(crate) struct Layer {
     /// The state in the Merkle Patricia trie, where there is one.
     pub(crate) pending: Option<Pending<MptState>>,
-    /// The root that the state has with it. That of a block whose batch was applied with later ones is the one
-    /// that its header gives, and then it is not the pending state's.
+    /// The root that the state has with it. That of a block whose batch was applied with later ones
+    /// is the one that its header gives, and then it is not the pending state's.
     pub(crate) root: B256,
     pub(crate) codes: usize,
     pub(crate) preimages: usize,
     /// What takes it back, where a history is kept.
     pub(crate) undo: Option<Undo>,
-    /// What it did, where other trees have to be told: also once it is sealed, since a part of its block
-    /// may be taken back.
+    /// What it did, where other trees have to be told: also once it is sealed, since a part of its
+    /// block may be taken back.
     pub(crate) changes: Option<Changes>,
 }
 
@@ -122,8 +122,8 @@ pub struct State<P: PageStore> {
 }
 
 impl<P: PageStore> State<P> {
-    /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the pages
-    /// kept in memory.
+    /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the
+    /// pages kept in memory.
     ///
     /// # Errors
     /// If the store holds something else, or is damaged.
@@ -133,9 +133,9 @@ impl<P: PageStore> State<P> {
     }
 
     /// Opens the state in a store without a Merkle Patricia trie: it is in the trees that are
-    /// [added](Self::add_tree) next, at least one. One of them is read, a PBT before any other. No header
-    /// gives a root of these trees, so nobody can say that their roots are right; and what only the trie
-    /// knows, [`StateError::NoMpt`] says.
+    /// [added](Self::add_tree) next, at least one. One of them is read, a PBT before any other. No
+    /// header gives a root of these trees, so nobody can say that their roots are right; and what
+    /// only the trie knows, [`StateError::NoMpt`] says.
     ///
     /// ```
     /// # use alloy_primitives::{Address, U256};
@@ -154,8 +154,8 @@ impl<P: PageStore> State<P> {
     /// ```
     ///
     /// # Errors
-    /// If the store fails or is damaged. One that holds a Merkle Patricia trie is refused by the first
-    /// commit: [`StateError::LeftBehind`].
+    /// If the store fails or is damaged. One that holds a Merkle Patricia trie is refused by the
+    /// first commit: [`StateError::LeftBehind`].
     pub fn open_without_mpt(store: P) -> Result<Self, StateError> {
         Self::of(store, None)
     }
@@ -199,8 +199,8 @@ impl<P: PageStore> State<P> {
         self.store
     }
 
-    /// The state root, of all that was applied. Without a Merkle Patricia trie it is the root of the tree
-    /// that is read, as of the last block sealed.
+    /// The state root, of all that was applied. Without a Merkle Patricia trie it is the root of
+    /// the tree that is read, as of the last block sealed.
     pub fn root(&self) -> B256 {
         match &self.mpt {
             Some(mpt) => self.top().map_or_else(|| mpt.root(), Pending::root).into(),
@@ -241,8 +241,8 @@ impl<P: PageStore> State<P> {
         self.head().0
     }
 
-    /// Whoever reads the last commit while the state goes on, from another thread too; `None` where the state
-    /// is in no Merkle Patricia trie.
+    /// Whoever reads the last commit while the state goes on, from another thread too; `None` where
+    /// the state is in no Merkle Patricia trie.
     pub fn reader(&mut self) -> Option<Reader<P>>
     where
         P: Clone,
@@ -303,8 +303,8 @@ impl<P: PageStore> State<P> {
         self.layers.last()?.pending.as_ref()
     }
 
-    /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is
-    /// written.
+    /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing
+    /// is written.
     ///
     /// # Errors
     /// If a change makes no sense, or the store fails. Then nothing of the changes is applied.
@@ -464,10 +464,10 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    /// Says that what was applied so far is the state of `block`: the next commit records it. The trees
-    /// that were added get what the block did. A block of no layers gets one without changes, so that
-    /// it can be taken back like any other. Whatever is sealed can be taken back until it is committed,
-    /// and other blocks sealed in its place.
+    /// Says that what was applied so far is the state of `block`: the next commit records it. The
+    /// trees that were added get what the block did. A block of no layers gets one without changes,
+    /// so that it can be taken back like any other. Whatever is sealed can be taken back until it
+    /// is committed, and other blocks sealed in its place.
     ///
     /// # Errors
     /// If another tree refuses it; then it is not sealed.
@@ -487,12 +487,12 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
-    /// Makes all that was applied durable in one commit of the store, as the state of the block that
-    /// was sealed last. Layers above that block are taken back first.
+    /// Makes all that was applied durable in one commit of the store, as the state of the block
+    /// that was sealed last. Layers above that block are taken back first.
     ///
     /// # Errors
-    /// If the store fails, or holds trees that were not added. Then nothing is committed, and what was
-    /// applied still is.
+    /// If the store fails, or holds trees that were not added. Then nothing is committed, and what
+    /// was applied still is.
     pub fn commit(&mut self) -> Result<CommitStats, StateError> {
         self.beside.are_all()?;
         let last = self.sealed.last().copied();
@@ -639,8 +639,8 @@ impl<P: PageStore> State<P> {
         value.map(|value| decode_slot(&value)).transpose()
     }
 
-    /// Checks the last commit of the Merkle Patricia trie, key by key and row by row: see [`Tree::check`].
-    /// `progress` is told the keys read.
+    /// Checks the last commit of the Merkle Patricia trie, key by key and row by row: see
+    /// [`Tree::check`]. `progress` is told the keys read.
     ///
     /// # Errors
     /// If the store fails, or holds no such trie. Damage is no error but a finding.

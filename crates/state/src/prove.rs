@@ -16,8 +16,8 @@ use crate::witnesses::{KeptWitness, key};
 const SPLIT_KEYS: usize = 1_024;
 const PARTS_EACH: usize = 4;
 
-/// A state to come back to: see [`State::mark`]. It holds what was applied until then, and is good until
-/// a later state is committed.
+/// A state to come back to: see [`State::mark`]. It holds what was applied until then, and is good
+/// until a later state is committed.
 #[derive(Clone, Debug)]
 pub struct Mark(Option<Pending<MptState>>);
 
@@ -71,8 +71,9 @@ impl<P: PageStore> State<P> {
     }
 
     /// The nodes of a marked state on the paths of hashed keys: accounts of 32 bytes, slots of 64
-    /// (account, slot). Of many keys the threads of the current rayon pool each take some: of each of these
-    /// parts all nodes, a parent before its children. What lies on paths of two parts is in both.
+    /// (account, slot). Of many keys the threads of the current rayon pool each take some: of each
+    /// of these parts all nodes, a parent before its children. What lies on paths of two parts is
+    /// in both.
     ///
     /// # Errors
     /// If a later state was committed since the mark, or the store fails or is damaged.

@@ -1,8 +1,8 @@
 //! The last commit of a state, read beside it.
 //!
 //! Invariants (`tests/it/reader.rs`):
-//! - every answer is that of one commit, the last one or one before; a later answer is never of an earlier
-//!   commit than the one before it;
+//! - every answer is that of one commit, the last one or one before; a later answer is never of an
+//!   earlier commit than the one before it;
 //! - a reader waits for nobody but a commit that is being taken up.
 
 use std::cell::RefCell;
@@ -75,8 +75,8 @@ impl<P: PageStore> Reader<P> {
         Self { store, published, view: RefCell::new(view), codes: RefCell::default() }
     }
 
-    /// Goes on to the last commit, and answers its block, if the state was told. Readers also go on by
-    /// themselves, where an earlier commit can no longer be read.
+    /// Goes on to the last commit, and answers its block, if the state was told. Readers also go on
+    /// by themselves, where an earlier commit can no longer be read.
     pub fn refresh(&self) -> Option<BlockId> {
         let view = self.published.view().clone();
         let block = view.block();

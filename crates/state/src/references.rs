@@ -1,4 +1,5 @@
-//! What a state refers to outside of its tree: contract code by its hash, and what is behind hashed keys.
+//! What a state refers to outside of its tree: contract code by its hash, and what is behind hashed
+//! keys.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

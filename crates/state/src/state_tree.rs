@@ -1,14 +1,15 @@
-//! Trees of the same state in the same store and the same commits: beside the Merkle Patricia trie, or
-//! without it.
+//! Trees of the same state in the same store and the same commits: beside the Merkle Patricia trie,
+//! or without it.
 //!
 //! Invariants:
 //! - all trees of a store are of one block, and one write set commits all of them;
-//! - a tree has one layer a block, however many the block had: it is given what the block did in the end.
-//!   What was applied outside of a block is given as one layer when it is committed;
+//! - a tree has one layer a block, however many the block had: it is given what the block did in
+//!   the end. What was applied outside of a block is given as one layer when it is committed;
 //! - each layer that may have to be taken back knows the leaves that it changed;
-//! - without a Merkle Patricia trie reads see what was applied since the last sealed block, then the state of
-//!   that block in one of the trees. Where that is a tree in which slots stay when their account goes, no
-//!   account is made again over them, so that what is read is what was written.
+//! - without a Merkle Patricia trie reads see what was applied since the last sealed block, then
+//!   the state of that block in one of the trees. Where that is a tree in which slots stay when
+//!   their account goes, no account is made again over them, so that what is read is what was
+//!   written.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +39,8 @@ pub struct TreeReport {
     pub id: TreeId,
     /// Its kind and hash.
     pub scheme: SchemeId,
-    /// Its root, of all that was applied; of any but the Merkle Patricia trie, as of the last block sealed.
+    /// Its root, of all that was applied; of any but the Merkle Patricia trie, as of the last block
+    /// sealed.
     pub root: B256,
     /// What the commits since it was opened wrote.
     pub written: CommitStats,
@@ -48,7 +50,8 @@ pub struct TreeReport {
     pub encode: Duration,
 }
 
-/// A state in any tree: what a set of trees asks of each. It is given what blocks did, a layer a block.
+/// A state in any tree: what a set of trees asks of each. It is given what blocks did, a layer a
+/// block.
 pub(crate) trait StateTree<P: PageStore>: fmt::Debug + Send {
     /// The account at an address, after all layers.
     fn account(&self, store: &P, address: Address) -> Result<Option<Account>, EmbedError>;
@@ -230,8 +233,8 @@ impl<P: PageStore> Members<P> {
         self.members.iter().map(|member| member.scheme).collect()
     }
 
-    /// The tree that is read where there is no Merkle Patricia trie: one in which slots go with their account,
-    /// if there is one.
+    /// The tree that is read where there is no Merkle Patricia trie: one in which slots go with
+    /// their account, if there is one.
     pub(crate) fn main(&self) -> Option<&Member<P>> {
         let goes = self.members.iter().find(|member| !member.tree.keeps_slots());
         goes.or_else(|| self.members.first())
@@ -333,9 +336,9 @@ pub(crate) fn back_error(error: BackError, block: u64, expected: B256) -> StateE
 }
 
 impl<P: PageStore> State<P> {
-    /// Keeps the state in one tree more from now on: it gets what each block does, and is committed and
-    /// taken back along with the others. Into a store that holds a state already it can be added only if
-    /// it is there, at the same block. `cache_bytes` bounds its pages in memory.
+    /// Keeps the state in one tree more from now on: it gets what each block does, and is committed
+    /// and taken back along with the others. Into a store that holds a state already it can be
+    /// added only if it is there, at the same block. `cache_bytes` bounds its pages in memory.
     ///
     /// ```
     /// # use alloy_primitives::{Address, U256};
@@ -404,7 +407,8 @@ impl<P: PageStore> State<P> {
         mpt.or_else(|| self.beside.main().map(|main| main.scheme))
     }
 
-    /// The trees of the state, in order of their ids: the Merkle Patricia trie is the first one, if it is there.
+    /// The trees of the state, in order of their ids: the Merkle Patricia trie is the first one, if
+    /// it is there.
     pub fn trees(&self) -> Vec<TreeReport> {
         let times = self.times();
         let mpt = self.mpt.as_ref().map(|mpt| TreeReport {
@@ -526,8 +530,8 @@ impl<P: PageStore> State<P> {
         self.of_main(|tree, store| tree.storage(store, address, slot))
     }
 
-    /// Slots that were set since the last sealed block count, those that were cleared since may too: who asks
-    /// wants to know of accounts without code, whose slots nothing can clear.
+    /// Slots that were set since the last sealed block count, those that were cleared since may
+    /// too: who asks wants to know of accounts without code, whose slots nothing can clear.
     pub(crate) fn has_storage_without_mpt(&self, address: Address) -> Result<bool, StateError> {
         for change in self.unsealed(address) {
             let Change::Written(change) = change else { return Ok(false) };

@@ -1,8 +1,8 @@
 //! What it takes to go back: old values, account by account.
 //!
-//! An [`Undo`] turns the state after some changes into the state before them. That of a block is made of
-//! those of its layers, and that of a range of blocks of those of its blocks: where two name the same
-//! thing, the older one is right.
+//! An [`Undo`] turns the state after some changes into the state before them. That of a block is
+//! made of those of its layers, and that of a range of blocks of those of its blocks: where two
+//! name the same thing, the older one is right.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

@@ -3,7 +3,8 @@
 //! A row has the number of its block in its key, and the block's hash before the witness.
 //!
 //! Invariants:
-//! - the commit that writes the state of a block writes its witness, and removes those that are too old;
+//! - the commit that writes the state of a block writes its witness, and removes those that are too
+//!   old;
 //! - what takes the state back removes the witnesses of the blocks that go.
 
 use alloy_primitives::Bytes;

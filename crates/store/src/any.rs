@@ -134,8 +134,8 @@ impl Location {
     /// Removes the store there with all that it holds. There is no way back.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for writing,
-    /// or if it cannot be removed.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for
+    /// writing, or if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
         self.remove_on(&Files::System)
     }
@@ -162,8 +162,8 @@ impl Location {
         }
     }
 
-    /// Gives the store of files here, which was closed, the place `target`, where nothing is yet. Everything is
-    /// made durable before it has that name, and the name itself afterwards.
+    /// Gives the store of files here, which was closed, the place `target`, where nothing is yet.
+    /// Everything is made durable before it has that name, and the name itself afterwards.
     ///
     /// ```
     /// # use spinney_store::{Location, OpenFor};
@@ -177,9 +177,9 @@ impl Location {
     /// ```
     ///
     /// # Errors
-    /// If the store is not whole in the file that is renamed, since its log could not be carried over; if there
-    /// is something at the target, both are not of one kind of file, or the disk fails. Then nothing has the
-    /// target's name.
+    /// If the store is not whole in the file that is renamed, since its log could not be carried
+    /// over; if there is something at the target, both are not of one kind of file, or the disk
+    /// fails. Then nothing has the target's name.
     pub fn publish(&self, target: &Self) -> Result<(), StoreError> {
         self.publish_on(&Files::System, target)
     }
@@ -223,8 +223,9 @@ impl Location {
         }
     }
 
-    /// Begins a store on a server that nobody sees before it is [finished](AnyStore::finish), or goes on with
-    /// one that was begun and is not. Files have no such state: they are made under another name.
+    /// Begins a store on a server that nobody sees before it is [finished](AnyStore::finish), or
+    /// goes on with one that was begun and is not. Files have no such state: they are made under
+    /// another name.
     ///
     /// # Errors
     /// If there is a finished store already, somebody else is filling it, or it cannot be made.
@@ -236,8 +237,8 @@ impl Location {
         }
     }
 
-    /// Creates a store that `fill` puts rows into. Nobody sees it before `fill` is done: refused or cut
-    /// off, there is no store.
+    /// Creates a store that `fill` puts rows into. Nobody sees it before `fill` is done: refused or
+    /// cut off, there is no store.
     ///
     /// ```
     /// # use spinney_store::Location;
@@ -304,7 +305,8 @@ impl Location {
 }
 
 impl AnyStore {
-    /// Ends the making of a store that was [begun](Location::go_on) on a server: from now on it is there.
+    /// Ends the making of a store that was [begun](Location::go_on) on a server: from now on it is
+    /// there.
     ///
     /// # Errors
     /// If the server cannot be reached.

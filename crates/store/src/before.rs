@@ -99,9 +99,9 @@ impl Before {
         self.had_store
     }
 
-    /// Closes a store. If it was made since and nothing was committed to it but states of block 0, which
-    /// follow from what they were made of, it is removed, with the folders that were made for it. Answers
-    /// whether nothing is left of it.
+    /// Closes a store. If it was made since and nothing was committed to it but states of block 0,
+    /// which follow from what they were made of, it is removed, with the folders that were made for
+    /// it. Answers whether nothing is left of it.
     ///
     /// # Errors
     /// If it cannot be closed, looked into, or removed.

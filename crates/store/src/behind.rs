@@ -1,12 +1,13 @@
 //! A store whose commits are written by a thread of its own.
 //!
 //! Invariants (`tests/it/behind.rs`):
-//! - readers see a commit from the moment that it is taken: it lies over the store until it is there;
-//! - commits reach the store in their order, one at a time, each of them whole; the next one is taken once the
-//!   one before is durable, so that at most one waits in memory;
+//! - readers see a commit from the moment that it is taken: it lies over the store until it is
+//!   there;
+//! - commits reach the store in their order, one at a time, each of them whole; the next one is
+//!   taken once the one before is durable, so that at most one waits in memory;
 //! - after a commit that fails no other is taken, and none is written;
-//! - whatever fails from then on is told by the reason of that commit: a store that could not write answers reads
-//!   with an error, too, and that error says less.
+//! - whatever fails from then on is told by the reason of that commit: a store that could not write
+//!   answers reads with an error, too, and that error says less.
 
 use std::error::Error;
 use std::fmt;
@@ -56,7 +57,8 @@ struct Desk {
 }
 
 impl<'s, P: PageStore> WriteBehind<'s, P> {
-    /// Lends a store that writes behind to `work`, and waits until all that it committed is durable.
+    /// Lends a store that writes behind to `work`, and waits until all that it committed is
+    /// durable.
     ///
     /// # Errors
     /// What `work` answers; else that a commit could not be written.
@@ -129,8 +131,8 @@ impl<'s, P: PageStore> WriteBehind<'s, P> {
         }
     }
 
-    /// Why a view of the store failed: by the commit that failed, if one did. It may be failing right now,
-    /// so this waits for what becomes of it.
+    /// Why a view of the store failed: by the commit that failed, if one did. It may be failing
+    /// right now, so this waits for what becomes of it.
     fn reason(&self, error: StoreError) -> StoreError {
         let desk = self.wait(|desk| desk.waiting.is_some() && !desk.broken);
         desk.failed.as_ref().map_or(error, again)
@@ -195,7 +197,8 @@ impl<'s, P: PageStore> PageStore for WriteBehind<'s, P> {
         Self: 'a;
 
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError> {
-        // Held meanwhile: else the view could be older than the commit that lies over it, or two newer.
+        // Held meanwhile: else the view could be older than the commit that lies over it, or two
+        // newer.
         let desk = self.desk();
         if let Some(error) = &desk.failed {
             return Err(again(error));

@@ -8,10 +8,11 @@
 //!
 //! Invariants:
 //! - a store is made under the other name, synced with its folder, and renamed;
-//! - what fails before or after the renaming leaves no file under the final name: only a store that its
-//!   maker has opened under it keeps it;
+//! - what fails before or after the renaming leaves no file under the final name: only a store that
+//!   its maker has opened under it keeps it;
 //! - what fails leaves neither the lock nor folders that were not there before;
-//! - what a cut leaves under the other name is of no use to anyone, and the next creation removes it.
+//! - what a cut leaves under the other name is of no use to anyone, and the next creation removes
+//!   it.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -45,10 +46,11 @@ pub(crate) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Creates a store: `fill` makes one in the file whose name it is given, and closes it; `open` opens it
-    /// under its final name, while others are still kept from making one.
+    /// Creates a store: `fill` makes one in the file whose name it is given, and closes it; `open`
+    /// opens it under its final name, while others are still kept from making one.
     ///
-    /// Cut off at any point, there is either no store or a whole one. If anything fails, there is none.
+    /// Cut off at any point, there is either no store or a whole one. If anything fails, there is
+    /// none.
     pub(crate) fn create<T, E: From<StoreError>>(
         &self,
         fill: impl FnOnce(&Path) -> Result<(), E>,
@@ -88,8 +90,8 @@ impl Site<'_> {
         let (files, folder) = (self.files, folder_of(file));
         let mut gone = file.to_owned();
         if file == self.file && matches!(files.find(file), Ok(Some(Found::Folder))) {
-            // Its files go one by one, and what is left of them must not have the name of a store. Where the name
-            // cannot be taken from it for certain, a whole store keeps it.
+            // Its files go one by one, and what is left of them must not have the name of a store.
+            // Where the name cannot be taken from it for certain, a whole store keeps it.
             gone = beside(file, ".new");
             if withdraw(files, file, &gone).is_err() {
                 return;
@@ -122,8 +124,8 @@ impl Site<'_> {
     }
 }
 
-/// Gives a file or a folder with files in it the name `to`, which nothing has yet. All of it is synced first,
-/// and afterwards the name. If that fails, it keeps its first name.
+/// Gives a file or a folder with files in it the name `to`, which nothing has yet. All of it is
+/// synced first, and afterwards the name. If that fails, it keeps its first name.
 pub(crate) fn publish(files: &Files, from: &Path, to: &Path) -> io::Result<()> {
     files.sync(from)?;
     let folder = folder_of(to);
@@ -140,7 +142,8 @@ pub(crate) fn publish(files: &Files, from: &Path, to: &Path) -> io::Result<()> {
     named
 }
 
-/// Takes its name from a store in a folder, and certainly, before a file of it goes. If that fails, it keeps it.
+/// Takes its name from a store in a folder, and certainly, before a file of it goes. If that fails,
+/// it keeps it.
 pub(crate) fn withdraw(files: &Files, store: &Path, gone: &Path) -> io::Result<()> {
     files.rename(store, gone)?;
     let synced = files.sync_folder(folder_of(store));

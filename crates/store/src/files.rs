@@ -1,4 +1,5 @@
-//! What stores do with files, apart from what redb and SQLite do: on the system, or on a disk of a test.
+//! What stores do with files, apart from what redb and SQLite do: on the system, or on a disk of a
+//! test.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -17,9 +18,9 @@ use crate::guard::{backend, guarded};
 
 static FILE_MODE: AtomicU32 = AtomicU32::new(0o600);
 
-/// Says who may use the files of stores that this process makes from now on, as `chmod` takes it. Folders get the
-/// same, and may be entered by whoever may read. Before it is called that is the user alone, `0o600`; it has no
-/// meaning where files have no such modes.
+/// Says who may use the files of stores that this process makes from now on, as `chmod` takes it.
+/// Folders get the same, and may be entered by whoever may read. Before it is called that is the
+/// user alone, `0o600`; it has no meaning where files have no such modes.
 ///
 /// It is the process's, as a umask is: files that are there already stay as they are.
 ///
@@ -95,8 +96,8 @@ impl Opened {
 
 /// A lock file that is locked.
 ///
-/// It is unlocked by name and not by closing the file: a child process has the files of its parent open
-/// for as long as it has not become another program, and would keep the lock that long.
+/// It is unlocked by name and not by closing the file: a child process has the files of its parent
+/// open for as long as it has not become another program, and would keep the lock that long.
 #[derive(Debug)]
 pub(crate) enum Lock {
     System(File),
@@ -261,8 +262,8 @@ impl Files {
         }
     }
 
-    /// Whether a file lies in a file system that nobody can write here. The file is not opened: closing it would
-    /// drop the locks that SQLite has on it.
+    /// Whether a file lies in a file system that nobody can write here. The file is not opened:
+    /// closing it would drop the locks that SQLite has on it.
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_read_only(&self, path: &Path) -> bool {
         match self {
@@ -276,7 +277,8 @@ impl Files {
         }
     }
 
-    /// Connects SQLite to a file; to one that nobody changes, without locks and without a file beside it.
+    /// Connects SQLite to a file; to one that nobody changes, without locks and without a file
+    /// beside it.
     #[cfg(feature = "sqlite")]
     pub(crate) fn connect(
         &self,

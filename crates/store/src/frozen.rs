@@ -12,9 +12,9 @@ use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 /// A store as it was at one commit, whatever is committed later.
 ///
-/// Each snapshot of a living store is of its last commit, so two of them may differ where somebody writes:
-/// a tree that was opened in the first is refused in the second. All snapshots of a frozen store are the
-/// same one.
+/// Each snapshot of a living store is of its last commit, so two of them may differ where somebody
+/// writes: a tree that was opened in the first is refused in the second. All snapshots of a frozen
+/// store are the same one.
 ///
 /// ```
 /// use spinney_store::Frozen;

@@ -1,8 +1,8 @@
 //! The boundary to redb: its panics and errors become [`StoreError`]s.
 //!
-//! redb trusts a file that was shut down cleanly and may panic on one that was damaged since. Such a
-//! panic is the damage's fault and not the program's, so it ends here. Programs built with
-//! `panic = "abort"` lose that.
+//! redb trusts a file that was shut down cleanly and may panic on one that was damaged since. Such
+//! a panic is the damage's fault and not the program's, so it ends here. Programs built with `panic
+//! = "abort"` lose that.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -27,9 +27,9 @@ thread_local! {
 /// Keeps the panic hook silent about panics that this crate catches and reports as
 /// [`StoreError::Corrupt`].
 ///
-/// Rust's default hook prints a panic before anyone can catch it. A program that shows errors to its
-/// user calls this once, after it has installed any hook of its own. The library does not do so by
-/// itself, as the hook belongs to the program.
+/// Rust's default hook prints a panic before anyone can catch it. A program that shows errors to
+/// its user calls this once, after it has installed any hook of its own. The library does not do so
+/// by itself, as the hook belongs to the program.
 ///
 /// ```
 /// spinney_store::quiet_panics();

@@ -11,8 +11,8 @@
 //! | [`Frozen`] | a snapshot of any of these | readers in several steps beside a writer |
 //! | [`WriteBehind`] | any of these, a commit later | writers that do not wait for the disk |
 //!
-//! All implement [`PageStore`](spinney_tree::PageStore), and all that can be written pass one conformance
-//! suite.
+//! All implement [`PageStore`](spinney_tree::PageStore), and all that can be written pass one
+//! conformance suite.
 //!
 //! ```
 //! use spinney_store::RedbStore;

@@ -1,9 +1,10 @@
 //! The rows of one commit into a table of redb.
 //!
-//! Rows that exist are replaced one by one. A run of new rows that all lie between two rows of the table is
-//! inserted through a cursor: redb looks for their place once, and packs its leaves full, where one by one, in
-//! rising order, small rows would split every leaf in its middle. Pages of some 2 KB have a leaf of redb's to
-//! themselves either way; what they gain is the tenth of a rebuild's CPU time that went into finding places.
+//! Rows that exist are replaced one by one. A run of new rows that all lie between two rows of the
+//! table is inserted through a cursor: redb looks for their place once, and packs its leaves full,
+//! where one by one, in rising order, small rows would split every leaf in its middle. Pages of
+//! some 2 KB have a leaf of redb's to themselves either way; what they gain is the tenth of a
+//! rebuild's CPU time that went into finding places.
 
 use std::ops::Bound;
 
@@ -37,8 +38,8 @@ pub(crate) fn apply<'a>(
         let range = (Bound::Excluded(low), Bound::Excluded(high));
         opened.retain_in::<&[u8], _>(range, |_, _| false)?;
     }
-    // Where rows change here and there, runs are looked for less and less often: that costs a handful of
-    // descents.
+    // Where rows change here and there, runs are looked for less and less often: that costs a
+    // handful of descents.
     let (mut at, mut look, mut pause) = (0, 0, RUN_MIN);
     while at < rows.len() {
         let run = if at >= look { put_run(&mut opened, &rows[at..])? } else { 0 };

@@ -11,8 +11,8 @@
 //! | 1 | the tables pages, roots, codes, preimages and meta |
 //! | 2 | the table history |
 //!
-//! An older format is brought up to date when the store is opened for writing, in one transaction; opened
-//! read-only it is read as it is, and its missing tables are empty. A newer one is refused.
+//! An older format is brought up to date when the store is opened for writing, in one transaction;
+//! opened read-only it is read as it is, and its missing tables are empty. A newer one is refused.
 //!
 //! Invariants:
 //! - a store that opens has the format row and all tables: both are made before it gets its name;
@@ -68,30 +68,31 @@ pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, 
 ///
 /// # Other processes
 /// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Meanwhile any
-/// number of processes may [open it read-only](Self::open_read_only), before or after the writer opens
-/// it: each of their snapshots is of the last commit that was durable when it was taken, and stays as it
-/// is while the writer goes on. What a snapshot shows cannot be reclaimed, so one held for long, in
-/// whichever process, makes the file grow.
+/// number of processes may [open it read-only](Self::open_read_only), before or after the writer
+/// opens it: each of their snapshots is of the last commit that was durable when it was taken, and
+/// stays as it is while the writer goes on. What a snapshot shows cannot be reclaimed, so one held
+/// for long, in whichever process, makes the file grow.
 ///
-/// This needs locks on ranges of a file: there are such on Linux, macOS and Windows and on most of their
-/// file systems. Where there are none, a writer and readers exclude one another, as `Busy`.
+/// This needs locks on ranges of a file: there are such on Linux, macOS and Windows and on most of
+/// their file systems. Where there are none, a writer and readers exclude one another, as `Busy`.
 ///
 /// # After a failure
-/// If a commit fails with [`StoreError::Backend`], because the disk is full for instance, all further
-/// commits fail until the store is opened again, and so do reads that the cache does not answer; what
-/// can be read is the state before that commit. Opened again, the store is in the state before the
-/// commit or, if the failure came in its very last step, after it; in no other.
+/// If a commit fails with [`StoreError::Backend`], because the disk is full for instance, all
+/// further commits fail until the store is opened again, and so do reads that the cache does not
+/// answer; what can be read is the state before that commit. Opened again, the store is in the
+/// state before the commit or, if the failure came in its very last step, after it; in no other.
 ///
 /// # Damage
-/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row can
-/// make it seem absent: [`check`](Self::check) finds that, and root records are counted at each opening.
-/// One bit of a redb file, the lowest of byte 9, has no checksum over it: it says which of the last two
-/// commits holds, and flipped, in a store that was not closed, it undoes the last commit.
+/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row
+/// can make it seem absent: [`check`](Self::check) finds that, and root records are counted at each
+/// opening. One bit of a redb file, the lowest of byte 9, has no checksum over it: it says which of
+/// the last two commits holds, and flipped, in a store that was not closed, it undoes the last
+/// commit.
 ///
-/// redb takes its record of free space on trust. Where that is damaged, a commit or a close may fail,
-/// or overwrite rows (whose checksums then show it), or, for seven of 47,768 flipped bits tried, make
-/// redb panic twice at once, which ends the process. So what may be damaged is opened read-only, or
-/// checked as soon as it is open.
+/// redb takes its record of free space on trust. Where that is damaged, a commit or a close may
+/// fail, or overwrite rows (whose checksums then show it), or, for seven of 47,768 flipped bits
+/// tried, make redb panic twice at once, which ends the process. So what may be damaged is opened
+/// read-only, or checked as soon as it is open.
 ///
 /// ```
 /// use spinney_store::RedbStore;
@@ -154,9 +155,9 @@ impl RedbStore {
         Self::create_filled(directory, cache_bytes, |_| Ok(()))
     }
 
-    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
-    /// `fill` is done: refused or cut off, there is no store, and nothing is left of it but a file that
-    /// the next creation removes.
+    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it
+    /// before `fill` is done: refused or cut off, there is no store, and nothing is left of it but
+    /// a file that the next creation removes.
     ///
     /// ```
     /// # use spinney_store::RedbStore;
@@ -204,9 +205,9 @@ impl RedbStore {
     /// Opens a store for reading and writing.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
-    /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
-    /// [`StoreError::Corrupt`] if it is damaged.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this
+    /// one, has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer
+    /// format, [`StoreError::Corrupt`] if it is damaged.
     pub fn open(directory: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
         Self::open_on(&Files::System, directory.as_ref(), cache_bytes)
     }
@@ -242,12 +243,12 @@ impl RedbStore {
         }
     }
 
-    /// Opens a store for reading, also while another process writes it, and also where nothing can be
-    /// written.
+    /// Opens a store for reading, also while another process writes it, and also where nothing can
+    /// be written.
     ///
     /// # Errors
-    /// As [`RedbStore::open`]; and [`StoreError::Backend`] if the last writer was cut off and none has
-    /// opened the store since.
+    /// As [`RedbStore::open`]; and [`StoreError::Backend`] if the last writer was cut off and none
+    /// has opened the store since.
     pub fn open_read_only(
         directory: impl AsRef<Path>,
         cache_bytes: usize,
@@ -349,8 +350,8 @@ impl RedbStore {
         }
     }
 
-    /// A root record that cannot be found makes its tree look empty, and the next commit would make it
-    /// so. There are as many as trees: all are read and counted.
+    /// A root record that cannot be found makes its tree look empty, and the next commit would make
+    /// it so. There are as many as trees: all are read and counted.
     fn inspect_roots(&self) -> Result<(), StoreError> {
         let snapshot = self.snapshot()?;
         let mut found = 0;
@@ -411,7 +412,8 @@ impl RedbStore {
     }
 
     /// Reads everything and verifies every checksum: of the rows and, unless the store was opened
-    /// read-only, of redb's pages and its record of free space. A wrong record is repaired, and reported.
+    /// read-only, of redb's pages and its record of free space. A wrong record is repaired, and
+    /// reported.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -445,8 +447,8 @@ impl RedbStore {
         Ok(())
     }
 
-    /// Gives space that no row uses back to the file system, as far as that can be done. Answers whether
-    /// the file became any denser.
+    /// Gives space that no row uses back to the file system, as far as that can be done. Answers
+    /// whether the file became any denser.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -464,7 +466,8 @@ impl RedbStore {
         guarded(&self.place, || Ok(database.compact()?))
     }
 
-    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    /// Closes the store and says whether that went well; dropping it does the same without saying
+    /// so.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -474,7 +477,8 @@ impl RedbStore {
     /// ```
     ///
     /// # Errors
-    /// If the file cannot be written any more. No commit is lost, but the next open may take longer.
+    /// If the file cannot be written any more. No commit is lost, but the next open may take
+    /// longer.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.release()
     }
@@ -496,8 +500,8 @@ impl RedbStore {
         }
     }
 
-    /// Opens a table; `None` where the store's format has no such table. One that should be there and is
-    /// not is an error: its rows would seem to be absent.
+    /// Opens a table; `None` where the store's format has no such table. One that should be there
+    /// and is not is an error: its rows would seem to be absent.
     fn open_table(
         &self,
         transaction: &ReadTransaction,

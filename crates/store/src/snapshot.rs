@@ -48,8 +48,8 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 /// snapshot.read(Table::Meta, b"head").unwrap();
 /// ```
 pub struct RedbSnapshot<'a> {
-    /// In the order of [`Table::ALL`]; `None` where the store's format has no such table. Empty only
-    /// while it is dropped.
+    /// In the order of [`Table::ALL`]; `None` where the store's format has no such table. Empty
+    /// only while it is dropped.
     tables: Vec<Option<Rows>>,
     place: &'a str,
     store: PhantomData<&'a RedbStore>,

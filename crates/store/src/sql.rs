@@ -92,8 +92,9 @@ pub(crate) struct Start<'k> {
     pub(crate) inclusive: bool,
 }
 
-/// Scans in steps of about [`STEP_BYTES`], so that neither all rows are in memory, nor is a connection
-/// held while a visitor works. `fetch` reads so many rows from there on; fewer are the last ones.
+/// Scans in steps of about [`STEP_BYTES`], so that neither all rows are in memory, nor is a
+/// connection held while a visitor works. `fetch` reads so many rows from there on; fewer are the
+/// last ones.
 pub(crate) fn scan_in_steps(
     low: &[u8],
     high: Option<&[u8]>,

@@ -64,7 +64,8 @@ pub struct StoreStats {
 
 impl StoreStats {
     /// Bytes of the file that no table takes: free space, which later commits use and
-    /// [compaction](crate::RedbStore::compact) gives back, and the backend's own records. 0 in memory.
+    /// [compaction](crate::RedbStore::compact) gives back, and the backend's own records. 0 in
+    /// memory.
     pub fn unused_bytes(&self) -> u64 {
         let taken =
             |table: &TableStats| table.stored_bytes + table.metadata_bytes + table.fragmented_bytes;

@@ -1,7 +1,8 @@
 //! Roots of updates on a live tree of random keys, beside the hashes that they cannot do without.
 //!
-//! `cargo run --release -p spinney-tree --example live -- [mpt|ubt|pbt] [KEYS]...` prints a line for each
-//! number of keys: one update and the root, its own hashes one at a time in the same run, and 10,000 updates.
+//! `cargo run --release -p spinney-tree --example live -- [mpt|ubt|pbt] [KEYS]...` prints a line
+//! for each number of keys: one update and the root, its own hashes one at a time in the same run,
+//! and 10,000 updates.
 
 #[path = "support/random.rs"]
 mod random;
@@ -22,7 +23,8 @@ use random::Random;
 type Key = [u8; 32];
 type Error = Box<dyn std::error::Error>;
 
-/// CPU time of the process so far, of all its threads: what others run on the machine does not count.
+/// CPU time of the process so far, of all its threads: what others run on the machine does not
+/// count.
 fn cpu() -> Duration {
     cpu_time::ProcessTime::now().as_duration()
 }
@@ -49,7 +51,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Over values of `VALUE` bytes. `lens` are the lengths of what is hashed from a leaf up to the root.
+/// Over values of `VALUE` bytes. `lens` are the lengths of what is hashed from a leaf up to the
+/// root.
 fn measure<S: Scheme, const VALUE: usize>(
     scheme: S,
     count: usize,
@@ -84,8 +87,8 @@ fn measure<S: Scheme, const VALUE: usize>(
     print_batches::<S, VALUE>(&tree, &snapshot, &keys, &mut random)
 }
 
-/// Roots of single updates, each dropped, beside what `own` takes for their hashes: in turn, so that both
-/// share the machine's moods.
+/// Roots of single updates, each dropped, beside what `own` takes for their hashes: in turn, so
+/// that both share the machine's moods.
 fn print_single<S: Scheme, const VALUE: usize>(
     tree: &Tree<S>,
     snapshot: &MemorySnapshot,

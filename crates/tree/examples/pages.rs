@@ -1,7 +1,8 @@
 //! Pages, time and bytes of a tree of random keys, in memory.
 //!
-//! `cargo run --release -p spinney-tree --example pages -- [mpt|ubt|pbt] [KEYS]...` prints a line for each
-//! number of keys: what its pages are like, what building it costs, and what batches of updates cost then.
+//! `cargo run --release -p spinney-tree --example pages -- [mpt|ubt|pbt] [KEYS]...` prints a line
+//! for each number of keys: what its pages are like, what building it costs, and what batches of
+//! updates cost then.
 
 #[path = "support/random.rs"]
 mod random;
@@ -17,7 +18,8 @@ use spinney_tree::{
 
 use random::Random;
 
-/// CPU time of the process so far, of all its threads: what others run on the machine does not count.
+/// CPU time of the process so far, of all its threads: what others run on the machine does not
+/// count.
 fn cpu() -> Duration {
     cpu_time::ProcessTime::now().as_duration()
 }

@@ -12,8 +12,8 @@ const BATCH_BYTES_MAX: usize = 1 << 31;
 
 /// Puts, deletions and prefix deletions to apply as one, in any order: the engine sorts them.
 ///
-/// Prefix deletions take effect first; puts under a deleted prefix then stand. Two operations on one
-/// key are an error.
+/// Prefix deletions take effect first; puts under a deleted prefix then stand. Two operations on
+/// one key are an error.
 ///
 /// ```
 /// let mut batch = spinney_tree::Batch::new();
@@ -28,7 +28,8 @@ pub struct Batch {
     ops: Vec<Op>,
 }
 
-/// An operation of a batch that was applied: see [`Pending::operations`](crate::Pending::operations).
+/// An operation of a batch that was applied: see
+/// [`Pending::operations`](crate::Pending::operations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// The key got the value.
@@ -41,7 +42,8 @@ pub enum Operation<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
-    /// The first eight bytes of the key, zeros behind a shorter one: nearly always enough to sort by.
+    /// The first eight bytes of the key, zeros behind a shorter one: nearly always enough to sort
+    /// by.
     first: u64,
     pub(crate) key: Span,
     pub(crate) kind: OpKind,
@@ -160,8 +162,9 @@ impl Batch {
     }
 }
 
-/// Sorts operations whose keys begin alike: those of an account's slots have its path in common. Where they are
-/// many, the bytes behind that are taken out of the keys once, and not whenever two are compared.
+/// Sorts operations whose keys begin alike: those of an account's slots have its path in common.
+/// Where they are many, the bytes behind that are taken out of the keys once, and not whenever two
+/// are compared.
 fn sort_alike(ops: &mut [Op], bytes: &[u8]) {
     /// So many are sorted by their whole keys.
     const FEW: usize = 16;

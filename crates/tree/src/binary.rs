@@ -1,4 +1,5 @@
-//! What the two binary trees have in common: commitments are digests, nothing is 32 zeros, and proofs.
+//! What the two binary trees have in common: commitments are digests, nothing is 32 zeros, and
+//! proofs.
 
 mod prove;
 

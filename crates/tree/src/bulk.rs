@@ -21,8 +21,8 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The root of the tree of `leaves`: keys and values, sorted by key, each key once.
 ///
-/// All threads of the current rayon pool take part. Beside the leaves it needs memory for one chunk of
-/// them a thread.
+/// All threads of the current rayon pool take part. Beside the leaves it needs memory for one chunk
+/// of them a thread.
 ///
 /// ```
 /// use spinney_tree::{bulk, mpt::Mpt};
@@ -175,8 +175,8 @@ pub(crate) fn check_order<S: Scheme>(before: &[u8], key: &[u8]) -> Result<i32, T
     Ok(end_position::<S>(before))
 }
 
-/// The root of leaves that come one by one, sorted by key, in bounded memory: however many there are, it
-/// holds back 65,536 of them or 16 MiB, and what is open at the right edge of the tree.
+/// The root of leaves that come one by one, sorted by key, in bounded memory: however many there
+/// are, it holds back 65,536 of them or 16 MiB, and what is open at the right edge of the tree.
 ///
 /// ```
 /// use spinney_tree::{bulk::RootBuilder, mpt::Mpt};
@@ -230,8 +230,8 @@ impl<S: Scheme> RootBuilder<S> {
     /// Takes the next leaf.
     ///
     /// # Errors
-    /// If it is not behind the leaf before it, or the tree takes no such leaf. That may show only when
-    /// later leaves come, or at the end; the builder is of no more use then.
+    /// If it is not behind the leaf before it, or the tree takes no such leaf. That may show only
+    /// when later leaves come, or at the end; the builder is of no more use then.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         if self.ends.len() >= self.sizes.held || self.bytes.len() >= HELD_BYTES_MAX {
             self.reduce(Some(key))?;

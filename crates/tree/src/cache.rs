@@ -1,10 +1,11 @@
 //! Pages that stay in memory.
 //!
 //! Invariants:
-//! - a page has a slot as long as it is here; a slot that is given away again has another generation: so a
-//!   [`Handle`] leads to the page with the key that it was made for, as the last commit left it, or nowhere;
-//! - all pages are those of one head; whoever reads an older one looks whether they still are, under the lock
-//!   under which it takes a page;
+//! - a page has a slot as long as it is here; a slot that is given away again has another
+//!   generation: so a [`Handle`] leads to the page with the key that it was made for, as the last
+//!   commit left it, or nowhere;
+//! - all pages are those of one head; whoever reads an older one looks whether they still are,
+//!   under the lock under which it takes a page;
 //! - a page is only ever evicted whole. Who reads one for longer than a look shares it.
 
 use std::hash::BuildHasher;
@@ -43,8 +44,8 @@ struct Slot<C> {
     generation: u32,
 }
 
-/// Bytes that a page takes beside its own: its slot, its count of readers, and its place in the table with the
-/// room that tables leave.
+/// Bytes that a page takes beside its own: its slot, its count of readers, and its place in the
+/// table with the room that tables leave.
 const SLOT_BYTES: usize = 16 + 16 + 8;
 
 impl<C: Copy> Cache<C> {
@@ -57,8 +58,9 @@ impl<C: Copy> Cache<C> {
         self.write().budget = budget;
     }
 
-    /// The pages as they are, until the answer is dropped: to be held for a short while. Whoever holds them asks
-    /// the cache itself for nothing: between the two a writer may wait, and then both wait for each other.
+    /// The pages as they are, until the answer is dropped: to be held for a short while. Whoever
+    /// holds them asks the cache itself for nothing: between the two a writer may wait, and then
+    /// both wait for each other.
     pub(crate) fn pages(&self) -> RwLockReadGuard<'_, Pages<C>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,8 +78,8 @@ impl<C: Copy> Cache<C> {
         }
     }
 
-    /// Goes on to another head: with pages that are new, and those that went, by key and within ranges with
-    /// exclusive bounds.
+    /// Goes on to another head: with pages that are new, and those that went, by key and within
+    /// ranges with exclusive bounds.
     pub(crate) fn move_to(
         &self,
         head: u64,
@@ -226,8 +228,8 @@ impl<C: Copy> Pages<C> {
         }
     }
 
-    /// Forgets all pages but those that are to be kept, who are told how many bytes there are still. Pages come
-    /// in the table's own order, which is a random one.
+    /// Forgets all pages but those that are to be kept, who are told how many bytes there are
+    /// still. Pages come in the table's own order, which is a random one.
     fn retain(&mut self, mut keep: impl FnMut(&PageKey, usize) -> bool) {
         let mut table = std::mem::take(&mut self.table);
         table.retain(|&mut slot| {

@@ -1,8 +1,8 @@
 //! Is a stored tree sound?
 //!
-//! Pages are a function of the entries, so there is one complete test: read every entry, build a tree
-//! of them anew, and compare root and rows. A wrong commitment, a page cut elsewhere, an orphan, a stale
-//! or a missing row all show.
+//! Pages are a function of the entries, so there is one complete test: read every entry, build a
+//! tree of them anew, and compare root and rows. A wrong commitment, a page cut elsewhere, an
+//! orphan, a stale or a missing row all show.
 
 use std::fmt;
 

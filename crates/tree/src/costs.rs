@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 pub struct TreeCosts {
     /// Rows of pages that the store was asked for: those that the cache did not have.
     pub pages_read: u64,
-    /// Time in committing to nodes level by level, which is hashing, or arithmetic in a Verkle tree; summed
-    /// over the threads. Not that of batches of one operation: to read the clock takes longer than a node.
+    /// Time in committing to nodes level by level, which is hashing, or arithmetic in a Verkle
+    /// tree; summed over the threads. Not that of batches of one operation: to read the clock takes
+    /// longer than a node.
     pub hashing: Duration,
 }
 

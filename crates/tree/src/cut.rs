@@ -1,7 +1,7 @@
 //! Rows on their way out, and the cutting of one branch's children into groups.
 //!
-//! Whoever writes a tree, from the nodes of a batch or from sorted leaves, leaves each node's bytes as an
-//! item and cuts pages here: so the pages are the same.
+//! Whoever writes a tree, from the nodes of a batch or from sorted leaves, leaves each node's bytes
+//! as an item and cuts pages here: so the pages are the same.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -76,8 +76,8 @@ pub(crate) struct Part {
     pub(crate) bytes: Range<usize>,
 }
 
-/// Whether groups are cut off a branch whose items take so many bytes. The two halves of a digit of one
-/// bit are never cut.
+/// Whether groups are cut off a branch whose items take so many bytes. The two halves of a digit of
+/// one bit are never cut.
 pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
     let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
     let owned = S::OWNER.is_some_and(|owner| fork as usize >= owner_digits(owner));
@@ -97,8 +97,8 @@ pub(crate) struct Cutter<'w, S: Scheme, M> {
 }
 
 impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, S, M> {
-    /// Appends the residual image of `parts`, which share the first `bits` bits of their digits. The
-    /// depth of the recursion is the width of a digit.
+    /// Appends the residual image of `parts`, which share the first `bits` bits of their digits.
+    /// The depth of the recursion is the width of a digit.
     pub(crate) fn cut(&mut self, parts: &[Part], bits: u32, out: &mut Vec<u8>) {
         let whole = u32::from(S::DIGIT_BITS);
         match parts {

@@ -66,8 +66,8 @@ pub enum TreeError {
         /// A key that begins with it.
         key: Vec<u8>,
     },
-    /// The values of a batch, or of the tree after it, weigh more than the tree takes: of a sum tree,
-    /// their sums overflow.
+    /// The values of a batch, or of the tree after it, weigh more than the tree takes: of a sum
+    /// tree, their sums overflow.
     #[error(
         "the sum of the leaves overflows 64 bits (integer overflow): {} would come to {weight}, and \
          the most is {limit}",

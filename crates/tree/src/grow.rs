@@ -1,18 +1,20 @@
 //! Sorted leaves to commitments, without a tree: what a bulk root is made of.
 //!
 //! A *reduction* takes items in order of keys, leaves or subtrees that are committed already, and
-//! commits to every subtree that lies among them whole. What is left is the subtrees and leaves along
-//! the two edges, in order: items again. So a stream is reduced piece by piece, pieces by different
-//! threads, and their remains are reduced like any other items until one is left: the root.
+//! commits to every subtree that lies among them whole. What is left is the subtrees and leaves
+//! along the two edges, in order: items again. So a stream is reduced piece by piece, pieces by
+//! different threads, and their remains are reduced like any other items until one is left: the
+//! root.
 //!
-//! One pass finds the shape, with a stack of the forks that are open; then the nodes are committed to
-//! by height, as everywhere, so that hashing fills its lanes.
+//! One pass finds the shape, with a stack of the forks that are open; then the nodes are committed
+//! to by height, as everywhere, so that hashing fills its lanes.
 //!
 //! Invariants:
-//! - *positions* order what can be open between two leaves: a fork at digit `f` has position `2 f`; an
-//!   owner, which its subtree hangs below without a digit, the odd one before that of the next digit;
-//! - an item's `edge` is the position of what its first leaf shares with the leaf before that, be it
-//!   reduced away. It is all that a reduction knows of its neighbours;
+//! - *positions* order what can be open between two leaves: a fork at digit `f` has position `2 f`;
+//!   an owner, which its subtree hangs below without a digit, the odd one before that of the next
+//!   digit;
+//! - an item's `edge` is the position of what its first leaf shares with the leaf before that, be
+//!   it reduced away. It is all that a reduction knows of its neighbours;
 //! - a node hangs below the deeper of the edges at its two sides: known before either neighbour is
 //!   reduced.
 
@@ -31,7 +33,8 @@ const NONE: u32 = u32::MAX;
 /// The edge where the leaves begin and end: above the top of the tree.
 pub(crate) const NO_EDGE: i32 = -2;
 
-/// The position of the node whose key ends with `key`: what a key that begins with it shares with it.
+/// The position of the node whose key ends with `key`: what a key that begins with it shares with
+/// it.
 pub(crate) fn end_position<S: Scheme>(key: &[u8]) -> i32 {
     let owns = S::OWNER.is_some_and(|owner| owner.bytes == key.len());
     2 * Codec::<S>::WIDTH.count(key) as i32 - i32::from(owns)
@@ -203,8 +206,8 @@ impl<S: Scheme> Reducer<S> {
         self.left.clear();
     }
 
-    /// Opens the implicit owner that an item is the first to belong to. A subtree that was reduced with
-    /// its owner shares nothing below that with what follows.
+    /// Opens the implicit owner that an item is the first to belong to. A subtree that was reduced
+    /// with its owner shares nothing below that with what follows.
     fn open_implicit(&mut self, item: &Item<'_, S::Commit>, next: i32) {
         let Some(Owner { bytes, implicit: true }) = S::OWNER else { return };
         let position = 2 * (bytes * Self::WIDTH.per_byte()) as i32 - 1;

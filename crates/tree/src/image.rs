@@ -16,16 +16,18 @@
 //! payload  = length, bytes
 //! overflow = run length, payload length, xxh3-64 of run bytes and payload: instead of both
 //! ```
-//! In a tree that follows differences ([`Scheme::DELTAS`]) a terminal's commitment stands before its run, every
-//! terminal that owns has one, and members of groups have none. Lengths are LEB128. The digit of the root entry and of an owned item is 0.
+//! In a tree that follows differences ([`Scheme::DELTAS`]) a terminal's commitment stands before
+//! its run, every terminal that owns has one, and members of groups have none. Lengths are LEB128.
+//! The digit of the root entry and of an owned item is 0.
 //!
 //! Invariants:
-//! - an entry's bytes depend on what lies at and below its node and on its depth alone, so an untouched
-//!   entry is copied as it stands into whatever page it moves to;
-//! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed, when
-//!   it is the root, when it is owned, if its tree keeps those ([`Scheme::KEEP_OWNED_VALUES`]), or in a tree that keeps
-//!   them all: a rule over the entries, not over history. Pages of a UBT that were written before it had that rule
-//!   say more of owned values than is written now, and are read as they are;
+//! - an entry's bytes depend on what lies at and below its node and on its depth alone, so an
+//!   untouched entry is copied as it stands into whatever page it moves to;
+//! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed,
+//!   when it is the root, when it is owned, if its tree keeps those
+//!   ([`Scheme::KEEP_OWNED_VALUES`]), or in a tree that keeps them all: a rule over the entries,
+//!   not over history. Pages of a UBT that were written before it had that rule say more of owned
+//!   values than is written now, and are read as they are;
 //! - a page is at most [`PAGE_BYTES_MAX`] bytes.
 //!
 //! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.
@@ -223,8 +225,8 @@ pub(crate) enum Item<'a, C> {
         digit: u8,
         node: NodeView<'a, C>,
     },
-    /// Children that lie in a page of their own: `bits` first bits of their digits name it. The first member is at
-    /// `first`.
+    /// Children that lie in a page of their own: `bits` first bits of their digits name it. The
+    /// first member is at `first`.
     Group {
         bits: u8,
         first: usize,
@@ -374,7 +376,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok((bits, from))
     }
 
-    /// Passes over the member of a group at `at`: its digit, whether it is a terminal, where it ends.
+    /// Passes over the member of a group at `at`: its digit, whether it is a terminal, where it
+    /// ends.
     pub(crate) fn member(&self, page: &[u8], at: usize) -> Result<(u8, bool, usize), Malformed> {
         let mut bytes = Bytes { page, at };
         let (digit, terminal) = (bytes.byte()?, bytes.flag()?);
@@ -407,8 +410,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok(commit)
     }
 
-    /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no branch whose
-    /// skip is inline.
+    /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no
+    /// branch whose skip is inline.
     pub(crate) fn plain_branch<'a>(
         &self,
         page: &'a [u8],
@@ -431,7 +434,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Some((skip, Some((from, bytes.at))))
     }
 
-    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if it overflowed.
+    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if
+    /// it overflowed.
     pub(crate) fn inline_terminal<'a>(
         &self,
         page: &'a [u8],

@@ -39,8 +39,8 @@ pub trait KeyProofs: Scheme<Root = [u8; 32]> + Sized {
     /// Proves keys, present or absent, in `state` or in the last commit.
     ///
     /// # Errors
-    /// If there are no keys or the tree has no such key, `state` stands on an older commit, or a page is
-    /// damaged or cannot be read.
+    /// If there are no keys or the tree has no such key, `state` stands on an older commit, or a
+    /// page is damaged or cannot be read.
     fn prove_keys<N: Snapshot, K: AsRef<[u8]>>(
         tree: &Tree<Self>,
         snapshot: &N,
@@ -48,11 +48,12 @@ pub trait KeyProofs: Scheme<Root = [u8; 32]> + Sized {
         keys: &[K],
     ) -> Result<KeysProof, TreeError>;
 
-    /// Checks, without a store, that a tree with this root holds what is claimed of every key. In a Verkle
-    /// tree the absence of [`unsure_stems`](verkle::Proof::unsure_stems) is not shown by it.
+    /// Checks, without a store, that a tree with this root holds what is claimed of every key. In a
+    /// Verkle tree the absence of [`unsure_stems`](verkle::Proof::unsure_stems) is not shown by it.
     ///
     /// # Errors
-    /// If the tree has no such key, one is claimed twice, the proof is malformed, or it shows anything else.
+    /// If the tree has no such key, one is claimed twice, the proof is malformed, or it shows
+    /// anything else.
     fn verify_keys(&self, root: &[u8; 32], sent: &KeysProof) -> Result<VerifiedKeys, KeysFault>;
 }
 

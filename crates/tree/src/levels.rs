@@ -1,8 +1,9 @@
 //! Committing to the nodes that a batch made, level by level, lowest first.
 //!
-//! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one call, so that hashing
-//! fills its lanes. Before the first level those untouched terminals beside them are committed to whose commitment
-//! pages do not keep; what came of that is kept beside their items.
+//! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one
+//! call, so that hashing fills its lanes. Before the first level those untouched terminals beside
+//! them are committed to whose commitment pages do not keep; what came of that is kept beside their
+//! items.
 
 use std::sync::Arc;
 
@@ -90,7 +91,8 @@ const fn rank(node: &Node) -> usize {
     node.height as usize * 2 + node.is_branch() as usize
 }
 
-/// A stored terminal that is to be committed to, though nothing changed in it: its page and entry, and its parent.
+/// A stored terminal that is to be committed to, though nothing changed in it: its page and entry,
+/// and its parent.
 #[derive(Clone, Copy, Debug)]
 struct Sibling {
     page: PageRef,
@@ -99,8 +101,8 @@ struct Sibling {
 }
 
 impl<S: Scheme> Levels<S> {
-    /// Commits to the nodes from a number on of an arena, which is `here` in its chain. Each by itself, if they are
-    /// the way of one operation.
+    /// Commits to the nodes from a number on of an arena, which is `here` in its chain. Each by
+    /// itself, if they are the way of one operation.
     pub(crate) fn run(
         &mut self,
         codec: Codec<'_, S>,
@@ -226,8 +228,9 @@ fn note_siblings<C: Copy>(chain: Chain<'_, C>, here: u32, parent: u32, out: &mut
     }
 }
 
-/// Reads of each commitment that nodes follow by difference a byte of each cache line: so all of them come
-/// from memory side by side. The jobs are made one after another, and would wait for each.
+/// Reads of each commitment that nodes follow by difference a byte of each cache line: so all of
+/// them come from memory side by side. The jobs are made one after another, and would wait for
+/// each.
 fn fetch_before<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: impl Iterator<Item = u32>) {
     let mut sum = 0;
     for node in nodes {

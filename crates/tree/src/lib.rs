@@ -1,9 +1,10 @@
 //! Authenticated trees: one path-compressed radix engine, thin schemes.
 //!
 //! A [`Tree`] keeps keys and values in the pages of a store and one root that proves any of them. A
-//! [`Batch`] of operations yields a [`Pending`] state with its root, which can be committed, built upon
-//! or dropped. What a tree commits to is its [`Scheme`]'s business; the first one is Ethereum's
-//! Merkle Patricia trie ([`mpt`]); the Merkle-sum tree ([`sum`]) has its rules and proofs here so far.
+//! [`Batch`] of operations yields a [`Pending`] state with its root, which can be committed, built
+//! upon or dropped. What a tree commits to is its [`Scheme`]'s business; the first one is
+//! Ethereum's Merkle Patricia trie ([`mpt`]); the Merkle-sum tree ([`sum`]) has its rules and
+//! proofs here so far.
 //!
 //! ```
 //! use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};

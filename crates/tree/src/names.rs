@@ -5,12 +5,13 @@
 //! "tree:" | name (1 to 512 bytes)  ->  tree id (u32 BE) | tree (u16 BE) | hash (u16 BE) of the scheme
 //! "sums"                           ->  the next id (u32 BE)
 //! ```
-//! Sum trees have rows of the first kind, all others of the second. Ids are given from 65,536 up, each above
-//! all before it, also above those of trees that were removed: so a handle on a tree that is gone never stands
-//! on another one. Ids below are those of trees without a name: of a state, or of raw keys.
+//! Sum trees have rows of the first kind, all others of the second. Ids are given from 65,536 up,
+//! each above all before it, also above those of trees that were removed: so a handle on a tree
+//! that is gone never stands on another one. Ids below are those of trees without a name: of a
+//! state, or of raw keys.
 //!
-//! A row is written by [`create`] and removed by [`remove`], which only put it into a write set: who calls them
-//! is the one that writes to the store at that moment.
+//! A row is written by [`create`] and removed by [`remove`], which only put it into a write set:
+//! who calls them is the one that writes to the store at that moment.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -190,7 +191,8 @@ fn decode(key: &[u8], row: &[u8]) -> Result<NamedTree, NameError> {
     Ok(NamedTree { name, id, scheme })
 }
 
-/// The id of the next tree. Stores of earlier versions do not say it until a tree is made or removed.
+/// The id of the next tree. Stores of earlier versions do not say it until a tree is made or
+/// removed.
 fn next_id(snapshot: &impl Snapshot) -> Result<u32, NameError> {
     let row = snapshot.read(Table::Meta, NEXT)?;
     let said = row.map(|row| (*row).try_into().map(u32::from_be_bytes)).transpose();

@@ -1,18 +1,19 @@
 //! Touched nodes.
 //!
-//! What a tree holds stays in its pages; what a batch changes is a tree of *touched nodes* in an *arena* that the
-//! batch fills, and nobody changes afterwards. A touched branch is the stored body that it stands on, if any, and a
-//! short list of the children that are not as they are there. A new branch stands on nothing and lists all. To
-//! replace, to insert and to delete differ only in that list; a batch upon a pending state copies the list of the
-//! branch that it touches again.
+//! What a tree holds stays in its pages; what a batch changes is a tree of *touched nodes* in an
+//! *arena* that the batch fills, and nobody changes afterwards. A touched branch is the stored body
+//! that it stands on, if any, and a short list of the children that are not as they are there. A
+//! new branch stands on nothing and lists all. To replace, to insert and to delete differ only in
+//! that list; a batch upon a pending state copies the list of the branch that it touches again.
 //!
 //! Invariants:
-//! - a [`Made`] names a node by its arena, counted from the last commit's own down to the pending state that holds
-//!   the name; a child state's arenas begin with its parent's. A [`PageRef`] names a page in the same way;
-//! - a touched node has two children at least, counting its value, of which those that it lists come in order of
-//!   digits;
-//! - a listed child was made; one that stands in the place of a stored item says which. A stored item moves only
-//!   as a node made of it.
+//! - a [`Made`] names a node by its arena, counted from the last commit's own down to the pending
+//!   state that holds the name; a child state's arenas begin with its parent's. A [`PageRef`] names
+//!   a page in the same way;
+//! - a touched node has two children at least, counting its value, of which those that it lists
+//!   come in order of digits;
+//! - a listed child was made; one that stands in the place of a stored item says which. A stored
+//!   item moves only as a node made of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +90,8 @@ pub(crate) struct Top<C> {
     pub(crate) commit: C,
 }
 
-/// Where bytes lie: in an opened page, among those of a batch, or among those that a descent composed.
+/// Where bytes lie: in an opened page, among those of a batch, or among those that a descent
+/// composed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) arena: u32,

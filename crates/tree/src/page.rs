@@ -1,14 +1,15 @@
 //! Resident pages: a row and its index.
 //!
-//! A row is written to be small: where an item lies is known once all before it are passed over, and most
-//! terminals carry no commitment. So each row is parsed once, when it is loaded or written, and its *index* says
-//! of each item where it lies, what it is, which items are in it, and, where somebody has had to know, what it
-//! commits to. Nobody else parses rows.
+//! A row is written to be small: where an item lies is known once all before it are passed over,
+//! and most terminals carry no commitment. So each row is parsed once, when it is loaded or
+//! written, and its *index* says of each item where it lies, what it is, which items are in it,
+//! and, where somebody has had to know, what it commits to. Nobody else parses rows.
 //!
 //! Invariants:
-//! - the children of a branch, and what a terminal owns, are entries side by side; those of a page that are in
-//!   no other item come first;
-//! - nothing that is owned owns anything; digits rise among siblings, and each is one of the tree's;
+//! - the children of a branch, and what a terminal owns, are entries side by side; those of a page
+//!   that are in no other item come first;
+//! - nothing that is owned owns anything; digits rise among siblings, and each is one of the
+//!   tree's;
 //! - groups within groups are cut at more bits, so no walk through pages goes on for ever;
 //! - what an entry commits to is what its item in this very row does: another row has another page.
 #![deny(
@@ -73,7 +74,8 @@ pub(crate) struct Entry {
     count: u16,
     pub(crate) digit: u8,
     pub(crate) kind: Kind,
-    /// Of a branch, how many digits it skips, if they are fewer than 255; of a member, the bits of its group.
+    /// Of a branch, how many digits it skips, if they are fewer than 255; of a member, the bits of
+    /// its group.
     pub(crate) span: u8,
     flags: u8,
     commit: u16,
@@ -203,7 +205,8 @@ impl Within {
     }
 }
 
-/// The place of a page in the cache and how often that was given away: it leads to its page or to nowhere.
+/// The place of a page in the cache and how often that was given away: it leads to its page or to
+/// nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) slot: u32,
@@ -238,8 +241,8 @@ pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {
 }
 
 impl<C: Copy> Page<C> {
-    /// Parses a row whose place has so many bits. `known` says what terminals commit to that do not carry it, by
-    /// where they lie, in order.
+    /// Parses a row whose place has so many bits. `known` says what terminals commit to that do not
+    /// carry it, by where they lie, in order.
     pub(crate) fn parse<S: Scheme<Commit = C>>(
         codec: Codec<'_, S>,
         key: PageKey,
@@ -260,8 +263,8 @@ impl<C: Copy> Page<C> {
         Ok(Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued })
     }
 
-    /// A page that differs from this one in values and commitments alone: `known` says of entries what they
-    /// commit to now.
+    /// A page that differs from this one in values and commitments alone: `known` says of entries
+    /// what they commit to now.
     pub(crate) fn renewed(&self, row: Arc<[u8]>, known: &[(u16, C)]) -> Self {
         let mut commits = self.commits.get().cloned();
         for &(entry, commit) in known {
@@ -334,8 +337,8 @@ impl<C: Copy> Page<C> {
         is_it.then_some(among.from.wrapping_add(first.wrapping_add(place) as u16))
     }
 
-    /// The first bits, and how many, of the group that a digit belongs to which is not among siblings, though
-    /// others of its group are; and one of these.
+    /// The first bits, and how many, of the group that a digit belongs to which is not among
+    /// siblings, though others of its group are; and one of these.
     pub(crate) fn group_of(&self, among: Within, digit: u8, width: u8) -> Option<u16> {
         let entries = self.entries(among);
         let place = entries.partition_point(|entry| entry.digit < digit);
@@ -354,8 +357,9 @@ impl<C: Copy> Page<C> {
         self.handles.as_ref()?.get(usize::from(self.entry(entry).first))
     }
 
-    /// Takes over what is known of the page before at the same place, as far as branches skip none: where pages are
-    /// that both lead to, and, where nothing is known of this one yet, what terminals commit to that are the same.
+    /// Takes over what is known of the page before at the same place, as far as branches skip none:
+    /// where pages are that both lead to, and, where nothing is known of this one yet, what
+    /// terminals commit to that are the same.
     pub(crate) fn take_over(&self, old: &Self) {
         let handles = self.handles.as_deref().zip(old.handles.as_deref());
         let handles = handles.filter(|(mine, others)| !std::ptr::eq(*mine, *others));
@@ -445,7 +449,8 @@ impl<C: Copy> Page<C> {
         }
     }
 
-    /// What is known of the commitments of terminals that the row does not keep, with where they lie.
+    /// What is known of the commitments of terminals that the row does not keep, with where they
+    /// lie.
     pub(crate) fn known(&self) -> impl Iterator<Item = (u16, C)> + '_ {
         let learned = self.learned();
         let entries = if learned.is_empty() { &[][..] } else { &self.entries };
@@ -499,7 +504,8 @@ impl<C: Copy> Page<C> {
         }
     }
 
-    /// Where the value lies in front of a body that begins at a place and has these children, if there is one.
+    /// Where the value lies in front of a body that begins at a place and has these children, if
+    /// there is one.
     pub(crate) fn value_range(&self, body: u16, children: Within) -> Option<Range<usize>> {
         let first = self.entries(children).first()?;
         let head = if first.kind.is_in_group() { GROUP_HEAD } else { 0 };
@@ -507,7 +513,8 @@ impl<C: Copy> Page<C> {
         (from < end).then_some(from..end)
     }
 
-    /// The value at the front of a body, whose branch forks at digit `fork`, and where its item ends.
+    /// The value at the front of a body, whose branch forks at digit `fork`, and where its item
+    /// ends.
     pub(crate) fn value<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
@@ -585,8 +592,8 @@ const UNCOMMITTED: &str = "an owned terminal has no commitment";
 /// A group is cut at more bits than the one it lies in; else a walk would never end.
 pub(crate) const NESTED: &str = "a group lies in one that is no larger";
 
-/// Items of a page that are yet to be noted: where they lie, at which digit their runs start, the entry that they
-/// are in, and whether they belong to an owner.
+/// Items of a page that are yet to be noted: where they lie, at which digit their runs start, the
+/// entry that they are in, and whether they belong to an owner.
 #[derive(Debug)]
 struct Body {
     range: Range<usize>,
@@ -722,8 +729,8 @@ impl<'a, S: Scheme> Parser<'a, S> {
         Ok(())
     }
 
-    /// Notes the item at `at`, which may be the first of its body, all members of it if it is a group. Answers
-    /// where it ends.
+    /// Notes the item at `at`, which may be the first of its body, all members of it if it is a
+    /// group. Answers where it ends.
     fn item(
         &mut self,
         parent: Option<usize>,

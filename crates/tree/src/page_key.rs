@@ -5,12 +5,12 @@
 //! ```
 //!
 //! Invariants:
-//! - a *place* is a path of bits, written as its bits, a one, and zeros up to a whole byte. Different
-//!   paths give different keys, and all paths below a path lie strictly between two bounds, so a
-//!   subtree is one key range ([`PageKey::below`]);
+//! - a *place* is a path of bits, written as its bits, a one, and zeros up to a whole byte.
+//!   Different paths give different keys, and all paths below a path lie strictly between two
+//!   bounds, so a subtree is one key range ([`PageKey::below`]);
 //! - a place of more than [`PLACE_BYTES_MAX`] bytes is its first [`PLACE_BYTES_KEPT`] bytes and the
-//!   Keccak-256 digest of the whole, because PostgreSQL's keys end at 2,704 bytes. Below such a path
-//!   there is no exact range, and `below` says so.
+//!   Keccak-256 digest of the whole, because PostgreSQL's keys end at 2,704 bytes. Below such a
+//!   path there is no exact range, and `below` says so.
 
 use smallvec::SmallVec;
 use spinney_hash::keccak256;
@@ -133,8 +133,8 @@ impl PageKey {
         Self(SmallVec::from_slice(bytes))
     }
 
-    /// The path that leads to a page, and how many bits that has; nothing if this is no page's key, or if its
-    /// place is too long to say.
+    /// The path that leads to a page, and how many bits that has; nothing if this is no page's key,
+    /// or if its place is too long to say.
     pub(crate) fn path_of(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         let (head, place) = bytes.split_at_checked(HEAD_BYTES)?;
         if head.last() != Some(&(RowKind::Page as u8)) || place.len() > PLACE_BYTES_KEPT {
@@ -163,9 +163,9 @@ impl std::borrow::Borrow<[u8]> for PageKey {
     }
 }
 
-/// Whether a row of [`Table::Pages`](crate::Table::Pages), by its key, lies on the way from the root of
-/// its tree to the keys that begin with some bytes, or below. What such keys hold and commit to is
-/// read from these rows alone.
+/// Whether a row of [`Table::Pages`](crate::Table::Pages), by its key, lies on the way from the
+/// root of its tree to the keys that begin with some bytes, or below. What such keys hold and
+/// commit to is read from these rows alone.
 pub fn is_on_path(row: &[u8], prefix: &[u8]) -> bool {
     let Some((head, place)) = row.split_at_checked(HEAD_BYTES) else { return false };
     let Some((&last, whole)) = place.split_last() else { return false };

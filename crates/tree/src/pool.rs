@@ -6,8 +6,8 @@ use crate::node::Arena;
 use crate::scheme::Scheme;
 use crate::update::Workspace;
 
-/// So many arenas wait to be used again, however large; more, as the ranges of a large batch need them, as
-/// long as all of them are not too large.
+/// So many arenas wait to be used again, however large; more, as the ranges of a large batch need
+/// them, as long as all of them are not too large.
 const ARENAS_MIN: usize = 8;
 const ARENAS_MAX: usize = 64;
 const ARENAS_BYTES_MAX: usize = 64 << 20;

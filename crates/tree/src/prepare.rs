@@ -20,7 +20,8 @@ use crate::update::{
 
 /// A batch of fewer operations is one thread's, unless told otherwise.
 pub(crate) const SPLIT_OPS_MIN: usize = 2_048;
-/// How many parts there are for each thread, if the keys are spread evenly: so that none waits long.
+/// How many parts there are for each thread, if the keys are spread evenly: so that none waits
+/// long.
 pub(crate) const RANGES_PER_THREAD: usize = 8;
 
 /// Less than this of what is committed already is carried along without a thought.
@@ -39,8 +40,8 @@ impl<S: Scheme> Tree<S> {
     /// Applies a batch on top of `parent`, or of the last commit, and computes the root. Nothing is
     /// written: the answer is committed, built upon or dropped.
     ///
-    /// `snapshot` is a view of the last commit. A batch that is lent (`&mut batch`) comes back empty,
-    /// with memory to be used again: so a steady state allocates nothing.
+    /// `snapshot` is a view of the last commit. A batch that is lent (`&mut batch`) comes back
+    /// empty, with memory to be used again: so a steady state allocates nothing.
     ///
     /// # Errors
     /// If the tree refuses an operation, `parent` stands on an older commit, or pages are damaged.
@@ -210,8 +211,9 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
-    /// A state whose older batches are committed, made anew on the last commit from those that are not:
-    /// so a state that is always prepared ahead of the commit does not carry all its ancestors along.
+    /// A state whose older batches are committed, made anew on the last commit from those that are
+    /// not: so a state that is always prepared ahead of the commit does not carry all its ancestors
+    /// along.
     pub(crate) fn rebase<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -229,7 +231,8 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
-    /// Whether a pending state stands on the last commit: was prepared on it, or on what it became of.
+    /// Whether a pending state stands on the last commit: was prepared on it, or on what it became
+    /// of.
     pub(crate) fn standing(&self, pending: &Pending<S>) -> Result<(), TreeError> {
         let head = self.head.batch;
         if pending.base.0 == head || pending.batches().rev().any(|batch| batch == head) {
@@ -274,8 +277,8 @@ struct Descent<'a, S: Scheme, N> {
 }
 
 impl<S: Scheme, N: Snapshot> Descent<'_, S, N> {
-    /// Goes down from some visits; then, if it is told from which number on nodes are to be finished, finishes them
-    /// and commits to them.
+    /// Goes down from some visits; then, if it is told from which number on nodes are to be
+    /// finished, finishes them and commits to them.
     fn run(
         &mut self,
         older: &[Arc<Arena<S::Commit>>],

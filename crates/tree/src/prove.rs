@@ -1,10 +1,10 @@
 //! Walking to many keys at once, for those who prove them.
 //!
-//! One walk meets every node on the path of any of the keys, each once, with the commitments of all of
-//! its children. Pages are read level by level, as by a batch: a node whose page is not at hand waits,
-//! the walk goes on elsewhere, and then all that waited is read in one call. Nothing is hashed but the
-//! terminals beside a path whose commitment nobody knows yet: those beside some nodes in one call, and
-//! threads share the nodes where they are many.
+//! One walk meets every node on the path of any of the keys, each once, with the commitments of all
+//! of its children. Pages are read level by level, as by a batch: a node whose page is not at hand
+//! waits, the walk goes on elsewhere, and then all that waited is read in one call. Nothing is
+//! hashed but the terminals beside a path whose commitment nobody knows yet: those beside some
+//! nodes in one call, and threads share the nodes where they are many.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -56,8 +56,8 @@ enum Place<C> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Shows `visit` all nodes on the paths of `keys`, which strictly rise, in `state` or in the last
-    /// commit; a node comes before those below it.
+    /// Shows `visit` all nodes on the paths of `keys`, which strictly rise, in `state` or in the
+    /// last commit; a node comes before those below it.
     pub(crate) fn visit_paths<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -78,8 +78,8 @@ impl<S: Scheme> Tree<S> {
         })
     }
 
-    /// Lends the nodes of `state`, or of the last commit: `step` looks into them as far as it can, and
-    /// is called again, with the pages it missed at hand, until it misses none.
+    /// Lends the nodes of `state`, or of the last commit: `step` looks into them as far as it can,
+    /// and is called again, with the pages it missed at hand, until it misses none.
     ///
     /// From afar, all pages that may be on the way to a few `keys` are read in the first call.
     pub(crate) fn lend<N: Snapshot>(
@@ -184,8 +184,8 @@ type Found<C> = (Ahead<C>, Opened<C>);
 
 /// So many nodes are looked into before any is met.
 const TOGETHER: usize = 256;
-/// So many nodes the terminals beside them are hashed of in one call: they fill all lanes, and stay in
-/// the cache. Of more, threads take so many at a time.
+/// So many nodes the terminals beside them are hashed of in one call: they fill all lanes, and stay
+/// in the cache. Of more, threads take so many at a time.
 const HASHED_TOGETHER: usize = 64;
 
 struct Walk<'k, S: Scheme> {
@@ -199,7 +199,8 @@ struct Walk<'k, S: Scheme> {
     spare: Vec<Vec<Child<S::Commit>>>,
 }
 
-/// Shows `visit` all nodes on the paths of `keys`, which strictly rise, by a reader that waits for no page.
+/// Shows `visit` all nodes on the paths of `keys`, which strictly rise, by a reader that waits for
+/// no page.
 pub(crate) fn visit_read<S: Scheme>(
     reader: &Reader<'_, S>,
     top: Option<Link>,
@@ -228,8 +229,8 @@ impl<'k, S: Scheme> Walk<'k, S> {
         top.filter(|_| !self.keys.is_empty()).map(ahead).into_iter().collect()
     }
 
-    /// Meets the last of the nodes ahead, and puts in their place what lies below them on the paths of the keys.
-    /// Those whose pages are not at hand are `halted`, and not met.
+    /// Meets the last of the nodes ahead, and puts in their place what lies below them on the paths
+    /// of the keys. Those whose pages are not at hand are `halted`, and not met.
     fn step(
         &mut self,
         reader: &Reader<'_, S>,
@@ -292,8 +293,8 @@ impl<'k, S: Scheme> Walk<'k, S> {
         Ok(Some(Opened::Branch(OpenedBranch { at, skip, path: own, fork, value, children })))
     }
 
-    /// The path to a node's fork, where that is not the way of a key that leads to the node: it may leave
-    /// the skip.
+    /// The path to a node's fork, where that is not the way of a key that leads to the node: it may
+    /// leave the skip.
     fn own_path(skip: Run<'_>, key: &[u8]) -> Option<Vec<u8>> {
         if skip.is_empty() {
             return None;
@@ -387,7 +388,8 @@ impl<'k, S: Scheme> Walk<'k, S> {
     }
 }
 
-/// Computes what those children of opened branches commit to of which nobody knows it, and keeps it.
+/// Computes what those children of opened branches commit to of which nobody knows it, and keeps
+/// it.
 fn commit_terminals<S: Scheme>(
     codec: Codec<'_, S>,
     keys: &[&[u8]],

@@ -70,7 +70,8 @@ pub struct Entry<C> {
     pub owned: Option<C>,
 }
 
-/// What could not be looked into: a page is missing, and its key is on the list; or something failed.
+/// What could not be looked into: a page is missing, and its key is on the list; or something
+/// failed.
 #[derive(Debug)]
 pub(crate) enum Halt {
     Missing,
@@ -139,8 +140,8 @@ pub(crate) enum Looked<C> {
     Branch { skip: Digits, fork: Fork<C> },
 }
 
-/// A child of a branch: its digit, where it is, unless that is in a group's page that was not opened, and what it
-/// commits to, if that is known.
+/// A child of a branch: its digit, where it is, unless that is in a group's page that was not
+/// opened, and what it commits to, if that is known.
 #[derive(Debug)]
 pub(crate) struct Child<C> {
     pub(crate) digit: u8,
@@ -148,7 +149,8 @@ pub(crate) struct Child<C> {
     pub(crate) commit: Option<C>,
 }
 
-/// How a reader comes by a page: where it may be, the path to it and how many bits of that its place has.
+/// How a reader comes by a page: where it may be, the path to it and how many bits of that its
+/// place has.
 pub(crate) type Fetch<'a, C> =
     dyn Fn(Option<&HandleCell>, &dyn Fn() -> PageKey, usize) -> Result<Arc<Page<C>>, Halt> + 'a;
 
@@ -370,7 +372,8 @@ impl<'a, S: Scheme> Reader<'a, S> {
         Looked::Terminal { suffix: digits, payload, owned }
     }
 
-    /// A branch's children with the page of their own, if they have one; `at` is the digit of the fork.
+    /// A branch's children with the page of their own, if they have one; `at` is the digit of the
+    /// fork.
     pub(crate) fn opened(
         &self,
         fork: Fork<S::Commit>,
@@ -514,8 +517,8 @@ impl<'a, S: Scheme> Reader<'a, S> {
         self.page(page.handle(member), path, bits, PageKind::Group)
     }
 
-    /// The children of a branch whose page is open. Groups are opened if that is asked for: else children in them
-    /// are nowhere, and say what they commit to.
+    /// The children of a branch whose page is open. Groups are opened if that is asked for: else
+    /// children in them are nowhere, and say what they commit to.
     pub(crate) fn children(
         &self,
         fork: &Fork<S::Commit>,
@@ -598,7 +601,8 @@ impl<'a, S: Scheme> Reader<'a, S> {
         let len = over.bytes(digits, Self::WIDTH);
         let bits = digits * Self::WIDTH.bits();
         let (mut bytes, mut missing) = (Vec::new(), false);
-        // A forged length names rows that are not there: no more are asked for than twice those found.
+        // A forged length names rows that are not there: no more are asked for than twice those
+        // found.
         let mut credit = 16;
         for index in 0..len.div_ceil(OVERFLOW_BYTES).min(usize::from(u16::MAX) + 1) {
             let key = || PageKey::overflow(self.space, path, bits, index as u16);

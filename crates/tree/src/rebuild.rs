@@ -1,13 +1,13 @@
 //! A tree built anew from sorted leaves, into a generation of its own.
 //!
 //! Invariants:
-//! - the rows of a new generation are invisible until the root record names it, in the last commit; a
-//!   rebuild that ends before leaves the tree as it was;
-//! - memory is bounded: leaves are held back up to [`HELD_BYTES_MAX`], and only pages at the right edge
-//!   of the tree are ever read again;
-//! - rows of a generation that the root record does not name belong to nobody but a rebuild under way,
-//!   which a row of its own in [`Table::Meta`] names; [`Tree::sweep`] removes them in bounded steps, and
-//!   that row first, so that a rebuild which was swept is never finished;
+//! - the rows of a new generation are invisible until the root record names it, in the last commit;
+//!   a rebuild that ends before leaves the tree as it was;
+//! - memory is bounded: leaves are held back up to [`HELD_BYTES_MAX`], and only pages at the right
+//!   edge of the tree are ever read again;
+//! - rows of a generation that the root record does not name belong to nobody but a rebuild under
+//!   way, which a row of its own in [`Table::Meta`] names; [`Tree::sweep`] removes them in bounded
+//!   steps, and that row first, so that a rebuild which was swept is never finished;
 //! - who sweeps or rebuilds stands on the last commit.
 
 use crate::batch::Batch;
@@ -47,8 +47,8 @@ pub(crate) fn rebuild_key(tree: TreeId) -> Vec<u8> {
 }
 
 impl<S: Scheme + Clone> Tree<S> {
-    /// Builds the tree anew from leaves that come sorted by key. What it held before stays, and is all
-    /// that anybody sees, until [`Rebuild::finish`].
+    /// Builds the tree anew from leaves that come sorted by key. What it held before stays, and is
+    /// all that anybody sees, until [`Rebuild::finish`].
     ///
     /// ```
     /// # use spinney_tree::{MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
@@ -94,11 +94,12 @@ impl<S: Scheme + Clone> Tree<S> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Removes the rows of generations that are not the tree's: what a rebuild left behind. Answers how
-    /// many there were.
+    /// Removes the rows of generations that are not the tree's: what a rebuild left behind. Answers
+    /// how many there were.
     ///
     /// # Errors
-    /// If another writer has committed to the tree, or the store fails; a sweep can go on another time.
+    /// If another writer has committed to the tree, or the store fails; a sweep can go on another
+    /// time.
     pub fn sweep<P: PageStore>(&self, store: &P) -> Result<u64, TreeError> {
         let (low, high) = whole(self.space);
         let first = Space { generation: 0, ..self.space };
@@ -142,8 +143,8 @@ impl<S: Scheme, P: PageStore> Rebuild<'_, S, P> {
     /// Takes the next leaf.
     ///
     /// # Errors
-    /// If it is not behind the leaf before it, if the tree takes no such leaf, or if the store fails.
-    /// The tree stays as it was.
+    /// If it is not behind the leaf before it, if the tree takes no such leaf, or if the store
+    /// fails. The tree stays as it was.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         if let Some(before) = &self.last
             && &before[..] >= key
@@ -174,12 +175,12 @@ impl<S: Scheme, P: PageStore> Rebuild<'_, S, P> {
         Ok(self.fresh.root())
     }
 
-    /// Makes the new generation the tree's, in one commit, and removes the old one. The answer counts
-    /// what was written.
+    /// Makes the new generation the tree's, in one commit, and removes the old one. The answer
+    /// counts what was written.
     ///
     /// # Errors
-    /// If the tree refuses the last leaves, another writer has committed to it, or the store fails. Then
-    /// the tree stays as it was, unless all that failed is removing the old rows.
+    /// If the tree refuses the last leaves, another writer has committed to it, or the store fails.
+    /// Then the tree stays as it was, unless all that failed is removing the old rows.
     pub fn finish(mut self, block: Option<BlockId>) -> Result<CommitStats, TreeError> {
         self.write()?;
         let Self { tree, store, fresh, stats, token, .. } = self;

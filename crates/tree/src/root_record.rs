@@ -20,8 +20,9 @@ use crate::image::{SUM_BYTES, checksum};
 use crate::scheme::{Scheme, SchemeId};
 use crate::{BlockId, TreeId};
 
-/// The newest format of pages that this program knows. Those of version 1 keep what owned values commit to; trees that
-/// leave it out have version 2 from their next commit on, whatever else they still hold.
+/// The newest format of pages that this program knows. Those of version 1 keep what owned values
+/// commit to; trees that leave it out have version 2 from their next commit on, whatever else they
+/// still hold.
 const VERSION: u16 = 2;
 
 /// The format of the pages that a tree of a scheme is written with.

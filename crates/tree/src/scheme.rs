@@ -2,19 +2,20 @@
 //!
 //! The engine owns the shape: a path-compressed radix tree in normal form, in which a branch has at
 //! least two children and a terminal hangs at the shallowest depth at which its key is alone. A
-//! [`Scheme`] says how wide a digit is, which keys and values it takes, and how terminals and branches
-//! commit. It never sees pages, stores or batches.
+//! [`Scheme`] says how wide a digit is, which keys and values it takes, and how terminals and
+//! branches commit. It never sees pages, stores or batches.
 //!
 //! How the five trees fit:
 //! - `mpt` over raw keys: nibbles; a key that ends at a fork is the branch's own value.
-//! - `mpt` over Ethereum's state: [`Owner`] at 32 bytes; an account is a terminal that owns the subtree
-//!   of its slots and commits to its root.
-//! - `ubt` and `verkle`: implicit [`Owner`] at 31 bytes; a stem is an owner that exists as long as it has values,
-//!   and the suffix byte is the path below it. So a stem is stored in proportion to its values, and
-//!   pages are cut through the suffix byte like anywhere else.
+//! - `mpt` over Ethereum's state: [`Owner`] at 32 bytes; an account is a terminal that owns the
+//!   subtree of its slots and commits to its root.
+//! - `ubt` and `verkle`: implicit [`Owner`] at 31 bytes; a stem is an owner that exists as long as
+//!   it has values, and the suffix byte is the path below it. So a stem is stored in proportion to
+//!   its values, and pages are cut through the suffix byte like anywhere else.
 //! - `pbt`: bits, no owner; the engine's normal form is the tree's own.
-//! - `sum`: bits, lowest first in a byte, so its keys come with each byte's bits reversed; commitments
-//!   carry the sum, and pages keep those of terminals, which cost a climb of hundreds of hashes.
+//! - `sum`: bits, lowest first in a byte, so its keys come with each byte's bits reversed;
+//!   commitments carry the sum, and pages keep those of terminals, which cost a climb of hundreds
+//!   of hashes.
 
 use std::fmt;
 
@@ -30,9 +31,9 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// A rule that terminals of one key length own the longer keys which they begin.
 ///
-/// The keys of the tree then are either of `bytes` bytes (owners) or longer (owned). The subtree of the
-/// owned keys hangs below its owner and goes with it. Implicit owners are no keys themselves: they exist
-/// as long as they own something, and have no value.
+/// The keys of the tree then are either of `bytes` bytes (owners) or longer (owned). The subtree of
+/// the owned keys hangs below its owner and goes with it. Implicit owners are no keys themselves:
+/// they exist as long as they own something, and have no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The length of an owner's key in bytes.
@@ -108,20 +109,20 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// Whether a key may begin another one (outside of [`Scheme::OWNER`]'s rule).
     const PREFIX_KEYS: bool;
 
-    /// Whether pages keep the commitment of every terminal, for trees in which it is dear to compute.
-    /// Terminals that only move are then told the one they had: [`TerminalJob::was`].
+    /// Whether pages keep the commitment of every terminal, for trees in which it is dear to
+    /// compute. Terminals that only move are then told the one they had: [`TerminalJob::was`].
     const KEEP_TERMINALS: bool = false;
-    /// Whether pages keep what a value commits to that is all its owner owns. Where they do not, it is hashed whenever
-    /// its owner is, and jobs have the value itself: [`Owned::Value`].
+    /// Whether pages keep what a value commits to that is all its owner owns. Where they do not, it
+    /// is hashed whenever its owner is, and jobs have the value itself: [`Owned::Value`].
     const KEEP_OWNED_VALUES: bool = true;
     /// Batches of at least so many operations are split over the threads, unless the tree is told
     /// otherwise.
     const SPLIT_OPS_MIN: usize = crate::prepare::SPLIT_OPS_MIN;
-    /// How many ranges such a batch is split into for each thread, one at least. A range commits for itself, so large
-    /// ones fill their lanes better, and small ones keep no thread waiting.
+    /// How many ranges such a batch is split into for each thread, one at least. A range commits
+    /// for itself, so large ones fill their lanes better, and small ones keep no thread waiting.
     const RANGES_PER_THREAD: usize = crate::prepare::RANGES_PER_THREAD;
-    /// The most that the weights of a tree's values may come to, where values have a weight. A batch
-    /// that would exceed it is refused before anything is hashed.
+    /// The most that the weights of a tree's values may come to, where values have a weight. A
+    /// batch that would exceed it is refused before anything is hashed.
     const WEIGHT_MAX: Option<u64> = None;
 
     /// What a parent needs of a child: small, kept beside every child.
@@ -133,9 +134,10 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
 
     /// Whether a commitment follows from the one before it and the children that changed.
     ///
-    /// Then jobs say what was ([`TerminalJob::was`], [`BranchJob::changes`]), terminals that own carry
-    /// their commitments in pages, others have that of [`Scheme::value_commit`], and groups of children
-    /// are kept without commitments, since nobody needs those of untouched neighbours. Digits are bytes.
+    /// Then jobs say what was ([`TerminalJob::was`], [`BranchJob::changes`]), terminals that own
+    /// carry their commitments in pages, others have that of [`Scheme::value_commit`], and groups
+    /// of children are kept without commitments, since nobody needs those of untouched neighbours.
+    /// Digits are bytes.
     const DELTAS: bool = false;
     /// What a residual image may take before it becomes a page. At most the default.
     const CUT_BYTES: usize = crate::image::CUT_BYTES;
@@ -144,9 +146,9 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// What the body of an owned branch may take before it becomes a page.
     const OWNED_BODY_BYTES: usize = crate::image::OWNED_BYTES_MAX;
 
-    /// How many bytes a commitment takes in pages, nearly always. A scheme that says so lets values be put in
-    /// the places of others without making nodes; one with [`Scheme::DELTAS`], [`Scheme::KEEP_TERMINALS`] or a
-    /// [`Scheme::WEIGHT_MAX`] does not.
+    /// How many bytes a commitment takes in pages, nearly always. A scheme that says so lets values
+    /// be put in the places of others without making nodes; one with [`Scheme::DELTAS`],
+    /// [`Scheme::KEEP_TERMINALS`] or a [`Scheme::WEIGHT_MAX`] does not.
     const COMMIT_BYTES: Option<usize> = None;
 
     /// The discriminant kept in the root record.
@@ -172,8 +174,8 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
         out: &mut Vec<Self::Commit>,
     );
 
-    /// Commits to one terminal: as [`Scheme::commit_terminals`] of one job, for schemes that can do that with
-    /// less ado.
+    /// Commits to one terminal: as [`Scheme::commit_terminals`] of one job, for schemes that can do
+    /// that with less ado.
     fn commit_terminal(
         &self,
         job: TerminalJob<'_, Self::Commit>,
@@ -193,8 +195,8 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
         self.commit_branches(std::iter::once(job), scratch, out);
     }
 
-    /// Whether two commitments of one node are the same to whoever reads below them: what a scheme notes in them
-    /// for later commits may differ.
+    /// Whether two commitments of one node are the same to whoever reads below them: what a scheme
+    /// notes in them for later commits may differ.
     fn agree(&self, one: &Self::Commit, other: &Self::Commit) -> bool {
         one == other
     }
@@ -225,11 +227,12 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
         out.len()
     }
 
-    /// Reads a commitment off the front of a page's bytes, with its length; `None` if it is malformed.
+    /// Reads a commitment off the front of a page's bytes, with its length; `None` if it is
+    /// malformed.
     fn decode_commit(&self, bytes: &[u8]) -> Option<(Self::Commit, usize)>;
 
-    /// The commitment of a terminal that pages keep without one, of its value alone: asked for only of
-    /// a scheme with [`Scheme::DELTAS`].
+    /// The commitment of a terminal that pages keep without one, of its value alone: asked for only
+    /// of a scheme with [`Scheme::DELTAS`].
     fn value_commit(&self, _payload: &[u8]) -> Self::Commit {
         unreachable!("only schemes that follow differences are asked")
     }
@@ -262,8 +265,8 @@ pub struct TerminalJob<'a, C> {
 pub enum Owned<'a, C> {
     /// What it commits to.
     Commit(C),
-    /// A single value: the digits of its key behind the owner's, and its bytes. Only a scheme without
-    /// [`Scheme::KEEP_OWNED_VALUES`] is told so.
+    /// A single value: the digits of its key behind the owner's, and its bytes. Only a scheme
+    /// without [`Scheme::KEEP_OWNED_VALUES`] is told so.
     Value(Run<'a>, &'a [u8]),
 }
 
@@ -295,7 +298,8 @@ pub struct WasTerminal<C> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobKey<'a> {
     Whole(&'a [u8]),
-    /// The first `fork` digits of a path, and the digit behind them, if there is one: the suffix follows.
+    /// The first `fork` digits of a path, and the digit behind them, if there is one: the suffix
+    /// follows.
     Below {
         path: &'a [u8],
         fork: usize,
@@ -322,8 +326,8 @@ pub struct BranchJob<'a, S: Scheme> {
     pub children: Children<'a, S>,
     /// The value of the key that ends at the fork.
     pub value: Option<&'a [u8]>,
-    /// What changed since a commitment to the same fork, if the scheme follows differences and there
-    /// was one.
+    /// What changed since a commitment to the same fork, if the scheme follows differences and
+    /// there was one.
     pub changes: Option<Changes<'a, S>>,
 }
 
@@ -341,8 +345,8 @@ pub struct Changes<'a, S: Scheme> {
 }
 
 impl<S: Scheme> Changes<'_, S> {
-    /// Each digit whose child changed, with the commitments of the child that was there and of the one
-    /// that is.
+    /// Each digit whose child changed, with the commitments of the child that was there and of the
+    /// one that is.
     pub fn iter(&self) -> impl Iterator<Item = (u8, Option<S::Commit>, Option<S::Commit>)> + '_ {
         let fresh = self.kids.iter().filter(|kid| kid.fresh);
         fresh.map(move |kid| {

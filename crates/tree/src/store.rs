@@ -1,8 +1,8 @@
 //! The one interface between engine and disk.
 //!
-//! A store is a handful of ordered tables of byte rows, read through snapshots and changed by atomic
-//! commits. Rows read through a snapshot borrow from it; a commit owns what it writes. The engine knows
-//! no backend, and a backend knows no tree.
+//! A store is a handful of ordered tables of byte rows, read through snapshots and changed by
+//! atomic commits. Rows read through a snapshot borrow from it; a commit owns what it writes. The
+//! engine knows no backend, and a backend knows no tree.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -95,7 +95,8 @@ pub enum StoreError {
     },
 }
 
-/// Where rows are kept. Any number of readers see the last commit while one writer prepares the next.
+/// Where rows are kept. Any number of readers see the last commit while one writer prepares the
+/// next.
 pub trait PageStore: Send + Sync {
     /// A consistent view of the last commit.
     type Snapshot<'a>: Snapshot
@@ -105,11 +106,12 @@ pub trait PageStore: Send + Sync {
     /// Opens a view of the last commit.
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError>;
 
-    /// Applies a write set: all of it, durably, or none. A store that [writes behind](Self::settle) may answer
-    /// before it is durable.
+    /// Applies a write set: all of it, durably, or none. A store that [writes behind](Self::settle)
+    /// may answer before it is durable.
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
 
-    /// As [`commit`](Self::commit), and takes the set over: a store that writes behind keeps it as it is.
+    /// As [`commit`](Self::commit), and takes the set over: a store that writes behind keeps it as
+    /// it is.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -178,13 +180,14 @@ pub trait Snapshot {
         keys.iter().map(|key| self.read(table, key)).collect()
     }
 
-    /// Whether each call is answered from afar, so that one call that asks for more than is there costs
-    /// less than a second one.
+    /// Whether each call is answered from afar, so that one call that asks for more than is there
+    /// costs less than a second one.
     fn is_far(&self) -> bool {
         false
     }
 
-    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers `false`.
+    /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers
+    /// `false`.
     fn scan(
         &self,
         table: Table,
@@ -232,8 +235,8 @@ impl WriteSet {
         self.rows.push((table, Key::from_slice(key), Some(value.into()), None));
     }
 
-    /// Writes a row over another one. A store that writes what changed takes that from `before`, which has to be the
-    /// row of the last commit.
+    /// Writes a row over another one. A store that writes what changed takes that from `before`,
+    /// which has to be the row of the last commit.
     pub fn put_over(
         &mut self,
         table: Table,
@@ -283,7 +286,8 @@ impl WriteSet {
             });
             return;
         }
-        // Rows of one tree begin alike. What follows decides as a rule, and moves with its row's place alone.
+        // Rows of one tree begin alike. What follows decides as a rule, and moves with its row's
+        // place alone.
         let first = self.rows[0].1.clone();
         let alike = self.rows.iter().fold(first.len(), |alike, (_, key, ..)| {
             let same = |(a, b): &(&u8, &u8)| a == b;
@@ -321,8 +325,8 @@ impl WriteSet {
         self.rows = kept.into_iter().map(&mut take).collect();
     }
 
-    /// What a sorted set does to one row: a value, or `None` where it removes the row; nothing where it does not
-    /// name the row.
+    /// What a sorted set does to one row: a value, or `None` where it removes the row; nothing
+    /// where it does not name the row.
     ///
     /// ```
     /// # use spinney_tree::{Table, WriteSet};

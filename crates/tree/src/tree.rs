@@ -96,7 +96,8 @@ pub(crate) struct Head<S: Scheme> {
     pub(crate) root: S::Root,
 }
 
-/// What a batch would make of a tree: a root, and all that a commit needs. Discarding it costs nothing.
+/// What a batch would make of a tree: a root, and all that a commit needs. Discarding it costs
+/// nothing.
 ///
 /// Any number of pending states may stand on the last commit or on one another.
 #[derive(Debug)]
@@ -151,8 +152,8 @@ impl<S: Scheme> Pending<S> {
         &behind[first.unwrap_or(behind.len())..]
     }
 
-    /// What the batches did that are not committed: the oldest first, each in the order in which its operations
-    /// take effect. A batch that changed nothing is left out.
+    /// What the batches did that are not committed: the oldest first, each in the order in which
+    /// its operations take effect. A batch that changed nothing is left out.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, Operation, PageStore, Tree, TreeId, mpt::Mpt};
@@ -170,7 +171,8 @@ impl<S: Scheme> Pending<S> {
         self.fresh().iter().flat_map(|arena| arena.ops.iter().map(|op| op.show(&arena.bytes)))
     }
 
-    /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors included.
+    /// Bytes of memory that the state holds beside the tree's pages, those of its ancestors
+    /// included.
     pub fn memory(&self) -> usize {
         let (committed, fresh) = self.sizes();
         committed + fresh
@@ -243,8 +245,8 @@ impl<S: Scheme> Staged<S> {
 type Nodes<'a, S> = (&'a [Arc<Arena<<S as Scheme>::Commit>>], Option<Link>);
 
 impl<S: Scheme> Tree<S> {
-    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages that
-    /// stay in memory, with what is remembered of them and what it takes to find them.
+    /// Opens a tree, which is empty if the store does not know it. `cache_bytes` bounds the pages
+    /// that stay in memory, with what is remembered of them and what it takes to find them.
     ///
     /// # Errors
     /// If the store holds a tree of another scheme under this id, one of a newer format, or damage.
@@ -320,7 +322,8 @@ impl<S: Scheme> Tree<S> {
         self.space = fresh.space;
         self.head = Head { commit, block, ..fresh.head };
         fresh.cache.set_budget(self.cache.pages().budget());
-        // Views of the earlier generation keep its pages, and learn that they are no more the tree's.
+        // Views of the earlier generation keep its pages, and learn that they are no more the
+        // tree's.
         self.cache.move_to(fresh.head.batch, None, &[], &[]);
         self.cache = fresh.cache;
     }
@@ -381,8 +384,8 @@ impl<S: Scheme> Tree<S> {
         Codec { scheme: &self.scheme }
     }
 
-    /// Splits batches of at least `operations` operations over the threads of the current rayon pool, by
-    /// ranges of keys; 2,048 unless told otherwise. Roots and pages do not depend on it.
+    /// Splits batches of at least `operations` operations over the threads of the current rayon
+    /// pool, by ranges of keys; 2,048 unless told otherwise. Roots and pages do not depend on it.
     pub const fn split_batches_from(&mut self, operations: usize) {
         self.split_ops = operations;
     }
@@ -422,7 +425,8 @@ impl<S: Scheme> Tree<S> {
         self.cache.bytes()
     }
 
-    /// Whether a snapshot shows the last commit: pages of another one must not be taken for its own.
+    /// Whether a snapshot shows the last commit: pages of another one must not be taken for its
+    /// own.
     pub(crate) fn current<N: Snapshot>(&self, snapshot: &N) -> Result<(), TreeError> {
         if self.hidden {
             return Ok(());
@@ -439,7 +443,8 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
-    /// Reads pages that have to be there, and keeps them. The snapshot is known to show the last commit.
+    /// Reads pages that have to be there, and keeps them. The snapshot is known to show the last
+    /// commit.
     pub(crate) fn read_pages<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -498,7 +503,8 @@ impl<S: Scheme> Tree<S> {
         self.current(snapshot)?;
         let rebased;
         let mut pending = pending;
-        // Rows are those that differ from the last commit's: what is committed already is made anew on it.
+        // Rows are those that differ from the last commit's: what is committed already is made anew
+        // on it.
         if pending.is_committed_in_part() && pending.position() != self.head.batch {
             rebased = self.rebase(snapshot, pending)?;
             pending = &rebased;
@@ -650,8 +656,8 @@ impl<S: Scheme> Tree<S> {
         Ok(reader.get(top, key)?)
     }
 
-    /// The last commit, to be read beside the tree: by other threads, and while the tree goes on. It shares
-    /// the tree's memory for pages.
+    /// The last commit, to be read beside the tree: by other threads, and while the tree goes on.
+    /// It shares the tree's memory for pages.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};

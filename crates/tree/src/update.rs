@@ -1,18 +1,20 @@
 //! Applying a sorted batch: one descent that makes touched nodes.
 //!
-//! The operations go down together. What lies in a page that is at hand is walked at once; the pages below are
-//! noted, found in the cache together, and walked in turn: so pages are read level by level, and none twice. On the
-//! way down nodes are noted with the children that operations go on to; on the way up (`finish.rs`) they take what
-//! came of these, and the normal form is restored.
+//! The operations go down together. What lies in a page that is at hand is walked at once; the
+//! pages below are noted, found in the cache together, and walked in turn: so pages are read level
+//! by level, and none twice. On the way down nodes are noted with the children that operations go
+//! on to; on the way up (`finish.rs`) they take what came of these, and the normal form is
+//! restored.
 //!
-//! Where many operations are, those of one child at a time go down from there, a thousand or so, and what they made
-//! is finished and committed to while it is in the core's cache; or other threads do that, each in an arena of its
-//! own.
+//! Where many operations are, those of one child at a time go down from there, a thousand or so,
+//! and what they made is finished and committed to while it is in the core's cache; or other
+//! threads do that, each in an arena of its own.
 //!
 //! Invariants:
-//! - nothing older than the arena being filled changes, so a refused or discarded batch leaves no trace;
-//! - a node comes behind its parent in its arena: from the last to the first all that is below a node is met
-//!   before it is;
+//! - nothing older than the arena being filled changes, so a refused or discarded batch leaves no
+//!   trace;
+//! - a node comes behind its parent in its arena: from the last to the first all that is below a
+//!   node is met before it is;
 //! - the descent has no deeper stack than one page's items, however long keys are.
 
 mod clear;
@@ -38,11 +40,13 @@ use open::Wait;
 pub(crate) use open::{Loaded, Missing, Source};
 use spinney_proof::digits::{Run, Width};
 
-/// So many operations go down together: what they make is still in the core's cache when it is committed to.
+/// So many operations go down together: what they make is still in the core's cache when it is
+/// committed to.
 pub(crate) const OPS_TOGETHER: u32 = 1 << 10;
 /// What a terminal takes, as a rule.
 const TERMINAL_BYTES: usize = 128;
-/// So many visits ahead what a touched node lists is asked for, and the index of the page that it stands on.
+/// So many visits ahead what a touched node lists is asked for, and the index of the page that it
+/// stands on.
 const KIDS_AHEAD: usize = 6;
 const ENTRIES_AHEAD: usize = 3;
 
@@ -80,7 +84,8 @@ pub(crate) struct Visit {
     /// The digit at which it hangs, and that at which it hung before the batch.
     pub(crate) depth: u32,
     pub(crate) hung: u32,
-    /// The node whose child it is, or [`NONE`], and its place among all children, or among those visited first.
+    /// The node whose child it is, or [`NONE`], and its place among all children, or among those
+    /// visited first.
     pub(crate) parent: u32,
     pub(crate) kid: u32,
     /// Its digit in its parent.
@@ -105,7 +110,8 @@ struct Frame {
     /// Whether there was anything before.
     existed: bool,
     changed: bool,
-    /// The digit at which it hung before, and the number of the stored item that was there, if its bytes overflowed.
+    /// The digit at which it hung before, and the number of the stored item that was there, if its
+    /// bytes overflowed.
     hung: u32,
     stood: u32,
     /// Whether its stored body begins with a value that was there when the batch came.
@@ -136,7 +142,8 @@ impl Visited {
 #[derive(Debug)]
 pub(crate) struct Workspace<S: Scheme> {
     stack: Vec<Visit>,
-    /// Visits of terminals and of touched nodes, which are looked into when they have come from memory.
+    /// Visits of terminals and of touched nodes, which are looked into when they have come from
+    /// memory.
     ends: Vec<Visit>,
     /// What waits for pages.
     waits: Vec<Wait>,
@@ -289,7 +296,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         Ok(self.is_down())
     }
 
-    /// Goes down, and finishes the nodes from a number on. Answers whether that is done, or pages are missing.
+    /// Goes down, and finishes the nodes from a number on. Answers whether that is done, or pages
+    /// are missing.
     pub(crate) fn finish_from(&mut self, from: u32) -> Result<bool, TreeError> {
         if !(self.go_down()? && self.drop_condemned()? && self.finish(from)?) {
             return Ok(false);
@@ -332,13 +340,14 @@ impl<'a, S: Scheme> Update<'a, S> {
         Place::of_batch(self.batch.home, span)
     }
 
-    /// Whether terminals here are owners. Depth alone does not tell: owners that differ in their last digit hang
-    /// where what they own begins.
+    /// Whether terminals here are owners. Depth alone does not tell: owners that differ in their
+    /// last digit hang where what they own begins.
     const fn among_owners(visit: &Visit) -> bool {
         S::OWNER.is_some() && !visit.owned
     }
 
-    /// How many digits from its depth on the first and the last of a visit's operations share, within their zone.
+    /// How many digits from its depth on the first and the last of a visit's operations share,
+    /// within their zone.
     fn shared(&self, visit: &Visit) -> u32 {
         let (first, last, depth) = (visit.ops.from, visit.ops.end - 1, visit.depth);
         let mut limit = self.digits(first).min(self.digits(last));

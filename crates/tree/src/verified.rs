@@ -1,8 +1,8 @@
 //! What is read against the root: all of a tree's entries at once, or each node as it is met.
 //!
-//! A node that is checked commits to what is said above it, so by induction from the root on all that is read below
-//! is what the root stands for, whatever seals rows have. Nodes are not trusted for being resident: they are computed
-//! again whenever they are met.
+//! A node that is checked commits to what is said above it, so by induction from the root on all
+//! that is read below is what the root stands for, whatever seals rows have. Nodes are not trusted
+//! for being resident: they are computed again whenever they are met.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -96,7 +96,8 @@ impl<S: Scheme> Check<S> {
     }
 }
 
-/// The node whose run starts at digit `start` of a path is another one than that which is named above.
+/// The node whose run starts at digit `start` of a path is another one than that which is named
+/// above.
 fn other<S: Scheme>(space: Space, path: &[u8], start: usize) -> TreeError {
     let width = Codec::<S>::WIDTH;
     let bits = start.min(width.count(path)).saturating_mul(width.bits());
@@ -107,15 +108,16 @@ fn other<S: Scheme>(space: Space, path: &[u8], start: usize) -> TreeError {
 const OTHER: &str = "it is old or forged: it does not hold what is committed to above it";
 
 impl<S: Scheme> Tree<S> {
-    /// Whether reads check what they meet against the root: [`Tree::get`], [`Tree::entries`], [`Tree::prefix`] and
-    /// [`Tree::range`] compute each node again that they pass, and compare it with what its parent commits to;
-    /// [`Tree::prepare`] does so with all nodes on the paths of its batch's keys, and with those that deletions pull
-    /// up beside them, before it applies them; a [`Tree::view`] that is made from then on does it, too. So a row that
-    /// is old or forged, whatever its seal says, is [`TreeError::Corrupt`] in place of an answer. Off at first: a
+    /// Whether reads check what they meet against the root: [`Tree::get`], [`Tree::entries`],
+    /// [`Tree::prefix`] and [`Tree::range`] compute each node again that they pass, and compare it
+    /// with what its parent commits to; [`Tree::prepare`] does so with all nodes on the paths of
+    /// its batch's keys, and with those that deletions pull up beside them, before it applies them;
+    /// a [`Tree::view`] that is made from then on does it, too. So a row that is old or forged,
+    /// whatever its seal says, is [`TreeError::Corrupt`] in place of an answer. Off at first: a
     /// read then takes some hashes a level, of Verkle a commitment of 256 values.
     ///
-    /// A proof needs none of this: it is checked by whoever has the root. [`Tree::verify_entries`] checks all at
-    /// once.
+    /// A proof needs none of this: it is checked by whoever has the root. [`Tree::verify_entries`]
+    /// checks all at once.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
@@ -146,8 +148,8 @@ impl<S: Scheme> Tree<S> {
         Ok(found.map(Value::owned))
     }
 
-    /// Checks all nodes on the paths of a batch's operations, and those that its deletions may pull up beside
-    /// them, if that is asked for.
+    /// Checks all nodes on the paths of a batch's operations, and those that its deletions may pull
+    /// up beside them, if that is asked for.
     pub(crate) fn verify_ops<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -180,8 +182,9 @@ impl<S: Scheme> Tree<S> {
         self.verify_paths(snapshot, Some(state), (&ways, &[]), &mut |_| ()).map(drop)
     }
 
-    /// Checks all nodes on the paths of `keys`, which strictly rise, against the root; `found` is shown the values.
-    /// Answers the ways to the nodes that are left alone where those keys go that `shrink` says are deleted.
+    /// Checks all nodes on the paths of `keys`, which strictly rise, against the root; `found` is
+    /// shown the values. Answers the ways to the nodes that are left alone where those keys go that
+    /// `shrink` says are deleted.
     fn verify_paths<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -204,8 +207,8 @@ pub(crate) struct PathCheck<'k, S: Scheme> {
     /// Whether a key is deleted; none of them is where this is shorter.
     shrink: &'k [bool],
     check: Check<S>,
-    /// What nodes that are yet to be met commit to, by the first key that leads to each; nothing for a value that
-    /// is alone in what is owned, which its owner's commitment is of.
+    /// What nodes that are yet to be met commit to, by the first key that leads to each; nothing
+    /// for a value that is alone in what is owned, which its owner's commitment is of.
     said: HashMap<usize, Option<S::Commit>>,
     survivors: Vec<Vec<u8>>,
     wrong: Option<TreeError>,
@@ -276,8 +279,8 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
         }
     }
 
-    /// Notes what the children commit to that keys lead to, and the way to the only one that none leads to, where
-    /// keys are deleted: it moves up if the others go.
+    /// Notes what the children commit to that keys lead to, and the way to the only one that none
+    /// leads to, where keys are deleted: it moves up if the others go.
     fn children(&mut self, keys: &Range<usize>, reached: Range<usize>, job: &BranchJob<'_, S>) {
         let fork = job.skip.end();
         let mut digits = Vec::new();
@@ -319,10 +322,11 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
 }
 
 impl<S: Scheme + Clone> Tree<S> {
-    /// Reads every entry of the last commit, computes the root from them alone, and compares it with the
-    /// tree's. Whoever then reads the entries of the same snapshot reads those of the root: a row that is
-    /// old or forged, whatever its seal says, has changed none of them. Takes one pass and a few MiB;
-    /// nothing that pages say of commitments is used. `progress` is told the entries read.
+    /// Reads every entry of the last commit, computes the root from them alone, and compares it
+    /// with the tree's. Whoever then reads the entries of the same snapshot reads those of the
+    /// root: a row that is old or forged, whatever its seal says, has changed none of them. Takes
+    /// one pass and a few MiB; nothing that pages say of commitments is used. `progress` is told
+    /// the entries read.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
@@ -340,7 +344,8 @@ impl<S: Scheme + Clone> Tree<S> {
     /// ```
     ///
     /// # Errors
-    /// [`TreeError::OtherRoot`] if the entries have another root; if a page is damaged, or the store fails.
+    /// [`TreeError::OtherRoot`] if the entries have another root; if a page is damaged, or the
+    /// store fails.
     pub fn verify_entries<N: Snapshot>(
         &self,
         snapshot: &N,

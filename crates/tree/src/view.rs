@@ -1,7 +1,8 @@
 //! The last commit of a tree, read beside it.
 //!
 //! Invariants:
-//! - a view answers as the commit that it is of, or not at all: once the tree has gone on it says so;
+//! - a view answers as the commit that it is of, or not at all: once the tree has gone on it says
+//!   so;
 //! - what it reads goes into the tree's memory for pages, unless the tree has gone on.
 
 use std::sync::Arc;
@@ -57,8 +58,9 @@ impl<S: Scheme> TreeView<S> {
     /// The value of a key. `snapshot` is a view of this commit.
     ///
     /// # Errors
-    /// [`TreeError::Stale`] if the tree has gone on, [`TreeError::OtherSnapshot`] if the store has; both only
-    /// where a page is needed that the view does not have. If a page is damaged or cannot be read.
+    /// [`TreeError::Stale`] if the tree has gone on, [`TreeError::OtherSnapshot`] if the store has;
+    /// both only where a page is needed that the view does not have. If a page is damaged or cannot
+    /// be read.
     pub fn get<N: Snapshot>(&self, snapshot: &N, key: &[u8]) -> Result<Option<Value>, TreeError> {
         let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
             self.fetch(snapshot, cell, key, bits)

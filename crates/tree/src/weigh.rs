@@ -1,8 +1,8 @@
 //! Weighing a batch before anything is made or hashed: in trees whose values have a weight.
 //!
-//! What a batch puts, beside all that the tree holds, fits nearly always: then nothing is read. Else the
-//! values that the batch replaces or removes are counted out, for which the paths of its keys are walked
-//! once. Weights are added in 128 bits.
+//! What a batch puts, beside all that the tree holds, fits nearly always: then nothing is read.
+//! Else the values that the batch replaces or removes are counted out, for which the paths of its
+//! keys are walked once. Weights are added in 128 bits.
 
 use std::ops::Range;
 
@@ -15,7 +15,8 @@ use crate::scheme::Scheme;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
-/// A node that the walk has yet to look into: where it is, the depth at which it hangs, its operations.
+/// A node that the walk has yet to look into: where it is, the depth at which it hangs, its
+/// operations.
 type Ahead<C> = (At<C>, usize, Range<usize>);
 
 /// The operations of a batch, sorted.
@@ -32,8 +33,8 @@ impl<'a> Ops<'a> {
 }
 
 impl<S: Scheme> Tree<S> {
-    /// Refuses operations, those of a batch's first arena, after which `state` would weigh more than
-    /// the scheme allows; or that do so by themselves, whatever they replace.
+    /// Refuses operations, those of a batch's first arena, after which `state` would weigh more
+    /// than the scheme allows; or that do so by themselves, whatever they replace.
     pub(crate) fn weigh<N: Snapshot>(
         &self,
         snapshot: &N,

@@ -1,20 +1,21 @@
 //! Writing touched nodes into pages.
 //!
-//! Pages are cut by path bit: a virtual binary tree runs through the children of every branch. Bottom up, the
-//! residual image of a bit prefix is the residuals of its two halves; where it exceeds [`Scheme::CUT_BYTES`] it
-//! becomes a page and leaves a reference. The cut depends only on what lies below, so pages are a function of the
-//! entries.
+//! Pages are cut by path bit: a virtual binary tree runs through the children of every branch.
+//! Bottom up, the residual image of a bit prefix is the residuals of its two halves; where it
+//! exceeds [`Scheme::CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on
+//! what lies below, so pages are a function of the entries.
 //!
-//! First each touched node is *planned*, those below before those above: how many bytes its item takes, and whether
-//! its body is a page of its own. The lengths of what is stored are known from indexes, so only what is touched is
-//! looked at. Then each page is written once, from its start to its end: stretches of the row that was, and what
-//! changed between them. Where no length changed that is a copy with changes laid over it.
-//! Only a branch whose children lie in groups, or are to, is laid out when it is planned, if a length changed.
+//! First each touched node is *planned*, those below before those above: how many bytes its item
+//! takes, and whether its body is a page of its own. The lengths of what is stored are known from
+//! indexes, so only what is touched is looked at. Then each page is written once, from its start to
+//! its end: stretches of the row that was, and what changed between them. Where no length changed
+//! that is a copy with changes laid over it. Only a branch whose children lie in groups, or are to,
+//! is laid out when it is planned, if a length changed.
 //!
 //! Invariants:
 //! - the item of a node is written into one page, when that is written;
-//! - nothing goes deeper than a page's items do: the body of a branch that has a page of its own is written by
-//!   itself.
+//! - nothing goes deeper than a page's items do: the body of a branch that has a page of its own is
+//!   written by itself.
 
 mod lay;
 mod pages;
@@ -35,8 +36,8 @@ use crate::page_key::{PageKey, RowKind, Space};
 use crate::scheme::Scheme;
 use spinney_proof::digits::Width;
 
-/// So many nodes ahead a node is asked for that is to be planned, what says where the parts of its page are, and its
-/// index.
+/// So many nodes ahead a node is asked for that is to be planned, what says where the parts of its
+/// page are, and its index.
 const NODES_AHEAD: usize = 16;
 const PAGES_AHEAD: usize = 10;
 const ENTRIES_AHEAD: usize = 5;
@@ -169,8 +170,8 @@ struct Writer<'a, S: Scheme> {
     cleared: bool,
 }
 
-/// The rows of all nodes reachable from `top`. None of the arenas is committed yet, but for the first, which is the
-/// last commit's own.
+/// The rows of all nodes reachable from `top`. None of the arenas is committed yet, but for the
+/// first, which is the last commit's own.
 pub(crate) fn rows<S: Scheme>(
     codec: Codec<'_, S>,
     space: Space,
@@ -242,7 +243,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         }
     }
 
-    /// Asks for what the plans after this one need: nodes, what says where the parts of their pages are, and indexes.
+    /// Asks for what the plans after this one need: nodes, what says where the parts of their pages
+    /// are, and indexes.
     fn fetch_ahead(&self, number: usize) {
         let ahead = |ahead: usize| Some(self.plans[number.checked_sub(ahead)?].made);
         if let Some(made) = ahead(NODES_AHEAD) {

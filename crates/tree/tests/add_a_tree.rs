@@ -1,5 +1,5 @@
-//! The tree that docs/add-a-tree.md adds: a plain binary tree over SHA-256. Leaves hash a zero, the key
-//! and the value; branches a one and their two sides; bits that keys share cost no nodes.
+//! The tree that docs/add-a-tree.md adds: a plain binary tree over SHA-256. Leaves hash a zero, the
+//! key and the value; branches a one and their two sides; bits that keys share cost no nodes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! How many levels a Merkle-sum tree hashes, counted: in a program of its own, since the count is the
-//! process's.
+//! How many levels a Merkle-sum tree hashes, counted: in a program of its own, since the count is
+//! the process's.
 
 use spinney_tree::sum::{Leaf, Sum, levels_climbed, path};
 use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeError, TreeId};
@@ -23,7 +23,8 @@ impl Subject {
         self.tree = Tree::open(Sum::default(), TreeId(1), &snapshot, 1 << 30).unwrap();
     }
 
-    /// Commits leaves, or deletions where there is none; answers how many levels were hashed for it.
+    /// Commits leaves, or deletions where there is none; answers how many levels were hashed for
+    /// it.
     fn commit(&mut self, leaves: &[([u8; 32], Option<Leaf>)]) -> u64 {
         let mut batch = Batch::new();
         for (key, leaf) in leaves {
@@ -62,7 +63,8 @@ fn only_levels_that_are_missing_are_hashed() {
     let mut subject = Subject::new();
     let zeros = [0; 32];
     assert_eq!(subject.commit(&[(zeros, leaf(1))]), 256, "a lone leaf");
-    // From depth 32 down to 201 there is no hash: both leaves from the bottom, the fork up to the root.
+    // From depth 32 down to 201 there is no hash: both leaves from the bottom, the fork up to the
+    // root.
     assert_eq!(subject.commit(&[(parts_at(200), leaf(2))]), 55 + 55 + 200);
     subject.reopen();
     // The other one rises from where it hung.

@@ -43,8 +43,8 @@ impl Chain {
         self.replay(count).into_state()
     }
 
-    /// A chain that leaves this one behind a block, with so many blocks of a kind of their own: each
-    /// gives something to somebody.
+    /// A chain that leaves this one behind a block, with so many blocks of a kind of their own:
+    /// each gives something to somebody.
     pub(crate) fn fork(&self, at: usize, count: usize, kind: u64) -> Self {
         let mut replay = self.replay(at);
         let mut blocks = self.blocks[..at].to_vec();

@@ -113,8 +113,9 @@ fn the_neutral_element() {
     assert_eq!(zero.map_to_field(), scalar(&told["map_to_field_le"]));
 }
 
-/// go-ipa has a second, stricter reader of such bytes, which refuses all of these. Ours is for bytes that
-/// this program wrote: it takes either curve point of an element, and none that is off the curve.
+/// go-ipa has a second, stricter reader of such bytes, which refuses all of these. Ours is for
+/// bytes that this program wrote: it takes either curve point of an element, and none that is off
+/// the curve.
 #[test]
 fn uncompressed_bytes_of_the_vectors() {
     let Some(vectors) = load("banderwagon.json") else { return };

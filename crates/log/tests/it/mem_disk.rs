@@ -98,7 +98,8 @@ impl MemDisk {
         Self::of(self.files())
     }
 
-    /// What is found when the power comes back: of each sector that was not synced the old bytes or the new ones.
+    /// What is found when the power comes back: of each sector that was not synced the old bytes or
+    /// the new ones.
     pub(crate) fn after_power_cut(&self, draw: &mut Draw) -> Self {
         let state = self.state();
         let mut files = BTreeMap::new();

@@ -203,7 +203,8 @@ fn run(seed: u64, steps: u64) -> u64 {
         let probe = key(&mut draw);
         assert_eq!(log.snapshot().unwrap().get(&probe).unwrap(), now.get(&probe).cloned());
         if keep == Keep::Commits(1) && held.is_empty() && draw.below(50) == 0 {
-            // Files that were read go with the next commit, and what a large removal left with some.
+            // Files that were read go with the next commit, and what a large removal left with
+            // some.
             let is_small = |stats: &Stats| stats.file_bytes <= 3 * stats.live_bytes + (400 << 10);
             for commits in 0.. {
                 let step = Step::draw(&mut draw, &now);

@@ -321,8 +321,8 @@ fn what_went_with_an_account_has_to_be_known() {
     assert!(AccessList::read(&list.to_rlp(), list.hash()).is_ok());
 }
 
-/// An account that is destroyed and made again by one part of a block: each slot is listed once an index, and what
-/// the new one was not given is listed as empty.
+/// An account that is destroyed and made again by one part of a block: each slot is listed once an
+/// index, and what the new one was not given is listed as empty.
 #[test]
 fn an_account_made_again_by_one_part_has_a_canonical_list() {
     let [kept, gone, new] = [1, 2, 3].map(B256::with_last_byte);

@@ -1,4 +1,5 @@
-//! The geneses of public networks, converted from their tries: roots that others computed, and textbooks'.
+//! The geneses of public networks, converted from their tries: roots that others computed, and
+//! textbooks'.
 
 use alloy_primitives::{B256, U256};
 use spinney_ipa::Crs;

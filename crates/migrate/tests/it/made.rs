@@ -10,7 +10,8 @@ use spinney_pipeline::Options;
 use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH, State};
 use spinney_tree::MemoryStore;
 
-/// How often a property is tried, unless `PROPTEST_CASES` says it: each time writes and syncs files.
+/// How often a property is tried, unless `PROPTEST_CASES` says it: each time writes and syncs
+/// files.
 pub(crate) fn cases() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig {

@@ -9,8 +9,8 @@ const ID: TreeId = TreeId(1);
 /// Sets of children whose bits read as a plausible length where a decoder guesses.
 const ODD: [u32; 4] = [6, 38, 70, 550];
 
-/// Every set of children with `SPINNEY_LONG`, else a share of them; with a value at the fork and without. Their
-/// summary is read with any tail, and its tree and its pages are those of one batch.
+/// Every set of children with `SPINNEY_LONG`, else a share of them; with a value at the fork and
+/// without. Their summary is read with any tail, and its tree and its pages are those of one batch.
 #[test]
 fn p6_summaries_and_pages_of_any_children() {
     let step = if std::env::var_os("SPINNEY_LONG").is_some() { 1 } else { 61 };

@@ -25,7 +25,8 @@ fn stopped_halfway(spill: &std::path::Path, store: &MemoryStore) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// P1 to P5 of what lies in the store, P9: a changed or cut row is told, and the run begins anew.
+    /// P1 to P5 of what lies in the store, P9: a changed or cut row is told, and the run begins
+    /// anew.
     #[test]
     fn p3_p9_a_damaged_checkpoint_begins_anew(
         which in any::<prop::sample::Index>(),
@@ -51,7 +52,8 @@ proptest! {
         check(&store, &spill, &serial(&entries));
     }
 
-    /// P2 to P4 of files: the leaves are gathered anew, or the run ends with an error that names the file.
+    /// P2 to P4 of files: the leaves are gathered anew, or the run ends with an error that names
+    /// the file.
     #[test]
     fn p3_p4_damaged_files_are_told(
         which in any::<prop::sample::Index>(),
@@ -109,8 +111,8 @@ fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, Vec<u8>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// P2 and P4 behind the checksums: whatever a checkpoint claims, the run ends with a tree of the right root or
-    /// with an error, and what it reads of the store never panics.
+    /// P2 and P4 behind the checksums: whatever a checkpoint claims, the run ends with a tree of
+    /// the right root or with an error, and what it reads of the store never panics.
     #[test]
     fn p2_p4_forged_checkpoints_never_panic(which in any::<prop::sample::Index>(), edits in edits()) {
         let dir = tempfile::tempdir().unwrap();

@@ -70,8 +70,8 @@ fn start(dir: &Path, leaves: u64) -> std::process::Child {
         .unwrap()
 }
 
-/// P12: killed at any moments, and gone on with each time: the same root and pages; and the leaves hashed
-/// are at most those there are, and what was under way at each kill.
+/// P12: killed at any moments, and gone on with each time: the same root and pages; and the leaves
+/// hashed are at most those there are, and what was under way at each kill.
 #[test]
 fn p12_a_rebuild_killed_at_uniform_moments() {
     if env::var_os(CHILD).is_some() {

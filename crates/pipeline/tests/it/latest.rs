@@ -10,7 +10,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Against a map in memory, whatever the memory: reads on the way, prefixes, and all in the end.
+    /// Against a map in memory, whatever the memory: reads on the way, prefixes, and all in the
+    /// end.
     #[test]
     fn any_puts_read_as_those_of_a_map(
         puts in prop::collection::vec((key(), prop::collection::vec(any::<u8>(), 0..9)), 0..60),
@@ -45,7 +46,8 @@ proptest! {
     }
 }
 
-/// Runs of so many blocks that most of them are passed over; and what a killed process left is no part of them.
+/// Runs of so many blocks that most of them are passed over; and what a killed process left is no
+/// part of them.
 #[test]
 fn keys_are_found_in_any_block() {
     let dir = tempfile::tempdir().unwrap();

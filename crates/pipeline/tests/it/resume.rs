@@ -50,7 +50,8 @@ fn p7_p10_p12_a_run_stopped_at_every_commit_ends_as_one_that_was_not() {
     }
 }
 
-/// P8: the ranges are taken in order, each leaf in one of them, and they are the same with stops as without.
+/// P8: the ranges are taken in order, each leaf in one of them, and they are the same with stops as
+/// without.
 #[test]
 fn p8_a_run_takes_the_same_leaves_in_order_with_stops_and_without() {
     let entries = state(90, 200);
@@ -75,7 +76,8 @@ fn p8_a_run_takes_the_same_leaves_in_order_with_stops_and_without() {
     };
     let once = taken(false);
     assert!(once.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "not in order");
-    // What lies between two of them is the range: its last key, and how many leaves came until there.
+    // What lies between two of them is the range: its last key, and how many leaves came until
+    // there.
     for (key, leaves) in &once {
         assert_eq!(entries.range(..=key.clone()).count() as u64, *leaves);
     }

@@ -159,8 +159,8 @@ fn a_run_that_cannot_be_written_is_tried_again() {
     check(&store, &spill, &serial(&entries));
 }
 
-/// Leaves from rayon's only thread, in a process of its own: what sorts them meanwhile may not count on that
-/// thread, or both wait for ever.
+/// Leaves from rayon's only thread, in a process of its own: what sorts them meanwhile may not
+/// count on that thread, or both wait for ever.
 #[test]
 fn leaves_may_come_from_the_only_thread_of_a_pool() {
     const CHILD: &str = "SPINNEY_ONE_THREAD";

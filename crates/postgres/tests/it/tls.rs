@@ -1,4 +1,5 @@
-//! `sslmode` and `sslrootcert`, against servers with and without TLS. The certificates are made here.
+//! `sslmode` and `sslrootcert`, against servers with and without TLS. The certificates are made
+//! here.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -24,8 +25,8 @@ fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     (certificate, Issuer::new(params, key))
 }
 
-/// A server whose certificate says `localhost`, or one without TLS; also reached by the address of this
-/// machine in its network, if it has one.
+/// A server whose certificate says `localhost`, or one without TLS; also reached by the address of
+/// this machine in its network, if it has one.
 struct Scene {
     server: Server,
     folder: TempDir,

@@ -15,11 +15,12 @@ use crate::{
 
 impl Witness {
     /// Executes `block` on the witness alone and checks all that its header says, the state root
-    /// included. `total_difficulty` is that of the block's ancestors: with the chain's rules it names
-    /// the fork, and no witness can tell it.
+    /// included. `total_difficulty` is that of the block's ancestors: with the chain's rules it
+    /// names the fork, and no witness can tell it.
     ///
     /// # Errors
-    /// If a node, a code or a header is missing or malformed, or the block does not do what it says.
+    /// If a node, a code or a header is missing or malformed, or the block does not do what it
+    /// says.
     pub fn check(
         &self,
         config: &ChainConfig,

@@ -1,7 +1,7 @@
 //! Which nodes beside all paths a block needs: the siblings that its deletions leave alone.
 //!
-//! The shape of the tries says it, and no digest: so nothing is hashed here, only tries that something
-//! goes from are looked at, and new leaves are stand-ins.
+//! The shape of the tries says it, and no digest: so nothing is hashed here, only tries that
+//! something goes from are looked at, and new leaves are stand-ins.
 
 use std::collections::BTreeMap;
 

@@ -22,10 +22,11 @@ const FILE_LEN_MAX: u64 = 4 << 30;
 pub enum WitnessForm {
     /// The canonical form of the execution specifications.
     Canonical,
-    /// As geth 1.17 answers `debug_executionWitness`: headers as objects, `keys` null, all code that was
-    /// read.
+    /// As geth 1.17 answers `debug_executionWitness`: headers as objects, `keys` null, all code
+    /// that was read.
     Geth,
-    /// As reth answers it: keys in order of accounts, each before its slots, and all code that was read.
+    /// As reth answers it: keys in order of accounts, each before its slots, and all code that was
+    /// read.
     Reth,
 }
 
@@ -206,8 +207,8 @@ pub enum WitnessFileError {
 
 /// Reads the witnesses of a file one by one, with memory for one.
 ///
-/// A file is SSZ, binary or as hex, of one witness; or JSON objects one after another, each a witness, the
-/// answer of a JSON-RPC server that holds one, or an object with it under `witness`.
+/// A file is SSZ, binary or as hex, of one witness; or JSON objects one after another, each a
+/// witness, the answer of a JSON-RPC server that holds one, or an object with it under `witness`.
 #[derive(Debug)]
 pub struct WitnessReader<R> {
     input: R,

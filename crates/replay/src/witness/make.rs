@@ -134,8 +134,8 @@ impl Before {
     }
 }
 
-/// Makes the witness of a block that was just sealed, and leaves it to the state to be kept. One that
-/// asked for headers which are not known gets none.
+/// Makes the witness of a block that was just sealed, and leaves it to the state to be kept. One
+/// that asked for headers which are not known gets none.
 pub(crate) fn keep_witness<P: PageStore>(
     state: &mut State<P>,
     before: &Before,
@@ -191,8 +191,8 @@ pub struct MadeWitness {
 }
 
 impl MadeWitness {
-    /// Code that was read, and was not there before the block at the account that it was read for, in
-    /// order of its bytes.
+    /// Code that was read, and was not there before the block at the account that it was read for,
+    /// in order of its bytes.
     pub fn other_codes(&self) -> Vec<Bytes> {
         let others = self.reads.codes.others();
         sorted(others.filter_map(|hash| self.reads.code.get(hash).cloned()).collect())
@@ -214,7 +214,8 @@ impl MadeWitness {
     }
 }
 
-/// In order of their bytes, each once. Most first bytes differ, so few are looked at where they lie.
+/// In order of their bytes, each once. Most first bytes differ, so few are looked at where they
+/// lie.
 fn sorted(all: Vec<Bytes>) -> Vec<Bytes> {
     let first = |bytes: &Bytes| {
         let mut first = [0; 16];

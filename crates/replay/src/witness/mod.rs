@@ -1,13 +1,13 @@
 //! Execution witnesses: all that a block needs of the state before it, and of the chain.
 //!
 //! The form is the canonical one of the execution specifications (`build_execution_witness`): nodes
-//! and codes once each, in order of their bytes; headers ascending; code only where the same account
-//! had it before the block and it was read.
+//! and codes once each, in order of their bytes; headers ascending; code only where the same
+//! account had it before the block and it was read.
 //!
-//! A replay notes what a block [reads](BlockReads). [`WitnessMaker`], or a state that keeps witnesses,
-//! collects the nodes on those paths, and those that survive beside what the block deletes. [`Witness::check`] executes the
-//! block again on nothing else: the header is checked as in a replay, its state root included.
-//! [`WitnessState`] is the state of a witness by itself.
+//! A replay notes what a block [reads](BlockReads). [`WitnessMaker`], or a state that keeps
+//! witnesses, collects the nodes on those paths, and those that survive beside what the block
+//! deletes. [`Witness::check`] executes the block again on nothing else: the header is checked as
+//! in a replay, its state root included. [`WitnessState`] is the state of a witness by itself.
 
 mod check;
 mod collapses;
@@ -50,8 +50,8 @@ pub struct Witness {
     /// were not asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Bytes>,
-    /// Headers in RLP, without a gap, up to the block's parent: that one alone, unless the block asks
-    /// for the hash of an older one.
+    /// Headers in RLP, without a gap, up to the block's parent: that one alone, unless the block
+    /// asks for the hash of an older one.
     pub headers: Vec<Bytes>,
 }
 

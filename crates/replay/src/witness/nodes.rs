@@ -54,7 +54,8 @@ pub(super) trait StateNodes {
     /// The node with this digest, which lies at these digits of the trie that the place is in.
     fn node(&self, place: &Place, digest: &[u8; 32], path: &[u8]) -> Option<Bytes>;
 
-    /// Whether a write that lacks a node is noted and passed over, so that all that is lacked is found.
+    /// Whether a write that lacks a node is noted and passed over, so that all that is lacked is
+    /// found.
     fn goes_on(&self) -> bool {
         false
     }

@@ -72,8 +72,8 @@ impl PartialState {
         leaf.map_or(Ok(U256::ZERO), |leaf| decode(&place, &leaf))
     }
 
-    /// Does what a layer of changes does, and answers with the root. In each trie deletions come last,
-    /// so that a sibling is asked for only where it is left alone in the end.
+    /// Does what a layer of changes does, and answers with the root. In each trie deletions come
+    /// last, so that a sibling is asked for only where it is left alone in the end.
     pub(super) fn apply(
         &mut self,
         nodes: &impl StateNodes,

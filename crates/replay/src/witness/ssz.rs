@@ -1,14 +1,14 @@
-//! What guests take: `SszStatelessInput` of the execution specifications (`stateless.py`), behind two
-//! bytes that name its schema.
+//! What guests take: `SszStatelessInput` of the execution specifications (`stateless.py`), behind
+//! two bytes that name its schema.
 //!
 //! ```text
 //! input     = 0x15 (Amsterdam), 0x01 (revision), request*, witness*, chain id (8), keys*
 //! request   = payload*, versioned hashes*, parent beacon block root (32), requests*
 //! witness   = state*, codes*, headers*
 //! ```
-//! A star is an offset of 4 bytes; what it names follows in order. Numbers are little-endian. Nothing is
-//! taken for its word: an offset that does not fit is an error with its place, and memory is bounded by
-//! the input.
+//! A star is an offset of 4 bytes; what it names follows in order. Numbers are little-endian.
+//! Nothing is taken for its word: an offset that does not fit is an error with its place, and
+//! memory is bounded by the input.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,

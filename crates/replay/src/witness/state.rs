@@ -17,8 +17,8 @@ use crate::{
     world::{SealedBlock, WorldState},
 };
 
-/// The state before a block as far as a witness has it, and what was applied since: what an execution
-/// without a state of its own reads.
+/// The state before a block as far as a witness has it, and what was applied since: what an
+/// execution without a state of its own reads.
 ///
 /// It is a [`StateRead`] and a [`WorldState`], so a [`Replay`](crate::Replay) can drive it; and
 /// [`into_database`](Self::into_database) makes a database of revm of it, for those who execute by
@@ -66,8 +66,8 @@ pub(super) struct Asked {
 }
 
 impl WitnessState {
-    /// The state with this root, of which the nodes of a witness are known. That the root is that of
-    /// the block's parent is for the caller to say: nothing in the nodes can.
+    /// The state with this root, of which the nodes of a witness are known. That the root is that
+    /// of the block's parent is for the caller to say: nothing in the nodes can.
     pub fn new(witness: &Witness, root: B256) -> Self {
         Self::with_digests(witness, root, &digests(&witness.state))
     }
@@ -89,8 +89,8 @@ impl WitnessState {
         }
     }
 
-    /// Adds nodes that became known, each under its own digest, which is computed here: so no node is
-    /// taken for another, whoever gives it.
+    /// Adds nodes that became known, each under its own digest, which is computed here: so no node
+    /// is taken for another, whoever gives it.
     pub fn add_nodes(&mut self, nodes: &[Bytes]) {
         self.nodes.add(nodes, &digests(nodes));
     }

@@ -38,8 +38,8 @@ fn chain_600_replays_to_its_head_state() {
     equals_head_state(&state, &format!("{CHAIN_600}/headstate.json"));
 }
 
-/// 39 blocks of Osaka, then 161 of Amsterdam: roots, receipts, requests, both dimensions of gas, and
-/// the hash of each block's access list, all of which the headers have.
+/// 39 blocks of Osaka, then 161 of Amsterdam: roots, receipts, requests, both dimensions of gas,
+/// and the hash of each block's access list, all of which the headers have.
 #[test]
 fn amsterdam_replays_to_its_head_state() {
     let Some(chain) = shared::chain(AMSTERDAM) else { return };

@@ -25,8 +25,8 @@ struct Case {
 
 const DIFFICULTY: U256 = U256::MAX;
 
-/// A block that clears a slot beside two others, whose digests begin alike: a branch is left alone, as in
-/// none of the chains.
+/// A block that clears a slot beside two others, whose digests begin alike: a branch is left alone,
+/// as in none of the chains.
 fn collapse_beside_a_branch() -> Case {
     const CLEARER: Address = address!("00000000000000000000000000000000000000cc");
     let digest = |slot: u64| keccak256(B256::from(U256::from(slot)));

@@ -135,8 +135,8 @@ fn whole_chains_are_the_same_in_every_way() {
     }
 }
 
-/// The block has another root than it says, and those behind it stand on it all the same: they are executed
-/// before anybody knows.
+/// The block has another root than it says, and those behind it stand on it all the same: they are
+/// executed before anybody knows.
 #[test]
 fn nothing_of_a_block_with_a_wrong_root_is_committed() {
     let (genesis, blocks) = sample(30);
@@ -171,7 +171,8 @@ fn nothing_of_a_block_with_a_wrong_root_is_committed() {
     }
 }
 
-/// A block that breaks a rule is found before the roots of those before it are known; these come first.
+/// A block that breaks a rule is found before the roots of those before it are known; these come
+/// first.
 #[test]
 fn the_first_bad_block_is_named() {
     let (genesis, blocks) = sample(12);

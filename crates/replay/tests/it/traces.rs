@@ -228,8 +228,9 @@ fn a_chain_with_withdrawals_replays_by_traces() {
     replays_alike(&genesis, &blocks);
 }
 
-/// Of the blocks before Spurious Dragon some leave accounts empty, which no trace tells: they are found out,
-/// and nothing of them stays. All others replay by their traces, destroyed and reborn accounts included.
+/// Of the blocks before Spurious Dragon some leave accounts empty, which no trace tells: they are
+/// found out, and nothing of them stays. All others replay by their traces, destroyed and reborn
+/// accounts included.
 #[test]
 fn all_forks_replays_by_traces_but_for_empty_accounts() {
     let Some(chain) = shared::chain(ALL_FORKS) else { return };
@@ -259,8 +260,8 @@ fn all_forks_replays_by_traces_but_for_empty_accounts() {
     assert_eq!(replay.state().root(), tracer.replay.state().root());
 }
 
-/// What geth itself says of the same chain. Beside accounts that are made empty it does not tell that a
-/// SELFDESTRUCT was reverted, which is found out too.
+/// What geth itself says of the same chain. Beside accounts that are made empty it does not tell
+/// that a SELFDESTRUCT was reverted, which is found out too.
 #[test]
 fn all_forks_replays_by_traces_of_geth() {
     let Some(chain) = shared::chain(ALL_FORKS) else { return };

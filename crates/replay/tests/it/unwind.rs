@@ -133,7 +133,8 @@ fn all_states_of_all_forks_are_kept() {
     climbed.is_at(climbed.blocks.len());
 }
 
-/// A state that came from elsewhere goes on with the blocks from its own on: the hash says that they fit.
+/// A state that came from elsewhere goes on with the blocks from its own on: the hash says that
+/// they fit.
 #[test]
 fn a_chain_may_begin_at_the_block_the_state_stands_at() {
     for (name, anchor) in [(ALL_FORKS, 180), (CHAIN_600, 300)] {

@@ -46,7 +46,8 @@ fn assert_same(
     }
 }
 
-/// Stage beside stage and one by one, over several commits, with stops: the last so many, no others.
+/// Stage beside stage and one by one, over several commits, with stops: the last so many, no
+/// others.
 #[test]
 fn the_last_witnesses_are_those_made_one_by_one() {
     let Some(chain) = shared::chain(ALL_FORKS) else { return };

@@ -1,4 +1,5 @@
-//! A few seeds of the simulator. `spinney-sim --seeds 1000` is the long form, and `--store log` the one over the log.
+//! A few seeds of the simulator. `spinney-sim --seeds 1000` is the long form, and `--store log` the
+//! one over the log.
 
 use spinney_sim::{Kind, Tally, run};
 

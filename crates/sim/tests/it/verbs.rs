@@ -1,4 +1,5 @@
-//! Every verb that writes, on a disk where each operation goes wrong in turn: the store is as before or as after.
+//! Every verb that writes, on a disk where each operation goes wrong in turn: the store is as
+//! before or as after.
 //!
 //! `SPINNEY_LONG=1` tries all operations, else some are.
 
@@ -35,7 +36,8 @@ fn said(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Each operation fails; the power is cut at each. Over SQLite and redb; in the long form over the log, too.
+/// Each operation fails; the power is cut at each. Over SQLite and redb; in the long form over the
+/// log, too.
 fn survives(work: &impl History) {
     let is_long = std::env::var_os("SPINNEY_LONG").is_some();
     let places = if is_long { &EMBEDDED[..] } else { &EMBEDDED[..2] };
@@ -362,7 +364,8 @@ fn publish(
     disk.publish(&part, at).map_err(said)
 }
 
-/// Where a PBT stands that is alone in its store, and whether it is sound; `None` if there is no store.
+/// Where a PBT stands that is alone in its store, and whether it is sound; `None` if there is no
+/// store.
 fn found_pbt(disk: &FaultDisk, at: &Location) -> Result<Option<(BlockId, B256)>, String> {
     let mut store = match disk.open(at, OpenFor::Writing, CACHE_BYTES) {
         Ok(store) => store,

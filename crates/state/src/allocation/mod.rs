@@ -4,11 +4,11 @@
 //! key in the trie (32 or 64) -> name behind it (20 or 32), bytes of the leaf (u8), leaf, code of an account
 //! ```
 //! Invariants (`tests.rs`):
-//! - pages, root, code and preimages are those that [`State::apply`] makes of the same accounts, whatever the
-//!   memory, and in whichever order they come;
+//! - pages, root, code and preimages are those that [`State::apply`] makes of the same accounts,
+//!   whatever the memory, and in whichever order they come;
 //! - what is in memory does not grow with the accounts;
-//! - the store holds no state before the last commit: a process that is killed before leaves rows that nobody
-//!   reads, and that the same call removes.
+//! - the store holds no state before the last commit: a process that is killed before leaves rows
+//!   that nobody reads, and that the same call removes.
 
 #[cfg(test)]
 mod tests;
@@ -102,8 +102,8 @@ struct Waiting {
 }
 
 impl Allocation {
-    /// No accounts yet. `memory` bounds the bytes of accounts in memory; what is beyond is sorted into temporary
-    /// files.
+    /// No accounts yet. `memory` bounds the bytes of accounts in memory; what is beyond is sorted
+    /// into temporary files.
     ///
     /// # Errors
     /// If there is no room for temporary files.
@@ -188,7 +188,8 @@ impl Allocation {
     /// Sorts the accounts, and computes the root of the Merkle Patricia trie.
     ///
     /// # Errors
-    /// If an account or a slot came twice, a slot came without its account, or a temporary file fails.
+    /// If an account or a slot came twice, a slot came without its account, or a temporary file
+    /// fails.
     pub fn sort(mut self) -> Result<SortedAllocation, StateError> {
         self.hash()?;
         let Self { gather, accounts, scratch, .. } = self;
@@ -262,13 +263,13 @@ impl SortedAllocation {
 }
 
 impl<P: PageStore> State<P> {
-    /// Makes the accounts the state of a block, in a store that holds no state yet: in several commits, of which
-    /// only the last one shows it. The state has a Merkle Patricia trie alone; other trees take
-    /// [changes](Self::apply).
+    /// Makes the accounts the state of a block, in a store that holds no state yet: in several
+    /// commits, of which only the last one shows it. The state has a Merkle Patricia trie alone;
+    /// other trees take [changes](Self::apply).
     ///
     /// # Errors
-    /// [`StateError::NotEmpty`] if there is a state already, or something was applied; or the store or a temporary
-    /// file fails. Then the store holds no state.
+    /// [`StateError::NotEmpty`] if there is a state already, or something was applied; or the store
+    /// or a temporary file fails. Then the store holds no state.
     pub fn fill(&mut self, allocation: SortedAllocation, block: BlockId) -> Result<(), StateError> {
         if self.commit_number() > 0 || !self.layers.is_empty() || !self.beside.are_none() {
             return Err(StateError::NotEmpty);

@@ -137,8 +137,8 @@ proptest! {
         prop_assert!(matches!(again, StateError::NotEmpty));
     }
 
-    /// Whichever commit fails, nothing of a state is seen; and the same call, or that of another genesis, makes
-    /// what it would have made.
+    /// Whichever commit fails, nothing of a state is seen; and the same call, or that of another
+    /// genesis, makes what it would have made.
     #[test]
     fn a_fill_that_is_cut_off_leaves_no_state(
         accounts in few_accounts(),

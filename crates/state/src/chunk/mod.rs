@@ -1,11 +1,13 @@
-//! Blocks in chunks: what they change is gathered, and goes to the tree as one batch, in one commit.
+//! Blocks in chunks: what they change is gathered, and goes to the tree as one batch, in one
+//! commit.
 //!
 //! Invariants (`tests/it/chunks.rs`):
-//! - pages and history do not depend on how blocks are cut into chunks, nor on memory, nor on whether a chunk is
-//!   applied to the tree or the tree built anew;
+//! - pages and history do not depend on how blocks are cut into chunks, nor on memory, nor on
+//!   whether a chunk is applied to the tree or the tree built anew;
 //! - reads see all that was gathered;
-//! - a chunk is committed as a whole, with its history, and only if its root is the one that was given for its
-//!   last block. The root record that goes with it names that block: it is the checkpoint.
+//! - a chunk is committed as a whole, with its history, and only if its root is the one that was
+//!   given for its last block. The root record that goes with it names that block: it is the
+//!   checkpoint.
 
 mod overlay;
 
@@ -42,8 +44,8 @@ const UNDO_BYTES: usize = 96;
 /// How a chunk gets into the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChunkBuild {
-    /// Whichever is less work: the tree is built anew where it has at most four leaves for each change of the
-    /// chunk.
+    /// Whichever is less work: the tree is built anew where it has at most four leaves for each
+    /// change of the chunk.
     #[default]
     Auto,
     /// The changes are applied to it.
@@ -56,8 +58,8 @@ pub enum ChunkBuild {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ChunkOptions {
-    /// A chunk ends with the block that brings it to so many changed accounts and slots: 100,000 unless told
-    /// otherwise.
+    /// A chunk ends with the block that brings it to so many changed accounts and slots: 100,000
+    /// unless told otherwise.
     pub changes: u64,
     /// A chunk ends with the block that brings it to so many bytes of changes: 64 MiB.
     pub bytes: u64,
@@ -180,12 +182,13 @@ where
 }
 
 impl<P: PageStore> Chunks<P> {
-    /// Gathers blocks on a state. What does not fit the memory goes to files in `spill`, which is made when it is
-    /// needed; so do the leaves of a tree that is built anew. One at a time may use a directory.
+    /// Gathers blocks on a state. What does not fit the memory goes to files in `spill`, which is
+    /// made when it is needed; so do the leaves of a tree that is built anew. One at a time may use
+    /// a directory.
     ///
     /// # Errors
-    /// If the store fails: what a process left that was killed right behind the last commit of a rebuild is
-    /// removed.
+    /// If the store fails: what a process left that was killed right behind the last commit of a
+    /// rebuild is removed.
     pub fn new(
         mut state: State<P>,
         spill: &Path,
@@ -215,8 +218,8 @@ impl<P: PageStore> Chunks<P> {
         })
     }
 
-    /// Whoever is told of every commit of a rebuild; with [`ControlFlow::Break`] it stops, and the same run goes
-    /// on with it.
+    /// Whoever is told of every commit of a rebuild; with [`ControlFlow::Break`] it stops, and the
+    /// same run goes on with it.
     pub fn watch_rebuilds(
         &mut self,
         watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send + 'static,
@@ -249,14 +252,15 @@ impl<P: PageStore> Chunks<P> {
         self.report
     }
 
-    /// Puts what a block did on top of all before, and computes no root: `root` is the one that its header gives,
-    /// if it is known. Reads see it.
+    /// Puts what a block did on top of all before, and computes no root: `root` is the one that its
+    /// header gives, if it is known. Reads see it.
     ///
-    /// Beside other trees nothing is gathered: these have a root at every block, and what was not zero at the end
-    /// of any block leaves its mark in some of them. Then this is [`State::apply`].
+    /// Beside other trees nothing is gathered: these have a root at every block, and what was not
+    /// zero at the end of any block leaves its mark in some of them. Then this is [`State::apply`].
     ///
     /// # Errors
-    /// If a change makes no sense, or the store or a file fails. Then nothing of the changes is applied.
+    /// If a change makes no sense, or the store or a file fails. Then nothing of the changes is
+    /// applied.
     pub fn gather(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, StateError> {
         if !self.state.beside.are_none() {
             return self.apply(changes);
@@ -276,7 +280,8 @@ impl<P: PageStore> Chunks<P> {
     /// Puts a layer of changes on top of all before, and computes the root: see [`State::apply`].
     ///
     /// # Errors
-    /// If a change makes no sense, or the store fails; or the root of what was gathered is not the one given.
+    /// If a change makes no sense, or the store fails; or the root of what was gathered is not the
+    /// one given.
     pub fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
         if self.open.is_some() {
             return Err(StateError::Gathered { blocks: self.blocks.len() + 1 });
@@ -292,8 +297,8 @@ impl<P: PageStore> Chunks<P> {
         self.state.layer_count() + self.blocks.len() + usize::from(self.open.is_some())
     }
 
-    /// Takes back the newest layers until `layer_count` are left. Of blocks that were gathered and sealed all go,
-    /// or none.
+    /// Takes back the newest layers until `layer_count` are left. Of blocks that were gathered and
+    /// sealed all go, or none.
     ///
     /// # Errors
     /// [`StateError::Gathered`] if some are to go.
@@ -324,7 +329,8 @@ impl<P: PageStore> Chunks<P> {
     /// Says that what was put on since the last sealed block is what `block` did.
     ///
     /// # Errors
-    /// If the store fails: then it is not sealed. If a file cannot be written: then all that was gathered is gone.
+    /// If the store fails: then it is not sealed. If a file cannot be written: then all that was
+    /// gathered is gone.
     pub fn seal(&mut self, block: BlockId) -> Result<(), StateError> {
         if self.open.is_none() && !self.blocks.is_empty() {
             // It did nothing, and comes behind those that wait.
@@ -359,8 +365,8 @@ impl<P: PageStore> Chunks<P> {
         Ok(())
     }
 
-    /// Forgets what takes back blocks that are too old by now. Those without a root go with the next one that has
-    /// one: a history has no row of them.
+    /// Forgets what takes back blocks that are too old by now. Those without a root go with the
+    /// next one that has one: a history has no row of them.
     fn forget_undo(&mut self) {
         let KeepHistory::Blocks(keep) = self.state.keep else { return };
         let Some(old) = self.blocks.len().checked_sub(keep as usize) else { return };
@@ -383,12 +389,13 @@ impl<P: PageStore> Chunks<P> {
             || noted >= options.memory
     }
 
-    /// Makes all sealed blocks durable, at once or not at all: see the invariants of this type. What is not sealed
-    /// is taken back.
+    /// Makes all sealed blocks durable, at once or not at all: see the invariants of this type.
+    /// What is not sealed is taken back.
     ///
     /// # Errors
-    /// [`StateError::ChunkRoot`] if the root is not the one of the last block: then the chunk is gone, and the
-    /// state is at the last commit. If the store or a file fails, or a rebuild was stopped.
+    /// [`StateError::ChunkRoot`] if the root is not the one of the last block: then the chunk is
+    /// gone, and the state is at the last commit. If the store or a file fails, or a rebuild was
+    /// stopped.
     pub fn commit(&mut self) -> Result<(), StateError> {
         let sealed = self.layer_count() - usize::from(self.open.is_some());
         self.undo_to(sealed)?;
@@ -423,8 +430,8 @@ impl<P: PageStore> Chunks<P> {
         Ok(())
     }
 
-    /// Whether building the tree anew is less work: the leaves of the state are counted, up to as many as that
-    /// would still be.
+    /// Whether building the tree anew is less work: the leaves of the state are counted, up to as
+    /// many as that would still be.
     fn is_to_be_rebuilt(&self, changes: u64) -> Result<bool, StateError> {
         match self.options.build {
             _ if self.blocks.is_empty() => return Ok(false),
@@ -469,7 +476,8 @@ impl<P: PageStore> Chunks<P> {
         self.clear()
     }
 
-    /// Makes layers of what was gathered: each is one of the state's, though all have the same pending state.
+    /// Makes layers of what was gathered: each is one of the state's, though all have the same
+    /// pending state.
     fn hand_over(&mut self, pending: &Pending<MptState>, root: B256) {
         let state = &mut self.state;
         let newest = self.blocks.len().saturating_sub(1);

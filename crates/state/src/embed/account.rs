@@ -13,8 +13,8 @@ pub(super) fn narrow(balance: U256) -> Option<u128> {
     balance.try_into().ok()
 }
 
-/// The leaves of code: 31 bytes each, zeros behind the last, after a byte that says how many of them,
-/// from the first on, are data of a push in an earlier chunk.
+/// The leaves of code: 31 bytes each, zeros behind the last, after a byte that says how many of
+/// them, from the first on, are data of a push in an earlier chunk.
 ///
 /// ```
 /// use spinney_state::embed::chunkify;

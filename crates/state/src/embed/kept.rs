@@ -38,7 +38,8 @@ impl<S: Embedding, P: PageStore> fmt::Debug for KeptTree<'_, S, P> {
 }
 
 impl<S: Embedding, P: PageStore> BinaryState<S, P> {
-    /// The last commit, to be read and proven. Changes that were applied and not committed are not seen.
+    /// The last commit, to be read and proven. Changes that were applied and not committed are not
+    /// seen.
     ///
     /// # Errors
     /// If the store fails.
@@ -47,8 +48,8 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         Ok(KeptTree { state: self, snapshot, pending: None, block: self.tree().block() })
     }
 
-    /// The tree at a block that the store keeps, of those that a [`State`](crate::State) committed along
-    /// with it.
+    /// The tree at a block that the store keeps, of those that a [`State`](crate::State) committed
+    /// along with it.
     ///
     /// # Errors
     /// [`StateError::NotKept`] if it is not kept; if the store fails or the history is damaged.

@@ -1,8 +1,8 @@
-//! How Ethereum's state lies in the binary trees and in the Verkle tree: keys, encodings, and a state
-//! over each.
+//! How Ethereum's state lies in the binary trees and in the Verkle tree: keys, encodings, and a
+//! state over each.
 //!
-//! [`ubt`] is the embedding of EIP-7864 as geth has it, [`pbt`] that of EIP-8297, [`verkle`] that of EIP-6800. What they share is
-//! here: an account's basic data and the chunks of its code.
+//! [`ubt`] is the embedding of EIP-7864 as geth has it, [`pbt`] that of EIP-8297, [`verkle`] that
+//! of EIP-6800. What they share is here: an account's basic data and the chunks of its code.
 
 mod account;
 mod kept;

@@ -105,8 +105,8 @@ pub trait Embedding: Scheme<Root = [u8; 32]> + Clone + 'static + sealed::Rules {
         self.account_keys_by(&Self::Memo::default(), address)
     }
 
-    /// Reads the leaves under [`account_keys`](Self::account_keys), in their order: the account, and
-    /// bytes of its code. `None` where there is no account.
+    /// Reads the leaves under [`account_keys`](Self::account_keys), in their order: the account,
+    /// and bytes of its code. `None` where there is no account.
     ///
     /// # Errors
     /// If they are no leaves of an account.
@@ -142,7 +142,8 @@ pub(super) mod sealed {
         /// Whether slots stay when their account goes.
         const KEEPS_SLOTS: bool;
 
-        /// Whether there is any slot under an address that is not zero, be the account there or not.
+        /// Whether there is any slot under an address that is not zero, be the account there or
+        /// not.
         fn holds_slots<P: PageStore>(
             &self,
             view: &View<'_, Self, P>,
@@ -224,14 +225,14 @@ pub struct EmbedTimes {
     pub store: Duration,
 }
 
-/// Ethereum's state in a binary tree or a Verkle tree: the last commit of a store, and what was applied on
-/// top of it.
+/// Ethereum's state in a binary tree or a Verkle tree: the last commit of a store, and what was
+/// applied on top of it.
 ///
-/// What an event does is the same in all of them but for this. In a PBT an account or a slot that goes is
-/// removed, and code goes with the last account that uses it. In a UBT and in a Verkle tree nothing goes:
-/// an account deleted is zeros in its basic data and its code hash, and its storage stays; a slot cleared
-/// is zeros, if it was ever there; of an account destroyed and made again every slot is zeroed first, where
-/// geth leaves them.
+/// What an event does is the same in all of them but for this. In a PBT an account or a slot that
+/// goes is removed, and code goes with the last account that uses it. In a UBT and in a Verkle tree
+/// nothing goes: an account deleted is zeros in its basic data and its code hash, and its storage
+/// stays; a slot cleared is zeros, if it was ever there; of an account destroyed and made again
+/// every slot is zeroed first, where geth leaves them.
 ///
 /// ```
 /// use alloy_primitives::{Address, U256};
@@ -270,8 +271,8 @@ pub struct BinaryState<S: Embedding, P> {
 pub type VerkleState<P> = BinaryState<Verkle, P>;
 
 impl<S: Embedding, P: PageStore> BinaryState<S, P> {
-    /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the pages
-    /// kept in memory.
+    /// Opens the state in a store; an empty store holds the empty state. `cache_bytes` bounds the
+    /// pages kept in memory.
     ///
     /// # Errors
     /// If the store holds something else, or is damaged.
@@ -328,8 +329,8 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         self.inner.top().into_iter().flat_map(Pending::operations)
     }
 
-    /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing is
-    /// written.
+    /// Puts a layer of changes on top of all applied so far, and computes the state root. Nothing
+    /// is written.
     ///
     /// # Errors
     /// If a value does not fit the tree, code is not known, or the store fails. Then nothing of the
@@ -343,8 +344,8 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         Ok(self.root())
     }
 
-    /// Makes all that was applied durable in one commit of the store, as the state of `block`. A history that
-    /// the store keeps of earlier blocks goes: this keeps none.
+    /// Makes all that was applied durable in one commit of the store, as the state of `block`. A
+    /// history that the store keeps of earlier blocks goes: this keeps none.
     ///
     /// # Errors
     /// If the store fails. Then nothing is committed, and what was applied still is.
@@ -352,8 +353,8 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
         self.commit_first(self.layer_count(), block, WriteSet::new())
     }
 
-    /// Makes the oldest layers durable in one commit, as the state of `block`, with rows that belong to
-    /// it. The layers above them stay, and can be taken back as before.
+    /// Makes the oldest layers durable in one commit, as the state of `block`, with rows that
+    /// belong to it. The layers above them stay, and can be taken back as before.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

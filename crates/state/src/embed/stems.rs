@@ -1,5 +1,5 @@
-//! What an event does in the trees of stems, the unified binary tree and the Verkle tree. They differ in
-//! how a stem is hashed, and in nothing else.
+//! What an event does in the trees of stems, the unified binary tree and the Verkle tree. They
+//! differ in how a stem is hashed, and in nothing else.
 
 use std::collections::BTreeSet;
 

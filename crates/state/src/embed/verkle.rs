@@ -14,8 +14,8 @@ use super::Word;
 /// What [`pedersen`] takes at most, in bytes.
 pub const PEDERSEN_BYTES_MAX: usize = 255 * 16;
 
-/// The hash of EIP-6800: the length and up to 255 parts of 16 bytes, committed to and mapped to a scalar.
-/// `None` of more than [`PEDERSEN_BYTES_MAX`] bytes.
+/// The hash of EIP-6800: the length and up to 255 parts of 16 bytes, committed to and mapped to a
+/// scalar. `None` of more than [`PEDERSEN_BYTES_MAX`] bytes.
 ///
 /// ```
 /// use spinney_ipa::Crs;
@@ -61,8 +61,8 @@ impl KnownKeys {
 }
 
 /// The header of an account as the first test networks had it, in leaves of its stem with numbers
-/// little-endian: version, balance, nonce, code hash and, of accounts with code, code size. Only to read
-/// what they left.
+/// little-endian: version, balance, nonce, code hash and, of accounts with code, code size. Only to
+/// read what they left.
 ///
 /// ```
 /// use alloy_primitives::{KECCAK256_EMPTY, U256};

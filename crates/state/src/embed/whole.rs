@@ -1,5 +1,5 @@
-//! Accounts that are given whole, as leaves: for whoever builds a tree without a state to change, or reads
-//! one back by its preimages.
+//! Accounts that are given whole, as leaves: for whoever builds a tree without a state to change,
+//! or reads one back by its preimages.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -52,8 +52,9 @@ impl<S: Embedding> Whole<S> {
         self.scheme.account_keys_by(&self.memo, address)
     }
 
-    /// The leaves of an account's fields: those under [`account_keys`](Self::account_keys) that are there.
-    /// `delegation` is the account's code if it delegates, see [`delegation`](Self::delegation).
+    /// The leaves of an account's fields: those under [`account_keys`](Self::account_keys) that are
+    /// there. `delegation` is the account's code if it delegates, see
+    /// [`delegation`](Self::delegation).
     ///
     /// # Errors
     /// If a field does not fit the tree.

@@ -1,8 +1,8 @@
 //! Merkle-sum trees by name, any number of them in one store.
 //!
-//! A [`SumTree`] is one tree of [`spinney_tree::sum`] with the store that keeps it: [`namespaces`] lists
-//! those that a store holds. Several can be changed as one, also where the root of one is a leaf of
-//! another: [`commit_together`].
+//! A [`SumTree`] is one tree of [`spinney_tree::sum`] with the store that keeps it: [`namespaces`]
+//! lists those that a store holds. Several can be changed as one, also where the root of one is a
+//! leaf of another: [`commit_together`].
 //!
 //! ```
 //! use spinney_state::sum::{SumBatch, SumTree};

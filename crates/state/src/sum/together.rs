@@ -16,9 +16,9 @@ pub struct Nest {
     pub key: [u8; 32],
 }
 
-/// Applies a batch to each of several trees of one store, and commits all of them in one write set. Where
-/// trees nest, the new root of a child is put into its parent, as its hash with its sum; a child that is
-/// empty is deleted there.
+/// Applies a batch to each of several trees of one store, and commits all of them in one write set.
+/// Where trees nest, the new root of a child is put into its parent, as its hash with its sum; a
+/// child that is empty is deleted there.
 ///
 /// ```
 /// use spinney_state::sum::{Nest, SumBatch, SumTree, commit_together};
@@ -39,8 +39,8 @@ pub struct Nest {
 /// ```
 ///
 /// # Errors
-/// If a child does not come before its parent, any of the trees refuses its batch, or the store fails. All
-/// trees are as they were then.
+/// If a child does not come before its parent, any of the trees refuses its batch, or the store
+/// fails. All trees are as they were then.
 pub fn commit_together<P: PageStore>(
     store: &P,
     trees: &mut [(&mut SumTree<'_, P>, SumBatch)],

@@ -69,8 +69,8 @@ pub struct SumTree<'s, P> {
 }
 
 impl<'s, P: PageStore> SumTree<'s, P> {
-    /// Opens the tree of a name; `None` if the store holds none. `cache_bytes` bounds the pages that stay
-    /// in memory.
+    /// Opens the tree of a name; `None` if the store holds none. `cache_bytes` bounds the pages
+    /// that stay in memory.
     ///
     /// # Errors
     /// If the store fails, or is damaged.
@@ -142,8 +142,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
     /// Applies a batch and commits it: durable when it returns. The batch comes back empty.
     ///
     /// # Errors
-    /// If the sums overflow, a key is named twice, another writer has committed, or the store fails.
-    /// Nothing is changed then.
+    /// If the sums overflow, a key is named twice, another writer has committed, or the store
+    /// fails. Nothing is changed then.
     pub fn apply(&mut self, batch: &mut SumBatch) -> Result<CommitStats, SumError> {
         let pending = self.prepare(batch)?;
         let _turn = Turn::of([self.name()]);
@@ -151,8 +151,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         Ok(self.tree.commit(self.store, &pending, None)?)
     }
 
-    /// Refuses a tree without commits that another handle has removed. One with commits is refused by the
-    /// engine: its root record is gone, and ids are not given twice.
+    /// Refuses a tree without commits that another handle has removed. One with commits is refused
+    /// by the engine: its root record is gone, and ids are not given twice.
     pub(super) fn check_named(&self) -> Result<(), SumError> {
         if self.tree.commit_number() > 0 {
             return Ok(());
@@ -242,7 +242,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
     /// [`Tree::verify_entries`](spinney_tree::Tree::verify_entries).
     ///
     /// # Errors
-    /// As [`SumTree::get`]; [`TreeError::OtherRoot`](spinney_tree::TreeError::OtherRoot) if it is another.
+    /// As [`SumTree::get`]; [`TreeError::OtherRoot`](spinney_tree::TreeError::OtherRoot) if it is
+    /// another.
     pub fn verify_entries(&self) -> Result<(), SumError> {
         Ok(self.tree.verify_entries(&self.snapshot(), |_| ())?)
     }
@@ -287,8 +288,9 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         self.copy_where(target, |_, _| Ok::<_, SumError>(true))
     }
 
-    /// Puts the leaves that `take` picks into another tree: all or none of them. Into an empty tree they
-    /// go one after another, in bounded memory; else they are one batch, which is held in memory.
+    /// Puts the leaves that `take` picks into another tree: all or none of them. Into an empty tree
+    /// they go one after another, in bounded memory; else they are one batch, which is held in
+    /// memory.
     ///
     /// # Errors
     /// As [`SumTree::copy_to`], or as `take` does; then the target is as it was.
@@ -328,8 +330,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         self.apply(&mut batch)
     }
 
-    /// Replaces all leaves by those given, which come in the order of the tree, in bounded memory. Nobody
-    /// sees any of them before all are in.
+    /// Replaces all leaves by those given, which come in the order of the tree, in bounded memory.
+    /// Nobody sees any of them before all are in.
     ///
     /// # Errors
     /// If a leaf is out of order, the sums overflow, `leaves` fail, another writer has committed,
@@ -389,8 +391,8 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         Ok(self.store.commit(&set)?)
     }
 
-    /// Proves every leaf, in the order of the tree, on all threads of the current rayon pool: `write`
-    /// appends the bytes of one, and they go out in order. Answers how many there were.
+    /// Proves every leaf, in the order of the tree, on all threads of the current rayon pool:
+    /// `write` appends the bytes of one, and they go out in order. Answers how many there were.
     ///
     /// # Errors
     /// If the store fails, is damaged, or is committed to meanwhile; or if `out` fails.

@@ -1,9 +1,9 @@
 //! Who commits is alone: handles of one process on one tree take turns.
 //!
-//! A commit looks at what the store holds, and then writes. A store has one process that writes, but that
-//! may have any number of handles on a tree, in any threads; between the look and the write of one of them
-//! no other may write. Locks are found by name, a few for all names: trees of different names, or of
-//! different stores, that share one only wait for one another.
+//! A commit looks at what the store holds, and then writes. A store has one process that writes,
+//! but that may have any number of handles on a tree, in any threads; between the look and the
+//! write of one of them no other may write. Locks are found by name, a few for all names: trees of
+//! different names, or of different stores, that share one only wait for one another.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -70,8 +70,9 @@ fn build() -> impl Strategy<Value = ChunkBuild> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// P18, P20, P21 and P22: any cut into chunks, any memory, either way into the tree, some blocks applied one by
-    /// one between them: the same pages, code, preimages and history; and back again.
+    /// P18, P20, P21 and P22: any cut into chunks, any memory, either way into the tree, some
+    /// blocks applied one by one between them: the same pages, code, preimages and history; and
+    /// back again.
     #[test]
     fn p22_any_chunks_make_the_same_rows(
         blocks in prop::collection::vec((changes(), 0_u8..6, build()), 1..14),
@@ -123,7 +124,8 @@ proptest! {
         }
     }
 
-    /// P13: what kept blocks did, by their history, leads from an earlier state to the later ones again.
+    /// P13: what kept blocks did, by their history, leads from an earlier state to the later ones
+    /// again.
     #[test]
     fn p13_differences_of_kept_blocks_make_them_again(
         blocks in prop::collection::vec(changes(), 1..12),
@@ -155,8 +157,8 @@ proptest! {
         textbook.assert_is(&again);
     }
 
-    /// Where lines give no roots, the history has the blocks whose roots are known: at least the last one of each
-    /// chunk.
+    /// Where lines give no roots, the history has the blocks whose roots are known: at least the
+    /// last one of each chunk.
     #[test]
     fn blocks_of_unknown_roots_go_with_the_next_known_one(
         blocks in prop::collection::vec((changes(), any::<bool>(), any::<bool>(), build()), 1..14),
@@ -350,8 +352,8 @@ impl PageStore for Faulty {
     }
 }
 
-/// P12 and P17: whichever commit fails, the store is at the end of some chunk, and goes on from there to the same
-/// rows.
+/// P12 and P17: whichever commit fails, the store is at the end of some chunk, and goes on from
+/// there to the same rows.
 #[test]
 fn p12_p17_a_store_that_fails_at_any_commit_of_a_chunk() {
     let blocks: Vec<_> = (0..9).map(|number| one(number % 4 + 1)).collect();
@@ -405,7 +407,8 @@ fn chunks_of_two(
     Ok(())
 }
 
-/// A process that was killed behind the last commit of a rebuild left its files: they go, and nobody else's.
+/// A process that was killed behind the last commit of a rebuild left its files: they go, and
+/// nobody else's.
 #[test]
 fn p12_files_of_a_rebuild_that_ended_are_removed_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -428,7 +431,8 @@ fn p12_files_of_a_rebuild_that_ended_are_removed_and_no_others() {
     assert!(!spill.exists());
 }
 
-/// Blocks that went to the tree as one batch go together, also once another block was applied above them.
+/// Blocks that went to the tree as one batch go together, also once another block was applied above
+/// them.
 #[test]
 fn what_was_gathered_goes_as_a_whole_also_below_what_was_applied() {
     let dir = tempfile::tempdir().unwrap();

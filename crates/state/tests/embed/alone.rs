@@ -1,4 +1,5 @@
-//! A state without a Merkle Patricia trie: what it reads, leaves and takes back is what it would be beside one.
+//! A state without a Merkle Patricia trie: what it reads, leaves and takes back is what it would be
+//! beside one.
 
 use std::collections::BTreeSet;
 

@@ -181,8 +181,8 @@ fn one(change: Change) -> Changes {
     Changes { accounts: [(Address::ZERO, change)].into() }
 }
 
-/// A slot that was set at the end of a block leaves zeros in a UBT, also where both blocks are in one
-/// commit; one that was set and cleared within a block leaves nothing.
+/// A slot that was set at the end of a block leaves zeros in a UBT, also where both blocks are in
+/// one commit; one that was set and cleared within a block leaves nothing.
 #[test]
 fn zeros_stay_of_what_was_there_between_blocks() {
     let (set, clear) = (one(written(1, &[(7, 5)])), one(written(1, &[(7, 0)])));
@@ -288,7 +288,8 @@ fn what_one_tree_refuses_no_tree_gets() {
     assert_eq!(roots(&state), before);
 }
 
-/// A part of a sealed block is taken back: what is left belongs to the block that is sealed next, in all trees.
+/// A part of a sealed block is taken back: what is left belongs to the block that is sealed next,
+/// in all trees.
 #[test]
 fn a_part_of_a_sealed_block_can_be_taken_back() {
     let one = |balance: u64| {

@@ -209,7 +209,8 @@ fn numbers_that_do_not_rise_and_states_of_no_block_begin_the_history_anew() {
     assert_eq!(rows(state.store(), Table::History), Rows::new());
 }
 
-/// Rows of the history that were tampered with: an error that names the block, and nothing is written.
+/// Rows of the history that were tampered with: an error that names the block, and nothing is
+/// written.
 #[test]
 fn a_damaged_history_is_refused() {
     let sound = counted(6);
@@ -263,8 +264,8 @@ fn a_row_is_small() {
     assert!(history[1].1.len() <= 106 + 20 + 1 + 2, "{}", history[1].1.len());
 }
 
-/// Blocks that were sealed, taken back and replaced leave no trace: the history is that of the blocks that stayed,
-/// however many were sealed in between.
+/// Blocks that were sealed, taken back and replaced leave no trace: the history is that of the
+/// blocks that stayed, however many were sealed in between.
 #[test]
 fn blocks_that_were_sealed_and_taken_back_leave_no_trace_in_the_history() {
     let chain = |state: &mut State<MemoryStore>, strays: u64| {

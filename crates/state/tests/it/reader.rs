@@ -13,8 +13,8 @@ fn address(n: u64) -> Address {
     Address::left_padding_from(&n.to_be_bytes())
 }
 
-/// Each block writes its number into every account, and into a slot of each; every third makes the account of
-/// its number anew.
+/// Each block writes its number into every account, and into a slot of each; every third makes the
+/// account of its number anew.
 fn block(number: u64) -> Changes {
     let change = |n| {
         let change = AccountChange {
@@ -29,7 +29,8 @@ fn block(number: u64) -> Changes {
     Changes { accounts: (0..ACCOUNTS).map(change).collect() }
 }
 
-/// What a reader answers is of the last commit that it knew to be there, or of a later one; and never goes back.
+/// What a reader answers is of the last commit that it knew to be there, or of a later one; and
+/// never goes back.
 #[test]
 fn readers_see_commits_in_their_order() {
     // A tiny cache makes pages be read again.

@@ -84,8 +84,8 @@ fn trees_of_other_names_are_apart() {
     );
 }
 
-/// Ids are given once: whatever a handle on a removed tree does, no tree of the same or of another name
-/// sees any of it.
+/// Ids are given once: whatever a handle on a removed tree does, no tree of the same or of another
+/// name sees any of it.
 #[test]
 fn a_handle_on_a_removed_tree_changes_nothing() {
     let store = MemoryStore::new();
@@ -203,7 +203,8 @@ fn copies_merge_into_what_is_there_and_filters_pick() {
     assert_eq!(target.root(), reference::root(Compatible, &expected).unwrap());
 }
 
-/// Into an empty tree leaves go one by one, and still all of them or none: also from the same store.
+/// Into an empty tree leaves go one by one, and still all of them or none: also from the same
+/// store.
 #[test]
 fn copies_into_an_empty_tree_are_whole_or_leave_no_trace() {
     let store = MemoryStore::new();

@@ -65,7 +65,8 @@ impl Move {
             Self::Create(path, node) => drop(names.insert(path.clone(), *node)),
             Self::Remove(path) => drop(names.remove(path)),
             Self::Rename(from, to) => {
-                // Whatever had the name is gone: of a folder only what of its emptying was not certain.
+                // Whatever had the name is gone: of a folder only what of its emptying was not
+                // certain.
                 names.retain(|name, _| !name.starts_with(to) || name.starts_with(from));
                 let all: Vec<_> =
                     names.keys().filter(|name| name.starts_with(from)).cloned().collect();
@@ -258,7 +259,8 @@ impl Disk {
                         continue;
                     }
                     if let Move::Rename(_, to) = &change {
-                        // What was done before in a folder that had the name is over: it is not done to this one.
+                        // What was done before in a folder that had the name is over: it is not
+                        // done to this one.
                         rest.retain(|earlier| !earlier.path().starts_with(to));
                     }
                     change.apply(&mut self.durable);
@@ -376,7 +378,8 @@ fn broken() -> io::Error {
     io::Error::other("the test disk is broken")
 }
 
-/// Another place of a file, as far from its end as the right one is from its beginning, or a page further.
+/// Another place of a file, as far from its end as the right one is from its beginning, or a page
+/// further.
 fn elsewhere(at: u64, length: u64, seed: u64) -> u64 {
     const PAGE: u64 = 4_096;
     let pages = (length / PAGE).max(2);

@@ -1,10 +1,11 @@
 //! A disk that fails on demand: for the tests of whatever writes to a store.
 //!
-//! A [`FaultDisk`] is a small file system in memory, which knows what would be left of it after a power cut.
-//! [redb](Location::Redb), [SQLite](Location::Sqlite) and [log](Location::Log) stores lie on it as they lie in files: SQLite by a VFS,
-//! and what the stores do with files themselves too. The disk counts the operations that change it, each
-//! [write, change of length, sync, creation, renaming, removal and sync of a folder](Operation), and each can be
-//! told to go wrong: to [stop](Stop) the disk there, or to be a [fault](Fault) alone.
+//! A [`FaultDisk`] is a small file system in memory, which knows what would be left of it after a
+//! power cut. [redb](Location::Redb), [SQLite](Location::Sqlite) and [log](Location::Log) stores
+//! lie on it as they lie in files: SQLite by a VFS, and what the stores do with files themselves
+//! too. The disk counts the operations that change it, each [write, change of length, sync,
+//! creation, renaming, removal and sync of a folder](Operation), and each can be told to go wrong:
+//! to [stop](Stop) the disk there, or to be a [fault](Fault) alone.
 //!
 //! Only the feature `faults` has it: it is for tests. Tests loop over all operations:
 //!
@@ -80,8 +81,8 @@ pub enum Stop {
     Fail,
     /// That operation and all later ones fail, as on a disk that broke.
     Break,
-    /// That operation and all later ones seem to succeed, and nothing of them is left after a power cut:
-    /// the moment of the cut, seen by a process that does not notice.
+    /// That operation and all later ones seem to succeed, and nothing of them is left after a power
+    /// cut: the moment of the cut, seen by a process that does not notice.
     Freeze,
 }
 
@@ -95,12 +96,13 @@ pub enum Fault {
     Broken,
     /// Of a write the first half is done, and it fails as on a full disk. Others just fail.
     Short,
-    /// It seems done. What it did is read back as long as the disk runs, and is not there after a power cut,
-    /// whatever was synced since.
+    /// It seems done. What it did is read back as long as the disk runs, and is not there after a
+    /// power cut, whatever was synced since.
     Lost,
     /// As [`Lost`](Self::Lost), but the first half of a write is there.
     Torn,
-    /// As [`Lost`](Self::Lost), but a write is there in another place of its file, chosen by this seed.
+    /// As [`Lost`](Self::Lost), but a write is there in another place of its file, chosen by this
+    /// seed.
     Misdirected(u64),
 }
 
@@ -112,7 +114,8 @@ pub enum Survivors {
     All,
     /// None of them.
     Nothing,
-    /// Some, chosen by this seed, of the writes perhaps only a part: so later ones without the earlier.
+    /// Some, chosen by this seed, of the writes perhaps only a part: so later ones without the
+    /// earlier.
     Some(u64),
 }
 
@@ -136,10 +139,11 @@ pub enum Operation {
     SyncFolder(PathBuf),
 }
 
-/// A disk in memory that fails on demand. Clones are the same disk, a [copy](Self::copy) is another one.
+/// A disk in memory that fails on demand. Clones are the same disk, a [copy](Self::copy) is another
+/// one.
 ///
-/// redb's locks within its file are all granted, so it is for the test to open no two writers of a redb store
-/// at a time. Who uses SQLite stores on one disk from several threads takes turns.
+/// redb's locks within its file are all granted, so it is for the test to open no two writers of a
+/// redb store at a time. Who uses SQLite stores on one disk from several threads takes turns.
 #[derive(Clone, Default)]
 pub struct FaultDisk {
     disk: Arc<Mutex<Disk>>,
@@ -168,7 +172,8 @@ impl FaultDisk {
         Self { disk: Arc::new(Mutex::new(disk)), turn: Arc::default() }
     }
 
-    /// A disk with a redb store that has these bytes and no name, as [`open_store`](Self::open_store) opens it.
+    /// A disk with a redb store that has these bytes and no name, as
+    /// [`open_store`](Self::open_store) opens it.
     pub fn with_image(image: Vec<u8>) -> Self {
         Self::from_disk(Disk::of([(PathBuf::from(ALONE), image)]))
     }
@@ -189,7 +194,8 @@ impl FaultDisk {
         self.lock().files().map(|(path, _)| path.to_owned()).collect()
     }
 
-    /// Another disk with the same files, all of them synced, and nothing to go wrong. It counts from 0.
+    /// Another disk with the same files, all of them synced, and nothing to go wrong. It counts
+    /// from 0.
     pub fn copy(&self) -> Self {
         self.after_power_cut_of(|disk| {
             Disk::of(disk.files().map(|(path, bytes)| (path.to_owned(), bytes.to_vec())))
@@ -231,8 +237,8 @@ impl FaultDisk {
         self.after_power_cut_of(|disk| disk.after_power_cut(survivors))
     }
 
-    /// The disk that the next process finds when one was killed: nothing is lost, and nobody has it open. It
-    /// counts from 0, and nothing is to go wrong.
+    /// The disk that the next process finds when one was killed: nothing is lost, and nobody has it
+    /// open. It counts from 0, and nothing is to go wrong.
     pub fn after_kill(&self) -> Self {
         self.after_power_cut_of(Disk::after_kill)
     }

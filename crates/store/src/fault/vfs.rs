@@ -1,10 +1,11 @@
 //! The disk as SQLite uses one: a VFS for all disks of the process.
 //!
-//! A database's name is `/N/PATH`: file PATH of disk N. What SQLite makes without a name lies on a disk of its
-//! own, on which nothing goes wrong.
+//! A database's name is `/N/PATH`: file PATH of disk N. What SQLite makes without a name lies on a
+//! disk of its own, on which nothing goes wrong.
 //!
-//! Each connection has a copy of the log's index (the crate of the VFS wants it so), brought up to date when it
-//! takes a lock and given to the others when it lets go of one. So connections take turns: see `FaultDisk`.
+//! Each connection has a copy of the log's index (the crate of the VFS wants it so), brought up to
+//! date when it takes a lock and given to the others when it lets go of one. So connections take
+//! turns: see `FaultDisk`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};

@@ -29,18 +29,20 @@ const LOCK: &str = "spinney.lock";
 
 /// A store in a directory: an append-only log of what commits changed.
 ///
-/// Each commit is durable when it returns, by one write and one sync. Any number of threads may read and commit;
-/// commits take turns. Rows are read from files each time: the memory of the store is that of its index.
+/// Each commit is durable when it returns, by one write and one sync. Any number of threads may
+/// read and commit; commits take turns. Rows are read from files each time: the memory of the store
+/// is that of its index.
 ///
 /// # Other processes
 /// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may
-/// [open it read-only](Self::open_read_only): each of their snapshots is of the last commit that was durable when it
-/// was taken, and holds the files that it needs for as long as it lives, or its process.
+/// [open it read-only](Self::open_read_only): each of their snapshots is of the last commit that
+/// was durable when it was taken, and holds the files that it needs for as long as it lives, or its
+/// process.
 ///
 /// # After a failure
-/// If a commit fails in its write, all further commits fail until the store is opened again; what is read is the state
-/// before that commit. Opened again, it is before that commit or after it. A disk that is full before the write leaves
-/// everything as it was.
+/// If a commit fails in its write, all further commits fail until the store is opened again; what
+/// is read is the state before that commit. Opened again, it is before that commit or after it. A
+/// disk that is full before the write leaves everything as it was.
 ///
 /// ```
 /// use spinney_store::LogStore;
@@ -98,15 +100,16 @@ impl LogStore {
     /// Opens a store for reading and writing.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for writing,
-    /// [`StoreError::Foreign`] if it is something else or of a newer format, [`StoreError::Corrupt`] if it is
-    /// damaged.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if somebody has it open for
+    /// writing, [`StoreError::Foreign`] if it is something else or of a newer format,
+    /// [`StoreError::Corrupt`] if it is damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_on(&Files::System, directory.as_ref())
     }
 
     pub(crate) fn open_on(files: &Files, directory: &Path) -> Result<Self, StoreError> {
-        // A process that ended may have left its names uncertain, also of a store that it was removing.
+        // A process that ended may have left its names uncertain, also of a store that it was
+        // removing.
         let certain = || {
             let synced = files.sync_folder(directory);
             let synced = synced.and_then(|()| files.sync_folder(folder_of(directory)));
@@ -143,7 +146,8 @@ impl LogStore {
         }
     }
 
-    /// Opens a store for reading, also while another process writes it, and also where nothing can be written.
+    /// Opens a store for reading, also while another process writes it, and also where nothing can
+    /// be written.
     ///
     /// # Errors
     /// As [`open`](Self::open), but for `Busy`.
@@ -234,7 +238,8 @@ impl LogStore {
         }
     }
 
-    /// What the store holds. Bytes of rows are those of what they are made of: whole rows and deltas.
+    /// What the store holds. Bytes of rows are those of what they are made of: whole rows and
+    /// deltas.
     ///
     /// # Errors
     /// If its folder cannot be read.
@@ -277,8 +282,8 @@ impl LogStore {
         Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
     }
 
-    /// Copies what a second directory, which is made if need be, lacks of this store: a store of its own, that can be
-    /// opened for reading at any moment.
+    /// Copies what a second directory, which is made if need be, lacks of this store: a store of
+    /// its own, that can be opened for reading at any moment.
     ///
     /// # Errors
     /// If there is something else, somebody writes it, or a disk fails. What was copied stays.
@@ -306,7 +311,8 @@ impl LogStore {
         self.log.compact().map_err(|error| self.told(error))
     }
 
-    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    /// Closes the store and says whether that went well; dropping it does the same without saying
+    /// so.
     ///
     /// # Errors
     /// If the disk fails. No commit is lost.

@@ -61,8 +61,8 @@ impl<'a> Changes<'a> {
             changes.drops.2.push(high);
         }
         let mut rows: Vec<_> = set.rows().collect();
-        // One statement may touch a row once. Sets come sorted as a rule, and then this is one pass;
-        // equal keys keep their order.
+        // One statement may touch a row once. Sets come sorted as a rule, and then this is one
+        // pass; equal keys keep their order.
         rows.sort_by_key(|(table, key, _)| (*table, *key));
         for (at, (table, key, value)) in rows.iter().enumerate() {
             if rows.get(at + 1).is_some_and(|next| (next.0, next.1) == (*table, *key)) {
@@ -136,8 +136,8 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Moves the store on from so many commits, removes rows and writes the last ones. Answers `false`,
-    /// and writes nothing, if the store has another number of commits.
+    /// Moves the store on from so many commits, removes rows and writes the last ones. Answers
+    /// `false`, and writes nothing, if the store has another number of commits.
     pub(super) fn finish(
         &self,
         puts: &[Put<'_>],
@@ -147,8 +147,8 @@ impl<'a> Changes<'a> {
     ) -> Result<bool, Failed> {
         let Columns { tabs, keys, rows, bytes } = &Columns::of(puts);
         let (deleted_tabs, deleted_keys) = &self.deletes;
-        // All parts of one statement see the rows as they were before it: so root records are counted
-        // then, and what comes and goes is added.
+        // All parts of one statement see the rows as they were before it: so root records are
+        // counted then, and what comes and goes is added.
         let sql = format!(
             "WITH moved AS ( \
                UPDATE spinney_store SET commits = commits + 1, roots = \

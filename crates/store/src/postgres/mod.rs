@@ -5,24 +5,27 @@
 //! spinney_rows    tab int2, key bytea, value bytea (sealed); primary key (tab, key)
 //! ```
 //!
-//! `tab` is the number of a [`Table`], `commits` counts write sets, `roots` root records. All tables are
-//! one table here, so that a write set is one insertion. Values are neither compressed (`EXTERNAL`: pages
-//! are hashes for the most part) nor moved out of their row below 8 KiB (`toast_tuple_target`).
+//! `tab` is the number of a [`Table`], `commits` counts write sets, `roots` root records. All
+//! tables are one table here, so that a write set is one insertion. Values are neither compressed
+//! (`EXTERNAL`: pages are hashes for the most part) nor moved out of their row below 8 KiB
+//! (`toast_tuple_target`).
 //!
 //! | format | what is new |
 //! |---|---|
 //! | 1 | the tables above |
 //!
 //! Invariants:
-//! - a store whose row is not `finished` is being created, or its creation was cut off: there is no store;
-//! - who writes holds an advisory lock of the session, named after the schema, and
-//!   moves `commits` on by one from where it knows it to be. So two writers never mix, even if the lock is
-//!   lost with its connection: then the statement that writes finds nothing to move on, and writes nothing;
+//! - a store whose row is not `finished` is being created, or its creation was cut off: there is no
+//!   store;
+//! - who writes holds an advisory lock of the session, named after the schema, and moves `commits`
+//!   on by one from where it knows it to be. So two writers never mix, even if the lock is lost
+//!   with its connection: then the statement that writes finds nothing to move on, and writes
+//!   nothing;
 //! - all writers move the same row on, so transactions conflict whenever they overlap: that makes
 //!   REPEATABLE READ as good as SERIALIZABLE here;
-//! - a portable store has no such lock. Who opens it for writing moves `commits` on, too, and who makes
-//!   it begins with a number by chance: so whoever wrote before finds nothing to move on. The last one
-//!   who opens it writes, and the others are told.
+//! - a portable store has no such lock. Who opens it for writing moves `commits` on, too, and who
+//!   makes it begins with a number by chance: so whoever wrote before finds nothing to move on. The
+//!   last one who opens it writes, and the others are told.
 
 mod changes;
 mod connection;
@@ -58,36 +61,37 @@ const IDLE_READERS_MAX: usize = 4;
 
 /// A store in a schema of a PostgreSQL database: the first one of the `search_path`.
 ///
-/// The [`Address`] is a URL, as `postgres://user@host:5432/database`, or libpq's pairs; to keep several
-/// stores in one database, give each a schema: `?options=-csearch_path%3Dmy_schema`. The schema has to be
-/// there. Passwords and TLS are as `spinney_postgres` says: by default connections to other hosts are
-/// encrypted where the server can, with a warning where it cannot.
+/// The [`Address`] is a URL, as `postgres://user@host:5432/database`, or libpq's pairs; to keep
+/// several stores in one database, give each a schema: `?options=-csearch_path%3Dmy_schema`. The
+/// schema has to be there. Passwords and TLS are as `spinney_postgres` says: by default connections
+/// to other hosts are encrypted where the server can, with a warning where it cannot.
 ///
 /// Each commit is durable when it returns, as far as the server's settings make it so
 /// (`synchronous_commit=off` is overruled). Any number of threads may read and commit; commits take
 /// turns. Nothing is cached on this side. Not to be called from within an async runtime.
 ///
 /// # Round trips
-/// A snapshot takes one when it is taken and one when it goes, [`read_many`](Snapshot::read_many) one
-/// for 4,096 keys, a commit one; or three, where it drops ranges, and one more for each further 64 MiB
-/// of rows. [`io`](Self::io) counts them.
+/// A snapshot takes one when it is taken and one when it goes, [`read_many`](Snapshot::read_many)
+/// one for 4,096 keys, a commit one; or three, where it drops ranges, and one more for each further
+/// 64 MiB of rows. [`io`](Self::io) counts them.
 ///
 /// # Other processes
-/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may open
-/// it [read-only](Self::open_read_only) meanwhile. After a writer was killed the store is `Busy` until the
-/// server notices. A snapshot held for long keeps PostgreSQL from clearing old rows away.
+/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may
+/// open it [read-only](Self::open_read_only) meanwhile. After a writer was killed the store is
+/// `Busy` until the server notices. A snapshot held for long keeps PostgreSQL from clearing old
+/// rows away.
 ///
 /// # Other engines
-/// With `portable=true` in the address a store keeps to what engines that speak PostgreSQL's protocol
-/// share: no locks of a session, no settings of the planner or of how rows are stored, one statement at a
-/// time where tables are made. What such an engine gives up for another's sake (40001) is tried again. Two
-/// processes that open it for writing are not told by [`StoreError::Busy`]: the later one writes, and the
-/// earlier one's next commit is refused.
+/// With `portable=true` in the address a store keeps to what engines that speak PostgreSQL's
+/// protocol share: no locks of a session, no settings of the planner or of how rows are stored, one
+/// statement at a time where tables are made. What such an engine gives up for another's sake
+/// (40001) is tried again. Two processes that open it for writing are not told by
+/// [`StoreError::Busy`]: the later one writes, and the earlier one's next commit is refused.
 ///
 /// # After a failure
-/// A commit that fails has changed nothing, and the next one may succeed; unless the connection is lost:
-/// then all further commits fail until the store is opened again, which also shows whether the last one
-/// was done. Snapshots make new connections.
+/// A commit that fails has changed nothing, and the next one may succeed; unless the connection is
+/// lost: then all further commits fail until the store is opened again, which also shows whether
+/// the last one was done. Snapshots make new connections.
 ///
 /// # Damage
 /// Rows carry checksums, and root records are counted at each opening.
@@ -150,9 +154,9 @@ impl PostgresStore {
         Self::create_filled(address, |_| Ok(()))
     }
 
-    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
-    /// `fill` is done: refused or cut off, there is no store, and nothing is left of it but tables that
-    /// the next creation removes.
+    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it
+    /// before `fill` is done: refused or cut off, there is no store, and nothing is left of it but
+    /// tables that the next creation removes.
     ///
     /// # Errors
     /// As [`PostgresStore::create`], or if `fill` fails.
@@ -198,11 +202,13 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Goes on with a store that was begun and not finished, or begins one: who is stopped while a store is
-    /// filled comes back to what is committed. Nobody else sees it until it is [finished](Self::finish).
+    /// Goes on with a store that was begun and not finished, or begins one: who is stopped while a
+    /// store is filled comes back to what is committed. Nobody else sees it until it is
+    /// [finished](Self::finish).
     ///
     /// # Errors
-    /// If there is a finished store, somebody else has it open for writing, or as [`PostgresStore::create`].
+    /// If there is a finished store, somebody else has it open for writing, or as
+    /// [`PostgresStore::create`].
     pub(crate) fn go_on(address: &Address) -> Result<Self, StoreError> {
         let mut store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
@@ -232,10 +238,10 @@ impl PostgresStore {
     /// Opens a store for reading and writing.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
-    /// has it open for writing, [`StoreError::Foreign`] if it is of a newer format,
-    /// [`StoreError::Corrupt`] if it is damaged, [`StoreError::Backend`] if the address cannot be read or the
-    /// server cannot be reached: then its source is a `spinney_postgres::ServerError`.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this
+    /// one, has it open for writing, [`StoreError::Foreign`] if it is of a newer format,
+    /// [`StoreError::Corrupt`] if it is damaged, [`StoreError::Backend`] if the address cannot be
+    /// read or the server cannot be reached: then its source is a `spinney_postgres::ServerError`.
     pub fn open(address: &Address) -> Result<Self, StoreError> {
         let mut store = Self::at(address)?;
         let mut connection = store.connect()?;
@@ -297,8 +303,8 @@ impl PostgresStore {
         }
     }
 
-    /// What `commits` says from now on to the one who writes. In a portable store it moves on, so that
-    /// nobody else who has it open can.
+    /// What `commits` says from now on to the one who writes. In a portable store it moves on, so
+    /// that nobody else who has it open can.
     fn fence(&self, connection: &mut Connection, header: Header) -> Result<i64, StoreError> {
         if !self.access.portable() {
             return Ok(header.commits);
@@ -309,8 +315,8 @@ impl PostgresStore {
         commits.ok_or_else(|| StoreError::Missing { place: self.place.clone() })
     }
 
-    /// What `commits` says in a store that is made. In a portable one by chance: of two who make it at once
-    /// the first one must not take the other's for its own.
+    /// What `commits` says in a store that is made. In a portable one by chance: of two who make it
+    /// at once the first one must not take the other's for its own.
     fn first_commit(&self) -> i64 {
         match self.access.portable() {
             true => (RandomState::new().build_hasher().finish() >> 2) as i64,
@@ -364,8 +370,8 @@ impl PostgresStore {
         }
     }
 
-    /// A root record that cannot be found makes its tree look empty, and the next commit would make it
-    /// so. There are as many as trees: all are read and counted.
+    /// A root record that cannot be found makes its tree look empty, and the next commit would make
+    /// it so. There are as many as trees: all are read and counted.
     fn inspect(&self) -> Result<(), StoreError> {
         let snapshot = self.snapshot()?;
         let mut found = 0;
@@ -428,7 +434,8 @@ impl PostgresStore {
         }
     }
 
-    /// What passed since the store was opened: statements and bytes of rows, commits, and round trips.
+    /// What passed since the store was opened: statements and bytes of rows, commits, and round
+    /// trips.
     pub fn io(&self) -> IoCounts {
         self.meter.counts()
     }
@@ -470,7 +477,8 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    /// Closes the store and says whether that went well; dropping it does the same without saying
+    /// so.
     ///
     /// # Errors
     /// If the server was gone already. No commit is lost.

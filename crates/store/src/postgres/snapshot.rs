@@ -27,8 +27,8 @@ pub struct PostgresSnapshot<'a> {
     /// In a read transaction. Empty only while it is dropped.
     connection: Mutex<Option<Connection>>,
     store: &'a PostgresStore,
-    /// The stored rows of all root records, where there are few: whoever reads pages reads one of them,
-    /// too, and they came with the answer to the first statement.
+    /// The stored rows of all root records, where there are few: whoever reads pages reads one of
+    /// them, too, and they came with the answer to the first statement.
     records: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 

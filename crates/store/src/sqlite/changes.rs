@@ -48,8 +48,8 @@ impl<'c> Puts<'c> {
         Self { connection, table, upsert, update, replace, delete, row: Vec::new() }
     }
 
-    /// Applies changes of the table. A row that comes takes the place of one that goes, where there is one: else
-    /// SQLite would empty a page, join its neighbours, and fill a page elsewhere.
+    /// Applies changes of the table. A row that comes takes the place of one that goes, where there
+    /// is one: else SQLite would empty a page, join its neighbours, and fill a page elsewhere.
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Failed> {
         // Only where no key is named twice does their order not matter.
         let unique = changes.is_sorted_by(|a, b| a.1 < b.1);

@@ -11,15 +11,15 @@
 //! |---|---|
 //! | 1 | the tables above |
 //!
-//! Tables have row ids, and pages of SQLite 4 KiB: measured against 8 and 16 KiB, with and without row
-//! ids, that writes the fewest bytes a changed row (2.6 times the row, others 3.3 to 8.3). A row without
-//! a row id that exceeds 1,002 bytes would overflow its page.
+//! Tables have row ids, and pages of SQLite 4 KiB: measured against 8 and 16 KiB, with and without
+//! row ids, that writes the fewest bytes a changed row (2.6 times the row, others 3.3 to 8.3). A
+//! row without a row id that exceeds 1,002 bytes would overflow its page.
 //!
 //! Invariants:
 //! - a store that opens has the header rows and all tables: both are made before it gets its name;
 //! - one process has `FILE.lock` locked while it may write;
-//! - no file of SQLite's is opened by anything but SQLite while a connection is open: closing it would
-//!   drop SQLite's own locks.
+//! - no file of SQLite's is opened by anything but SQLite while a connection is open: closing it
+//!   would drop SQLite's own locks.
 
 mod changes;
 mod snapshot;
@@ -53,8 +53,8 @@ const APPLICATION_ID: u32 = 0x5370_696E;
 const PAGE_BYTES: u64 = 4_096;
 const FRAME_HEADER_BYTES: u64 = 24;
 const WAL_HEADER_BYTES: u64 = 32;
-/// The length of the log, in pages, beyond which it is carried over to the file: a commit of 1,000 leaves
-/// writes some 700, and the one that carries over takes half as long again.
+/// The length of the log, in pages, beyond which it is carried over to the file: a commit of 1,000
+/// leaves writes some 700, and the one that carries over takes half as long again.
 const CHECKPOINT_FRAMES: u64 = 8_192;
 const NO_DATABASE: &str = "it is no SQLite database";
 /// How long a program that knows nothing of us may hold SQLite's lock.
@@ -68,24 +68,24 @@ const CACHE_PARTS: usize = 4;
 
 /// A store in one SQLite file, with SQLite's `-wal` and `-shm` beside it while it is open.
 ///
-/// Each commit is durable when it returns (write-ahead log, `synchronous=FULL`). Any number of threads
-/// may read and commit; commits take turns. Each connection caches a quarter of `cache_bytes`: one
-/// writes, and each snapshot that is open reads by one.
+/// Each commit is durable when it returns (write-ahead log, `synchronous=FULL`). Any number of
+/// threads may read and commit; commits take turns. Each connection caches a quarter of
+/// `cache_bytes`: one writes, and each snapshot that is open reads by one.
 ///
 /// # Other processes
-/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may open
-/// it [read-only](Self::open_read_only) meanwhile: SQLite readers and the writer do not wait for one
-/// another. A snapshot held for long keeps the log from being reused, so it grows. SQLite needs shared
-/// memory for that: no network file systems.
+/// One process has a store open for writing; a second one gets [`StoreError::Busy`]. Any number may
+/// open it [read-only](Self::open_read_only) meanwhile: SQLite readers and the writer do not wait
+/// for one another. A snapshot held for long keeps the log from being reused, so it grows. SQLite
+/// needs shared memory for that: no network file systems.
 ///
 /// # After a failure
 /// A commit that fails has changed nothing, and the next one may succeed.
 ///
 /// # Damage
-/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row can
-/// make it seem absent: [`check`](Self::check) finds that, and root records are counted at each opening.
-/// A log that is cut off or damaged ends before the first commit that is not whole: SQLite cannot tell
-/// that from a power cut.
+/// Rows carry checksums, so a damaged row is [`StoreError::Corrupt`]. Damage to what leads to a row
+/// can make it seem absent: [`check`](Self::check) finds that, and root records are counted at each
+/// opening. A log that is cut off or damaged ends before the first commit that is not whole: SQLite
+/// cannot tell that from a power cut.
 ///
 /// ```
 /// use spinney_store::SqliteStore;
@@ -174,9 +174,9 @@ impl SqliteStore {
         Self::create_filled(file, cache_bytes, |_| Ok(()))
     }
 
-    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it before
-    /// `fill` is done: refused or cut off, there is no store, and nothing is left of it but files that
-    /// the next creation removes.
+    /// Creates a store that `fill` puts rows into, in as many commits as it likes. Nobody sees it
+    /// before `fill` is done: refused or cut off, there is no store, and nothing is left of it but
+    /// files that the next creation removes.
     ///
     /// # Errors
     /// As [`SqliteStore::create`], or if `fill` fails.
@@ -222,9 +222,9 @@ impl SqliteStore {
     /// Opens a store for reading and writing.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this one,
-    /// has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer format,
-    /// [`StoreError::Corrupt`] if it is damaged.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Busy`] if another process, or this
+    /// one, has it open for writing, [`StoreError::Foreign`] if it is something else or of a newer
+    /// format, [`StoreError::Corrupt`] if it is damaged.
     pub fn open(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
         Self::open_on(&Files::System, file.as_ref(), cache_bytes)
     }
@@ -272,11 +272,13 @@ impl SqliteStore {
         }
     }
 
-    /// Opens a store for reading, also while another process writes it, and also on a read-only file system.
+    /// Opens a store for reading, also while another process writes it, and also on a read-only
+    /// file system.
     ///
     /// # Errors
-    /// As [`SqliteStore::open`]; and [`StoreError::Backend`] where SQLite may not make the shared memory
-    /// that it needs beside the file, or where a read-only file system has a log beside the store.
+    /// As [`SqliteStore::open`]; and [`StoreError::Backend`] where SQLite may not make the shared
+    /// memory that it needs beside the file, or where a read-only file system has a log beside the
+    /// store.
     pub fn open_read_only(file: impl AsRef<Path>, cache_bytes: usize) -> Result<Self, StoreError> {
         Self::open_read_only_on(&Files::System, file.as_ref(), cache_bytes)
     }
@@ -289,7 +291,8 @@ impl SqliteStore {
         look(files, file)?;
         let mut store = Self::assemble(files, file, file, cache_bytes);
         if files.is_read_only(file) {
-            // SQLite would make shared memory beside the file. A log that is left has commits of its own.
+            // SQLite would make shared memory beside the file. A log that is left has commits of
+            // its own.
             let log = files.find(&log_of(file)).map_err(|error| backend(file.display(), error))?;
             if !matches!(log, None | Some(Found::File(0))) {
                 let what = "its log has commits that are not in its file, and cannot be read on a \
@@ -419,8 +422,8 @@ impl SqliteStore {
                 return Err(corrupt(&self.place, format!("its table {table} is missing")));
             }
         }
-        // A root record that cannot be found makes its tree look empty, and the next commit would make
-        // it so. There are as many as trees.
+        // A root record that cannot be found makes its tree look empty, and the next commit would
+        // make it so. There are as many as trees.
         let mut found = 0;
         snapshot.scan(Table::Roots, &[], None, &mut |_, _| {
             found += 1;
@@ -436,9 +439,10 @@ impl SqliteStore {
         }
     }
 
-    /// What passed since the store was opened. SQLite does not say what it reads from its file: read are
-    /// the bytes of rows, and one call a statement; written are the pages of the log and those that are
-    /// carried over to the file, each of the latter counted as often as it is in the log.
+    /// What passed since the store was opened. SQLite does not say what it reads from its file:
+    /// read are the bytes of rows, and one call a statement; written are the pages of the log and
+    /// those that are carried over to the file, each of the latter counted as often as it is in the
+    /// log.
     pub fn io(&self) -> IoCounts {
         self.meter.counts()
     }
@@ -486,13 +490,15 @@ impl SqliteStore {
         })
     }
 
-    /// Closes the store and says whether that went well; dropping it does the same without saying so.
+    /// Closes the store and says whether that went well; dropping it does the same without saying
+    /// so.
     ///
-    /// The log is carried over to the file, and removed. Only where another process reads the store does it
-    /// stay, and the last one to close the store carries it over.
+    /// The log is carried over to the file, and removed. Only where another process reads the store
+    /// does it stay, and the last one to close the store carries it over.
     ///
     /// # Errors
-    /// If the log cannot be carried over to the file. No commit is lost: the log stays beside the file.
+    /// If the log cannot be carried over to the file. No commit is lost: the log stays beside the
+    /// file.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         let Some(writer) = self.writer.take() else { return Ok(()) };
@@ -621,8 +627,8 @@ impl PageStore for SqliteStore {
     }
 }
 
-/// Carries the whole log over to the file, syncs the file and empties the log. Answers whether nobody who
-/// reads the store kept it from that.
+/// Carries the whole log over to the file, syncs the file and empties the log. Answers whether
+/// nobody who reads the store kept it from that.
 fn carry_over(connection: &Connection) -> Result<bool, Failed> {
     let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -631,9 +637,9 @@ fn carry_over(connection: &Connection) -> Result<bool, Failed> {
     Ok(!busy && frames == carried)
 }
 
-/// Makes durable what a process has left of its log. The log may have commits whose sync failed, or was never
-/// reached: SQLite shows them, so they have to stay. Where the log was removed, it may have had a commit that was
-/// reported as failed and is not in the file: so it must not come back.
+/// Makes durable what a process has left of its log. The log may have commits whose sync failed, or
+/// was never reached: SQLite shows them, so they have to stay. Where the log was removed, it may
+/// have had a commit that was reported as failed and is not in the file: so it must not come back.
 fn sync_log(files: &Files, file: &Path) -> Result<(), StoreError> {
     let log = log_of(file);
     let named = |error| backend(log.display(), error);
@@ -644,8 +650,8 @@ fn sync_log(files: &Files, file: &Path) -> Result<(), StoreError> {
     files.sync_folder(folder.unwrap_or(Path::new("."))).map_err(named)
 }
 
-/// Makes sure that a store which was closed is whole in its one file, before the file gets another name: a log
-/// that is left would stay behind with the old one.
+/// Makes sure that a store which was closed is whole in its one file, before the file gets another
+/// name: a log that is left would stay behind with the old one.
 pub(crate) fn alone(files: &Files, file: &Path, place: &Path) -> Result<(), StoreError> {
     let log = log_of(file);
     let left = match files.find(&log).map_err(|error| backend(log.display(), error))? {

@@ -1,4 +1,5 @@
-//! A store that writes behind: readers see each commit at once, and the store beneath gets each in turn.
+//! A store that writes behind: readers see each commit at once, and the store beneath gets each in
+//! turn.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

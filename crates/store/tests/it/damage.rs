@@ -40,7 +40,8 @@ fn typed(error: &StoreError) -> bool {
     )
 }
 
-/// Reads each row and scans each table. Answers whether a row was not found; panics if a wrong one was.
+/// Reads each row and scans each table. Answers whether a row was not found; panics if a wrong one
+/// was.
 fn read_all(store: &RedbStore, rows: &Contents, what: &str) -> bool {
     let mut lost = false;
     let snapshot = match store.snapshot() {
@@ -195,8 +196,8 @@ fn the_primary_bit_of_a_store_that_was_cut_off_undoes_its_last_commit() {
     }
 }
 
-/// redb takes its record of free space on trust when it writes, and can then panic beyond catching. A check
-/// comes before that.
+/// redb takes its record of free space on trust when it writes, and can then panic beyond catching.
+/// A check comes before that.
 #[test]
 fn a_check_before_any_write_is_safe() {
     with_an_end(|report| {

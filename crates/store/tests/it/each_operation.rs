@@ -1,7 +1,7 @@
 //! Work on a store, on a disk where each operation goes wrong in turn, in every way.
 //!
-//! `SPINNEY_LONG=1` tries all operations, else some are: each so many, from an offset that differs from one way to
-//! the next.
+//! `SPINNEY_LONG=1` tries all operations, else some are: each so many, from an offset that differs
+//! from one way to the next.
 
 use spinney_store::fault::{Fault, FaultDisk, Stop, Survivors};
 use spinney_store::{AnyStore, Location, OpenFor};
@@ -12,12 +12,12 @@ pub(crate) trait History {
     /// How many commits there are.
     fn commits(&self) -> u64;
 
-    /// Opens the store on the disk, or makes it, goes on as far as that goes, and closes it. Answers the last commit
-    /// that was reported, or found there by a process that goes on.
+    /// Opens the store on the disk, or makes it, goes on as far as that goes, and closes it.
+    /// Answers the last commit that was reported, or found there by a process that goes on.
     fn go_on(&self, disk: &FaultDisk, at: &Location) -> u64;
 
-    /// Reads all that is on the disk. Answers at which commit it is, or who says that it is damaged, and how; 0 is
-    /// before the first. Panics if it is at none, and nobody says so.
+    /// Reads all that is on the disk. Answers at which commit it is, or who says that it is
+    /// damaged, and how; 0 is before the first. Panics if it is at none, and nobody says so.
     fn found(&self, disk: &FaultDisk, at: &Location) -> Result<u64, String>;
 }
 
@@ -70,7 +70,8 @@ fn told(disk: &FaultDisk, at: &Location, wrong: &dyn std::fmt::Debug, operation:
     format!("{at}, {wrong:?} at {operation}, {:?}", disk.log().get(operation as usize))
 }
 
-/// The disk holds the last commit that was reported or the one after it, sound; and the work goes on from there.
+/// The disk holds the last commit that was reported or the one after it, sound; and the work goes
+/// on from there.
 fn before_or_after(
     work: &impl History,
     disk: &FaultDisk,
@@ -116,7 +117,8 @@ pub(crate) fn fails(work: &impl History, places: &[fn() -> Location]) {
     }
 }
 
-/// The power is cut at each operation; what was not synced is there in part, in any order, and torn.
+/// The power is cut at each operation; what was not synced is there in part, in any order, and
+/// torn.
 pub(crate) fn is_cut(work: &impl History, places: &[fn() -> Location]) {
     for at in places.iter().map(|at| at()) {
         let (mut last, mut before) = (0, Vec::new());
@@ -130,7 +132,8 @@ pub(crate) fn is_cut(work: &impl History, places: &[fn() -> Location]) {
                 let found =
                     work.found(&left, &at).unwrap_or_else(|error| panic!("{what}: {error}"));
                 if cut == Survivors::Nothing {
-                    // Work of several threads does not come to the disk in the same order each time.
+                    // Work of several threads does not come to the disk in the same order each
+                    // time.
                     let mut log = disk.log();
                     log.truncate(operation as usize);
                     let is_later = log.starts_with(&before);

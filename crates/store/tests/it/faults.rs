@@ -60,8 +60,8 @@ fn before_it_or_nothing(store: &RedbStore, before: &Contents) {
     }
 }
 
-/// Runs the commits on a disk that stops at each operation in turn, and hands the disk, how many commits
-/// succeeded and the states to `judge`.
+/// Runs the commits on a disk that stops at each operation in turn, and hands the disk, how many
+/// commits succeeded and the states to `judge`.
 fn at_every_operation(stop: Stop, judge: impl Fn(&FaultDisk, usize, &[Contents])) {
     let blank = blank();
     let states = states(&blank);
@@ -198,8 +198,9 @@ fn a_full_disk_says_so() {
     disk.open_store().unwrap().commit(&commit(1)).unwrap();
 }
 
-/// A commit that failed may be there all the same, or not. What the next process finds stays: also where the power goes
-/// before that process has written anything, and whether the one before was killed or ended.
+/// A commit that failed may be there all the same, or not. What the next process finds stays: also
+/// where the power goes before that process has written anything, and whether the one before was
+/// killed or ended.
 #[test]
 fn what_the_next_process_finds_is_durable() {
     for at in EMBEDDED.map(|at| at()) {

@@ -49,8 +49,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Keys in a row, of which some come twice: what a store may put in at one place. The longest runs take more
-/// than a store may gather of them.
+/// Keys in a row, of which some come twice: what a store may put in at one place. The longest runs
+/// take more than a store may gather of them.
 fn run() -> impl Strategy<Value = Vec<Row>> {
     let twice = vec((any::<prop::sample::Index>(), proptest::option::of(value())), 0..4);
     (table(), key(), 1..400_usize, 0..6_000_usize, twice).prop_map(

@@ -165,8 +165,8 @@ fn a_redb_database_of_another_program_is_foreign() {
     }
 }
 
-/// A store that the program wrote before there was a history: `spinney root --state --db DIR` of two
-/// state differences, its file compressed.
+/// A store that the program wrote before there was a history: `spinney root --state --db DIR` of
+/// two state differences, its file compressed.
 const OF_FORMAT_1: &[u8] = include_bytes!("../../../../testdata/store-format-1.redb.zst");
 
 /// The state root of its second block.
@@ -200,7 +200,8 @@ fn a_store_of_an_older_format_is_read_and_brought_up_to_date() {
     assert_eq!(read(&store, Table::History, b"a").unwrap(), b"1");
 }
 
-/// What fills a store fails, or the process is gone: there is no store, and the next creation succeeds.
+/// What fills a store fails, or the process is gone: there is no store, and the next creation
+/// succeeds.
 #[test]
 fn a_store_is_seen_once_it_is_filled() {
     let folder = tempdir().unwrap();
@@ -281,7 +282,8 @@ fn figures_are_those_of_the_rows() {
     store.check().unwrap();
 }
 
-/// A removed store is gone, and its place free; one that somebody writes stays, and so does what is none.
+/// A removed store is gone, and its place free; one that somebody writes stays, and so does what is
+/// none.
 #[test]
 fn a_store_is_removed_whole_or_stays() {
     let folder = tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! PostgreSQL stores in what other engines of its protocol have, too. Skipped where there is no server.
+//! PostgreSQL stores in what other engines of its protocol have, too. Skipped where there is no
+//! server.
 
 use std::thread;
 
@@ -45,7 +46,8 @@ fn the_one_who_opened_it_last_writes() {
     assert_eq!(reader.stats().unwrap().tables.len(), Table::ALL.len());
 }
 
-/// Many writers who take the store from each other: each commit that was said to be done is there, once.
+/// Many writers who take the store from each other: each commit that was said to be done is there,
+/// once.
 #[test]
 fn writers_who_take_a_store_from_each_other_lose_nothing() {
     let Some((_, url, _)) = place() else { return };

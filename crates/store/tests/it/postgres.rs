@@ -1,4 +1,5 @@
-//! PostgreSQL stores: servers that go away, other writers, damage. Skipped where there is no server.
+//! PostgreSQL stores: servers that go away, other writers, damage. Skipped where there is no
+//! server.
 
 use std::time::{Duration, Instant};
 
@@ -219,8 +220,8 @@ fn a_large_commit_is_one_all_the_same() {
     assert!(contents(&store).values().all(|row| row[0] == 1), "half of it was written");
 }
 
-/// Another session touches the row that every commit moves on: the server gives ours up, and it is tried
-/// again.
+/// Another session touches the row that every commit moves on: the server gives ours up, and it is
+/// tried again.
 #[test]
 fn a_commit_that_was_given_up_for_another_is_tried_again() {
     let Some((server, url, schema)) = place() else { return };
@@ -355,8 +356,8 @@ fn batch(round: u32) -> WriteSet {
     set
 }
 
-/// The server is killed at moments spread over a batch, and started again: the batch is there whole, or
-/// not at all.
+/// The server is killed at moments spread over a batch, and started again: the batch is there
+/// whole, or not at all.
 #[test]
 fn a_server_killed_in_a_batch_has_all_of_it_or_nothing() {
     let Some(mut server) = Server::start() else { return };

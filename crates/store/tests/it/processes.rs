@@ -99,8 +99,8 @@ impl Other {
         Self::start_with(role, folder, |_| {}).unwrap()
     }
 
-    /// One whose files cannot grow beyond some blocks of 512 bytes: a write that would is refused, as one to
-    /// a full disk is. `None` where there is no shell to say so.
+    /// One whose files cannot grow beyond some blocks of 512 bytes: a write that would is refused,
+    /// as one to a full disk is. `None` where there is no shell to say so.
     pub(crate) fn start_within(role: &str, folder: &Path, blocks: u64) -> Option<Self> {
         let limited = format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\"");
         Self::start_with(role, folder, |command| {
@@ -312,8 +312,8 @@ fn a_folder_that_cannot_be_written_says_so() {
     reader.end();
 }
 
-/// Between its making and its start as another program, a child has all of our files open, and a lock on
-/// one of them with it. A store that is closed is free all the same.
+/// Between its making and its start as another program, a child has all of our files open, and a
+/// lock on one of them with it. A store that is closed is free all the same.
 #[cfg(unix)]
 #[test]
 fn children_that_are_being_made_keep_no_store_busy() {

@@ -21,8 +21,8 @@ const NOBODY: u32 = 65_534;
 /// How long a server may take to be there.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Prints its own process id, runs the server, and ends it at once when its input ends: that is, when
-/// this process does, however it ends.
+/// Prints its own process id, runs the server, and ends it at once when its input ends: that is,
+/// when this process does, however it ends.
 const KEEPER: &str =
     "\"$@\" & server=$!; echo $server; read -r _; kill -QUIT $server; wait $server";
 
@@ -54,13 +54,14 @@ fn programs() -> Option<PathBuf> {
 }
 
 impl Server {
-    /// A server with nothing in it; `None`, and a line that says so, where PostgreSQL is not installed.
+    /// A server with nothing in it; `None`, and a line that says so, where PostgreSQL is not
+    /// installed.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(|_| Vec::new())
     }
 
-    /// The same, set up by who gets the folder of its data, which may then be written, and answers with
-    /// settings.
+    /// The same, set up by who gets the folder of its data, which may then be written, and answers
+    /// with settings.
     pub(crate) fn start_with(set_up: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!("skipped: PostgreSQL is not installed (apt-get install postgresql)");

@@ -203,7 +203,8 @@ fn cut_off() -> (Vec<u8>, Vec<u8>, Vec<Contents>) {
     (fs::read(&file).unwrap(), fs::read(with_suffix(&file, "-wal")).unwrap(), states)
 }
 
-/// A power cut leaves any part of what was not synced: the log may end anywhere after the last commit.
+/// A power cut leaves any part of what was not synced: the log may end anywhere after the last
+/// commit.
 #[test]
 fn a_log_cut_anywhere_leaves_some_commit_whole() {
     let (image, log, states) = cut_off();

@@ -1,5 +1,5 @@
-//! Sum trees, one in the other, in a store whose disk fails or whose server is killed in the middle of
-//! their batches.
+//! Sum trees, one in the other, in a store whose disk fails or whose server is killed in the middle
+//! of their batches.
 
 use std::time::Instant;
 
@@ -155,8 +155,8 @@ pub(crate) fn fill(store: &SqliteStore) {
     }
 }
 
-/// Files that cannot grow stand for a full disk: a batch that does not fit is refused, and those before it
-/// stay. With room again, the rest is written.
+/// Files that cannot grow stand for a full disk: a batch that does not fit is refused, and those
+/// before it stay. With room again, the rest is written.
 #[test]
 fn a_full_disk_refuses_a_batch_in_sqlite_and_loses_none() {
     if !cfg!(target_os = "linux") {
@@ -200,8 +200,8 @@ fn kills() -> u32 {
     std::env::var("SPINNEY_KILLS").map_or(4, |kills| kills.parse().unwrap())
 }
 
-/// The server is killed at moments spread over a batch, and started again: of both trees the batch is
-/// there whole, or not at all.
+/// The server is killed at moments spread over a batch, and started again: of both trees the batch
+/// is there whole, or not at all.
 #[test]
 fn a_server_killed_in_a_sum_batch_has_all_of_it_or_nothing() {
     const LEAVES: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! Merkle-sum trees over all four stores: their properties, against the textbook. PostgreSQL is skipped
-//! where it is not installed.
+//! Merkle-sum trees over all four stores: their properties, against the textbook. PostgreSQL is
+//! skipped where it is not installed.
 
 use std::path::PathBuf;
 
@@ -150,8 +150,8 @@ fn check(tree: &SumTree<'_, AnyStore>, model: &Leaves, absent: &[[u8; 32]]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Batches, reopened and not, are what the textbook makes of them; a batch is what its leaves are one
-    /// by one; the root's sum moves by what a batch puts less what it replaces.
+    /// Batches, reopened and not, are what the textbook makes of them; a batch is what its leaves
+    /// are one by one; the root's sum moves by what a batch puts less what it replaces.
     #[test]
     fn any_history_equals_the_textbook(
         profile in profile(),

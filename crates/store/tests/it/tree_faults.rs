@@ -1,4 +1,5 @@
-//! A tree of fifty commits, over each store, on a disk where each operation goes wrong in turn, in every way.
+//! A tree of fifty commits, over each store, on a disk where each operation goes wrong in turn, in
+//! every way.
 
 use std::collections::BTreeMap;
 

@@ -141,8 +141,8 @@ impl Contents {
     }
 }
 
-/// As ../shared/specs/mssmt.md gives them. Without the reference between the tables: damaged databases
-/// are made, too.
+/// As ../shared/specs/mssmt.md gives them. Without the reference between the tables: damaged
+/// databases are made, too.
 const TABLES: &str = "
     CREATE TABLE mssmt_nodes(hash_key BYTES NOT NULL, l_hash_key BYTES, r_hash_key BYTES, key BYTES,
         value BYTES, sum BIGINT NOT NULL, namespace VARCHAR NOT NULL, PRIMARY KEY(hash_key, namespace));

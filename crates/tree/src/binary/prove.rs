@@ -1,5 +1,5 @@
-//! Making proofs of keys: one walk for all, and another one where witnesses are needed: beside absent keys,
-//! and in a UBT where a fork reads as a stem.
+//! Making proofs of keys: one walk for all, and another one where witnesses are needed: beside
+//! absent keys, and in a UBT where a fork reads as a stem.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,7 +42,8 @@ struct Walked {
     witnesses: BTreeMap<Vec<u8>, Word>,
     /// Stems that were reached, and by which keys.
     stems: Vec<(Vec<u8>, Range<usize>)>,
-    /// Sides below which a leaf has to be shown: the keys that go there, and the first key that may be there.
+    /// Sides below which a leaf has to be shown: the keys that go there, and the first key that may
+    /// be there.
     told_apart: Vec<(Range<usize>, Vec<u8>)>,
     malformed: bool,
 }
@@ -67,8 +68,8 @@ impl<S: BinaryTree> Tree<S> {
     /// ```
     ///
     /// # Errors
-    /// If the tree has no such key, `state` stands on an older commit, or a page is damaged or cannot be
-    /// read.
+    /// If the tree has no such key, `state` stands on an older commit, or a page is damaged or
+    /// cannot be read.
     pub fn prove<N: Snapshot, K: AsRef<[u8]>>(
         &self,
         snapshot: &N,
@@ -128,13 +129,14 @@ impl<S: BinaryTree> Tree<S> {
             let page = PageKey::page(self.space, &[], 0);
             return Err(corrupt(&page, "a value below it has not 32 bytes"));
         }
-        // Then nodes come as they are written: each before those below it, the left before the right.
+        // Then nodes come as they are written: each before those below it, the left before the
+        // right.
         walked.nodes.sort_by_key(|node| (node.keys.start, node.depth, !node.stem));
         Ok(walked)
     }
 
-    /// The leaves that have to be shown beside the keys: those met instead of them, and one of each stem
-    /// in which no key that was asked for is present.
+    /// The leaves that have to be shown beside the keys: those met instead of them, and one of each
+    /// stem in which no key that was asked for is present.
     fn witnesses<N: Snapshot>(
         &self,
         snapshot: &N,
@@ -156,8 +158,8 @@ impl<S: BinaryTree> Tree<S> {
         Ok(witnesses)
     }
 
-    /// Adds a leaf below each side that has to be told from what a stem holds, and has none that is shown.
-    /// Answers whether there was any.
+    /// Adds a leaf below each side that has to be told from what a stem holds, and has none that is
+    /// shown. Answers whether there was any.
     fn tell_apart<N: Snapshot>(
         &self,
         snapshot: &N,

@@ -1,7 +1,7 @@
 //! The pages of what a reduction made: see [`crate::ranges`].
 //!
-//! Each node leaves the bytes of its item, children before their parents, as in [`crate::write`]. A node
-//! that was made is whole, and the depth at which it hangs is known: so its bytes are final.
+//! Each node leaves the bytes of its item, children before their parents, as in [`crate::write`]. A
+//! node that was made is whole, and the depth at which it hangs is known: so its bytes are final.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -15,7 +15,8 @@ use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
 use spinney_proof::digits::Run;
 
-/// Rows of nodes, and the items that wait for their parents. Its buffers serve one reduction after another.
+/// Rows of nodes, and the items that wait for their parents. Its buffers serve one reduction after
+/// another.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) emitted: Emitted,
@@ -40,9 +41,9 @@ impl Pages {
         Self { emitted: Emitted::new(space), bytes, spans, body, parts }
     }
 
-    /// Writes the nodes that the last reduction of `items` made. `written` has the bytes of each item
-    /// that is a subtree. Then hands what the reduction left to `left`: the item that it begins with and,
-    /// for a subtree, its bytes.
+    /// Writes the nodes that the last reduction of `items` made. `written` has the bytes of each
+    /// item that is a subtree. Then hands what the reduction left to `left`: the item that it
+    /// begins with and, for a subtree, its bytes.
     pub(crate) fn write<'i, S: Scheme>(
         &mut self,
         scheme: &S,
@@ -92,7 +93,8 @@ impl Pages {
         self.emitted.emit((key, 0), PageKind::Root, item);
     }
 
-    /// A terminal's item. It carries its commitment at the top, if it overflows, and as [`Scheme`] says.
+    /// A terminal's item. It carries its commitment at the top, if it overflows, and as [`Scheme`]
+    /// says.
     fn terminal<S: Scheme>(&mut self, made: &Made<'_, S>, terminal: &Terminal, owned: Option<u32>) {
         let commit = made.commit(terminal.slot);
         let key = made.items[terminal.item as usize].key;

@@ -1,8 +1,8 @@
 //! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D).
 //!
-//! Digits are nibbles. A branch with a skip is an extension over a branch; a branch's value is the key
-//! that ends at its fork. A node whose RLP is shorter than 32 bytes stands in its parent as it is, else
-//! by its Keccak-256 digest; the root is always a digest.
+//! Digits are nibbles. A branch with a skip is an extension over a branch; a branch's value is the
+//! key that ends at its fork. A node whose RLP is shorter than 32 bytes stands in its parent as it
+//! is, else by its Keccak-256 digest; the root is always a digest.
 
 mod prove;
 pub mod reference;
@@ -26,7 +26,8 @@ pub mod proof {
     };
 }
 
-/// The trie over raw keys of any length, also one a prefix of another. An empty value is a deletion.
+/// The trie over raw keys of any length, also one a prefix of another. An empty value is a
+/// deletion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mpt;
 
@@ -34,8 +35,8 @@ pub struct Mpt;
 /// bytes), its slots under that and the digest of the slot (64 bytes).
 ///
 /// An account's value is the RLP list payload of nonce and balance, and the code hash: see
-/// [`account_value`]. The storage root is not part of it: the account owns the subtree of its slots and
-/// commits to its root.
+/// [`account_value`]. The storage root is not part of it: the account owns the subtree of its slots
+/// and commits to its root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MptState;
 

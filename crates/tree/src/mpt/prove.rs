@@ -97,7 +97,8 @@ impl Walked {
         Ok(walked)
     }
 
-    /// The same in the order of proofs. A node comes after those above it: their keys begin no later.
+    /// The same in the order of proofs. A node comes after those above it: their keys begin no
+    /// later.
     fn in_order(mut self) -> Self {
         self.nodes.sort_by_key(|node| (node.keys.start, node.depth));
         self
@@ -163,7 +164,8 @@ impl Walked {
         }
     }
 
-    /// For each key the nodes on its path: first those of the accounts' trie, then those of a storage.
+    /// For each key the nodes on its path: first those of the accounts' trie, then those of a
+    /// storage.
     fn paths(&self) -> Vec<[Proof; 2]> {
         let mut paths = vec![[const { Vec::new() }; 2]; self.values.len()];
         for node in &self.nodes {
@@ -194,8 +196,8 @@ fn in_order<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
 }
 
 impl Tree<Mpt> {
-    /// The nodes that prove `keys` in `state`, or in the last commit, present or absent: the union of
-    /// their paths, each node once, a parent before its children. Making it is one walk.
+    /// The nodes that prove `keys` in `state`, or in the last commit, present or absent: the union
+    /// of their paths, each node once, a parent before its children. Making it is one walk.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
@@ -224,8 +226,8 @@ impl Tree<Mpt> {
     }
 
     /// The entries with `start <= key <= end`, at most `limit` of them, with a proof that they are
-    /// all. No `end` is the end of the trie; where the limit cuts the range off, it ends with its last
-    /// entry, and one entry is given at least.
+    /// all. No `end` is the end of the trie; where the limit cuts the range off, it ends with its
+    /// last entry, and one entry is given at least.
     ///
     /// # Errors
     /// As [`Tree::prove`].
@@ -256,8 +258,8 @@ impl Tree<Mpt> {
 }
 
 impl Tree<MptState> {
-    /// Proofs of accounts, each with some of its slots, in `state` or in the last commit, present or
-    /// absent, in the order asked for. Making them is one walk.
+    /// Proofs of accounts, each with some of its slots, in `state` or in the last commit, present
+    /// or absent, in the order asked for. Making them is one walk.
     ///
     /// # Errors
     /// If `state` stands on an older commit, or a page is damaged or cannot be read.
@@ -292,9 +294,9 @@ impl Tree<MptState> {
         Ok(proofs.collect())
     }
 
-    /// The nodes on the paths of hashed keys in `state`, or in the last commit: of accounts (32 bytes)
-    /// and of slots (64 bytes: account, slot). A parent comes before its children, and a node again where
-    /// an equal one lies elsewhere; what a witness is made of.
+    /// The nodes on the paths of hashed keys in `state`, or in the last commit: of accounts (32
+    /// bytes) and of slots (64 bytes: account, slot). A parent comes before its children, and a
+    /// node again where an equal one lies elsewhere; what a witness is made of.
     ///
     /// # Errors
     /// As [`Tree::prove_accounts`].

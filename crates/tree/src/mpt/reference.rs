@@ -20,8 +20,8 @@ pub fn root(entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> [u8; 32] {
     keccak256(&node(&nibbles, 0))
 }
 
-/// The nodes on the path of a key, root first, present or absent; a node that is embedded in its parent
-/// is left out.
+/// The nodes on the path of a key, root first, present or absent; a node that is embedded in its
+/// parent is left out.
 pub fn proof(entries: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8]) -> Vec<Vec<u8>> {
     let mut below: Vec<_> =
         entries.iter().map(|(key, value)| (unpack(key), value.clone())).collect();

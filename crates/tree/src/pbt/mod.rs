@@ -1,9 +1,9 @@
 //! The partitioned binary tree of EIP-8297.
 //!
-//! Keys have 1 to 8,192 bytes, and none begins another; values have 32 bytes. A leaf hashes its whole
-//! key, so moving it changes nothing; a branch hashes the bits that all below it share beyond its
-//! parent's. That is the engine's own normal form, digits being bits. The tree keeps zeros: that a slot
-//! of zeros is absent is the state's rule.
+//! Keys have 1 to 8,192 bytes, and none begins another; values have 32 bytes. A leaf hashes its
+//! whole key, so moving it changes nothing; a branch hashes the bits that all below it share beyond
+//! its parent's. That is the engine's own normal form, digits being bits. The tree keeps zeros:
+//! that a slot of zeros is absent is the state's rule.
 //!
 //! ```
 //! use spinney_tree::{HashFunction, bulk, pbt::Pbt};

@@ -13,8 +13,8 @@ use crate::tree::{BlockId, Tree};
 const CACHE_BYTES: usize = 1 << 20;
 
 /// A rebuild by ranges under way: the pages of a new generation, which nobody sees before
-/// [`Ranges::finish`]. Dropping it leaves its rows in the store, for the same run to go on with, or for
-/// [`Tree::sweep`].
+/// [`Ranges::finish`]. Dropping it leaves its rows in the store, for the same run to go on with, or
+/// for [`Tree::sweep`].
 #[derive(Debug)]
 pub struct Ranges<'a, S: Scheme, P> {
     tree: &'a mut Tree<S>,
@@ -24,9 +24,9 @@ pub struct Ranges<'a, S: Scheme, P> {
 }
 
 impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
-    /// Begins a rebuild of the tree, or goes on with the one that has the same name: whatever decides
-    /// its pages (leaves, options) has to be in `run`. Answers whether it goes on: rows that were
-    /// committed for it are then still there. What any other rebuild has left is removed.
+    /// Begins a rebuild of the tree, or goes on with the one that has the same name: whatever
+    /// decides its pages (leaves, options) has to be in `run`. Answers whether it goes on: rows
+    /// that were committed for it are then still there. What any other rebuild has left is removed.
     ///
     /// # Errors
     /// If another writer has committed to the tree, or the store fails.
@@ -71,13 +71,13 @@ impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
         self.tree
     }
 
-    /// Makes the new generation the tree's, in one commit together with what is in `set`, and removes
-    /// the old one.
+    /// Makes the new generation the tree's, in one commit together with what is in `set`, and
+    /// removes the old one.
     ///
     /// # Errors
-    /// If another writer has committed to the tree, the rebuild was swept away, the root page is not
-    /// that of `root`, or the store fails. Then the tree stays as it was, unless all that failed is
-    /// removing the old rows.
+    /// If another writer has committed to the tree, the rebuild was swept away, the root page is
+    /// not that of `root`, or the store fails. Then the tree stays as it was, unless all that
+    /// failed is removing the old rows.
     pub fn finish(
         self,
         root: S::Root,

@@ -1,12 +1,14 @@
 //! A tree built from ranges of its sorted leaves, each by itself, in any order, by any thread.
 //!
 //! A range of successive leaves holds whole subtrees, and pieces of others along its two edges. A
-//! [`RangeBuilder`] commits to the whole ones and writes their pages; the pieces are its [`Summary`]. A
-//! [`Join`] takes the summaries of all ranges in order and makes what lies above and between them, up to
-//! the root. [`Ranges`] puts all that into a generation of its own, which appears with its last commit.
+//! [`RangeBuilder`] commits to the whole ones and writes their pages; the pieces are its
+//! [`Summary`]. A [`Join`] takes the summaries of all ranges in order and makes what lies above and
+//! between them, up to the root. [`Ranges`] puts all that into a generation of its own, which
+//! appears with its last commit.
 //!
-//! A range may end anywhere: within the storage of one account, between a key and another that begins
-//! with it, after one leaf. What it has to know of its neighbours is the leaf before and the leaf behind.
+//! A range may end anywhere: within the storage of one account, between a key and another that
+//! begins with it, after one leaf. What it has to know of its neighbours is the leaf before and the
+//! leaf behind.
 //!
 //! ```
 //! use spinney_tree::ranges::Ranges;
@@ -61,8 +63,8 @@ use summary::{Kept, Piece};
 /// How many leaves are reduced at a time: few enough that they stay in a core's cache.
 const CHUNK_LEAVES: usize = 1_024;
 const CHUNK_BYTES: usize = 1 << 20;
-/// No item of a child is larger, so no page outgrows its bounds: see docs/design.md, "Writing". Where
-/// commitments are points they take 97 bytes, and no value lies at a fork.
+/// No item of a child is larger, so no page outgrows its bounds: see docs/design.md, "Writing".
+/// Where commitments are points they take 97 bytes, and no value lies at a fork.
 const fn child_bytes_max<S: Scheme>() -> usize {
     if S::DELTAS && !S::PREFIX_KEYS { 1_920 } else { 1_855 }
 }
@@ -144,8 +146,8 @@ impl<S: Scheme> RangeBuilder<S> {
     /// Takes the next leaf.
     ///
     /// # Errors
-    /// If it is not behind the leaf before it, or the tree takes no such leaf. That may show only when
-    /// later leaves come; the builder is of no more use then.
+    /// If it is not behind the leaf before it, or the tree takes no such leaf. That may show only
+    /// when later leaves come; the builder is of no more use then.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         if self.held.is_full() {
             self.reduce(Some(key))?;
@@ -237,7 +239,8 @@ impl<S: Scheme> Remains<S> {
         pages.write(scheme, reducer, items, &written, |index, made| {
             let item = &items[index];
             let piece = match (made, item.what) {
-                // Pages keep no commitment of it, and neither do summaries: it follows from the value.
+                // Pages keep no commitment of it, and neither do summaries: it follows from the
+                // value.
                 (Some((_, bytes)), What::Leaf(value)) if S::DELTAS && is_bare_terminal(bytes) => {
                     Piece::Leaf(value.into())
                 }
@@ -263,7 +266,8 @@ impl<S: Scheme> Remains<S> {
     }
 }
 
-/// Whether the bytes of subtrees are items that may hang where they do: they may come from a checkpoint.
+/// Whether the bytes of subtrees are items that may hang where they do: they may come from a
+/// checkpoint.
 fn check_pieces<S: Scheme>(
     scheme: &S,
     left: &[Kept<S::Commit>],

@@ -97,8 +97,9 @@ impl<S: Scheme> Summary<S> {
         }
     }
 
-    /// Reads a summary off the front of bytes, and answers what is behind it; `None` if there is none.
-    /// Takes no more memory than the bytes have. What the pieces say of each other is checked by the join.
+    /// Reads a summary off the front of bytes, and answers what is behind it; `None` if there is
+    /// none. Takes no more memory than the bytes have. What the pieces say of each other is checked
+    /// by the join.
     pub fn decode<'b>(scheme: &S, bytes: &'b [u8]) -> Option<(Self, &'b [u8])> {
         let mut rest = bytes;
         let count = u32::from_be_bytes(*rest.split_off(..4)?.first_chunk()?);

@@ -1,7 +1,7 @@
 //! The Merkle-sum sparse Merkle tree of Taproot Assets (bip-tap-ms-smt) over the engine.
 //!
-//! What its nodes hash to and its proofs are [`spinney_proof::sum`]'s; here are the scheme ([`Sum`]), the
-//! textbook tree ([`mod@reference`]) and the making of proofs.
+//! What its nodes hash to and its proofs are [`spinney_proof::sum`]'s; here are the scheme
+//! ([`Sum`]), the textbook tree ([`mod@reference`]) and the making of proofs.
 //!
 //! ```
 //! use spinney_tree::sum::{Leaf, Profile, Proof, reference};
@@ -19,14 +19,15 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Digits are bits, and an engine key is the tree's own with the bits of each byte reversed, so that the
-//! engine's order is the tree's. A commitment is the node at the depth at which it hangs: a lone leaf
-//! has climbed there from depth 256, and so has a branch through the bits it skips.
+//! Digits are bits, and an engine key is the tree's own with the bits of each byte reversed, so
+//! that the engine's order is the tree's. A commitment is the node at the depth at which it hangs:
+//! a lone leaf has climbed there from depth 256, and so has a branch through the bits it skips.
 //!
-//! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and, where
-//! it hangs above `CHECKPOINT`, the hash it had there on its way up. A leaf that rises goes on from
-//! where it hung; one that sinks because another moves in beside it starts over from the checkpoint.
-//! Older pages have checkpoints at `CHECKPOINT_BEFORE`: they are kept until their leaf passes the new one.
+//! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and,
+//! where it hangs above `CHECKPOINT`, the hash it had there on its way up. A leaf that rises goes
+//! on from where it hung; one that sinks because another moves in beside it starts over from the
+//! checkpoint. Older pages have checkpoints at `CHECKPOINT_BEFORE`: they are kept until their leaf
+//! passes the new one.
 
 mod prove;
 pub mod reference;
@@ -41,9 +42,9 @@ pub use spinney_proof::sum::{
     SumOverflow, levels_climbed, verify_many,
 };
 
-/// The depth at which a leaf on its way up leaves a hash: below where leaves hang if their keys are like
-/// digests, but for one in 2^32 / n of a tree of n. From there a leaf that sinks climbs some 17 levels, not
-/// 240 (docs/decisions/2026-11-22-sum-checkpoints.md).
+/// The depth at which a leaf on its way up leaves a hash: below where leaves hang if their keys are
+/// like digests, but for one in 2^32 / n of a tree of n. From there a leaf that sinks climbs some
+/// 17 levels, not 240 (docs/decisions/2026-11-22-sum-checkpoints.md).
 const CHECKPOINT: u16 = 32;
 /// Where pages had them before: a flag of 1.
 const CHECKPOINT_BEFORE: u16 = 40;
@@ -150,7 +151,8 @@ pub struct Scratch {
     /// Leaves that are hashed, and for which rises.
     leaves: LeafHashes,
     fresh: Vec<u32>,
-    /// What branches hash, and what they are: at their forks, until those that are to rise have risen.
+    /// What branches hash, and what they are: at their forks, until those that are to rise have
+    /// risen.
     bytes: Vec<u8>,
     digests: Vec<Digest>,
     sums: Vec<u64>,
@@ -207,7 +209,8 @@ impl Scheme for Sum {
             scratch.terminal(self.profile, &job);
         }
         scratch.hash_fresh();
-        // First to the checkpoint, those that start below it and end above it; the others all the way.
+        // First to the checkpoint, those that start below it and end above it; the others all the
+        // way.
         for (rise, (goal, _)) in scratch.rises.iter_mut().zip(&scratch.goals) {
             rise.to = if rise.from > CHECKPOINT { CHECKPOINT.max(*goal) } else { rise.from };
         }

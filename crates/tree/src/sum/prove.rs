@@ -1,8 +1,8 @@
 //! Proofs out of a tree: one walk for all keys.
 //!
-//! What stands beside a path is in the pages as it is. Only where a key leaves the path of another one,
-//! and so proves that it has no leaf, what it leaves is to be taken as far up as that: a leaf from its
-//! checkpoint, a branch from its fork, all of them on full lanes.
+//! What stands beside a path is in the pages as it is. Only where a key leaves the path of another
+//! one, and so proves that it has no leaf, what it leaves is to be taken as far up as that: a leaf
+//! from its checkpoint, a branch from its fork, all of them on full lanes.
 
 use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value};
 use crate::error::TreeError;
@@ -30,8 +30,8 @@ enum Sibling {
 }
 
 impl Tree<Sum> {
-    /// A proof for each key, in the order given: that its leaf is in `state`, or in the last commit, or
-    /// that it has none.
+    /// A proof for each key, in the order given: that its leaf is in `state`, or in the last
+    /// commit, or that it has none.
     ///
     /// ```
     /// use spinney_tree::sum::{Leaf, Sum, path};

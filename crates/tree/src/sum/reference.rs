@@ -1,5 +1,5 @@
-//! The tree from its leaves, by the book: no engine, no batching, no compaction. All 256 levels of every
-//! leaf are hashed.
+//! The tree from its leaves, by the book: no engine, no batching, no compaction. All 256 levels of
+//! every leaf are hashed.
 //!
 //! This is the oracle of the tests. It is as slow as it is plain.
 
@@ -35,7 +35,8 @@ pub fn prove(
     Ok((root, siblings.into_iter().filter_map(proof).collect()))
 }
 
-/// Applies a batch as Taproot Assets does: an empty leaf is a deletion. Refused, nothing has changed.
+/// Applies a batch as Taproot Assets does: an empty leaf is a deletion. Refused, nothing has
+/// changed.
 ///
 /// # Errors
 /// If the sum of the batch alone overflows, even if the final state would fit; or that of the final

@@ -1,14 +1,14 @@
 //! The unified binary tree of EIP-7864, as geth and the specification's own code keep it.
 //!
-//! A key is a *stem* of 31 bytes and a place in it; values have 32 bytes. A stem hashes itself and the
-//! root of a full tree over its 256 places; stems hang in a tree over their bits, in which a lone stem
-//! rises for free and each bit that stems share costs a node with an empty side. Two empty sides are
-//! empty: 32 zero bytes. A value of zeros is a value.
+//! A key is a *stem* of 31 bytes and a place in it; values have 32 bytes. A stem hashes itself and
+//! the root of a full tree over its 256 places; stems hang in a tree over their bits, in which a
+//! lone stem rises for free and each bit that stems share costs a node with an empty side. Two
+//! empty sides are empty: 32 zero bytes. A value of zeros is a value.
 //!
-//! Digits are bits. A stem is an implicit owner of its values, so it takes room and work in proportion
-//! to them: a value alone in its half of the stem is hashed up to the fork, as a fork is up to the one
-//! above it. Every fork is a branch whose commitment lies in its page, so one changed value of 256 costs
-//! its own hash, its sibling's, and eight pairs.
+//! Digits are bits. A stem is an implicit owner of its values, so it takes room and work in
+//! proportion to them: a value alone in its half of the stem is hashed up to the fork, as a fork is
+//! up to the one above it. Every fork is a branch whose commitment lies in its page, so one changed
+//! value of 256 costs its own hash, its sibling's, and eight pairs.
 
 pub mod reference;
 
@@ -154,8 +154,8 @@ impl Scheme for Ubt {
     }
 }
 
-/// Appends what a stem is hashed of, beside the commitment to what it owns. In a page that others made it may have
-/// any length.
+/// Appends what a stem is hashed of, beside the commitment to what it owns. In a page that others
+/// made it may have any length.
 fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
     let end = out.len() + STEM_BYTES;
     job.put_key(out);
@@ -215,7 +215,8 @@ impl Scratch {
         self.climbs.push(Climb { slot, from: from as u32, left });
     }
 
-    /// Hashes what is in the hasher, `len` bytes a climb, and takes each climb to its end; then stems.
+    /// Hashes what is in the hasher, `len` bytes a climb, and takes each climb to its end; then
+    /// stems.
     fn finish(&mut self, hash: HashFunction, len: usize, out: &mut [Digest]) {
         self.hash(hash, len);
         loop {

@@ -45,8 +45,8 @@ impl Node {
                 values.insert(place, value);
                 Self::Stem(here, values)
             }
-            // Stems part at the first bit in which they differ; each bit before it is an internal node
-            // with one empty side.
+            // Stems part at the first bit in which they differ; each bit before it is an internal
+            // node with one empty side.
             Self::Stem(here, values) => {
                 let mut sides = [Self::Empty, Self::Empty];
                 sides[bit(&here, depth)] = Self::Stem(here, values);

@@ -37,8 +37,8 @@ impl<S: Scheme> Update<'_, S> {
         self.arena.dropped.push(Dropped { path, bits });
     }
 
-    /// Below a path too long for a range of rows, each page is opened to be left. Answers whether that is done, or
-    /// pages are missing.
+    /// Below a path too long for a range of rows, each page is opened to be left. Answers whether
+    /// that is done, or pages are missing.
     pub(super) fn drop_condemned(&mut self) -> Result<bool, TreeError> {
         let mut todo = std::mem::take(&mut self.work.condemned);
         while let Some(next) = todo.pop() {

@@ -374,8 +374,8 @@ impl<S: Scheme> Update<'_, S> {
         self.arena.kids.len() as u32 - 1
     }
 
-    /// The first of some operations, as many as have a digit there. Shares are small as a rule, so the search
-    /// gallops from the front.
+    /// The first of some operations, as many as have a digit there. Shares are small as a rule, so
+    /// the search gallops from the front.
     fn share(&self, ops: Ops, at: u32, digit: u8) -> Ops {
         let bytes = self.batch.bytes;
         let has = |op: &Op| op.digit(bytes, at as usize, Self::WIDTH) == digit;
@@ -392,9 +392,9 @@ impl<S: Scheme> Update<'_, S> {
         Ops { from: ops.from, end: ops.from + count as u32 }
     }
 
-    /// Applies the operation on the key that ends at a fork, if there is one; lists the children of the branch that
-    /// operations go on to, or that were listed before, and visits the former. `moves` is a node that comes below
-    /// the fork, and where it hung.
+    /// Applies the operation on the key that ends at a fork, if there is one; lists the children of
+    /// the branch that operations go on to, or that were listed before, and visits the former.
+    /// `moves` is a node that comes below the fork, and where it hung.
     pub(super) fn spread(
         &mut self,
         number: u32,

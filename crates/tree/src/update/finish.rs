@@ -1,10 +1,11 @@
 //! The way up: what came of each node, and the normal form restored.
 //!
 //! Invariants:
-//! - a node is looked at when all below it are finished; one for which a page is missing waits, and those above
-//!   it;
-//! - a branch that is left with one child gives its place to it. A node that moves is made anew where it hangs
-//!   now, with its body at hand: whether that has a page of its own is another question there.
+//! - a node is looked at when all below it are finished; one for which a page is missing waits, and
+//!   those above it;
+//! - a branch that is left with one child gives its place to it. A node that moves is made anew
+//!   where it hangs now, with its body at hand: whether that has a page of its own is another
+//!   question there.
 
 use super::{Frame, Outcome, Update, Visited};
 use crate::error::TreeError;
@@ -15,7 +16,8 @@ use crate::node::{
 use crate::page_key::PageKey;
 use crate::scheme::{Scheme, implicit_owners};
 
-/// A child of a branch: its digit, where it is, and the digit at which it hung before the batch, if it moves.
+/// A child of a branch: its digit, where it is, and the digit at which it hung before the batch, if
+/// it moves.
 type Child = (u8, Link, Option<u32>);
 
 impl<S: Scheme> Update<'_, S> {
@@ -217,7 +219,8 @@ impl<S: Scheme> Update<'_, S> {
                 _ if child.fresh => continue,
                 _ => {}
             }
-            // Who follows differences is told what an earlier batch had made and this one took away.
+            // Who follows differences is told what an earlier batch had made and this one took
+            // away.
             let is_told = S::DELTAS && child.fresh;
             if child.made.is_something() || child.stands() || is_told {
                 self.arena.kids[to] = child;
@@ -314,7 +317,8 @@ impl<S: Scheme> Update<'_, S> {
         self.move_to(Link::Stored { page, entry }, (path, node.fork + 1), place)
     }
 
-    /// The one stored child of a branch that is not listed. Nothing if the page of its group is missing.
+    /// The one stored child of a branch that is not listed. Nothing if the page of its group is
+    /// missing.
     fn untouched(&mut self, node: &Node) -> Result<Option<(u8, PageRef, u16)>, TreeError> {
         let listed = |digit: u8| {
             self.arena.kids[node.kids()].iter().any(|kid| kid.digit == digit && kid.stands())
@@ -327,7 +331,8 @@ impl<S: Scheme> Update<'_, S> {
         self.out_of_groups(node, (node.base, entry))
     }
 
-    /// Where the item of a child is, which may be in the page of a group. Nothing if that is missing.
+    /// Where the item of a child is, which may be in the page of a group. Nothing if that is
+    /// missing.
     fn out_of_groups(
         &mut self,
         node: &Node,
@@ -368,8 +373,8 @@ impl<S: Scheme> Update<'_, S> {
         number
     }
 
-    /// Makes a node anew at another depth; `hung` is the digit of `path` at which it hung. Nothing if a page is
-    /// missing.
+    /// Makes a node anew at another depth; `hung` is the digit of `path` at which it hung. Nothing
+    /// if a page is missing.
     pub(super) fn move_to(
         &mut self,
         link: Link,
@@ -451,8 +456,8 @@ impl<S: Scheme> Update<'_, S> {
         Ok(Some(number))
     }
 
-    /// Refuses keys that begin other keys, in trees that have no such keys: a value is at the fork of a branch, and a
-    /// child is below it. Not if a page is missing that is needed to name both.
+    /// Refuses keys that begin other keys, in trees that have no such keys: a value is at the fork
+    /// of a branch, and a child is below it. Not if a page is missing that is needed to name both.
     fn refuse_prefix(&mut self, node: &Node) -> Result<bool, TreeError> {
         let chain = self.chain();
         let prefix = chain.key(node, Self::WIDTH).to_vec();
@@ -493,8 +498,8 @@ impl<S: Scheme> Update<'_, S> {
         }
     }
 
-    /// The first child of a branch; of an `open` one not all children are listed as they are to be. Nothing if a page
-    /// is missing.
+    /// The first child of a branch; of an `open` one not all children are listed as they are to be.
+    /// Nothing if a page is missing.
     fn first_child(
         &mut self,
         node: &Node,

@@ -73,7 +73,8 @@ pub(super) enum Waiting {
     Again(Visit),
     /// A branch whose children have a page of their own.
     Body { node: u32, ops: Ops },
-    /// A child in the page of a group: the page, and the member there that says so, or another one of the group.
+    /// A child in the page of a group: the page, and the member there that says so, or another one
+    /// of the group.
     Member { node: u32, above: PageRef, among: Within, member: u16, visit: Visit },
 }
 
@@ -241,7 +242,8 @@ impl<'a, S: Scheme> Update<'a, S> {
                 } else if entry.is_valued() {
                     let fork = hung + seen.piece.digits;
                     let body = entry.body.into();
-                    // The path to the fork is at hand: the item's own digits follow those of the path.
+                    // The path to the fork is at hand: the item's own digits follow those of the
+                    // path.
                     let path = self.compose((path, hung), &seen.piece);
                     let Some(value) = self.stored_value(seat, body, (path, fork))? else {
                         return Ok(None);
@@ -282,8 +284,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         KeyAt::composed(self.here, at)
     }
 
-    /// The value in front of the body of a branch that forks at the end of a path; nothing if overflow rows are
-    /// missing.
+    /// The value in front of the body of a branch that forks at the end of a path; nothing if
+    /// overflow rows are missing.
     pub(super) fn stored_value(
         &mut self,
         base: PageRef,
@@ -302,8 +304,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         }
     }
 
-    /// Brings overflowed bytes into the arena: a run that starts at the end of a path, and a payload. Nothing if rows
-    /// are missing.
+    /// Brings overflowed bytes into the arena: a run that starts at the end of a path, and a
+    /// payload. Nothing if rows are missing.
     fn overflow(
         &mut self,
         path: KeyAt,
@@ -312,7 +314,8 @@ impl<'a, S: Scheme> Update<'a, S> {
     ) -> Result<Option<(Piece, Place)>, TreeError> {
         let len = over.bytes(digits as usize, Self::WIDTH);
         let (rows, missing) = (len.div_ceil(OVERFLOW_BYTES), self.work.missing.len());
-        // A forged length names rows that are not there: no more are asked for than twice those found.
+        // A forged length names rows that are not there: no more are asked for than twice those
+        // found.
         let mut credit = OVERFLOW_ROWS_AHEAD;
         let at = self.arena.text.len();
         for index in 0..rows {
@@ -537,7 +540,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         })
     }
 
-    /// Notes the page of a group of a branch's children; not if it does not hold just those that the page above has.
+    /// Notes the page of a group of a branch's children; not if it does not hold just those that
+    /// the page above has.
     pub(super) fn open_group(
         &mut self,
         node: u32,

@@ -6,9 +6,9 @@
 //!        | 0x05 element element     the same at the top of the tree; the second is the root node's
 //! point  = element | scalar         what the parent commits to in its place (32, LE)
 //! ```
-//! An element is the 64 bytes of its curve point with the larger y, x and y big-endian, and trusted:
-//! pages have checksums. In an internal node with a skip the element is that of the node at the fork, and
-//! the scalar that of the topmost one.
+//! An element is the 64 bytes of its curve point with the larger y, x and y big-endian, and
+//! trusted: pages have checksums. In an internal node with a skip the element is that of the node
+//! at the fork, and the scalar that of the topmost one.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! Commitments of many nodes at once.
 //!
 //! Jobs are gathered as differences, each to the element it is added to; then all are added, all
-//! elements are brought to the form that pages keep, and all are mapped to scalars for one inversion. The
-//! nodes of a skip follow, those at one distance from their forks together.
+//! elements are brought to the form that pages keep, and all are mapped to scalars for one
+//! inversion. The nodes of a skip follow, those at one distance from their forks together.
 
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 

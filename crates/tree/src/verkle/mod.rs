@@ -1,13 +1,15 @@
-//! The Verkle tree of EIP-6800, root for root and proof for proof that of go-verkle and rust-verkle.
+//! The Verkle tree of EIP-6800, root for root and proof for proof that of go-verkle and
+//! rust-verkle.
 //!
-//! A key is a *stem* of 31 bytes and a *suffix* of one; values have 32 bytes. A stem commits to itself
-//! and to its two halves of 128 values, an internal node to 256 children. The root is an internal node
-//! even of one stem, and each byte that stems share costs an internal node with one child.
+//! A key is a *stem* of 31 bytes and a *suffix* of one; values have 32 bytes. A stem commits to
+//! itself and to its two halves of 128 values, an internal node to 256 children. The root is an
+//! internal node even of one stem, and each byte that stems share costs an internal node with one
+//! child.
 //!
 //! Digits are bytes. A stem is an implicit owner of its values, as in the [unified binary
-//! tree](crate::ubt). Commitments follow by difference ([`Scheme::DELTAS`]): what a child committed to
-//! before and what it commits to now is all that its parent has to know. Unlike hashes they are sums, so
-//! neither the order of changes nor their batches show in them.
+//! tree](crate::ubt). Commitments follow by difference ([`Scheme::DELTAS`]): what a child committed
+//! to before and what it commits to now is all that its parent has to know. Unlike hashes they are
+//! sums, so neither the order of changes nor their batches show in them.
 
 mod commit;
 pub mod json;
@@ -56,8 +58,8 @@ impl Verkle {
         Self { crs }
     }
 
-    /// The tree over points with a table of the default size, which all trees of the process share. The
-    /// first call builds it: a second or so.
+    /// The tree over points with a table of the default size, which all trees of the process share.
+    /// The first call builds it: a second or so.
     pub fn shared() -> Self {
         static CRS: OnceLock<Arc<Crs>> = OnceLock::new();
         let crs = CRS.get_or_init(|| Arc::new(Crs::with_table(&TableOptions::default())));
@@ -69,8 +71,8 @@ impl Verkle {
         &self.crs
     }
 
-    /// What a parent would hold of the root node, 32 bytes little-endian: the root in older software.
-    /// `None` if the bytes are no root.
+    /// What a parent would hold of the root node, 32 bytes little-endian: the root in older
+    /// software. `None` if the bytes are no root.
     pub fn root_hash(root: &[u8; 32]) -> Option<[u8; 32]> {
         Some(Element::from_compressed(root).ok()?.map_to_field().to_le_bytes())
     }
@@ -81,7 +83,8 @@ impl Scheme for Verkle {
     const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
     const PREFIX_KEYS: bool = false;
     const DELTAS: bool = true;
-    // A range of a few hundred operations shares inversions well enough, and its pages stay in the cache.
+    // A range of a few hundred operations shares inversions well enough, and its pages stay in the
+    // cache.
     const SPLIT_OPS_MIN: usize = 512;
     // Eight values of 36 bytes are a page.
     const OWNED_CUT_BYTES: usize = 300;

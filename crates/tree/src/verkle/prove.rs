@@ -1,5 +1,5 @@
-//! Making proofs: one walk for all keys, which meets every node that has to be opened with all that it
-//! commits to.
+//! Making proofs: one walk for all keys, which meets every node that has to be opened with all that
+//! it commits to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,9 +40,9 @@ struct Shown {
 }
 
 impl Tree<Verkle> {
-    /// Proves keys, present or absent, in `state` or in the last commit. The second answer has their
-    /// values, which the proof goes with; say there what becomes of them ([`StateDiff::set_new`]), and a
-    /// verified proof has the root after that.
+    /// Proves keys, present or absent, in `state` or in the last commit. The second answer has
+    /// their values, which the proof goes with; say there what becomes of them
+    /// ([`StateDiff::set_new`]), and a verified proof has the root after that.
     ///
     /// ```
     /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, verkle::Verkle};
@@ -63,7 +63,8 @@ impl Tree<Verkle> {
     /// ```
     ///
     /// # Errors
-    /// If there are no keys, `state` stands on an older commit, or a page is damaged or cannot be read.
+    /// If there are no keys, `state` stands on an older commit, or a page is damaged or cannot be
+    /// read.
     pub fn prove<N: Snapshot, K: AsRef<[u8]>>(
         &self,
         snapshot: &N,

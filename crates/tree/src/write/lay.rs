@@ -42,8 +42,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         Ok(())
     }
 
-    /// Lays out the stored children among some entries of a page, with the listed children before and between them;
-    /// those of groups that were opened one by one.
+    /// Lays out the stored children among some entries of a page, with the listed children before
+    /// and between them; those of groups that were opened one by one.
     fn lay_stored(
         &mut self,
         number: usize,

@@ -147,8 +147,9 @@ impl<'a, S: Scheme> Writer<'a, S> {
         out.extend_from_slice(&self.chain.page(page).row[range]);
     }
 
-    /// Whether a node stands where an entry does, as long and of the same kind, and leads to the same pages: what is
-    /// known of those goes along. A skip of another length can take as many bytes.
+    /// Whether a node stands where an entry does, as long and of the same kind, and leads to the
+    /// same pages: what is known of those goes along. A skip of another length can take as many
+    /// bytes.
     fn is_like(&self, number: usize, page: PageRef, entry: u16) -> bool {
         let (node, plan) = (self.node(number).0, &self.plans[number]);
         let opened = self.chain.page(page);
@@ -189,7 +190,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         self.put_item(number, out)
     }
 
-    /// The page being written is not like another one: what is known of it is named by where that lies.
+    /// The page being written is not like another one: what is known of it is named by where that
+    /// lies.
     fn unlike(&mut self) {
         let Some(page) = self.like.take() else { return };
         let opened = self.chain.page(page);
@@ -287,7 +289,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
             from = stored.end;
         }
         match node.value {
-            // A row of its own may lie within what is dropped: the row's number follows the path there.
+            // A row of its own may lie within what is dropped: the row's number follows the path
+            // there.
             ForkValue::Stored if self.cleared => {
                 self.put_fork_value(node);
                 out.extend_from_slice(&self.head);
@@ -323,8 +326,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         Ok(())
     }
 
-    /// Writes the listed children of a branch among stored ones, from a place in their page on. Answers what was
-    /// copied up to.
+    /// Writes the listed children of a branch among stored ones, from a place in their page on.
+    /// Answers what was copied up to.
     fn put_between(
         &mut self,
         mut kids: Listed<'a>,

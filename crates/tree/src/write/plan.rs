@@ -106,7 +106,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         len
     }
 
-    /// The lengths of a branch's value and of the items of its children, as they are now, if no group comes or goes.
+    /// The lengths of a branch's value and of the items of its children, as they are now, if no
+    /// group comes or goes.
     fn body_len(&mut self, number: usize) -> Result<(Option<usize>, usize), TreeError> {
         let (node, _) = self.node(number);
         let mut items = usize::from(node.body.1 - node.body.0);
@@ -145,8 +146,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
         self.chain.page(node.base).value_range(node.body.0, node.within)
     }
 
-    /// Whether the children of a branch are to be laid out anew, and not where they are stored: some lie in groups,
-    /// or might, and a length changed.
+    /// Whether the children of a branch are to be laid out anew, and not where they are stored:
+    /// some lie in groups, or might, and a length changed.
     fn is_to_be_laid(&self, number: usize, items: usize) -> bool {
         let (node, _) = self.node(number);
         let grouped = node.base != PageRef::NOWHERE

@@ -150,8 +150,9 @@ fn stems_fill_and_empty_again() {
     assert_eq!(bench.tree.root(), [0; 32]);
 }
 
-/// What hangs right below a stem has a page of its own from fewer bytes on than what hangs below a branch. So the
-/// values of a half of a stem move out of their page, and into it again, as the other half comes and goes.
+/// What hangs right below a stem has a page of its own from fewer bytes on than what hangs below a
+/// branch. So the values of a half of a stem move out of their page, and into it again, as the
+/// other half comes and goes.
 #[test]
 fn values_of_a_stem_that_move_below_a_fork_and_back_have_the_pages_of_a_rebuild() {
     let key = |stem: u8, place: u8| [vec![stem; 31], vec![place]].concat();
@@ -270,7 +271,8 @@ fn prepare(bench: &Bench<Pbt>, ops: &[Op]) -> Result<spinney_tree::Pending<Pbt>,
     bench.tree.prepare(&bench.snapshot(), None, crate::model::batch(ops))
 }
 
-/// Runs of values of a few stems: the stem, the first place, how many, how far apart, and what they become.
+/// Runs of values of a few stems: the stem, the first place, how many, how far apart, and what they
+/// become.
 type Run = (u8, u8, u8, u8, u64);
 
 fn stem_runs() -> impl Strategy<Value = Vec<Vec<Vec<Run>>>> {
@@ -336,8 +338,9 @@ proptest! {
     }
 }
 
-/// The values of a stem that hang in a page of their own fork elsewhere after a commit: what is known of the pages
-/// that lead there must not go along, though the item that leads there takes as many bytes.
+/// The values of a stem that hang in a page of their own fork elsewhere after a commit: what is
+/// known of the pages that lead there must not go along, though the item that leads there takes as
+/// many bytes.
 fn forks_move<S: Scheme<Root = [u8; 32]> + Clone>(
     scheme: &S,
     stem: impl Fn(u8) -> Vec<u8>,

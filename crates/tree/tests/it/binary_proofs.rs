@@ -144,8 +144,9 @@ proptest! {
     }
 }
 
-/// The 64 bytes of a stem read as two sides: the stem and a zero, and what the stem holds. Where a key's
-/// first bit leads to the second and its next bits lead away from there, it would seem absent.
+/// The 64 bytes of a stem read as two sides: the stem and a zero, and what the stem holds. Where a
+/// key's first bit leads to the second and its next bits lead away from there, it would seem
+/// absent.
 #[test]
 fn a_stem_is_not_taken_for_a_fork() {
     let stem = [[0xc0; 1].as_slice(), &[0x11; 30]].concat();

@@ -1,9 +1,9 @@
-//! Hashes of a UBT read as those of every other tree: what a proof can make of them, it may not say unless it
-//! is true.
+//! Hashes of a UBT read as those of every other tree: what a proof can make of them, it may not say
+//! unless it is true.
 //!
-//! An adversary is taken to know the preimage of every hash, and to have chosen keys that are hashes
-//! themselves. From them all proofs of a claim are written that lead to the root, whichever nodes they take
-//! for stems and whichever for forks.
+//! An adversary is taken to know the preimage of every hash, and to have chosen keys that are
+//! hashes themselves. From them all proofs of a claim are written that lead to the root, whichever
+//! nodes they take for stems and whichever for forks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -67,7 +67,8 @@ impl Known {
         self.pair(left, right)
     }
 
-    /// Every leaf that some reading of a hash has, where `key` leads to it in its first `depth` bits.
+    /// Every leaf that some reading of a hash has, where `key` leads to it in its first `depth`
+    /// bits.
     fn leaves(
         &self,
         hash: &Digest,
@@ -168,7 +169,8 @@ impl Known {
         lefts.iter().flat_map(join).collect()
     }
 
-    /// Every proof of a claim that leads to a root, with up to two witnesses of those that some reading has.
+    /// Every proof of a claim that leads to a root, with up to two witnesses of those that some
+    /// reading has.
     fn proofs(&self, root: &Digest, claim: Claim, leaves: &[Leaf]) -> Vec<Vec<u8>> {
         let others: Vec<_> = leaves.iter().filter(|leaf| leaf.0 != claim.0).collect();
         let mut sets: Vec<Vec<&Leaf>> = vec![vec![]];
@@ -213,8 +215,8 @@ fn key(first: u8, rest: u8, place: u8) -> Key {
     key
 }
 
-/// Keys that an adversary would choose: the stem of zeros, its neighbours, and stems that are, with the zero
-/// behind them, hashes of something. What these are of is put among what is known.
+/// Keys that an adversary would choose: the stem of zeros, its neighbours, and stems that are, with
+/// the zero behind them, hashes of something. What these are of is put among what is known.
 fn chosen(known: &mut Known) -> Vec<Key> {
     // A stem with a leaf that is in no tree.
     let fork = ends_in_zero(|n| known.tree(&[(key(0x12, 3, 9), numbered(n))], 1, false));
@@ -240,7 +242,8 @@ fn chosen(known: &mut Known) -> Vec<Key> {
 struct Counts {
     trees: usize,
     proofs: usize,
-    /// Proofs that lead to the root and claim what is false: with a key that is present, and with a leaf.
+    /// Proofs that lead to the root and claim what is false: with a key that is present, and with a
+    /// leaf.
     false_absent: usize,
     false_present: usize,
 }
@@ -337,7 +340,8 @@ fn the_stem_of_zeros_is_not_taken_for_an_empty_side() {
         (0..7).fold(sha256(&[value; 32]), up)
     };
     for key in entries.keys() {
-        // No witness; a fork behind one bit, 1, where the key leaves: the sides of what the stem holds.
+        // No witness; a fork behind one bit, 1, where the key leaves: the sides of what the stem
+        // holds.
         let proof = [&[0, 1, 1, 0x80][..], &side(1), &side(2)].concat();
         let forged = KeysProof { entries: vec![(key.clone(), None)], proof };
         let refused = forged.verify(&UBT, &root).unwrap_err().to_string();

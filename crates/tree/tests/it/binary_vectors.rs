@@ -1,6 +1,7 @@
 //! The binary trees against vectors that others computed.
 //!
-//! ubt_pbt_crosscheck.json is copied from what its `source` names; the rest is read from beside the checkout.
+//! ubt_pbt_crosscheck.json is copied from what its `source` names; the rest is read from beside the
+//! checkout.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Batches that put values in the places of others of their length, some with operations of other kinds among
-//! them, beside rebuilds.
+//! Batches that put values in the places of others of their length, some with operations of other
+//! kinds among them, beside rebuilds.
 
 use spinney_tree::Scheme;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
@@ -13,7 +13,8 @@ const ENTRIES: usize = 1_200;
 const ROUNDS: usize = 60;
 const SPLIT_OPS: usize = 1_000;
 
-/// A value of the same length as a key's, nearly always another one; an account and a slot stay such.
+/// A value of the same length as a key's, nearly always another one; an account and a slot stay
+/// such.
 pub(crate) fn other(random: &mut Random, old: &[u8]) -> Vec<u8> {
     let mut value = old.to_vec();
     let last = value.len() - 1;
@@ -47,7 +48,8 @@ fn histories<S: Scheme + Clone>(scheme: S, entry: impl Fn(&mut Random) -> Vec<Op
             let most = [1, 3, 100][random.below(3)];
             let mut ops = draw(&mut random, most);
             if round % 3 == 2 {
-                // Beside the edits what makes nodes: keys that come and go, and a value of another length.
+                // Beside the edits what makes nodes: keys that come and go, and a value of another
+                // length.
                 ops.extend(entry(&mut random));
                 let key = &keys[random.below(keys.len())];
                 let owns =
@@ -104,8 +106,8 @@ fn histories<S: Scheme + Clone>(scheme: S, entry: impl Fn(&mut Random) -> Vec<Op
     }
 }
 
-/// Batches of thousands of edits, more than are walked together, of trees of some levels of pages, read anew and
-/// resident; in every other of them operations that lead astray.
+/// Batches of thousands of edits, more than are walked together, of trees of some levels of pages,
+/// read anew and resident; in every other of them operations that lead astray.
 fn crowded<S: Scheme + Clone>(scheme: S, entries: usize, entry: impl Fn(&mut Random) -> Vec<Op>) {
     const EDITS: usize = 5_000;
     let mut random = Random(12);

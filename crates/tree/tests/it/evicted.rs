@@ -1,5 +1,5 @@
-//! Many threads that prepare batches on one tree while pages come and go, and states whose pages went before they are
-//! staged, beside rebuilds.
+//! Many threads that prepare batches on one tree while pages come and go, and states whose pages
+//! went before they are staged, beside rebuilds.
 
 use std::thread;
 
@@ -20,7 +20,8 @@ const ROUNDS: u64 = 2;
 /// No batch is split over the threads: then it is not one of edits.
 const SPLIT_OPS: usize = 1_000;
 
-/// Values in the places of others; now and then among them a key that comes, one that goes, or a value of another length.
+/// Values in the places of others; now and then among them a key that comes, one that goes, or a
+/// value of another length.
 fn draw(
     random: &mut Random,
     entries: &Entries,
@@ -79,7 +80,8 @@ fn read_all<S: Scheme + Clone>(bench: &Bench<S>) {
     }
 }
 
-/// A thread's batches, each of which has the root of a rebuild, while it reads what others may have evicted.
+/// A thread's batches, each of which has the root of a rebuild, while it reads what others may have
+/// evicted.
 fn prepare_some<S: Scheme + Clone>(
     scheme: &S,
     bench: &Bench<S>,

@@ -1,5 +1,5 @@
-//! Pages forged with good checksums: whatever is proven from them is an error or a proof that fails,
-//! never a panic.
+//! Pages forged with good checksums: whatever is proven from them is an error or a proof that
+//! fails, never a panic.
 
 use spinney_hash::keccak256;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
@@ -22,8 +22,8 @@ fn fill<S: Scheme>(scheme: S, entries: &Entries) -> MemoryStore {
     store
 }
 
-/// Changes one byte of one page at a time; `prove` does what it can with what is left, and says whether
-/// it was a proof that holds.
+/// Changes one byte of one page at a time; `prove` does what it can with what is left, and says
+/// whether it was a proof that holds.
 fn forge<S: Scheme + Copy>(
     scheme: S,
     entries: &Entries,
@@ -172,7 +172,8 @@ fn an_owner_that_is_owned_is_refused() {
     let store = fill(UBT, &entries);
     let tree = Tree::open(UBT, ID, &store.snapshot().unwrap(), 1).unwrap();
     let (page, mut row) = pages(&tree, &store.snapshot().unwrap()).pop_first().expect("a page");
-    // The length of what the branch holds, and its first item (docs/reference/formats.md): tag, digit, seven bits, the value.
+    // The length of what the branch holds, and its first item (docs/reference/formats.md): tag,
+    // digit, seven bits, the value.
     let first = [&[74, 0, 0, 7, 2, 32][..], &[0x77; 32]].concat();
     let at = row.windows(first.len()).position(|part| part == first).expect("it is there");
     // A terminal without a value that owns what stood there.

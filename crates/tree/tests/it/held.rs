@@ -1,5 +1,6 @@
-//! Rows of edits that somebody holds while others are made: values that were read, write sets that wait, states that
-//! are not committed. What a store copies is not shared with the cache, which then lays new rows over its own.
+//! Rows of edits that somebody holds while others are made: values that were read, write sets that
+//! wait, states that are not committed. What a store copies is not shared with the cache, which
+//! then lays new rows over its own.
 
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{

@@ -1,4 +1,5 @@
-//! What a tree has to hold after any history: the textbook's root, the pages of a rebuild, no row more.
+//! What a tree has to hold after any history: the textbook's root, the pages of a rebuild, no row
+//! more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,8 @@ use spinney_tree::{
 
 pub(crate) const ID: TreeId = TreeId(7);
 
-/// The trees under test split all but the smallest batches over the threads; the rebuilt ones do not.
+/// The trees under test split all but the smallest batches over the threads; the rebuilt ones do
+/// not.
 const SPLIT_OPS: usize = 4;
 
 pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,6 +1,6 @@
-//! Trees of many pages under histories of small batches, most of which change values: branches that are
-//! patched in place, and pages that are copies with edits laid over them, beside rebuilds. Roots and rows are the
-//! same.
+//! Trees of many pages under histories of small batches, most of which change values: branches that
+//! are patched in place, and pages that are copies with edits laid over them, beside rebuilds.
+//! Roots and rows are the same.
 
 use spinney_tree::Scheme;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
@@ -166,8 +166,8 @@ impl<S: Scheme + Clone, V: Fn(&mut Random, &[u8]) -> Vec<u8>> Turns<S, V> {
     }
 }
 
-/// Turns of batches that replace values: by others as long, by one that is longer or shorter, by those before;
-/// with a key among them that goes and comes; and by what a state above takes back.
+/// Turns of batches that replace values: by others as long, by one that is longer or shorter, by
+/// those before; with a key among them that goes and comes; and by what a state above takes back.
 fn turns<S: Scheme + Clone>(
     scheme: S,
     entry: impl Fn(&mut Random) -> Vec<Op>,
@@ -236,8 +236,8 @@ fn values_of_raw_keys() {
     turns(Mpt, raw_entry, |random, _| raw_value(random));
 }
 
-/// Nodes so short that parents hold them whole: what a branch commits to is as long as what is below, and values of
-/// one byte have two lengths there.
+/// Nodes so short that parents hold them whole: what a branch commits to is as long as what is
+/// below, and values of one byte have two lengths there.
 #[test]
 fn values_of_one_byte() {
     turns(

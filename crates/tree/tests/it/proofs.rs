@@ -1,5 +1,5 @@
-//! Proofs over raw keys: made from committed pages and from pending states, against the textbook, and
-//! what verifying makes of them.
+//! Proofs over raw keys: made from committed pages and from pending states, against the textbook,
+//! and what verifying makes of them.
 
 use std::cell::Cell;
 

@@ -173,7 +173,8 @@ proptest! {
         ranges_make_the_tree(&pbt, &leaves, &cuts(leaves.len(), &shares, each));
     }
 
-    /// P1, P2 and P4: whatever the bytes, a summary or nothing; and what it claims, the join can judge.
+    /// P1, P2 and P4: whatever the bytes, a summary or nothing; and what it claims, the join can
+    /// judge.
     #[test]
     fn foreign_summaries_never_panic(
         leaves in state(),

@@ -132,7 +132,8 @@ fn many(count: u32, value: u8) -> Entries {
     (0..count).map(|n| (key(n), vec![value; 100])).collect()
 }
 
-/// A handle that was opened before a rebuild must not take the new generation for what it left behind.
+/// A handle that was opened before a rebuild must not take the new generation for what it left
+/// behind.
 #[test]
 fn a_handle_on_an_older_commit_sweeps_and_rebuilds_nothing() {
     let entries = many(1_000, 1);
@@ -171,8 +172,8 @@ fn a_rebuild_that_was_swept_is_not_finished() {
     assert_eq!(tree.check(&store.snapshot().unwrap(), |_| {}).unwrap(), vec![]);
 }
 
-/// A large batch, then small ones, each prepared before the one below it is committed: what the large one
-/// wrote is carried along no more, and stays where it is.
+/// A large batch, then small ones, each prepared before the one below it is committed: what the
+/// large one wrote is carried along no more, and stays where it is.
 #[test]
 fn what_a_state_no_longer_carries_stays_in_the_store() {
     let store = MemoryStore::new();
@@ -195,8 +196,8 @@ fn what_a_state_no_longer_carries_stays_in_the_store() {
     assert_eq!(pages(&tree, &store.snapshot().unwrap()), rebuild(&Mpt, &entries).0);
 }
 
-/// Pages that one batch makes and the next one, prepared before the first is committed, makes away with:
-/// they are in the store by then.
+/// Pages that one batch makes and the next one, prepared before the first is committed, makes away
+/// with: they are in the store by then.
 #[test]
 fn what_a_state_takes_back_leaves_the_store() {
     let third = |part: usize| -> Entries {

@@ -1,4 +1,5 @@
-//! The Merkle-sum tree: what Taproot Assets computed, the proofs' properties, and what each profile binds.
+//! The Merkle-sum tree: what Taproot Assets computed, the proofs' properties, and what each profile
+//! binds.
 
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use spinney_tree::sum::{DEPTH, Leaf, Profile, Proof, ProofError, SumNode};
 
 use Profile::{Bound, Compatible};
 
-/// A file of the vectors beside the repository; where it is missing the test says so and is to return.
+/// A file of the vectors beside the repository; where it is missing the test says so and is to
+/// return.
 fn vectors(name: &str) -> Option<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors/mssmt");
     let file = folder.join(name);
@@ -397,8 +399,8 @@ fn an_empty_leaf_is_not_included() {
     proofs[0].verify_exclusion(Compatible, root, &[9; 32]).unwrap();
 }
 
-/// One who makes the tree shows each of two readers, who are owed 100 each, a root over 100: a branch
-/// binds the total alone, so each reader may be told that the other has nothing.
+/// One who makes the tree shows each of two readers, who are owed 100 each, a root over 100: a
+/// branch binds the total alone, so each reader may be told that the other has nothing.
 fn two_liabilities_in_the_sum_of_one(profile: Profile) -> bool {
     let (left, right) = ([0; 32], [1; 32]);
     let leaf = Leaf { value: b"owed".to_vec(), sum: 100 };

@@ -145,8 +145,8 @@ proptest! {
     }
 }
 
-/// Two equal leaves whose subtrees are equal, too: where nodes are found by their hash, replacing one
-/// changes the other.
+/// Two equal leaves whose subtrees are equal, too: where nodes are found by their hash, replacing
+/// one changes the other.
 #[test]
 fn equal_subtrees_are_apart() {
     let mut bench = Bench::new(Sum::default(), 1 << 20);
@@ -168,8 +168,8 @@ fn equal_subtrees_are_apart() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Proofs out of a tree are the textbook's, byte for byte, and hold, one by one and together; those
-    /// that claim anything else do not.
+    /// Proofs out of a tree are the textbook's, byte for byte, and hold, one by one and together;
+    /// those that claim anything else do not.
     #[test]
     fn proofs_are_the_textbooks(
         profile in any_profile(),

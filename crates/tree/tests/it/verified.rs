@@ -1,5 +1,5 @@
-//! Old and forged rows with good seals: what is read after `verify_entries`, or by a tree that verifies its reads,
-//! is what the root says.
+//! Old and forged rows with good seals: what is read after `verify_entries`, or by a tree that
+//! verifies its reads, is what the root says.
 
 use spinney_hash::keccak256;
 use spinney_tree::mpt::{Mpt, MptState, account_value, slot_value};
@@ -53,7 +53,8 @@ fn after_deletions<S: Scheme + Clone>(
     truth.keys().step_by(16).map(after).collect()
 }
 
-/// Reads with checks: whatever is answered is true. Whether all entries and all of the keys were answered.
+/// Reads with checks: whatever is answered is true. Whether all entries and all of the keys were
+/// answered.
 fn read_verified<S: Scheme + Clone>(
     scheme: &S,
     store: &MemoryStore,

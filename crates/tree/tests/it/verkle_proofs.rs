@@ -1,5 +1,5 @@
-//! Proofs of the Verkle tree: byte for byte those of go-verkle and rust-verkle, against the engine's own
-//! values and roots, and whatever one does to them.
+//! Proofs of the Verkle tree: byte for byte those of go-verkle and rust-verkle, against the
+//! engine's own values and roots, and whatever one does to them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -141,7 +141,8 @@ fn a_proof_of_nothing_is_refused() {
     assert!(matches!(error, TreeError::Refused { .. }), "{error}");
 }
 
-/// The bytes of a proof: no other stems, these statuses and commitments, and a multiproof of something else.
+/// The bytes of a proof: no other stems, these statuses and commitments, and a multiproof of
+/// something else.
 fn told(statuses: &[u8], commitments: usize) -> Proof {
     static HONEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let bench = Bench::new(verkle(), 1 << 20);
@@ -170,8 +171,8 @@ fn a_half_where_nothing_is_said_to_be_is_a_conflict() {
     assert_eq!(refused, ProofFault::Conflict { path: vec![1] });
 }
 
-/// Every two stems with every two statuses: they contradict one another or the openings, and none is
-/// believed.
+/// Every two stems with every two statuses: they contradict one another or the openings, and none
+/// is believed.
 #[test]
 fn no_two_statuses_make_a_verifier_panic() {
     // The multiproof is one of the empty tree: of this one it shows nothing.
@@ -288,9 +289,10 @@ proptest! {
     }
 }
 
-/// A leaf commits to `[1, stem, C1, C2, 0 ..]`. Read as an internal node it has nothing at most digits,
-/// and a proof has no bit that says which of the two a commitment is. This is the limit of the format
-/// that SECURITY.md tells of: the proof holds, and the proof itself says which stems it is about.
+/// A leaf commits to `[1, stem, C1, C2, 0 ..]`. Read as an internal node it has nothing at most
+/// digits, and a proof has no bit that says which of the two a commitment is. This is the limit of
+/// the format that SECURITY.md tells of: the proof holds, and the proof itself says which stems it
+/// is about.
 #[test]
 fn a_leaf_read_as_an_internal_node_shows_its_own_stem_absent() {
     let mut key = [9; 32];
@@ -346,7 +348,8 @@ fn a_leaf_read_as_an_internal_node_shows_its_own_stem_absent() {
     );
     assert_eq!(forged.unsure_stems(&diff), [[9; 31]]);
 
-    // Where the format can tell, nothing is unsure: a present key, another stem, nothing below the root.
+    // Where the format can tell, nothing is unsure: a present key, another stem, nothing below the
+    // root.
     for asked in [
         key,
         {

@@ -1,4 +1,5 @@
-//! The Verkle tree against roots that go-verkle and rust-verkle computed, read from beside the checkout.
+//! The Verkle tree against roots that go-verkle and rust-verkle computed, read from beside the
+//! checkout.
 
 use std::path::Path;
 

@@ -14,9 +14,9 @@ use super::{
 /// Differences that are told; the others are counted.
 const TOLD: usize = 1_000;
 
-/// Says in what two witnesses differ, a line each: what only one of them has and where that lies, and
-/// entries in another order or number. What the parts are for is said where a diagnosis of the first or
-/// the second is given. Nothing for equal ones.
+/// Says in what two witnesses differ, a line each: what only one of them has and where that lies,
+/// and entries in another order or number. What the parts are for is said where a diagnosis of the
+/// first or the second is given. Nothing for equal ones.
 pub fn witness_differences(
     (a, b): (&Witness, &Witness),
     (of_a, of_b): (Option<&Diagnosis>, Option<&Diagnosis>),

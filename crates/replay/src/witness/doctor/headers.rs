@@ -20,8 +20,8 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    /// Finds the parent wherever it stands, and says what is wrong with the headers. `None` where there
-    /// is no parent, without which nothing is known of the state.
+    /// Finds the parent wherever it stands, and says what is wrong with the headers. `None` where
+    /// there is no parent, without which nothing is known of the state.
     pub(super) fn of(
         witness: &Witness,
         parent_hash: B256,
@@ -96,8 +96,8 @@ impl Lineage {
         }
     }
 
-    /// The headers that are needed, oldest first; those before the oldest block that was asked for are
-    /// surplus.
+    /// The headers that are needed, oldest first; those before the oldest block that was asked for
+    /// are surplus.
     pub(super) fn needed(
         &self,
         witness: &Witness,

@@ -1,9 +1,9 @@
 //! The doctor: says which rules of the canonical form a witness breaks, and where.
 //!
-//! - A witness is foreign: whatever it holds gives findings, never a panic, and memory is bounded by the
-//!   witness itself. Findings that are kept are bounded too; the others are counted.
-//! - What is needed is found by executing the block on the witness. Where that ends early, only what is
-//!   missing and what breaks the form is said: what is surplus nobody knows then.
+//! - A witness is foreign: whatever it holds gives findings, never a panic, and memory is bounded
+//!   by the witness itself. Findings that are kept are bounded too; the others are counted.
+//! - What is needed is found by executing the block on the witness. Where that ends early, only
+//!   what is missing and what breaks the form is said: what is surplus nobody knows then.
 //! - A witness without findings is the canonical one, byte for byte: that is compared in the end.
 
 mod diff;
@@ -79,7 +79,8 @@ impl Diagnosis {
 }
 
 impl Witness {
-    /// Looks at every part of a witness of `block`. `total_difficulty` as for [`check`](Self::check).
+    /// Looks at every part of a witness of `block`. `total_difficulty` as for
+    /// [`check`](Self::check).
     ///
     /// ```
     /// use spinney_replay::{SampleChain, SampleOptions, TextbookState, WitnessMaker};

@@ -33,7 +33,8 @@ pub(super) fn below(rlp: &[u8]) -> Vec<(Vec<u8>, Below<'_>)> {
     found
 }
 
-/// The only place that recurses: embedded nodes are shorter than 32 bytes, each than the one around it.
+/// The only place that recurses: embedded nodes are shorter than 32 bytes, each than the one around
+/// it.
 fn read<'a>(
     rlp: &'a [u8],
     path: &mut Vec<u8>,
@@ -92,8 +93,8 @@ pub(super) struct Position {
     pub(super) path: Vec<u8>,
 }
 
-/// Where the nodes of a witness lie, by walking from a root. Each node is walked once, so that it ends
-/// whatever refers to what.
+/// Where the nodes of a witness lie, by walking from a root. Each node is walked once, so that it
+/// ends whatever refers to what.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
     found: B256Map<Position>,

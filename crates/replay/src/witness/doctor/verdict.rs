@@ -170,8 +170,8 @@ impl Ended<'_> {
         expected
     }
 
-    /// Says what the execution lacked, or what is wrong with the block. `header` is an ancestor whose
-    /// header is missing, `more` what is missing beside.
+    /// Says what the execution lacked, or what is wrong with the block. `header` is an ancestor
+    /// whose header is missing, `more` what is missing beside.
     pub(super) fn ill(
         &self,
         block: &ChainBlock,
@@ -260,7 +260,8 @@ impl Ended<'_> {
         }
     }
 
-    /// Whether a node is a leaf of the very key that was looked for, which no other stray can outdo.
+    /// Whether a node is a leaf of the very key that was looked for, which no other stray can
+    /// outdo.
     fn is_leaf_of(&self, index: usize, need: &Need) -> bool {
         let parts = self.witness.state.get(index).map(|rlp| below(rlp)).unwrap_or_default();
         let [(path, Below::Leaf(_))] = &parts[..] else { return false };
@@ -268,8 +269,8 @@ impl Ended<'_> {
         whole.len() == 64 && need.place.is_on_path(&whole)
     }
 
-    /// Whether a node that nothing refers to looks like an older or newer one of the place: a leaf of its
-    /// depth, or a node above nodes that are there.
+    /// Whether a node that nothing refers to looks like an older or newer one of the place: a leaf
+    /// of its depth, or a node above nodes that are there.
     fn stands_for(&self, index: usize, need: &Need) -> bool {
         let Some(rlp) = self.witness.state.get(index) else { return false };
         let parts = below(rlp);

@@ -1,8 +1,10 @@
-//! Honest proofs, taken apart, changed in their parts and put together again: whatever holds says the truth.
+//! Honest proofs, taken apart, changed in their parts and put together again: whatever holds says
+//! the truth.
 //!
-//! Random bytes rarely come past a decoder. These changes keep the form: parts are swapped, dropped, told
-//! twice, hung deeper or higher, said to be something else, put in another order, or taken from a proof of
-//! another tree, and what depends on them is changed with them. The oracle is the tree's entries.
+//! Random bytes rarely come past a decoder. These changes keep the form: parts are swapped,
+//! dropped, told twice, hung deeper or higher, said to be something else, put in another order, or
+//! taken from a proof of another tree, and what depends on them is changed with them. The oracle is
+//! the tree's entries.
 //!
 //! `SPINNEY_MUTATIONS` says how many changes are tried; the same number tries the same ones.
 

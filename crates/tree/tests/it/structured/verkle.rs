@@ -1,4 +1,5 @@
-//! Proofs of the Verkle tree: other stems, statuses, commitments, a multiproof, and the values told.
+//! Proofs of the Verkle tree: other stems, statuses, commitments, a multiproof, and the values
+//! told.
 
 use spinney_tree::verkle::proof::{Proof, StateDiff, StemDiff, SuffixDiff};
 
