@@ -251,7 +251,7 @@ fn are_equal<S: Proven>(
 ) -> Result<(), Box<dyn Error>> {
     let archive = Archive::open(objects.clone(), 1 << 30)?;
     let (mut order, mut random): (Vec<_>, _) = (made.proofs.iter().collect(), Random(4));
-    order.sort_by_key(|_| random.next());
+    order.sort_by_cached_key(|_| random.next());
     let (clock, cpu) = (Instant::now(), ProcessTime::now());
     for Then { block, key: at, digest: then } in order {
         let view = archive.at(*block)?;
