@@ -1,9 +1,9 @@
 //! The doctor against an oracle that knows what was done to a witness.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use alloy_primitives::{Address, B256, Bytes, U256, address, keccak256};
-use serde_json::json;
+use serde_json::{Value, json};
 use spinney_replay::{
     ChainBlock, ChainConfig, FindingKind as Kind, Fork, Witness, WitnessMaker, WitnessReader,
     witness_differences,
@@ -313,8 +313,11 @@ fn witnesses_of_geth_are_read_and_judged() {
         let mut count = 0;
         for given in WitnessReader::new(&file[..]) {
             let given = given.unwrap();
-            // Headers are objects, and keys null.
-            assert_eq!(given.findings.len(), 2, "{:?}", given.findings);
+            let told: Vec<_> = given.findings.iter().map(ToString::to_string).collect();
+            let objects = given.witness.headers.len();
+            let headers =
+                format!("form: headers: {objects} of them are objects, where RLP belongs");
+            assert_eq!(told, ["form: keys is null, where a list belongs", &headers]);
             let parent = keccak256(given.witness.headers.last().unwrap());
             let follows = |case: &&Case| case.block.block.header.parent_hash == parent;
             let case = cases.iter().find(follows).unwrap();
@@ -440,6 +443,56 @@ fn flag(node: &Bytes) -> u8 {
     let mut rest = alloy_rlp::Header::decode_bytes(&mut &node[..], true).unwrap();
     let path = alloy_rlp::Header::decode_bytes(&mut rest, false).unwrap();
     path[0] >> 4
+}
+
+/// The keys that a block writes by its access list; `None` for chains without lists beside them.
+fn written(name: &str) -> HashMap<u64, HashSet<String>> {
+    let Some(file) = shared::read(&format!("{name}/bals.ndjson")) else { return HashMap::new() };
+    let text = String::from_utf8(file).unwrap();
+    let mut blocks = HashMap::new();
+    for line in text.lines() {
+        let block: Value = serde_json::from_str(line).unwrap();
+        let keys = blocks.entry(block["number"].as_u64().unwrap()).or_insert_with(HashSet::new);
+        for account in block["accessList"].as_array().unwrap() {
+            let has = |what: &str| !account[what].as_array().unwrap().is_empty();
+            if ["storageChanges", "balanceChanges", "nonceChanges", "codeChanges"].map(has)
+                != [false; 4]
+            {
+                keys.insert(account["address"].as_str().unwrap().to_owned());
+            }
+            for change in account["storageChanges"].as_array().unwrap() {
+                let slot: U256 = change["slot"].as_str().unwrap().parse().unwrap();
+                keys.insert(B256::from(slot).to_string());
+            }
+        }
+    }
+    blocks
+}
+
+/// A client that names the keys that a block writes, and none that it only reads.
+#[test]
+fn keys_that_are_only_read_are_missed() {
+    let written = written(AMSTERDAM);
+    let mut count = 0;
+    for case in cases(AMSTERDAM, 1) {
+        let number = case.block.block.header.number;
+        let Some(written) = written.get(&number) else { continue };
+        let is_written = |key: &Bytes| written.contains(&key.to_string());
+        let read: Vec<_> = case.witness.keys.iter().filter(|key| !is_written(key)).collect();
+        let mut less = case.witness.clone();
+        less.keys.retain(is_written);
+        assert!(!less.keys.is_empty() && less.keys.len() < case.witness.keys.len());
+        let diagnosis = less.examine(&case.config, DIFFICULTY, &case.block);
+        let told: Vec<_> = diagnosis.findings.iter().collect();
+        assert_eq!(told.len(), read.len(), "block {number}: {}", diagnosis.findings);
+        for key in read {
+            let names = |text: &str| text.contains(&key.to_string()) && text.contains("account");
+            let named = told.iter().filter(|one| one.kind == Kind::Key).map(ToString::to_string);
+            assert!(named.map(|text| text.to_lowercase()).any(|text| names(&text)), "{key}");
+            count += 1;
+        }
+    }
+    assert!(count > 0 || written.is_empty());
 }
 
 /// What clients got wrong within a year (specs/witness.md), each done to a witness where it can be.
