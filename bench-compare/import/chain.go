@@ -40,6 +40,8 @@ type size struct {
 	changes int
 	// lists has the chain be of Amsterdam, with the access list of each block beside it.
 	lists bool
+	// store is the kind of store that blocks of changes are taken into.
+	store string
 }
 
 var (

@@ -24,7 +24,7 @@ func changed(chain chain, spinney, folder string, s size, rounds int) error {
 	replay := func(more ...string) func(string, int) []string {
 		return func(store string, last int) []string {
 			args := []string{"replay", "--genesis", chain.file("genesis.json"), "--blocks", chain.file("chain.rlp"),
-				"--tree", followed, "--db", store, "--commit-every", "1", "--to", fmt.Sprint(last), "--format", "json", "--quiet"}
+				"--tree", followed, "--store", s.store, "--db", store, "--commit-every", "1", "--to", fmt.Sprint(last), "--format", "json", "--quiet"}
 			return append(args, more...)
 		}
 	}
@@ -39,7 +39,7 @@ func changed(chain chain, spinney, folder string, s size, rounds int) error {
 			return func(store string, last int) []string {
 				node.rewind()
 				return []string{"follow", string(node.url), "--genesis", chain.file("genesis.json"), "--by", by, "--poll", "10",
-					"--tree", followed, "--db", store, "--to", fmt.Sprint(last), "--format", "json", "--quiet"}
+					"--tree", followed, "--store", s.store, "--db", store, "--to", fmt.Sprint(last), "--format", "json", "--quiet"}
 			}
 		}
 		ways = append(ways, way{"replay, by access lists", replay("--bals", chain.file("bals.ndjson"))},
@@ -53,7 +53,7 @@ func changed(chain chain, spinney, folder string, s size, rounds int) error {
 			}
 		}
 	}
-	fmt.Printf("%v into %s, a commit each; medians of %d rounds, in turn\n", s, followed, rounds)
+	fmt.Printf("%v into %s, a commit each, over %s; medians of %d rounds, in turn\n", s, followed, s.store, rounds)
 	for at, way := range ways {
 		fmt.Printf("%s: %v\n", way.name, &costs[at])
 	}

@@ -60,6 +60,7 @@ func parse() options {
 	flag.IntVar(&o.size.blocks, "blocks", heavy.blocks, "its blocks")
 	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
 	flag.IntVar(&o.size.changes, "changes", 0, "measure what a block of so many changes costs, in two trees and with a commit of its own")
+	flag.StringVar(&o.size.store, "store", "redb", "with -changes: the kind of store")
 	flag.BoolVar(&o.size.lists, "lists", false, "with -changes: of a chain of Amsterdam, executed and by its access lists, replayed and followed")
 	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")

@@ -393,7 +393,7 @@ where
         let failed = Mutex::new(None);
         let mut blocks =
             NodeBlocks::new((node, head), (before, ours, last), options.run.stop, &failed);
-        blocks.until_listed(taken == Taken::ExecutedUntilListed);
+        blocks.until_listed(matches!(taken, Taken::ExecutedUntilListed));
         let on_event = |event: Event<'_>| match event {
             Event::Block(report) => {
                 let lag = head.number.saturating_sub(report.number);
@@ -404,15 +404,15 @@ where
             }
             _ => {}
         };
-        let outcome = match self.reader.clone() {
-            _ if taken == Taken::Told => {
-                let told = Told::new(node, options.by, &failed);
+        let outcome = match (taken, self.reader.clone()) {
+            (Taken::Told(first), _) => {
+                let told = Told::new((node, options.by), first, &failed);
                 told.run(replay, blocks, &options.run, on_event)
             }
-            Some(reader) => {
+            (_, Some(reader)) => {
                 replay.run_staged(reader, blocks, &options.run, on_event).map_err(FollowError::from)
             }
-            None => replay.run(blocks, &options.run, on_event).map_err(FollowError::from),
+            (_, None) => replay.run(blocks, &options.run, on_event).map_err(FollowError::from),
         };
         add(&mut self.followed.summary, &outcome?);
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {

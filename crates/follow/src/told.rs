@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use alloy_primitives::B256;
+use spinney_migrate::AccessList;
 use spinney_replay::{
     BlockReport, ChainBlock, Check, Event, Replay, ReplayError, RunOptions, SourceError, Summary,
     WorldState as _,
@@ -35,29 +37,40 @@ pub enum TakeBy {
 }
 
 /// How the blocks behind one are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Taken {
     /// All are executed.
     Executed,
     /// Those before the first one whose header names a list are.
     ExecutedUntilListed,
-    /// By what the node tells of them.
-    Told,
+    /// By what the node tells of them; of the first one it gave the list already.
+    Told(Option<Listed>),
+}
+
+/// The access list of a block.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    block: B256,
+    list: AccessList,
 }
 
 impl Taken {
     /// How to take blocks from `next` on, where `last` is the node's last one.
     pub(crate) fn of(node: &Node, by: TakeBy, next: u64, last: u64) -> Result<Self, NodeError> {
-        let is_listed = |number: u64| -> Result<bool, NodeError> {
+        let listed = |number: u64| -> Result<Option<Listed>, NodeError> {
             let header = node.headers(number..number.saturating_add(1))?.pop();
-            Ok(header.map(|header| node.access_list(&header)).transpose()?.flatten().is_some())
+            let Some(header) = header else { return Ok(None) };
+            let list = node.access_list(&header)?;
+            Ok(list.map(|list| Listed { block: header.hash, list }))
         };
         Ok(match by {
             TakeBy::Execution => Self::Executed,
-            TakeBy::Traces => Self::Told,
-            TakeBy::Lists if is_listed(next)? => Self::Told,
-            TakeBy::Lists if next < last && is_listed(last)? => Self::ExecutedUntilListed,
-            TakeBy::Lists => Self::Executed,
+            TakeBy::Traces => Self::Told(None),
+            TakeBy::Lists => match listed(next)? {
+                Some(first) => Self::Told(Some(first)),
+                None if next < last && listed(last)?.is_some() => Self::ExecutedUntilListed,
+                None => Self::Executed,
+            },
         })
     }
 }
@@ -66,6 +79,8 @@ impl Taken {
 pub(crate) struct Told<'a> {
     node: &'a Node,
     by: TakeBy,
+    /// The list of a block that the node was asked for already.
+    first: Option<Listed>,
     /// Why the node could not be asked further.
     failed: &'a Mutex<Option<NodeError>>,
     summary: Summary,
@@ -73,8 +88,12 @@ pub(crate) struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    pub(crate) fn new(node: &'a Node, by: TakeBy, failed: &'a Mutex<Option<NodeError>>) -> Self {
-        Self { node, by, failed, summary: Summary::default(), uncommitted: 0 }
+    pub(crate) fn new(
+        (node, by): (&'a Node, TakeBy),
+        first: Option<Listed>,
+        failed: &'a Mutex<Option<NodeError>>,
+    ) -> Self {
+        Self { node, by, first, failed, summary: Summary::default(), uncommitted: 0 }
     }
 
     /// Takes all blocks, and commits those that are good.
@@ -122,16 +141,18 @@ impl<'a> Told<'a> {
 
     /// Takes a block; without a report where the state has it already.
     fn block<P: PageStore>(
-        &self,
+        &mut self,
         replay: &mut Replay<State<P>>,
         block: &ChainBlock,
     ) -> Result<Result<Option<BlockReport>, FollowError>, NodeError> {
         let is_new = replay.state().block().is_none_or(|at| at.number < block.block.header.number);
         match self.by {
             TakeBy::Lists if is_new => {
-                let Some(list) = self.node.access_list(block)? else {
-                    return Ok(executed(replay, block));
+                let list = match self.first.take_if(|first| first.block == block.hash) {
+                    Some(first) => Some(first.list),
+                    None => self.node.access_list(block)?,
                 };
+                let Some(list) = list else { return Ok(executed(replay, block)) };
                 let state = replay.state();
                 let changes = list.changes(|address| state.account(address));
                 let changed = changes.map_err(FollowError::from);

@@ -1,6 +1,6 @@
 //! What a commit changes.
 
-use crate::format::Key;
+use crate::key::Key;
 
 /// A row to write, or to remove where there is none.
 #[derive(Clone, Debug)]

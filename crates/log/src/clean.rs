@@ -1,11 +1,13 @@
 //! Moving what is alive out of the oldest segments, a part with each commit.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::{LogError, corrupt};
-use crate::format::{IndexReader, Item, Key};
+use crate::format::{IndexReader, Item};
 use crate::index::Piece;
+use crate::key::Key;
 use crate::log::Keep;
 use crate::open::Needed;
 use crate::view::View;
@@ -17,8 +19,10 @@ pub(crate) struct Victim {
     segment: u32,
     /// The next record.
     at: u64,
-    /// What is left of the one before.
-    pieces: VecDeque<(Key, Piece)>,
+    /// What the one before holds.
+    pieces: Arc<[(Key, Piece)]>,
+    /// The first of it that was not looked at.
+    next: usize,
 }
 
 /// One commit's part of cleaning.
@@ -78,10 +82,10 @@ impl Cleaning {
                     if !forced && writer.used_bytes() - gone <= writer.allowed() {
                         break;
                     }
-                    other.insert(Victim { segment: number, at: 0, pieces: VecDeque::new() })
+                    other.insert(Victim { segment: number, at: 0, pieces: Arc::default(), next: 0 })
                 }
             };
-            let Some((key, piece)) = victim.pieces.pop_front() else {
+            let Some((key, piece)) = victim.pieces.get(victim.next) else {
                 if victim.at >= needed.end {
                     (self.victim, self.gone) = (None, self.gone + 1);
                 } else {
@@ -91,16 +95,17 @@ impl Cleaning {
                 continue;
             };
             looks += 1;
-            let Some(entry) = view.index.get(&key) else { continue };
-            if !entry.pieces.contains(&piece) || batch.drops(&key) || !seen.insert(key.clone()) {
+            victim.next += 1;
+            let Some(entry) = view.index.get(key) else { continue };
+            if !entry.pieces.contains(piece) || batch.drops(key) || !seen.insert(key.clone()) {
                 continue;
             }
-            if let Some(number) = batch.place_of(&key) {
+            if let Some(number) = batch.place_of(key) {
                 moved.whole.insert(number);
                 continue;
             }
             bytes += entry.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
-            moved.rows.push(key);
+            moved.rows.push(key.clone());
         }
         Ok(moved)
     }
@@ -116,12 +121,13 @@ impl Victim {
         };
         let index = segment.index(self.at, &header)?;
         let mut data = self.at + header.data_at();
+        let mut pieces = Vec::new();
         for item in IndexReader::new(&index) {
             match item {
                 Some(Item::Whole(key, len, _) | Item::Delta(key, len, _)) => {
                     let piece = Piece { segment: self.segment, at: data as u32, len };
                     data += u64::from(len);
-                    self.pieces.push_back((key, piece));
+                    pieces.push((key, piece));
                 }
                 Some(_) => {}
                 None => {
@@ -131,6 +137,7 @@ impl Victim {
             }
         }
         self.at += header.len();
+        (self.pieces, self.next) = (pieces.into(), 0);
         Ok(())
     }
 }

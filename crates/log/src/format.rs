@@ -1,9 +1,9 @@
 //! The bytes of the log: see docs/page-log.md.
 
-use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::index::{Entry, Piece, Pieces};
+use crate::key::Key;
 
 /// Records begin at multiples of it.
 pub(crate) const BLOCK: u64 = 4_096;
@@ -20,9 +20,6 @@ pub(crate) const CLOSING: u32 = 1;
 pub(crate) const FIRST: u8 = 1;
 /// A stretch goes on to the last key.
 pub(crate) const LAST: u8 = 2;
-
-/// The key of a row. Short ones need no memory of their own.
-pub type Key = SmallVec<[u8; 16]>;
 
 /// Which log a record belongs to.
 pub(crate) type StoreId = [u8; 16];
@@ -265,8 +262,7 @@ impl IndexWriter {
         put_number(&mut self.bytes, shared as u64);
         put_number(&mut self.bytes, (key.len() - shared) as u64);
         self.bytes.extend_from_slice(&key[shared..]);
-        self.last.truncate(shared);
-        self.last.extend_from_slice(&key[shared..]);
+        self.last.go_on(shared, &key[shared..]);
     }
 
     pub(crate) fn removed(&mut self, key: &[u8]) {
@@ -327,8 +323,8 @@ impl<'a> IndexReader<'a> {
         if shared > self.last.len() {
             return None;
         }
-        self.last.truncate(shared);
-        self.last.extend_from_slice(self.bytes.take(rest)?);
+        let rest = self.bytes.take(rest)?;
+        self.last.go_on(shared, rest);
         Some(self.last.clone())
     }
 

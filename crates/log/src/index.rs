@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::format::Key;
+use crate::key::Key;
 
 /// Part of a row: all of it, or a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +74,8 @@ impl Index {
         }
     }
 
+    /// The entry of a key. The way to it is copied, even if it is absent.
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        // Not for a key that is absent: the way to it would be copied.
-        self.get(key)?;
         let mut node = Arc::make_mut(&mut self.root);
         loop {
             match node {
@@ -206,8 +205,7 @@ impl Node {
                     let heap = |(key, entry): &(Key, Entry)| {
                         let pieces =
                             if entry.pieces.spilled() { entry.pieces.capacity() } else { 0 };
-                        let key = if key.spilled() { key.capacity() } else { 0 };
-                        (pieces * size_of::<Piece>() + key) as u64
+                        (pieces * size_of::<Piece>() + key.heap_bytes()) as u64
                     };
                     let own = rows.capacity() * size_of::<(Key, Entry)>();
                     own as u64 + rows.iter().map(heap).sum::<u64>()
@@ -277,7 +275,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Entry, Index, Piece, Pieces};
-    use crate::format::Key;
+    use crate::key::Key;
 
     fn entry(at: u32) -> Entry {
         let piece = Piece { segment: 1, at, len: 1 };

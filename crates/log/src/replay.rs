@@ -1,8 +1,9 @@
 //! From records to the index.
 
 use crate::error::{LogError, corrupt};
-use crate::format::{FIRST, Header, IndexReader, Item, Key, LAST};
+use crate::format::{FIRST, Header, IndexReader, Item, LAST};
 use crate::index::{Entry, Index, Piece, Pieces};
+use crate::key::Key;
 use crate::view::Segment;
 
 /// Where the last stretches of the index are.

@@ -17,9 +17,8 @@ use crate::batch::Batch;
 use crate::clean::Victim;
 use crate::delta;
 use crate::error::{LogError, failed};
-use crate::format::{
-    BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, Key, LAST, row_hash,
-};
+use crate::format::{BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, LAST, row_hash};
+use crate::key::Key;
 use crate::log::{Keep, Options};
 use crate::open::{Files, Found, Needed, Tail, segment_name};
 use crate::replay::{Cycle, Replay};

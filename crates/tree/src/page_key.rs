@@ -42,7 +42,7 @@ pub(crate) struct Space {
 
 /// The key of a row.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PageKey(SmallVec<[u8; 36]>);
+pub(crate) struct PageKey(SmallVec<[u8; 44]>);
 
 impl Clone for PageKey {
     fn clone(&self) -> Self {
@@ -203,7 +203,7 @@ pub(crate) fn whole(space: Space) -> (Vec<u8>, Vec<u8>) {
     (low, high)
 }
 
-fn place(path: &[u8], bits: usize, out: &mut SmallVec<[u8; 36]>) {
+fn place(path: &[u8], bits: usize, out: &mut SmallVec<[u8; 44]>) {
     let from = out.len();
     let whole = bits / 8;
     out.extend_from_slice(&path[..whole]);

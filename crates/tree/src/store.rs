@@ -222,7 +222,7 @@ pub struct RowOver<'a> {
 }
 
 /// The key of a row. Those of most pages need no memory of their own.
-type Key = SmallVec<[u8; 16]>;
+type Key = SmallVec<[u8; 44]>;
 
 impl WriteSet {
     /// Nothing to write.

@@ -353,10 +353,7 @@ fn told(store: &Path, error: LogError) -> StoreError {
 }
 
 fn key_of(table: Table, key: &[u8]) -> Key {
-    let mut of = Key::with_capacity(key.len() + 1);
-    of.push(table as u8);
-    of.extend_from_slice(key);
-    of
+    Key::of(table as u8, key)
 }
 
 impl PageStore for LogStore {
