@@ -195,3 +195,25 @@ fn old_and_forged_rows_are_refused_in_a_state() {
     };
     check(&MptState, &state(0x40), &state(0x80));
 }
+
+#[test]
+fn accounts_with_storage_side_by_side_are_verified_together() {
+    let store = MemoryStore::new();
+    let mut tree = Tree::open(MptState, ID, &store.snapshot().unwrap(), 1 << 20).unwrap();
+    let account = |number: u8| keccak256(&[number]);
+    let value = |balance: u8| account_value(7, &[balance; 32], &[7; 32]);
+    let mut batch = Batch::new();
+    for number in 0..64 {
+        batch.put(&account(number), &value(1));
+        for slot in 0..9 {
+            let key = [account(number), keccak256(&[number, slot])].concat();
+            batch.put(&key, &slot_value(&[slot + 1; 32]));
+        }
+    }
+    let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
+    tree.commit(&store, &pending, None).unwrap();
+    tree.verify_reads(true);
+    let mut batch = Batch::new();
+    (0..64).for_each(|number| batch.put(&account(number), &value(2)));
+    tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
+}
