@@ -80,6 +80,11 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		return fmt.Errorf("it grew from %d to %d MiB", early>>20, now>>20)
 	}
 
+	// What these ask, spoilt ones ask, too, as often as they are not: a view of block 1 takes memory that stays.
+	if err := askGood("http://" + oursAt); err != nil {
+		return err
+	}
+	now = residentOf(pid)
 	parts := max(2, int(malformed/time.Minute))
 	var residents []uint64
 	var sent, answered int64
@@ -95,10 +100,8 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		fmt.Printf(" %d", resident>>20)
 	}
 	fmt.Println(" MiB")
-	// What the largest of them take is taken within the first half.
-	before, after := residents[parts/2-1], residents[parts-1]
-	if after > before+16<<20 {
-		return fmt.Errorf("it grew from %d to %d MiB", before>>20, after>>20)
+	if after := residents[parts-1]; after > now+64<<20 {
+		return fmt.Errorf("it grew from %d to %d MiB", now>>20, after>>20)
 	}
 	if err := noPanics("http://" + metricsAt + "/metrics"); err != nil {
 		return err
@@ -194,6 +197,29 @@ var goodBodies = []string{
 	`{"jsonrpc":"2.0","id":null,"method":"eth_getStorageAt","params":["0xc0de000000000000000000000000000000000001","0x1",{"blockNumber":"0x1"}]}`,
 	`{"jsonrpc":"2.0","id":7,"method":"spinney_getProof","params":["mpt",{"address":"0x00000000000000000000000000000000000000aa"},"0x1"]}`,
 	`{"jsonrpc":"2.0","id":7,"method":"debug_executionWitness","params":["0x1"]}`,
+}
+
+// askGood has all clients ask each good body often, so that every thread answers each.
+func askGood(at string) error {
+	var wait sync.WaitGroup
+	errs := make([]error, clients)
+	for client := range clients {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for asked := 0; asked < 20*len(goodBodies) && errs[client] == nil; asked++ {
+				body := goodBodies[asked%len(goodBodies)]
+				response, err := http.Post(at, "application/json", strings.NewReader(body))
+				if err == nil {
+					_, err = io.Copy(io.Discard, response.Body)
+					response.Body.Close()
+				}
+				errs[client] = err
+			}
+		}()
+	}
+	wait.Wait()
+	return errors.Join(errs...)
 }
 
 // malformedRequest is a request that was spoilt: its body, its head, or all of it.

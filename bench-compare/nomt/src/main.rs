@@ -113,8 +113,7 @@ fn measure(options: &Options, value_bytes: usize) -> Result<(), Error> {
         let all = options.only.is_empty() || *who == Contender::Nomt;
         all || options.only.iter().any(|word| word == who.word())
     };
-    let taken =
-        Contender::ALL.into_iter().filter(|who| who.takes(value_bytes)).filter(is_asked);
+    let taken = Contender::ALL.into_iter().filter(|who| who.takes(value_bytes)).filter(is_asked);
     let mut workers = Vec::new();
     for who in taken {
         let folder = match &options.dir {
