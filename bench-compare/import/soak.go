@@ -100,8 +100,9 @@ func soak(chain chain, p programs, folder string, requests int, malformed time.D
 		fmt.Printf(" %d", resident>>20)
 	}
 	fmt.Println(" MiB")
-	if after := residents[parts-1]; after > now+64<<20 {
-		return fmt.Errorf("it grew from %d to %d MiB", now>>20, after>>20)
+	half, after := residents[parts/2-1], residents[parts-1]
+	if after > now+64<<20 || after > half+16<<20 {
+		return fmt.Errorf("it grew from %d to %d MiB, %d of them by the half", now>>20, after>>20, half>>20)
 	}
 	if err := noPanics("http://" + metricsAt + "/metrics"); err != nil {
 		return err

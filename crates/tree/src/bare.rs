@@ -19,9 +19,7 @@ use std::sync::Arc;
 use spinney_proof::digits::Run;
 
 use crate::error::TreeError;
-use crate::image::{
-    Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES, SkipView, TerminalBody, seal_in_place,
-};
+use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES, SkipView, seal_in_place};
 use crate::page::{Kind, Lists, Page, Within, corrupt, owner_digits};
 use crate::page_key::PageKey;
 use crate::scheme::{BranchJob, Children, JobKey, Owned, Scheme, SchemeId, TerminalJob};
@@ -62,30 +60,6 @@ pub trait BareRows: Debug + Send + Sync {
     /// # Errors
     /// [`TreeError::Corrupt`] if the row is no page of such a tree, blanked.
     fn restore(&self, key: &[u8], row: &mut [u8]) -> Result<(), TreeError>;
-
-    /// What a row says that does not follow from its other bytes: what lies in other rows commits
-    /// to. Nothing for a tree whose rows say more than that, a Verkle or a sum tree.
-    ///
-    /// # Errors
-    /// [`TreeError::Corrupt`] if the row is no page of such a tree.
-    fn links(&self, key: &[u8], row: &[u8]) -> Result<Option<Vec<PageLink>>, TreeError>;
-}
-
-/// What a page says of something that is to be looked at elsewhere.
-///
-/// Whoever knows that a page is right, and looks along [`way`](Self::way) at what another one says
-/// here with other bytes ([`Tree::check_paths`](crate::Tree::check_paths)), knows that this is
-/// right, too, and the page that it leads to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct PageLink {
-    /// The key of the page that it leads to; nothing if it is about parts of a value or a key that
-    /// have rows of their own, or about an entry of this page that carries its commitment.
-    pub page: Option<Vec<u8>>,
-    /// A key that leads there, or what such keys begin with, and zeros behind it.
-    pub way: Vec<u8>,
-    /// What is said.
-    pub says: Vec<u8>,
 }
 
 /// The form of a tree's rows; nothing for a scheme that is not known.
@@ -129,10 +103,6 @@ impl BareRows for Sealed {
         seal_in_place(key, row);
         Ok(())
     }
-
-    fn links(&self, _: &[u8], _: &[u8]) -> Result<Option<Vec<PageLink>>, TreeError> {
-        Ok(None)
-    }
 }
 
 fn blank_seal(key: &[u8], row: &mut [u8]) -> Result<(), TreeError> {
@@ -166,10 +136,6 @@ impl<S: Scheme> BareRows for Of<S> {
         seal_in_place(key, row);
         Ok(())
     }
-
-    fn links(&self, key: &[u8], row: &[u8]) -> Result<Option<Vec<PageLink>>, TreeError> {
-        Ok(Some(Branches::of(&self.0, key, row)?.map_or_else(Vec::new, |found| found.links)))
-    }
 }
 
 /// A branch of a page, with its children in the same page.
@@ -188,7 +154,6 @@ struct Branch {
 struct Branches<C> {
     page: Page<C>,
     list: Vec<Branch>,
-    links: Vec<PageLink>,
 }
 
 /// Siblings, and where they hang: `digits` digits of a path lead to their fork.
@@ -226,12 +191,11 @@ impl<C: Copy> Branches<C> {
             start: if is_root { 0 } else { digits + 1 },
             have_digits: !is_root,
         }];
-        let (mut list, mut links) = (Vec::new(), Vec::new());
+        let mut list = Vec::new();
         while let Some(siblings) = queue.pop() {
             visit(codec, &page, &siblings, (&mut queue, &mut list))?;
-            link(codec, &page, &siblings, &mut links)?;
         }
-        Ok(Some(Self { page, list, links }))
+        Ok(Some(Self { page, list }))
     }
 
     /// Where a branch's commitment lies, but for the length that may stand before it.
@@ -380,59 +344,6 @@ fn visit<S: Scheme>(
             }
             _ => {}
         }
-    }
-    Ok(())
-}
-
-/// Notes what is said of siblings that does not follow from the page.
-fn link<S: Scheme>(
-    codec: Codec<'_, S>,
-    page: &Page<S::Commit>,
-    siblings: &Siblings,
-    links: &mut Vec<PageLink>,
-) -> Result<(), TreeError> {
-    let (width, Siblings { path, digits, start, .. }) = (Codec::<S>::WIDTH, siblings);
-    for number in siblings.within.range() {
-        let entry = page.entry(number);
-        let digit = siblings.have_digits.then_some(entry.digit);
-        let says = || page.row.get(entry.at.into()..entry.end.into()).unwrap_or_default().to_vec();
-        let mut way = Vec::new();
-        Run::cut(&[], digits + usize::from(siblings.have_digits), 0, width)
-            .put_path(path, *digits, digit, &mut way);
-        if entry.is_overflowed() {
-            links.push(PageLink { page: None, way, says: says() });
-            continue;
-        }
-        let at = |path: &[u8], bits| Some(page.key.at(path, bits).as_bytes().to_vec());
-        let other = match entry.kind {
-            Kind::TerminalInGroup | Kind::BranchInGroup => {
-                at(&way, digits * width.bits() + usize::from(entry.span))
-            }
-            Kind::Branch if !entry.is_valued() => continue,
-            Kind::Branch | Kind::Apart => {
-                let SkipView::Inline(skip) = page.skip(codec, entry, *start)? else { continue };
-                way.clear();
-                skip.put_path(path, *digits, digit, &mut way);
-                let is_apart = entry.kind == Kind::Apart;
-                let page = is_apart.then(|| at(&way, skip.end() * width.bits())).flatten();
-                if S::OWNER.is_some() && skip.end() == owner_digits::<S>() {
-                    // The owner's own key ends in front of it.
-                    way.push(0);
-                }
-                page
-            }
-            Kind::Terminal => {
-                let view = page.terminal(codec, entry, *start)?;
-                let TerminalBody::Inline { suffix, .. } = view.body else { continue };
-                if view.commit.is_none() {
-                    continue;
-                }
-                way.clear();
-                suffix.put_path(path, *digits, digit, &mut way);
-                None
-            }
-        };
-        links.push(PageLink { page: other, way, says: says() });
     }
     Ok(())
 }

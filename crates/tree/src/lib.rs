@@ -63,7 +63,7 @@ mod view;
 mod weigh;
 mod write;
 
-pub use bare::{BareRows, PageLink, bare_rows};
+pub use bare::{BareRows, bare_rows};
 pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;

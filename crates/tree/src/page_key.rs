@@ -64,14 +64,6 @@ impl PageKey {
         key
     }
 
-    /// The page at the first `bits` bits of `path`, of the tree and generation of this one.
-    pub(crate) fn at(&self, path: &[u8], bits: usize) -> Self {
-        let mut key = Self(SmallVec::from_slice(&self.0[..HEAD_BYTES]));
-        key.0[HEAD_BYTES - 1] = RowKind::Page as u8;
-        place(path, bits, &mut key.0);
-        key
-    }
-
     /// Part `index` of what overflowed at the first `bits` bits of `path`.
     pub(crate) fn overflow(space: Space, path: &[u8], bits: usize, index: u16) -> Self {
         let mut extended = path[..bits / 8].to_vec();

@@ -135,21 +135,6 @@ impl<S: Scheme> Tree<S> {
         self.verifies = verifies;
     }
 
-    /// Checks all nodes of the last commit on the paths of some keys against the root, whether
-    /// there are such keys or not: each is computed again, and compared with what its parent
-    /// commits to. Of a page on such a path each child that the path does not lead to is taken as
-    /// the page says.
-    ///
-    /// # Errors
-    /// [`TreeError::Corrupt`] for the first node that is not what is committed to above it; if a
-    /// page is damaged or missing, or the store fails.
-    pub fn check_paths<N: Snapshot>(&self, snapshot: &N, keys: &[&[u8]]) -> Result<(), TreeError> {
-        let mut keys = keys.to_vec();
-        keys.sort_unstable();
-        keys.dedup();
-        self.verify_paths(snapshot, None, (&keys, &[]), &mut |_| ()).map(drop)
-    }
-
     /// The value of a key, all on its path checked against the root.
     pub(crate) fn get_verified<N: Snapshot>(
         &self,

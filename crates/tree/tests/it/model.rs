@@ -95,39 +95,7 @@ pub(crate) fn pages<S: Scheme>(tree: &Tree<S>, snapshot: &impl Snapshot) -> Entr
         form.restore(key, &mut bare).unwrap();
         assert_eq!(&bare, row);
     }
-    if rows.values().next().is_some_and(|row| row[0].is_multiple_of(8)) {
-        check_links(tree, snapshot, &rows);
-    }
     rows
-}
-
-/// Each page but the root's is linked once, and the ways to what is linked can be gone.
-fn check_links<S: Scheme>(tree: &Tree<S>, snapshot: &impl Snapshot, rows: &Entries) {
-    /// Where a key's kind stands: 0 of a page.
-    const KIND_AT: usize = 8;
-    /// The place of the root's page.
-    const ROOT: &[u8] = &[0x80];
-    let form = bare_rows(tree.scheme_id()).unwrap();
-    let (mut pages, mut ways) = (Vec::new(), Vec::new());
-    for (key, row) in rows {
-        let Some(links) = form.links(key, row).unwrap() else { return };
-        // A skip in rows of its own hides what it leads to.
-        if key[KIND_AT] != 0 {
-            return;
-        }
-        let groups = links.into_iter().map(|link| {
-            ways.push(link.way);
-            link.page
-        });
-        let mut linked: Vec<_> = groups.flatten().collect();
-        linked.dedup();
-        pages.append(&mut linked);
-    }
-    pages.sort();
-    let is_page = |key: &&Vec<u8>| key[KIND_AT] == 0 && key[KIND_AT + 1..] != *ROOT;
-    assert_eq!(pages, rows.keys().filter(is_page).cloned().collect::<Vec<_>>());
-    let ways: Vec<&[u8]> = ways.iter().map(Vec::as_slice).collect();
-    tree.check_paths(snapshot, &ways).unwrap();
 }
 
 /// A tree of these entries, made in one batch.
