@@ -79,12 +79,12 @@ pub(crate) struct FollowArgs {
     /// that were killed, or whose head was set back.
     #[arg(long)]
     past_final: bool,
-    /// Where what blocks did comes from: execution, which checks all that headers say; lists, the
-    /// access lists of blocks from Amsterdam on, as far as the node gives them; or traces of the
-    /// node's (debug_traceBlockByHash). With lists and traces the root alone says whether all is
-    /// right.
-    #[arg(long, value_name = "HOW", default_value = "execution", env = "SPINNEY_BY")]
-    by: By,
+    /// Where what blocks did comes from: lists, the access lists of blocks from Amsterdam on, which
+    /// their headers name; execution, which checks all that headers say, and which all blocks get
+    /// whose lists the node does not give; or traces of the node's (debug_traceBlockByHash). With
+    /// lists and traces the root alone says whether all is right. Lists, unless witnesses are kept.
+    #[arg(long, value_name = "HOW", env = "SPINNEY_BY")]
+    by: Option<By>,
     /// Threads that recover senders and compute roots; all cores unless told otherwise.
     #[arg(long, value_name = "N", env = "SPINNEY_THREADS")]
     threads: Option<NonZeroUsize>,
@@ -107,6 +107,18 @@ enum By {
     Execution,
     Lists,
     Traces,
+}
+
+impl FollowArgs {
+    fn keeps_witnesses(&self) -> bool {
+        self.keep_witnesses.is_some_and(|count| count > 0)
+    }
+
+    /// A witness is what an execution reads.
+    fn by(&self) -> By {
+        let unsaid = if self.keeps_witnesses() { By::Execution } else { By::Lists };
+        self.by.unwrap_or(unsaid)
+    }
 }
 
 impl From<By> for TakeBy {
@@ -181,7 +193,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
             .into());
     }
     check_witnesses(args.keep_witnesses, &trees)?;
-    if args.by != By::Execution && args.keep_witnesses.is_some_and(|count| count > 0) {
+    if args.by() != By::Execution && args.keeps_witnesses() {
         return Err(Failure::new("--keep-witnesses of blocks that are not executed (--by)")
             .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
             .into());
@@ -235,7 +247,7 @@ fn options<'i>(args: &FollowArgs, threads: usize, interrupt: &'i Interrupt) -> F
     let mut options = FollowOptions::default();
     options.poll = Duration::from_millis(args.poll);
     options.past_final = args.past_final;
-    options.by = args.by.into();
+    options.by = args.by().into();
     options.run = RunOptions::default();
     options.run.last = args.to;
     options.run.stop = Some(interrupt.flag());

@@ -26,10 +26,10 @@ use crate::node::Node;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakeBy {
     /// They are executed, and all that their headers say is checked.
-    #[default]
     Execution,
     /// The block's access list, from Amsterdam on and where the node gives it: its hash is in the
     /// header. Other blocks are executed.
+    #[default]
     Lists,
     /// The node's traces of a block's transactions; withdrawals, rewards and system calls are made
     /// by our own rules. A block whose root these do not lead to is executed.

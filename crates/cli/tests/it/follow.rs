@@ -221,12 +221,16 @@ fn blocks_are_taken_by_access_lists() {
     let hash = |line: &Value| line["hash"].as_str().unwrap().parse().unwrap();
     let method = "eth_getBlockAccessList";
     let node = FakeNode::start(&genesis, &blocks, true);
-    let more = ["--by", "lists"];
-    let ran = followed(&node, &file, &folder.path("without"), blocks.len(), &more).exits(0);
+    let ran = followed(&node, &file, &folder.path("without"), blocks.len(), &[]).exits(0);
     assert_eq!(ran.data()["root"], root);
     lines.iter().for_each(|line| node.tells(method, hash(line), line["accessList"].clone()));
-    let (db, asked) = (folder.path("db"), node.asked(method));
-    let ran = followed(&node, &file, &db, blocks.len(), &more).exits(0);
+    let asked = node.asked(method);
+    for (db, more) in [("by", ["--by", "execution"]), ("kept", ["--keep-witnesses", "3"])] {
+        let ran = followed(&node, &file, &folder.path(db), blocks.len(), &more).exits(0);
+        assert_eq!((&ran.data()["root"], node.asked(method)), (&root, asked), "{more:?}");
+    }
+    let db = folder.path("db");
+    let ran = followed(&node, &file, &db, blocks.len(), &[]).exits(0);
     assert_eq!(ran.data()["root"], root);
     // Each once, and the last one before the first.
     assert_eq!(node.asked(method), asked + lines.len() + 1);
@@ -235,13 +239,13 @@ fn blocks_are_taken_by_access_lists() {
     let at = blocks.len() - lines.len();
     node.has(&blocks[..at]);
     let (db, asked) = (folder.path("late"), node.asked(method));
-    let _ = followed(&node, &file, &db, at, &more).exits(0);
+    let _ = followed(&node, &file, &db, at, &["--by", "lists"]).exits(0);
     assert_eq!(node.asked(method), asked);
     node.has(&blocks);
     let other = lines[5]["accessList"].clone();
     node.tells(method, hash(&lines[4]), other);
     let url = node.url().to_string();
-    let follow = ["follow", &url, "--genesis", &file, "--db", &db, "--by", "lists"];
+    let follow = ["follow", &url, "--genesis", &file, "--db", &db];
     let following = Following::start(&follow);
     let failed = following.until(|event| event["event"] == "node_failed");
     assert!(failed["error"].as_str().unwrap().starts_with(method), "{failed}");
