@@ -40,18 +40,18 @@ pub(crate) struct FormArgs {
 /// Two stores: one that is read, and one that is made.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PairArgs {
-    /// The store that is read: a directory for redb and log, a file for sqlite, the address of a
+    /// The store that is read: a directory for log and redb, a file for sqlite, the address of a
     /// schema for postgres.
     #[arg(value_name = "SOURCE", required_unless_present = "old_source")]
     source: Option<PlaceName>,
     /// The store that is made; nothing is to be there yet.
     #[arg(value_name = "TARGET", required_unless_present = "old_source")]
     target: Option<PlaceName>,
-    /// The kind of the source: redb, log, sqlite or postgres. Without it, what SOURCE names.
+    /// The kind of the source: log, redb, sqlite or postgres. Without it, what SOURCE names.
     #[arg(long, value_name = "STORE", alias = "from-store")]
     source_store: Option<String>,
     /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
-    /// .db, else a directory for redb.
+    /// .db, else a directory for a log.
     #[arg(long, value_name = "STORE", aliases = ["to-store", "into-store"])]
     target_store: Option<String>,
     // As it was until 0.1: `--db SOURCE TARGET`, and options for the target.
@@ -113,11 +113,12 @@ pub(crate) struct StoreArgs {
     /// them. Without it, what the store holds; mpt in a new one.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
     pub(crate) tree: Option<String>,
-    /// The store: memory, redb, log, sqlite or postgres. Without it, what --db names: a server's
-    /// address, a SQLite file, the directory of a log, else one for redb; memory without --db.
+    /// The store: memory, log, redb, sqlite or postgres. Without it, what --db names: a server's
+    /// address, a SQLite file, the directory of a redb store, else one for a log; memory without
+    /// --db.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     pub(crate) store: Option<String>,
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=..
+    /// Where the store is: a directory for log and redb, a file for sqlite, a URL or `host=..
     /// dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: Option<PlaceName>,
@@ -143,7 +144,7 @@ impl StoreArgs {
         let location = match (kind, db) {
             (Kind::Memory, Some(_)) => {
                 return Err(Failure::new("a store in memory has no place (--db)")
-                    .hint("leave out --db, or take --store redb"));
+                    .hint("leave out --db, or take --store log"));
             }
             (Kind::Memory, None) => None,
             (kind, None) => {
@@ -199,11 +200,11 @@ impl FromStr for FileMode {
 /// A store that is there already.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtArgs {
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or `host=..
+    /// Where the store is: a directory for log and redb, a file for sqlite, a URL or `host=..
     /// dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     pub(crate) db: PlaceName,
-    /// The store: redb, log, sqlite or postgres. Without it, what --db names.
+    /// The store: log, redb, sqlite or postgres. Without it, what --db names.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     store: Option<String>,
     /// Memory for pages, the store's included.
@@ -220,11 +221,11 @@ impl AtArgs {
 /// A store that is read, unless a node or an archive takes its place.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtOrNoneArgs {
-    /// Where the store is: a directory for redb and log, a file for sqlite, a URL or
+    /// Where the store is: a directory for log and redb, a file for sqlite, a URL or
     /// `host=.. dbname=..` for postgres. Passwords may come from PGPASSWORD or a passfile instead.
     #[arg(long, value_name = "DIR", env = "SPINNEY_DB", hide_env_values = true)]
     db: Option<PlaceName>,
-    /// The store: redb, log, sqlite or postgres. Without it, what --db names.
+    /// The store: log, redb, sqlite or postgres. Without it, what --db names.
     #[arg(long, value_name = "STORE", env = "SPINNEY_STORE")]
     store: Option<String>,
     /// Memory for pages, the store's included.

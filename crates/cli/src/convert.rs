@@ -319,7 +319,7 @@ impl Site {
             (Kind::Memory, _) => {
                 let what =
                     "the target is a directory, a file or a server's address (--target-store)";
-                Err(Failure::new(what).hint("--target-store redb, log, sqlite or postgres"))
+                Err(Failure::new(what).hint("--target-store log, redb, sqlite or postgres"))
             }
             (Kind::Redb | Kind::Log | Kind::Sqlite, PlaceName::Path(path)) => {
                 let part = PlaceName::Path(with_suffix(path, ".part"));

@@ -41,7 +41,7 @@ fn facts() -> Value {
         "build": if cfg!(debug_assertions) { "debug: many times slower than release" } else { "release" },
         "target": format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
         "hash_kernels": spinney_hash::backends().to_string(),
-        "stores": "memory, redb, sqlite, postgres",
+        "stores": "memory, log, redb, sqlite, postgres",
         "trees": "mpt, ubt, pbt, verkle, sum",
         "newest_fork": "Amsterdam",
         "cores": cores,

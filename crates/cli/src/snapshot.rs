@@ -118,12 +118,12 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     check: CheckArgs,
-    /// The store that is made: a directory for redb, a file for sqlite, the address of a schema for
-    /// postgres.
+    /// The store that is made: a directory for log and redb, a file for sqlite, the address of a
+    /// schema for postgres.
     #[arg(value_name = "TARGET")]
     target: PlaceName,
     /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
-    /// .db, else a directory for redb.
+    /// .db, else a directory for a log.
     #[arg(long, value_name = "STORE", alias = "to-store")]
     target_store: Option<String>,
     /// The block whose state it is.

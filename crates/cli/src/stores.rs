@@ -57,7 +57,7 @@ impl Kind {
     }
 
     /// The kind of what --db names, where nobody says which: a URL; a SQLite file, or what is named
-    /// like one and is not there yet; the directory of a log; else a directory for redb.
+    /// like one and is not there yet; the directory of a redb store; else the directory of a log.
     pub(crate) fn of(name: &PlaceName) -> Self {
         let PlaceName::Path(path) = name else { return Self::Postgres };
         if LogStore::is_at(path) {
@@ -69,7 +69,11 @@ impl Kind {
             ["sqlite", "sqlite3", "db"].iter().any(|known| end.eq_ignore_ascii_case(known))
         });
         let is_sqlite = read.is_ok() && start == SQLITE || named && !path.exists();
-        if is_sqlite { Self::Sqlite } else { Self::Redb }
+        match Location::directory(path) {
+            _ if is_sqlite => Self::Sqlite,
+            Location::Redb(_) => Self::Redb,
+            _ => Self::Log,
+        }
     }
 
     /// What --db is to be.
@@ -202,6 +206,12 @@ impl Place {
 
     /// Whether there is a store, sound or not.
     pub(crate) fn exists(&self) -> Result<bool, StoreError> {
+        if let Some(Location::Log(path)) = &self.location
+            && LogStore::is_at(path)
+        {
+            // To open it is to read its index.
+            return Ok(true);
+        }
         match self.location.as_ref().map(|location| location.open(OpenFor::Reading, 0)) {
             None | Some(Err(StoreError::Missing { .. })) => Ok(false),
             // A server that does not answer says nothing of what it has.

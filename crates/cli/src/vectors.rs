@@ -33,8 +33,8 @@ pub(crate) struct VectorsArgs {
     // As it was until 0.1: --store redb.
     #[arg(long, hide = true)]
     redb: bool,
-    /// The store that they run over: memory, redb, sqlite or postgres. All but the first are closed
-    /// and opened again after every step; it takes a while.
+    /// The store that they run over: memory, log, redb, sqlite or postgres. All but the first are
+    /// closed and opened again after every step; it takes a while.
     #[arg(long, value_name = "STORE", default_value = "memory", conflicts_with = "redb")]
     store: String,
     /// The URL of an empty schema for --store postgres; it is empty again at the end.
@@ -50,6 +50,7 @@ fn over(args: &VectorsArgs) -> Result<Over, Failure> {
     }
     let over = match (&args.store[..], &args.db) {
         ("memory", None) => Over::Memory,
+        ("log", None) => Over::Log,
         ("redb", None) => Over::Redb,
         ("sqlite", None) => Over::Sqlite,
         ("postgres", Some(PlaceName::Server(address))) => Over::Postgres(address.clone()),
@@ -57,7 +58,7 @@ fn over(args: &VectorsArgs) -> Result<Over, Failure> {
             return Err(Failure::new("this is no server's address (--db)")
                 .hint("--db postgres://user@host/database"));
         }
-        ("memory" | "redb" | "sqlite", Some(_)) => {
+        ("memory" | "log" | "redb" | "sqlite", Some(_)) => {
             let what = format!("vectors over {} have a place of their own (--db)", args.store);
             return Err(Failure::new(what).hint("leave out --db"));
         }
@@ -66,7 +67,7 @@ fn over(args: &VectorsArgs) -> Result<Over, Failure> {
                 "there is no store {} (--store)",
                 without_password(&args.store)
             ))
-            .hint("memory, redb, sqlite, or postgres with --db"));
+            .hint("memory, log, redb, sqlite, or postgres with --db"));
         }
     };
     Ok(over)

@@ -25,13 +25,23 @@ pub(crate) struct Victim {
     next: usize,
 }
 
+/// What a record does besides its commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Cleaning and the index keep pace with the commit.
+    Pace,
+    /// So many bytes are moved.
+    Move(u64),
+    /// So many bytes of the index are written, and nothing is moved.
+    Index(usize),
+}
+
 /// One commit's part of cleaning.
 #[derive(Debug)]
 pub(crate) struct Cleaning {
     victim: Option<Victim>,
     gone: usize,
-    /// Bytes to move at most; `None` for what keeps pace with the commit.
-    bytes_max: Option<u64>,
+    chore: Chore,
     pub(crate) own_bytes: u64,
 }
 
@@ -41,8 +51,8 @@ impl Writer {
         self.live / 8 * 15 + self.segment_bytes()
     }
 
-    pub(crate) fn begin_cleaning(&self, bytes_max: Option<u64>) -> Cleaning {
-        Cleaning { victim: self.victim.clone(), gone: 0, bytes_max, own_bytes: 0 }
+    pub(crate) fn begin_cleaning(&self, chore: Chore) -> Cleaning {
+        Cleaning { victim: self.victim.clone(), gone: 0, chore, own_bytes: 0 }
     }
 }
 
@@ -60,11 +70,14 @@ impl Cleaning {
     ) -> Result<Moved, LogError> {
         let mut moved = Moved::default();
         let over = writer.used_bytes().saturating_sub(writer.allowed());
-        let forced = self.bytes_max.is_some();
+        let (forced, bytes_max) = match self.chore {
+            Chore::Pace => (false, (over / 8).max(writer.own_bytes)),
+            Chore::Move(bytes) => (true, bytes),
+            Chore::Index(_) => return Ok(moved),
+        };
         if matches!(writer.keep, Keep::All) || (over == 0 && !forced) {
             return Ok(moved);
         }
-        let bytes_max = self.bytes_max.unwrap_or_else(|| (over / 8).max(writer.own_bytes));
         let looks_max = if forced { usize::MAX } else { 2 * batch.changes.len() + 64 };
         let (mut bytes, mut looks) = (0, 0);
         let mut seen: HashSet<Key> = HashSet::new();

@@ -4,10 +4,11 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::batch::Batch;
+use crate::clean::Chore;
 use crate::disk::Disk;
 use crate::error::{LogError, corrupt, failed};
 use crate::follow::Follower;
-use crate::format::{StoreId, format_file};
+use crate::format::{FORMAT_BYTES, StoreId, format_file};
 use crate::open::{FORMAT_FILE, Files, find, identify};
 use crate::ship::Shipped;
 use crate::view::{Counts, Meter, Snapshot, View};
@@ -249,7 +250,7 @@ impl Log {
         if batch.is_empty() {
             return Ok(());
         }
-        self.write(batch, None)
+        self.write(batch, Chore::Pace)
     }
 
     fn writer(&self) -> Result<MutexGuard<'_, Writer>, LogError> {
@@ -261,9 +262,9 @@ impl Log {
         if writer.is_poisoned { Err(LogError::Poisoned { place: place() }) } else { Ok(writer) }
     }
 
-    fn write(&self, batch: &mut Batch<'_>, to_clean: Option<u64>) -> Result<(), LogError> {
+    fn write(&self, batch: &mut Batch<'_>, chore: Chore) -> Result<(), LogError> {
         let mut writer = self.writer()?;
-        writer.commit(self.view(), batch, to_clean, |change| {
+        writer.commit(self.view(), batch, chore, |change| {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             // In place, unless a snapshot has it.
             change(Arc::make_mut(&mut state))
@@ -283,7 +284,11 @@ impl Log {
                 && writer.used.front().is_some_and(|used| used.segment.number < newest)
         };
         while is_left(&*self.writer()?) {
-            self.write(&mut Batch::new(), Some(PART))?;
+            self.write(&mut Batch::new(), Chore::Move(PART))?;
+        }
+        // Segments without rows go once the index that opening reads lies behind them.
+        while self.writer()?.keep != Keep::All && self.writer()?.is_index_behind() {
+            self.write(&mut Batch::new(), Chore::Index(PART as usize))?;
         }
         self.writer()?.trim(0);
         Ok(())
@@ -314,6 +319,7 @@ impl Log {
             stats.deltas += entry.pieces.len() as u64 - 1;
         }
         stats.index_bytes = view.index.memory();
+        stats.file_bytes = FORMAT_BYTES as u64;
         for name in self.files.names()? {
             if let Some((segment, _)) = self.files.open(&name)? {
                 stats.files += 1;
@@ -323,7 +329,7 @@ impl Log {
         let number = |segment: Option<&u32>| segment.copied().unwrap_or_default().into();
         let segments = &view.segments;
         stats.segments = (number(segments.keys().next()), number(segments.keys().next_back()));
-        stats.used_bytes = stats.file_bytes;
+        stats.used_bytes = stats.file_bytes - FORMAT_BYTES as u64;
         stats.oldest_commit = crate::past::oldest(&self.files, &view)?;
         if let Access::Writer(writer) = &self.access {
             let writer = lock(writer);

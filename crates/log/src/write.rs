@@ -14,7 +14,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::Batch;
-use crate::clean::Victim;
+use crate::clean::{Chore, Victim};
 use crate::delta;
 use crate::error::{LogError, failed};
 use crate::format::{BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, LAST, row_hash};
@@ -167,6 +167,12 @@ impl Writer {
         self.used.iter().map(|needed| needed.end).sum()
     }
 
+    /// Whether reading the index begins in a segment that no row is in.
+    pub(crate) fn is_index_behind(&self) -> bool {
+        let oldest = self.used.front().map_or(0, |used| used.segment.number.into());
+        self.cycle.whole.0 < oldest
+    }
+
     /// The size of the next segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         let held: u64 = self.used_bytes();
@@ -180,13 +186,13 @@ impl Writer {
         &mut self,
         view: Arc<View>,
         batch: &mut Batch<'_>,
-        to_clean: Option<u64>,
+        chore: Chore,
         publish: impl FnOnce(&mut dyn FnMut(&mut View) -> Result<(), LogError>) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         batch.sort();
         let mut rows = std::mem::take(&mut self.data);
         rows.clear();
-        let encoded = self.encode(&view, batch, to_clean, &mut rows);
+        let encoded = self.encode(&view, batch, chore, &mut rows);
         drop(view);
         self.data = rows;
         let (index, cycle, victim) = encoded?;
@@ -230,7 +236,7 @@ impl Writer {
         &self,
         view: &View,
         batch: &Batch<'_>,
-        to_clean: Option<u64>,
+        chore: Chore,
         data: &mut Vec<u8>,
     ) -> Result<(IndexWriter, Cycle, Cleaned), LogError> {
         for change in &batch.changes {
@@ -245,7 +251,7 @@ impl Writer {
         for (low, high) in &batch.ranges {
             own.range(low, high);
         }
-        let mut cleaning = self.begin_cleaning(to_clean);
+        let mut cleaning = self.begin_cleaning(chore);
         let moved = cleaning.choose(self, view, batch)?;
         for (number, change) in batch.changes.iter().enumerate() {
             let key = &change.key[..];
@@ -280,7 +286,11 @@ impl Writer {
             data.extend_from_slice(&row);
         }
         self.files.meter.moved((data.len() - from) as u64);
-        let (mut index, cycle) = self.stretch(view, own.bytes.len().max(STRETCH_BYTES));
+        let stretch_bytes = match chore {
+            Chore::Index(bytes) => bytes,
+            Chore::Pace | Chore::Move(_) => own.bytes.len().max(STRETCH_BYTES),
+        };
+        let (mut index, cycle) = self.stretch(view, stretch_bytes);
         index.append(own);
         Ok((index, cycle, cleaning.end()))
     }

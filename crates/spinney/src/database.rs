@@ -72,13 +72,14 @@ impl DatabaseOptions {
         self
     }
 
-    /// Opens the database in a directory; to be written it is made if there is none.
+    /// Opens the database in a directory: a log, or what was made there by redb. To be written it is
+    /// made if there is none.
     ///
     /// # Errors
     /// If it is no store, another process writes it, or it is damaged.
     #[cfg(feature = "redb")]
     pub fn open(self, directory: impl Into<std::path::PathBuf>) -> Result<Database, Error> {
-        self.at(&spinney_store::Location::Redb(directory.into()))
+        self.at(&spinney_store::Location::directory(directory))
     }
 
     /// Opens the database in a SQLite file; to be written it is made if there is none.
@@ -130,7 +131,7 @@ impl DatabaseOptions {
 /// use spinney::{Database, Mpt, TreeKind};
 ///
 /// # let folder = tempfile::tempdir()?;
-/// # let path = folder.path().join("state.redb");
+/// # let path = folder.path().join("state");
 /// # #[cfg(feature = "redb")] {
 /// let db = Database::open(path)?;                            // or memory(), sqlite(..), postgres(..)
 /// let accounts = db.tree::<Mpt>("accounts")?;

@@ -8,7 +8,7 @@
 //! ```
 //! use spinney::{Database, Mpt, TreeKind};
 //!
-//! let db = Database::memory();                               // or open("state.redb"), sqlite(..), postgres(..)
+//! let db = Database::memory();                               // or open("state"), sqlite(..), postgres(..)
 //! let accounts = db.tree::<Mpt>("accounts")?;
 //! let pending = accounts.batch().put(b"doe", b"reindeer").delete(b"dog").prepare()?;
 //! let root = pending.root();                                 // nothing is written yet

@@ -94,6 +94,16 @@ impl fmt::Display for Location {
 }
 
 impl Location {
+    /// A directory: of a redb store if there is one, else of a log.
+    pub fn directory(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        if !LogStore::is_at(&path) && RedbStore::is_at(&path) {
+            Self::Redb(path)
+        } else {
+            Self::Log(path)
+        }
+    }
+
     /// Opens the store there. The memory for pages of the file is `cache_bytes`.
     ///
     /// # Errors

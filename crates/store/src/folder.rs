@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use spinney_tree::StoreError;
 
 use crate::before::Missing;
-use crate::creation::{self, Site, blank};
+use crate::creation::{self, Site, beside, blank};
 use crate::files::{Files, Found, Opened};
 use crate::guard::{backend, corrupt, foreign};
 
@@ -45,6 +45,12 @@ impl Folder {
             Err(error) if error.kind() == ErrorKind::NotADirectory => Err(self.not_a_directory()),
             Err(error) => Err(backend(file.display(), error)),
         }
+    }
+
+    /// Whether there is a store, or what is left of one that was being made.
+    pub(crate) fn is_begun(&self) -> bool {
+        let there = |path: &Path| matches!(self.files.find(path), Ok(Some(_)));
+        there(&self.file()) || there(&beside(&self.file(), ".new"))
     }
 
     /// The file of a store, open, and certain to be redb's.

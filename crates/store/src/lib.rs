@@ -3,7 +3,7 @@
 //! | store | keeps rows in | for |
 //! |---|---|---|
 //! | [`MemoryStore`](spinney_tree::MemoryStore) | memory | tests, roots that nobody keeps |
-//! | [`RedbStore`] | a directory with one redb file | the default: embedded, crash safe, pure Rust |
+//! | [`RedbStore`] | a directory with one redb file | embedded, crash safe, pure Rust |
 //! | [`LogStore`] | a directory with an append-only log | many small commits: the fewest bytes a commit |
 //! | [`SqliteStore`] | a SQLite file | programs that keep other data in SQLite already |
 //! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that processes and machines share |

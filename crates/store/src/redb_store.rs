@@ -243,6 +243,12 @@ impl RedbStore {
         }
     }
 
+    /// Whether a directory has a store of this kind, sound or not, or what is left of one that was
+    /// being made.
+    pub fn is_at(directory: impl AsRef<Path>) -> bool {
+        Folder::new(&Files::System, directory.as_ref()).is_begun()
+    }
+
     /// Opens a store for reading, also while another process writes it, and also where nothing can
     /// be written.
     ///

@@ -63,6 +63,8 @@ impl Default for Options {
 pub enum Over {
     /// A store in memory.
     Memory,
+    /// A log in a temporary folder.
+    Log,
     /// A redb store in a temporary folder.
     Redb,
     /// A SQLite file in a temporary folder.

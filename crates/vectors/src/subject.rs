@@ -32,6 +32,7 @@ impl Place {
         };
         match &options.over {
             Over::Memory => Ok(Self { location: None, _folder: None }),
+            Over::Log => in_folder(Location::Log),
             Over::Redb => in_folder(Location::Redb),
             Over::Sqlite => in_folder(Location::Sqlite),
             Over::Postgres(address) => Self::at(Location::Postgres(address.clone())),

@@ -143,8 +143,8 @@ impl ReplayedChain<'_> {
     /// Replays the chain, or goes on with that, and archives its blocks. Answers whether it was
     /// interrupted.
     fn replay(&self, archive: &Archive, output: &Output) -> anyhow::Result<bool> {
-        let location = Some(Location::Redb(self.store()));
-        let place = Place::new(Kind::Redb, location, CACHE_BYTES);
+        let location = Some(Location::Log(self.store()));
+        let place = Place::new(Kind::Log, location, CACHE_BYTES);
         let trees = TreeSet::of(&archive.at(self.first).map_err(failure)?)?;
         let (genesis, blocks) = (self.args.genesis.clone(), self.args.blocks.clone());
         let named = InputArgs { genesis, blocks, diffs: None, alloc: None };

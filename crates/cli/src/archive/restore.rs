@@ -23,7 +23,7 @@ pub(super) struct RestoreArgs {
     #[arg(value_name = "TARGET")]
     target: PlaceName,
     /// The kind of the target. Without it, what TARGET names: a server's address, a file .sqlite or
-    /// .db, else a directory for redb.
+    /// .db, else a directory for a log.
     #[arg(long, value_name = "STORE")]
     target_store: Option<String>,
     /// The block. Without it, the last one.

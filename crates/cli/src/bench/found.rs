@@ -74,7 +74,10 @@ pub(super) const GLOSSARY: [(&str, &str); 9] = [
         "mpt is Ethereum's Merkle Patricia trie; ubt is the unified binary tree of EIP-7864, \
       pbt the partitioned one of EIP-8297, each with its hash; verkle is the tree of EIP-6800",
     ),
-    ("store", "where rows lie: memory, redb (a folder), sqlite (a file), postgres (a server)"),
+    (
+        "store",
+        "where rows lie: memory, log or redb (a folder), sqlite (a file), postgres (a server)",
+    ),
     ("root", "time from a block's changes to the tree's new root: keys, applying, hashing"),
     ("commit", "cutting new nodes into pages and handing them to the store"),
     ("page", "a connected piece of the tree, up to 4 KiB, one row of the store"),

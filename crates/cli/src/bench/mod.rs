@@ -48,7 +48,7 @@ use crate::trees::Name;
 #[command(after_help = "Examples:\n  \
     spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report \
     out.html\n  \
-    spinney bench --workload transfers --keys 1000000 --store redb,sqlite --report out.html")]
+    spinney bench --workload transfers --keys 1000000 --store log,sqlite --report out.html")]
 pub(crate) struct BenchArgs {
     /// The chain's genesis.json, as geth writes it.
     #[arg(long, value_name = "FILE")]
@@ -87,8 +87,8 @@ pub(crate) struct BenchArgs {
     /// The trees, with commas between them.
     #[arg(long, value_name = "TREES", default_value = "mpt,ubt:sha256,pbt:blake3,verkle")]
     tree: String,
-    /// The stores, with commas between them: memory, redb, sqlite, postgres.
-    #[arg(long, value_name = "STORES", default_value = "memory,redb")]
+    /// The stores, with commas between them: memory, log, redb, sqlite, postgres.
+    #[arg(long, value_name = "STORES", default_value = "memory,log")]
     store: String,
     /// Blocks a commit: a number, or `all` for one commit at the end.
     #[arg(long, value_name = "K", default_value = "1")]

@@ -106,7 +106,7 @@ fn stages(stages: &Stages) -> String {
         format!(", {} of processor time", human_micros(seconds * 1e6))
     });
     let told = format!(
-        "The blocks replayed into one store, mpt in redb, with {} threads: {} on the wall{cpu}, \
+        "The blocks replayed into one store, mpt in a log, with {} threads: {} on the wall{cpu}, \
          the genesis apart. Each bar is a stage at a block, or a commit of many; bars that stand \
          above each other overlapped.",
         stages.threads,

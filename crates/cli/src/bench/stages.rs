@@ -37,7 +37,7 @@ pub(super) struct Stages {
     pub(super) spans: Vec<Span>,
 }
 
-/// Replays a chain into a new redb store in a folder.
+/// Replays a chain into a new log in a folder.
 pub(super) fn run(
     (genesis, blocks): (impl Read, impl Read + Send),
     to: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Stages> {
     let genesis = Genesis::read(BufReader::new(genesis)).context("in the genesis")?;
     let blocks = ChainReader::new(blocks).context("reading the blocks")?;
-    let store = Location::Redb(folder.join("stages")).open(OpenFor::Filling, cache_bytes / 2)?;
+    let store = Location::Log(folder.join("stages")).open(OpenFor::Filling, cache_bytes / 2)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = RunOptions::default();
     (options.recover_threads, options.last) = (threads, to);

@@ -30,7 +30,7 @@ fn check(chain: &Chain) {
     for every in ["1", "7", "all"] {
         let db = folder.path(every);
         let run = chain.replay(&["--db", &db, "--commit-every", every]).exits(0).run();
-        assert_eq!(run["store"], "redb");
+        assert_eq!(run["store"], "log");
         assert_eq!(run["head"], chain.block_count);
         assert_eq!(run["root"], chain.root());
         assert!(run["roots_checked"].as_u64() >= Some(chain.block_count), "{run}");

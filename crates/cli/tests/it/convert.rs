@@ -1,7 +1,7 @@
 //! `convert`: a state from one tree into another, checked before it is there.
 
 use serde_json::Value;
-use spinney_store::RedbStore;
+use spinney_store::LogStore;
 use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::several::alloc_of;
@@ -170,7 +170,7 @@ fn what_cannot_be_converted_is_refused() {
     let part = folder.path("target.part");
     assert!(!std::path::Path::new(&part).exists(), "what was refused does not stay");
     // What another run has begun stays.
-    let store = RedbStore::create(&part, 1 << 20).unwrap();
+    let store = LogStore::create(&part).unwrap();
     let mut set = WriteSet::new();
     set.put(Table::Meta, b"converted", b"something else".to_vec());
     store.commit(&set).unwrap();

@@ -1,13 +1,16 @@
 //! `db`: what a store holds, and stores that are none.
 
-use spinney_store::RedbStore;
 use spinney_tree::{PageStore as _, Table, WriteSet};
 
-use crate::support::{Folder, assert_sound, command, rows, spinney, spinney_fed};
+use crate::support::{Folder, assert_sound, command, open_store, rows, spinney, spinney_fed};
 
 fn sample(folder: &Folder) -> String {
-    let db = folder.path("db");
-    spinney(&["replay", "-q", "--blocks-count", "3", "--db", &db]).exits(0);
+    sample_of("log", folder)
+}
+
+fn sample_of(kind: &str, folder: &Folder) -> String {
+    let db = folder.path(kind);
+    spinney(&["replay", "-q", "--blocks-count", "3", "--store", kind, "--db", &db]).exits(0);
     db
 }
 
@@ -76,7 +79,7 @@ fn a_store_is_read_while_it_is_written() {
 #[test]
 fn every_damaged_page_is_found() {
     let folder = Folder::new();
-    let db = sample(&folder);
+    let db = sample_of("redb", &folder);
     assert_sound(&db);
     let file = format!("{db}/spinney.redb");
     let sound = std::fs::read(&file).unwrap();
@@ -110,7 +113,7 @@ fn what_a_rebuild_left_is_no_damage_and_other_strays_are() {
     let db = sample(&folder);
     let (first, row) = rows(&db, Table::Pages).swap_remove(0);
     let put = |table, key: Vec<u8>| {
-        let store = RedbStore::open(&db, 1 << 20).unwrap();
+        let store = open_store(&db);
         let mut set = WriteSet::new();
         set.put(table, &key, row.clone());
         store.commit(&set).unwrap();
@@ -133,15 +136,17 @@ fn what_a_rebuild_left_is_no_damage_and_other_strays_are() {
 #[test]
 fn a_cut_file_is_an_error_and_no_panic() {
     let folder = Folder::new();
-    let db = sample(&folder);
-    let file = format!("{db}/spinney.redb");
-    let sound = std::fs::read(&file).unwrap();
-    for len in [0, 5, 100, 4_096, sound.len() / 2] {
-        std::fs::write(&file, &sound[..len]).unwrap();
-        let ran = spinney(&["db", "check", "-q", "--format", "table", "--db", &db]);
-        assert!(matches!(ran.code, Some(1 | 2)), "{len}: {ran:?}");
-        assert!(!ran.err.contains("panicked") && !ran.err.contains("a bug"), "{len}: {ran:?}");
-        let dump = spinney(&["db", "dump", "--db", &db]).exits(2);
-        assert!(dump.err.starts_with("error: "), "{dump:?}");
+    for (kind, file) in [("redb", "spinney.redb"), ("log", "spinney.log/seg-00000001")] {
+        let db = sample_of(kind, &folder);
+        let file = format!("{db}/{file}");
+        let sound = std::fs::read(&file).unwrap();
+        for len in [0, 5, 100, 4_096, sound.len() / 2] {
+            std::fs::write(&file, &sound[..len]).unwrap();
+            let ran = spinney(&["db", "check", "-q", "--format", "table", "--db", &db]);
+            assert!(matches!(ran.code, Some(1 | 2)), "{len}: {ran:?}");
+            assert!(!ran.err.contains("panicked") && !ran.err.contains("a bug"), "{len}: {ran:?}");
+            let dump = spinney(&["db", "dump", "--db", &db]).exits(2);
+            assert!(dump.err.starts_with("error: "), "{dump:?}");
+        }
     }
 }

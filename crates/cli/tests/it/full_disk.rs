@@ -149,7 +149,7 @@ fn owned(args: &[&str]) -> Vec<String> {
     args.iter().map(ToString::to_string).collect()
 }
 
-const KINDS: [&str; 2] = ["redb", "sqlite"];
+const KINDS: [&str; 3] = ["log", "redb", "sqlite"];
 
 #[test]
 fn a_conversion_onto_a_full_disk_is_whole_or_not_there() {

@@ -2,7 +2,9 @@
 
 use spinney_tree::Table;
 
-use crate::support::{Chain, Folder, all_forks, assert_sound, chain_600, rows, spinney};
+use crate::support::{
+    Chain, Folder, all_forks, assert_sound, chain_600, open_store, rows, spinney,
+};
 
 /// Unwinds to a block, and answers with the root.
 fn unwind(db: &str, to: u64) -> String {
@@ -167,7 +169,6 @@ fn reports_come_in_every_format() {
 /// Rows that were damaged: `db check` names them, an unwind refuses.
 #[test]
 fn a_damaged_history_is_found() {
-    use spinney_store::RedbStore;
     use spinney_tree::{PageStore as _, WriteSet};
     let folder = Folder::new();
     let db = folder.path("db");
@@ -176,7 +177,7 @@ fn a_damaged_history_is_found() {
     row[1] ^= 1;
     let mut set = WriteSet::new();
     set.put(Table::History, &key, row);
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     store.commit(&set).unwrap();
     store.close().unwrap();
     let ran = spinney(&["db", "check", "-q", "--format", "table", "--db", &db]).exits(1);

@@ -4,8 +4,8 @@ use alloy_primitives::{Address, KECCAK256_EMPTY};
 use spinney_tree::Table;
 
 use crate::support::{
-    Chain, Folder, all_forks, assert_sound, chain_600, command, pages, rows, shared, spinney,
-    spinney_fed,
+    Chain, Folder, all_forks, assert_sound, chain_600, command, is_store, pages, rows, shared,
+    spinney, spinney_fed,
 };
 
 /// A dump of a chain's state at a block, and the store it is of.
@@ -273,7 +273,7 @@ fn a_killed_import_leaves_no_store() {
         unseen += 1;
     }
     assert!(unseen > 0, "no import was cut off");
-    if !std::path::Path::new(&db).join("spinney.redb").exists() {
+    if !is_store(&db) {
         spinney(&args).exits(0);
     }
     assert_sound(&db);

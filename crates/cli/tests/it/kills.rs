@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use spinney_tree::Table;
 
-use crate::support::{Chain, Folder, Ran, all_forks, assert_sound, command, pages, rows};
+use crate::support::{Chain, Folder, Ran, all_forks, assert_sound, command, is_store, pages, rows};
 
 /// How many replays are killed, unless `SPINNEY_KILLS` says it.
 const KILLS: u32 = 6;
@@ -105,7 +105,7 @@ impl End {
 
     /// What was left is sound, and the same command again comes to the end.
     fn is_reached_from(&self, db: &str) {
-        if Path::new(db).join("spinney.redb").exists() {
+        if is_store(db) {
             assert_sound(db);
         }
         let ran = Ran::from(run(&self.chain, self.words, db).output().unwrap()).exits(0);

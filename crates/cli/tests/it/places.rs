@@ -7,10 +7,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use serde_json::json;
-use spinney_store::RedbStore;
 use spinney_tree::Table;
 
-use crate::support::{Folder, Ran, assert_sound, rows, spinney};
+use crate::support::{Folder, Ran, assert_sound, open_store, rows, spinney};
 
 const REPLAY: [&str; 6] = ["replay", "-q", "--json", "--blocks-count", "40", "--db"];
 
@@ -30,11 +29,13 @@ fn on_a_small_disk(args: &[&str], blocks: u64) -> Ran {
 fn a_full_disk_loses_nothing() {
     let folder = Folder::new();
     let (whole, db) = (folder.path("whole"), folder.path("db"));
-    let replay = |db: &str| spinney(&[&REPLAY[..], &[db, "--commit-every", "4"]].concat());
+    // A log has many files, and none of them grows: see the tests of full disks.
+    let more = ["--commit-every", "4", "--store", "redb"];
+    let replay = |db: &str| spinney(&[&REPLAY[..], &[db], &more].concat());
     let expected = replay(&whole).exits(0).run();
     let mut stopped = Vec::new();
     for kib in [64, 512, 1_100, 1_300, 1_700, 2_200, 3_000] {
-        let args = [&REPLAY[..], &[&db, "--commit-every", "4"]].concat();
+        let args = [&REPLAY[..], &[&db], &more].concat();
         let ran = on_a_small_disk(&args, kib * 2);
         if ran.code == Some(0) {
             break;
@@ -63,7 +64,7 @@ fn a_second_writer_is_told_to_wait() {
     let db = folder.path("db");
     let first = [&REPLAY[..], &[&db]].concat();
     spinney(&first).exits(0);
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     for args in [
         &first[..],
         &["stage", "unwind", "--db", &db, "--to", "1"],
@@ -85,15 +86,27 @@ fn a_second_writer_is_told_to_wait() {
 /// Root may write anywhere, so the command is run by nobody.
 #[test]
 fn a_folder_that_is_read_only_can_be_read() {
+    for kind in ["log", "redb"] {
+        read_only(kind);
+    }
+}
+
+fn read_only(kind: &str) {
     const NOBODY: u32 = 65_534;
     let folder = Folder::new();
     let (db, binary) = (folder.path("db"), folder.path("spinney"));
-    spinney(&[&REPLAY[..], &[&db]].concat()).exits(0);
+    spinney(&[&REPLAY[..], &[&db, "--store", kind]].concat()).exits(0);
     fs::copy(env!("CARGO_BIN_EXE_spinney"), &binary).unwrap();
     let close = |path: &str, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    close(&format!("{db}/spinney.redb"), 0o444);
+    let close_all = |file: u32, inside: u32| {
+        for (name, _) in modes(&db) {
+            let is_dir = fs::metadata(&name).unwrap().is_dir();
+            close(&name, if is_dir { inside } else { file });
+        }
+    };
+    close_all(0o444, 0o555);
     close(&binary, 0o555);
     close(&db, 0o555);
     close(&folder.path(""), 0o755);
@@ -127,7 +140,7 @@ fn a_folder_that_is_read_only_can_be_read() {
     let make = ["replay", "-q", "--blocks-count", "1", "--db", &inside];
     let _ = Ran::from(run(&make).unwrap()).exits(2).refuses("Permission denied");
     close(&db, 0o755);
-    close(&format!("{db}/spinney.redb"), 0o644);
+    close_all(0o644, 0o755);
     assert_sound(&db);
 }
 
@@ -189,7 +202,9 @@ fn stores_are_made_for_whom_was_said() {
         &["convert", "--to", "verkle", "--to-store", "KIND", &source, "DB"],
         &["snapshot", "import", &snapshot, "--to-store", "KIND", "DB"],
     ];
-    for (verb, kind) in verbs.into_iter().flat_map(|verb| [(verb, "redb"), (verb, "sqlite")]) {
+    for (verb, kind) in
+        verbs.into_iter().flat_map(|verb| ["log", "redb", "sqlite"].map(|kind| (verb, kind)))
+    {
         for (umask, said, file, inside) in [
             ("000", None, 0o600, 0o700),
             ("077", Some("640"), 0o640, 0o750),

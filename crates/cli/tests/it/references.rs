@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use alloy_primitives::hex;
 use spinney_state::{State, StateError};
-use spinney_store::RedbStore;
 use spinney_tree::{MemoryStore, PageStore, Table, WriteSet};
 
-use crate::support::{Folder, all_forks, assert_sound, rows, spinney, spinney_fed};
+use crate::support::{Folder, all_forks, assert_sound, open_store, rows, spinney, spinney_fed};
 
 fn delete(store: &impl PageStore, table: Table, key: &[u8]) {
     let mut set = WriteSet::new();
@@ -81,7 +80,7 @@ fn code_that_was_lost_is_found_and_nothing_is_copied_without_it() {
 
     let (code, address) = last.expect("there is one");
     {
-        let store = RedbStore::open(&db, 1 << 20).expect("the store opens");
+        let store = open_store(&db);
         delete(&store, Table::Codes, &code.0);
     }
     // Several accounts may share it; each verb names the first that it comes to.
@@ -101,7 +100,7 @@ fn preimages_and_blocks_that_were_lost_are_found() {
     let db = folder.path("db");
     spinney(&["replay", "-q", "--blocks-count", "6", "--db", &db]).exits(0);
     assert_sound(&db);
-    let open = || RedbStore::open(&db, 1 << 20).expect("the store opens");
+    let open = || open_store(&db);
     let preimages = rows(&db, Table::Preimages);
     for name in preimages.iter().step_by(preimages.len() / 4) {
         delete(&open(), Table::Preimages, &name.0);
@@ -140,13 +139,13 @@ fn parts_of_values_and_names_of_trees_that_were_lost_are_found() {
         rows(&raw, Table::Pages).into_iter().filter(|(key, _)| key[8] == 1).collect();
     assert_eq!(overflow.len(), 3);
     for row in &overflow {
-        let store = RedbStore::open(&raw, 1 << 20).expect("the store opens");
+        let store = open_store(&raw);
         delete(&store, Table::Pages, &row.0);
         drop(store);
         let said = findings(&raw);
         assert!(said.contains("overflow 0x"), "{said}");
         assert_ne!(spinney(&["db", "dump", "--db", &raw]).code, Some(0));
-        let store = RedbStore::open(&raw, 1 << 20).expect("the store opens");
+        let store = open_store(&raw);
         put(&store, Table::Pages, row);
     }
     assert_sound(&raw);
@@ -165,12 +164,12 @@ fn parts_of_values_and_names_of_trees_that_were_lost_are_found() {
         (Table::Meta, name, "is a sum tree that no namespace names"),
         (Table::Roots, record, "belong to no tree"),
     ] {
-        let store = RedbStore::open(&sums, 1 << 20).expect("the store opens");
+        let store = open_store(&sums);
         delete(&store, table, &row.0);
         drop(store);
         let said = findings(&sums);
         assert!(said.contains(says), "{said}");
-        let store = RedbStore::open(&sums, 1 << 20).expect("the store opens");
+        let store = open_store(&sums);
         put(&store, table, &row);
     }
     assert_sound(&sums);
@@ -204,7 +203,7 @@ fn old_rows_are_refused_by_verified_reads() {
         let mut stale = 0;
         for row in new.iter().filter(|row| !old.contains(row)).take(6) {
             let Some(then) = old.iter().find(|then| then.0 == row.0) else { continue };
-            let store = RedbStore::open(&db, 1 << 20).expect("the store opens");
+            let store = open_store(&db);
             self::put(&store, Table::Pages, then);
             drop(store);
             let ran = spinney(&dump);
@@ -214,7 +213,7 @@ fn old_rows_are_refused_by_verified_reads() {
             let ran = spinney(&prove);
             assert!(ran.code != Some(0) || ran.out == proven, "{tree}: {ran:?}");
             stale += 1;
-            let store = RedbStore::open(&db, 1 << 20).expect("the store opens");
+            let store = open_store(&db);
             self::put(&store, Table::Pages, row);
         }
         assert!(stale > 0, "{tree}");

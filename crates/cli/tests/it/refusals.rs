@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use spinney_replay::{ChainBlock, Genesis, SampleChain, SampleOptions, TextbookState};
-use spinney_store::RedbStore;
+use spinney_store::{Location, OpenFor};
 use spinney_tree::{PageStore as _, Snapshot as _, Table};
 
 use crate::support::{Folder, Ran, spinney};
@@ -24,11 +24,13 @@ fn listing(folder: &Path) -> Listing {
     for entry in fs::read_dir(folder).expect("it can be listed") {
         let path = entry.expect("it can be listed").path();
         let name = path.to_string_lossy().into_owned();
-        if path.is_dir() {
+        if path.ends_with("spinney.log") {
+            found.insert(name, Some(rows(&Location::Log(folder.into()))));
+        } else if path.is_dir() {
             found.extend(listing(&path));
             found.insert(name, None);
         } else if path.ends_with("spinney.redb") {
-            found.insert(name, Some(rows(folder)));
+            found.insert(name, Some(rows(&Location::Redb(folder.into()))));
         } else {
             found.insert(name, Some(fs::read(&path).expect("it can be read")));
         }
@@ -44,9 +46,9 @@ fn listing(folder: &Path) -> Listing {
     found
 }
 
-/// All rows of a redb store, whose file changes whenever it is opened for writing.
-fn rows(folder: &Path) -> Vec<u8> {
-    let store = RedbStore::open_read_only(folder, 1 << 20).expect("the store opens");
+/// All rows of a store whose files change whenever it is opened for writing.
+fn rows(location: &Location) -> Vec<u8> {
+    let store = location.open(OpenFor::Reading, 1 << 20).expect("the store opens");
     let snapshot = store.snapshot().expect("the store can be read");
     let mut rows = Vec::new();
     for table in Table::ALL {
@@ -229,7 +231,7 @@ fn refused(args: &[String], code: i32, folder: &Folder, found: &mut Vec<String>)
 fn what_is_refused_makes_no_store() {
     let files = Files::new();
     let mut found = Vec::new();
-    for kind in ["redb", "sqlite"] {
+    for kind in ["log", "redb", "sqlite"] {
         for (args, code) in MAKERS {
             let folder = Folder::new();
             // A folder that is there stays, empty or not; those above a store that are not there do
@@ -357,7 +359,7 @@ fn stores(files: &Files, kind: &str) {
 #[test]
 fn what_is_refused_leaves_stores_as_they_were() {
     let mut found = Vec::new();
-    for kind in ["redb", "sqlite"] {
+    for kind in ["log", "redb", "sqlite"] {
         let files = Files::new();
         stores(&files, kind);
         for (db, verbs) in [("state.db", &STATE[..]), ("sums.db", &SUMS), ("pbt.db", &PBT)] {

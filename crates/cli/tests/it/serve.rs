@@ -10,12 +10,11 @@ use std::collections::BTreeSet;
 
 use alloy_primitives::{B256, hex};
 use serde_json::{Value, json};
-use spinney_store::RedbStore;
 use spinney_tree::sum::{Claim, Leaf, Profile, Proof, SumNode, verify_many};
 use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use self::client::{Server, error_of, request};
-use crate::support::{Folder, rows, spinney, spinney_fed};
+use crate::support::{Folder, open_store, rows, spinney, spinney_fed};
 
 const TREES: &str = "mpt,ubt:sha256,pbt:blake3";
 
@@ -205,7 +204,7 @@ fn a_damaged_store_is_an_internal_error() {
             *row.last_mut().unwrap() ^= damage;
             set.put(Table::Pages, &key, row);
         }
-        RedbStore::open(&db, 1 << 20).unwrap().commit(&set).unwrap();
+        open_store(&db).commit(&set).unwrap();
     };
     let nobody = json!(["0x00000000000000000000000000000000deadbeef"]);
     let calls = [("eth_getBalance", nobody.clone()), ("eth_getCode", nobody)];

@@ -1,10 +1,10 @@
 //! `stage run` and `stage dump`: trees built anew.
 
-use spinney_store::RedbStore;
 use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::support::{
-    Chain, Folder, all_forks, assert_sound, chain_600, command, pages, rows, spinney, spinney_fed,
+    Chain, Folder, all_forks, assert_sound, chain_600, command, open_store, pages, rows, spinney,
+    spinney_fed,
 };
 
 fn check(chain: &Chain, middle: u64) {
@@ -114,7 +114,7 @@ fn a_document_that_is_refused_leaves_nothing_behind() {
         ("spilled", &twice, &["--memory", "100"], 2, &named),
         ("root", &good, &["--root", &zeros], 1, "state root: expected"),
     ];
-    let mut places = vec![("redb", folder.path("redb")), ("sqlite", folder.path("sqlite"))];
+    let mut places = ["log", "redb", "sqlite"].map(|kind| (kind, folder.path(kind))).to_vec();
     if let Some(server) = crate::server::shared() {
         places.push(("postgres", server.schema().0));
     }
@@ -181,7 +181,7 @@ fn what_a_finished_run_left_is_removed_by_the_next() {
     let own = ["stage", "run", "-q", "--own", "--db", &db];
     spinney(&own).exits(0);
     let new = rows(&db, Table::Pages);
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     let mut set = WriteSet::new();
     old.iter().for_each(|(key, row)| set.put(Table::Pages, key, row.clone()));
     set.sort();

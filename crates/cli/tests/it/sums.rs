@@ -21,7 +21,7 @@ fn line(out: &str, at: usize) -> Value {
 /// What to give as --store and --db for a store of each kind; without a server, for two.
 fn places(folder: &Folder, name: &str) -> Vec<(&'static str, String)> {
     let path = |kind: &str| folder.path(&format!("{name}.{kind}"));
-    let mut places = vec![("redb", path("redb")), ("sqlite", path("sqlite"))];
+    let mut places = ["log", "redb", "sqlite"].map(|kind| (kind, path(kind))).to_vec();
     if let Some(server) = server::shared() {
         places.push(("postgres", server.schema().0));
     }
@@ -206,7 +206,7 @@ fn namespaces_are_listed_without_leaves_and_removed_whole() {
 #[test]
 fn the_vectors_hold_over_every_store() {
     let Some(dir) = shared("vectors/mssmt") else { return };
-    let mut over = vec![vec!["memory"], vec!["redb"], vec!["sqlite"]];
+    let mut over = vec![vec!["memory"], vec!["log"], vec!["redb"], vec!["sqlite"]];
     let url = server::shared().map(|server| server.schema().0);
     over.extend(url.as_deref().map(|url| vec!["postgres", "--db", url]));
     for store in over {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use spinney_store::RedbStore;
+use spinney_store::{AnyStore, Location, LogStore, OpenFor, RedbStore};
 use spinney_tree::{PageStore as _, Snapshot as _, Table};
 
 /// What a run left.
@@ -185,9 +185,19 @@ impl Chain {
     }
 }
 
+/// Opens the store in a directory, to write it.
+pub(crate) fn open_store(db: &str) -> AnyStore {
+    Location::directory(db).open(OpenFor::Writing, 1 << 20).expect("the store opens")
+}
+
+/// Whether a directory has a store.
+pub(crate) fn is_store(db: impl AsRef<Path>) -> bool {
+    RedbStore::is_at(&db) || LogStore::is_at(&db)
+}
+
 /// All rows of a table.
 pub(crate) fn rows(db: &str, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let store = RedbStore::open(db, 1 << 20).expect("the store opens");
+    let store = open_store(db);
     let mut rows = Vec::new();
     let mut visit = |key: &[u8], row: &[u8]| {
         rows.push((key.to_vec(), row.to_vec()));

@@ -1,12 +1,12 @@
 //! `import tapd`: the sum trees of Taproot Assets databases.
 
 use spinney_state::sum::{SumTree, namespaces};
-use spinney_store::{RedbStore, SqliteStore};
+use spinney_store::SqliteStore;
 use spinney_tree::PageStore;
 use spinney_tree::sum::Leaf;
 use spinney_tree::sum::reference::Leaves;
 
-use crate::support::{Folder, spinney};
+use crate::support::{Folder, is_store, open_store, spinney};
 use crate::tapd_databases::{Contents, Shape};
 
 fn leaves(count: u64) -> Leaves {
@@ -44,7 +44,7 @@ fn trees_of_tapd_are_imported_with_their_roots() {
     let tree = &data["trees"][0];
     assert_eq!((&tree["namespace"], &tree["leaves"]), (&"issuance-1".into(), &300.into()));
     assert_eq!(tree["sum"], "45150");
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     assert_eq!(namespaces(&store.snapshot().unwrap()).unwrap().len(), 2);
     assert_eq!(kept(&store, "issuance-1"), leaves(300));
     store.close().unwrap();
@@ -67,7 +67,7 @@ fn trees_are_imported_out_of_postgresql() {
     let (url, folder) = (contents().postgres(&server), Folder::new());
     let db = folder.path("db");
     spinney(&["import", "tapd", "--db", &db, &url]).exits(0);
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     assert_eq!(kept(&store, "issuance-1"), leaves(300));
 }
 
@@ -82,13 +82,13 @@ fn what_cannot_be_imported_leaves_nothing_behind() {
     let db = folder.path("db");
     let import = |more: &[&str]| spinney(&[&["import", "tapd", "--db", &db, file], more].concat());
     import(&[]).exits(1).refuses("is damaged; 2").says("its content has another hash");
-    assert!(!std::path::Path::new(&db).join("spinney.redb").exists());
+    assert!(!is_store(&db));
     import(&["--namespace", "x"]).exits(2).refuses("has no tree \"x\"; it has \"issuance-1\"");
     let missing = folder.path("missing");
     spinney(&["import", "tapd", "--db", &db, &missing]).exits(2).refuses("there is no database");
     let text = folder.write("text", "no database".repeat(100));
     spinney(&["import", "tapd", "--db", &db, &text]).exits(2).refuses("not an SQLite database");
-    assert!(!std::path::Path::new(&db).join("spinney.redb").exists());
+    assert!(!is_store(&db));
 }
 
 /// The sound leaves of a damaged tree go into a new one, and what is not sound is said row by row.
@@ -110,7 +110,7 @@ fn a_damaged_tree_is_salvaged_if_it_is_asked_for() {
     assert!(hurt[0]["damage"][0].as_str().unwrap().contains("its content has another hash"));
     let name = hurt[0]["namespace"].as_str().unwrap();
     let all = if name == "issuance-1" { leaves(300) } else { leaves(1) };
-    let store = RedbStore::open(&db, 1 << 20).unwrap();
+    let store = open_store(&db);
     let found = kept(&store, name);
     assert_eq!(hurt[0]["leaves"], found.len());
     assert!(found.len() < all.len() && found.iter().all(|(key, leaf)| all.get(key) == Some(leaf)));

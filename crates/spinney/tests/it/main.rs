@@ -8,19 +8,29 @@ mod trees;
 
 use std::path::PathBuf;
 
-use spinney::{Database, DatabaseOptions, Error};
+use spinney::{AnyStore, Database, DatabaseOptions, Error};
+use spinney_store::RedbStore;
 use tempfile::TempDir;
 
 /// Where a database is.
 enum Place {
+    /// A log.
+    Folder(TempDir),
     Redb(TempDir),
     Sqlite(TempDir),
     Postgres(String),
 }
 
 impl Place {
+    fn folder() -> Self {
+        Self::Folder(tempfile::tempdir().unwrap())
+    }
+
+    /// A folder that has a store of redb's.
     fn redb() -> Self {
-        Self::Redb(tempfile::tempdir().unwrap())
+        let place = Self::Redb(tempfile::tempdir().unwrap());
+        RedbStore::create(place.path(), 1 << 20).unwrap().close().unwrap();
+        place
     }
 
     fn sqlite() -> Self {
@@ -34,12 +44,12 @@ impl Place {
 
     /// All that there are here.
     fn all() -> impl Iterator<Item = Self> {
-        [Self::redb(), Self::sqlite()].into_iter().chain(Self::postgres())
+        [Self::folder(), Self::redb(), Self::sqlite()].into_iter().chain(Self::postgres())
     }
 
     fn path(&self) -> PathBuf {
         match self {
-            Self::Redb(folder) => folder.path().join("db"),
+            Self::Folder(folder) | Self::Redb(folder) => folder.path().join("db"),
             Self::Sqlite(folder) => folder.path().join("db.sqlite"),
             Self::Postgres(_) => PathBuf::new(),
         }
@@ -47,7 +57,7 @@ impl Place {
 
     fn with(&self, options: DatabaseOptions) -> Result<Database, Error> {
         match self {
-            Self::Redb(_) => options.open(self.path()),
+            Self::Folder(_) | Self::Redb(_) => options.open(self.path()),
             Self::Sqlite(_) => options.sqlite(self.path()),
             Self::Postgres(url) => options.postgres(url.clone()),
         }
@@ -56,4 +66,25 @@ impl Place {
     fn open(&self) -> Database {
         self.with(DatabaseOptions::new()).unwrap()
     }
+}
+
+#[test]
+fn a_directory_is_opened_as_what_it_was_made() {
+    assert!(matches!(Place::folder().open().store(), AnyStore::Log(_)));
+    assert!(matches!(Place::redb().open().store(), AnyStore::Redb(_)));
+}
+
+/// A state that holds nothing leaves an empty tree where it is, and what others stand on.
+#[test]
+fn an_empty_tree_stays_where_it_is() {
+    let place = Place::folder();
+    let db = place.open();
+    let tree = db.tree::<spinney::Mpt>("animals").unwrap();
+    let first = tree.batch().put(b"doe", b"reindeer").prepare().unwrap();
+    first.batch().delete(b"doe").prepare().unwrap().commit().unwrap();
+    assert!(tree.view().get(b"doe").unwrap().is_none());
+    first.commit().unwrap();
+    drop((first, tree, db));
+    let tree = place.open().tree::<spinney::Mpt>("animals").unwrap();
+    assert_eq!(tree.view().get(b"doe").unwrap().as_deref(), Some(&b"reindeer"[..]));
 }

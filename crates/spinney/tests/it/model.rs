@@ -190,6 +190,10 @@ impl<S: Sample> Side<S> {
 
     fn committed(&mut self, state: usize) {
         let held = self.pick(state).expect("it was committed");
+        if held.entries.is_empty() && self.committed.is_empty() {
+            // Nothing is written: the tree stays where it is.
+            return;
+        }
         let (head, entries) = (*held.chain.last().unwrap(), held.entries.clone());
         (self.head, self.committed) = (head, entries);
     }
@@ -324,7 +328,12 @@ proptest! {
 
     #[test]
     fn in_a_directory(steps in steps()) {
-        run(Some(&Place::redb()), &steps, (&Mpt, &PBT));
+        run(Some(&Place::folder()), &steps, (&Mpt, &PBT));
+    }
+
+    #[test]
+    fn in_a_redb_store(steps in steps()) {
+        run(Some(&Place::redb()), &steps, (&PBT, &Mpt));
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn views_show_one_commit_each() {
 /// Of many writers each wins at last, and no commit of another is lost.
 #[test]
 fn writers_of_one_tree_take_turns() {
-    let place = Place::redb();
+    let place = Place::folder();
     let db = place.open();
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
