@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::log::Keep;
 use crate::open::Needed;
 use crate::view::View;
-use crate::write::{Cleaned, Moved, Writer};
+use crate::write::{Cleaned, Moved, Writer, index_bytes};
 
 /// The segment that is being cleaned.
 #[derive(Clone, Debug)]
@@ -47,8 +47,8 @@ pub(crate) struct Cleaning {
 
 impl Writer {
     /// Bytes of segments above which rows are moved.
-    pub(crate) fn allowed(&self) -> u64 {
-        self.live / 8 * 15 + self.segment_bytes()
+    pub(crate) fn allowed(&self, rows: u64) -> u64 {
+        (self.live + index_bytes(rows)) / 8 * 15 + self.segment_bytes()
     }
 
     pub(crate) fn begin_cleaning(&self, chore: Chore) -> Cleaning {
@@ -69,7 +69,7 @@ impl Cleaning {
         batch: &Batch<'_>,
     ) -> Result<Moved, LogError> {
         let mut moved = Moved::default();
-        let over = writer.used_bytes().saturating_sub(writer.allowed());
+        let over = writer.used_bytes().saturating_sub(writer.allowed(view.index.len()));
         let (forced, bytes_max) = match self.chore {
             Chore::Pace => (false, (over / 8).max(writer.own_bytes)),
             Chore::Move(bytes) => (true, bytes),
@@ -78,7 +78,9 @@ impl Cleaning {
         if matches!(writer.keep, Keep::All) || (over == 0 && !forced) {
             return Ok(moved);
         }
-        let looks_max = if forced { usize::MAX } else { 2 * batch.changes.len() + 64 };
+        let rows = view.index.len();
+        let share = writer.share(2 * rows, rows, writer.own_bytes as usize);
+        let looks_max = if forced { usize::MAX } else { (2 * batch.changes.len() + 64).max(share) };
         let (mut bytes, mut looks) = (0, 0);
         let mut seen: HashSet<Key> = HashSet::new();
         while bytes < bytes_max && looks < looks_max {
@@ -92,7 +94,7 @@ impl Cleaning {
                 Some(victim) if victim.segment == number => victim,
                 other => {
                     let gone: u64 = writer.used.iter().take(self.gone).map(|used| used.end).sum();
-                    if !forced && writer.used_bytes() - gone <= writer.allowed() {
+                    if !forced && writer.used_bytes() - gone <= writer.allowed(view.index.len()) {
                         break;
                     }
                     other.insert(Victim { segment: number, at: 0, pieces: Arc::default(), next: 0 })

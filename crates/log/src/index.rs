@@ -99,6 +99,29 @@ impl Index {
         old
     }
 
+    /// Puts a row in as [`insert`](Self::insert) does, without a search if no key comes behind it.
+    pub(crate) fn append(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+        let mut node = &mut self.root;
+        loop {
+            match Arc::make_mut(node) {
+                Node::Branch(children) => match children.last_mut() {
+                    Some((_, last)) => node = last,
+                    None => break,
+                },
+                Node::Leaf(rows) => {
+                    let is_last = rows.last().is_some_and(|(last, _)| *last < key);
+                    if is_last && rows.len() < WIDTH {
+                        rows.push((key, entry));
+                        self.len += 1;
+                        return None;
+                    }
+                    break;
+                }
+            }
+        }
+        self.insert(key, entry)
+    }
+
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         self.get(key)?;
         let root = Arc::make_mut(&mut self.root);
@@ -292,13 +315,14 @@ mod tests {
             let mut kept = Vec::new();
             for at in 0..start {
                 let key = Key::from_slice(&at.to_be_bytes());
-                index.insert(key.clone(), entry(0));
+                index.append(key.clone(), entry(0));
                 model.insert(key, entry(0));
             }
             for (n, (number, what)) in steps.into_iter().enumerate() {
                 let key = Key::from_slice(&(number % 20_000).to_be_bytes());
                 match what {
-                    0 | 1 => prop_assert_eq!(index.insert(key.clone(), entry(n as u32)), model.insert(key, entry(n as u32))),
+                    0 => prop_assert_eq!(index.insert(key.clone(), entry(n as u32)), model.insert(key, entry(n as u32))),
+                    1 => prop_assert_eq!(index.append(key.clone(), entry(n as u32)), model.insert(key, entry(n as u32))),
                     2 | 3 => prop_assert_eq!(index.remove(&key), model.remove(&key)),
                     _ => prop_assert_eq!(index.get_mut(&key), model.get_mut(&key)),
                 }

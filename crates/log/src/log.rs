@@ -334,7 +334,7 @@ impl Log {
         if let Access::Writer(writer) = &self.access {
             let writer = lock(writer);
             stats.used_bytes = writer.used_bytes();
-            stats.allowed_bytes = writer.allowed();
+            stats.allowed_bytes = writer.allowed(view.index.len());
             stats.held_segments = writer.retired.len() as u64;
             if let Some((commit, _)) = writer.kept.front() {
                 stats.oldest_commit = *commit;

@@ -35,6 +35,11 @@ const STRETCH_BYTES: usize = 2_048;
 /// Files kept for segments to come.
 const SPARE: usize = 1;
 
+/// Bytes of the index of so many rows where it is written, about.
+pub(crate) const fn index_bytes(rows: u64) -> u64 {
+    rows * 48
+}
+
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) files: Files,
@@ -288,7 +293,9 @@ impl Writer {
         self.files.meter.moved((data.len() - from) as u64);
         let stretch_bytes = match chore {
             Chore::Index(bytes) => bytes,
-            Chore::Pace | Chore::Move(_) => own.bytes.len().max(STRETCH_BYTES),
+            Chore::Pace | Chore::Move(_) => {
+                self.stretch_bytes(view.index.len(), own.bytes.len(), data.len())
+            }
         };
         let (mut index, cycle) = self.stretch(view, stretch_bytes);
         index.append(own);
@@ -301,6 +308,21 @@ impl Writer {
         }
         let (bytes, bytes_max) = (bytes as u64, bytes_max as u64);
         Err(LogError::TooLong { place: self.files.disk.place(), what, bytes, bytes_max })
+    }
+
+    /// The part of something that falls to a record of so many bytes, where all of it is to be
+    /// gone through while records take three quarters of what the rows do, and what the index does.
+    pub(crate) fn share(&self, all: u64, rows: u64, record: usize) -> usize {
+        let pass = (self.live / 4 * 3 + index_bytes(rows)).max(1);
+        let share = u128::from(all) * record as u128 / u128::from(pass);
+        usize::try_from(share).unwrap_or(usize::MAX)
+    }
+
+    /// How long the stretch of a record is: as long as its own entries, so that opening reads no
+    /// more of these than of the index; and as long as segments want that stay until the index was
+    /// written twice.
+    fn stretch_bytes(&self, rows: u64, own: usize, data: usize) -> usize {
+        own.max(STRETCH_BYTES).max(self.share(index_bytes(rows), rows, own + data))
     }
 
     /// The next stretch of the index, of about so many bytes.

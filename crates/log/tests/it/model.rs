@@ -229,3 +229,29 @@ fn a_log_does_as_a_map_does() {
     let sets: u64 = (0..runs).map(|seed| run(seed, steps)).sum();
     println!("{sets} random sets in {runs} runs");
 }
+
+/// Rows so small that the index takes more bytes than they do, beside a few that change: files stay
+/// near what is alive.
+#[test]
+fn many_small_rows_hold_no_segments() {
+    let log = Log::create(MemDisk::default(), small()).unwrap();
+    let mut draw = Draw::of(7);
+    let small_row = |number: u32| [b"small".as_slice(), &number.to_be_bytes()].concat();
+    let mut first = Batch::new();
+    for number in 0..10_000_u32 {
+        first.put(small_row(number), b"0123456789", None);
+    }
+    log.commit(&mut first).unwrap();
+    for _ in 0..many(200, 2_000) {
+        let row = |_| (draw.below(100), (0..1_000).map(|_| draw.below(256) as u8).collect());
+        let large: Vec<(usize, Vec<u8>)> = (0..20).map(row).collect();
+        let mut batch = Batch::new();
+        for (number, row) in &large {
+            batch.put(format!("large {number}"), row, None);
+        }
+        log.commit(&mut batch).unwrap();
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.file_bytes <= 4 * (stats.live_bytes + 48 * stats.rows), "{stats:?}");
+    log.check().unwrap();
+}
