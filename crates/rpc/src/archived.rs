@@ -69,6 +69,11 @@ impl Trees {
 
 type Views = Earlier<(u64, Trees), View<'static, AtBlock>>;
 
+/// Each has its part of the memory for pages, and nothing besides.
+const fn no_views() -> Views {
+    Views::new(0, |_| 0)
+}
+
 /// One who answers, and the views that he opened lately.
 struct Reader<'a> {
     archive: &'a Archive,
@@ -83,7 +88,7 @@ pub(crate) fn work(archive: &Archive, shared: &Shared) {
     let fresh = || Reader {
         archive,
         options: &shared.options,
-        views: Views::default(),
+        views: no_views(),
         blocks: archive.blocks(),
     };
     let mut reader = fresh();
@@ -119,7 +124,7 @@ impl Reader<'_> {
             // The view's objects may be replaced; who looks for newer manifests may know already.
             Err(Fault::Internal(_)) => {
                 let _ = self.archive.refresh();
-                self.views = Views::default();
+                self.views = no_views();
                 self.answer_once(query)
             }
             answer => answer,

@@ -125,7 +125,10 @@ fn nodes(proof: Proof) -> Vec<Bytes> {
 
 impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
     pub(crate) fn new(view: &'a View<'v, P>, options: &'a Options) -> Self {
-        let (states, words) = (EarlierStates::default(), EarlierWords::default());
+        // As much as there is for pages, of both together.
+        let bytes_max = view.cache_bytes / 2;
+        let states = EarlierStates::new(bytes_max, |state| state.memory());
+        let words = EarlierWords::new(bytes_max, |words| words.memory());
         Self { view, options, states, words, blocks: None }
     }
 

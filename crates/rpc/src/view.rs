@@ -175,6 +175,8 @@ pub(crate) trait WordsAt {
     fn slot_key(&self, address: &Address, slot: &B256) -> Vec<u8>;
     fn chunk_key(&self, address: &Address, code: &B256, chunk: u32) -> Vec<u8>;
     fn prove(&self, keys: &[Vec<u8>]) -> Result<KeysProof, StateError>;
+    /// Bytes of memory beside those of pages.
+    fn memory(&self) -> usize;
 }
 
 struct TreeAt<'a, S: Embedding, P: PageStore> {
@@ -225,31 +227,44 @@ impl<S: Embedding + KeyProofs, P: PageStore> WordsAt for TreeAt<'_, S, P> {
     fn prove(&self, keys: &[Vec<u8>]) -> Result<KeysProof, StateError> {
         self.kept.prove(keys)
     }
-}
 
-/// States of earlier blocks that were asked for lately: the one asked for last is the last one.
-pub(crate) struct Earlier<K, V>(Vec<(K, V)>);
-
-impl<K, V> Default for Earlier<K, V> {
-    fn default() -> Self {
-        Self(Vec::new())
+    fn memory(&self) -> usize {
+        self.kept.memory()
     }
 }
 
+/// States of earlier blocks that were asked for lately: the one asked for last is the last one. The
+/// memory that they may have is shared by all but this one, which may need more alone.
+pub(crate) struct Earlier<K, V> {
+    states: Vec<(K, V)>,
+    bytes_max: usize,
+    bytes_of: fn(&V) -> usize,
+}
+
 impl<K: PartialEq, V> Earlier<K, V> {
+    pub(crate) const fn new(bytes_max: usize, bytes_of: fn(&V) -> usize) -> Self {
+        Self { states: Vec::new(), bytes_max, bytes_of }
+    }
+
     pub(crate) fn get<E>(&mut self, key: K, open: impl FnOnce() -> Result<V, E>) -> Result<&V, E> {
-        let entry = match self.0.iter().position(|(known, _)| *known == key) {
-            Some(place) => self.0.remove(place),
+        let entry = match self.states.iter().position(|(known, _)| *known == key) {
+            Some(place) => self.states.remove(place),
             None => {
                 // Before another one is opened: it may be large.
-                if self.0.len() == EARLIER_MAX {
-                    self.0.remove(0);
+                if self.states.len() == EARLIER_MAX {
+                    self.states.remove(0);
                 }
                 (key, open()?)
             }
         };
-        self.0.push(entry);
-        Ok(&self.0[self.0.len() - 1].1)
+        self.states.push(entry);
+        let bytes =
+            |states: &[(K, V)]| -> usize { states.iter().map(|(_, v)| (self.bytes_of)(v)).sum() };
+        let is_much = |states: &[(K, V)]| self.bytes_max < bytes(states);
+        let last = self.states.len() - 1;
+        let gone = (0..last).find(|gone| !is_much(&self.states[*gone..])).unwrap_or(last);
+        self.states.drain(..gone);
+        Ok(&self.states[last - gone].1)
     }
 }
 
@@ -272,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_states_asked_for_last_stay() {
-        let mut earlier = Earlier::default();
+        let mut earlier = Earlier::new(0, |_| 0);
         let mut opened = Vec::new();
         for number in [0, 1, 2, 3, 0, 4, 0, 1] {
             let open = || {
@@ -280,8 +295,25 @@ mod tests {
                 Ok::<_, StateError>(number)
             };
             assert_eq!(earlier.get(number, open).unwrap(), &number);
-            assert!(earlier.0.len() <= EARLIER_MAX);
+            assert!(earlier.states.len() <= EARLIER_MAX);
         }
         assert_eq!(opened, [0, 1, 2, 3, 4, 1]);
+    }
+
+    /// Each takes as many bytes as its number says.
+    #[test]
+    fn the_states_have_a_bound_of_bytes_but_for_the_last() {
+        let mut earlier = Earlier::new(10, |bytes: &usize| *bytes);
+        let mut there = |number: usize| {
+            assert_eq!(earlier.get(number, || Ok::<_, StateError>(number)).unwrap(), &number);
+            earlier.states.iter().map(|(number, _)| *number).collect::<Vec<_>>()
+        };
+        assert_eq!(there(3), [3]);
+        assert_eq!(there(4), [3, 4]);
+        assert_eq!(there(2), [3, 4, 2]);
+        assert_eq!(there(5), [2, 5]);
+        assert_eq!(there(2), [5, 2]);
+        assert_eq!(there(99), [99]);
+        assert_eq!(there(1), [1]);
     }
 }

@@ -647,6 +647,11 @@ impl<P: PageStore> fmt::Debug for KeptState<'_, P> {
 }
 
 impl<'a, P: PageStore> KeptState<'a, P> {
+    /// Bytes of memory that it holds beside the pages of the state.
+    pub fn memory(&self) -> usize {
+        self.pending.as_ref().map_or(0, Pending::memory)
+    }
+
     /// The state root.
     pub fn root(&self) -> B256 {
         let root = self.pending.as_ref().map_or_else(|| self.mpt.root(), Pending::root);

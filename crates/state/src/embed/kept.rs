@@ -79,6 +79,11 @@ impl<S: Embedding, P: PageStore> KeptTree<'_, S, P> {
         self.pending.as_ref().map_or_else(last, Pending::root).into()
     }
 
+    /// Bytes of memory that it holds beside the pages of the tree.
+    pub fn memory(&self) -> usize {
+        self.pending.as_ref().map_or(0, Pending::memory)
+    }
+
     /// The block whose state it is, if that is known.
     pub const fn block(&self) -> Option<BlockId> {
         self.block
