@@ -47,7 +47,7 @@ func kill(chain chain, spinney, folder string, times int, seed uint64) error {
 			empty++
 		} else if out, err := exec.Command(spinney, "db", "check", "--db", store, "--format", "json").CombinedOutput(); err != nil {
 			// A store that nothing was committed to is none, and says so.
-			if _, found := os.Stat(filepath.Join(store, "spinney.redb")); found == nil {
+			if _, found := os.Stat(filepath.Join(store, "spinney.log")); found == nil {
 				return fails("what was left: "+tail(string(out)), err)
 			}
 			empty++

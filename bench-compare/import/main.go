@@ -60,7 +60,7 @@ func parse() options {
 	flag.IntVar(&o.size.blocks, "blocks", heavy.blocks, "its blocks")
 	flag.IntVar(&o.size.txs, "txs", heavy.txs, "transactions of a block")
 	flag.IntVar(&o.size.changes, "changes", 0, "measure what a block of so many changes costs, in two trees and with a commit of its own")
-	flag.StringVar(&o.size.store, "store", "redb", "with -changes: the kind of store")
+	flag.StringVar(&o.size.store, "store", "log", "with -changes: the kind of store")
 	flag.BoolVar(&o.size.lists, "lists", false, "with -changes: of a chain of Amsterdam, executed and by its access lists, replayed and followed")
 	flag.StringVar(&o.made.geth, "geth", "", "a geth that is built already")
 	flag.StringVar(&o.made.spinney, "spinney", "", "a spinney that is built already")
@@ -220,6 +220,9 @@ func tell(folder, name string, args ...string) error {
 	return command.Run()
 }
 
+// kinds are the stores of ours.
+var kinds = []string{"memory", "log", "redb"}
+
 // row is what one contender did in each round.
 type row struct {
 	name string
@@ -232,12 +235,10 @@ type row struct {
 type stages map[string][]float64
 
 func compare(chain chain, p programs, folder string, rounds int) error {
-	rows := []row{
-		{name: "geth init"}, {name: "geth import"}, {name: "geth, both"},
-		{name: "spinney, memory: genesis", base: "geth init"}, {name: "spinney, memory: blocks", base: "geth import"},
-		{name: "spinney, memory: all", base: "geth, both"},
-		{name: "spinney, redb: genesis", base: "geth init"}, {name: "spinney, redb: blocks", base: "geth import"},
-		{name: "spinney, redb: all", base: "geth, both"},
+	rows := []row{{name: "geth init"}, {name: "geth import"}, {name: "geth, both"}}
+	for _, kind := range kinds {
+		rows = append(rows, row{name: "spinney, " + kind + ": genesis", base: "geth init"},
+			row{name: "spinney, " + kind + ": blocks", base: "geth import"}, row{name: "spinney, " + kind + ": all", base: "geth, both"})
 	}
 	if p.geth == "" {
 		rows = rows[3:]
@@ -266,7 +267,7 @@ func compare(chain chain, p programs, folder string, rounds int) error {
 				return err
 			}
 		}
-		for _, kind := range []string{"memory", "redb"} {
+		for _, kind := range kinds {
 			args := []string{"replay", "--genesis", chain.file("genesis.json"), "--blocks", chain.file("chain.rlp"), "--store", kind, "--format", "json", "--quiet"}
 			if kind != "memory" {
 				args = append(args, "--db", store)
@@ -344,7 +345,7 @@ func report(chain chain, rows []row, byStage map[string]stages) {
 		cpu := span(r.costs, func(c cost) time.Duration { return c.cpu })
 		fmt.Printf("| %s | %.2f s %s | %.2f s %s | %d MiB | %.1f MiB | %s |\n", r.name, m.wall.Seconds(), wall, m.cpu.Seconds(), cpu, m.peak>>20, float64(m.written)/(1<<20), ratios)
 	}
-	for _, kind := range []string{"memory", "redb"} {
+	for _, kind := range kinds {
 		fmt.Printf("\nOurs by stage, %s, seconds:", kind)
 		stages := byStage[kind]
 		names := make([]string, 0, len(stages))
