@@ -88,6 +88,9 @@ func readListed(chain chain) ([]listedBlock, error) {
 		if line.Hash != block.Hash() {
 			return nil, fmt.Errorf("the list of block %d is of another block", block.NumberU64())
 		}
+		if block.Header().BlockAccessListHash == nil {
+			return nil, fmt.Errorf("block %d of %s names no access list: make the chain with -lists", block.NumberU64(), chain.file("chain.rlp"))
+		}
 		header, err := json.Marshal(block.Header())
 		if err != nil {
 			return nil, err
