@@ -395,7 +395,12 @@ impl Archive {
             let place = self.shared.objects.place();
             return Err(ArchiveError::Outside { place, block, first, last });
         }
-        Ok(AtBlock { shared: Arc::clone(&self.shared), contents, block })
+        Ok(self.view(&contents, block))
+    }
+
+    /// The store as it was after a block that these contents hold.
+    pub(crate) fn view(&self, contents: &Arc<Contents>, block: u64) -> AtBlock {
+        AtBlock { shared: Arc::clone(&self.shared), contents: Arc::clone(contents), block }
     }
 
     /// The number of a block of this hash, if it is held.
@@ -415,9 +420,7 @@ impl Archive {
     pub fn block(&self, number: u64) -> Result<Option<BlockId>, ArchiveError> {
         let view = self.at(number)?;
         for tree in view.trees() {
-            let key = archive_key(Table::Roots, &tree.id.to_be_bytes());
-            let Some(row) = view.row(&key)? else { continue };
-            if let Some(block) = RootRecord::decode(TreeId(tree.id), &row)?.block {
+            if let Some(block) = view.record(TreeId(tree.id))?.and_then(|record| record.block) {
                 return Ok(Some(block));
             }
         }
@@ -449,6 +452,12 @@ impl AtBlock {
     /// All trees that the archive has, at this block or another one, in order of their ids.
     pub fn trees(&self) -> impl Iterator<Item = TreeInfo> + use<'_> {
         self.contents.forms.iter()
+    }
+
+    /// The root record of a tree, if it was there.
+    pub(crate) fn record(&self, tree: TreeId) -> Result<Option<RootRecord>, ArchiveError> {
+        let row = self.row(&archive_key(Table::Roots, &RootRecord::key(tree)))?;
+        Ok(row.map(|row| RootRecord::decode(tree, &row)).transpose()?)
     }
 
     /// The root records between two keys. The manifest names the trees, so each is read by its key

@@ -62,6 +62,14 @@ pub enum ArchiveError {
         /// The manifest that the other one made.
         number: u64,
     },
+    /// A block is not what is trusted of it, or not what its roots stand for.
+    #[error("block {block} is wrong: {what}")]
+    Block {
+        /// The block.
+        block: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// What is to be added does not follow what is there.
     #[error("block {block} cannot be added to {place}: {what}")]
     Order {

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod blocks;
 mod bloom;
 mod cache;
 mod check;
@@ -30,6 +31,7 @@ mod overlay;
 mod place;
 #[cfg(feature = "remote")]
 mod remote;
+mod sample;
 mod segment;
 mod slice;
 mod slicing;
@@ -37,6 +39,7 @@ mod window;
 mod writer;
 
 pub use archive::{Archive, AtBlock, Reads};
+pub use blocks::{CheckedBlocks, Header};
 pub use check::Checked;
 pub use error::ArchiveError;
 pub use extend::{Extended, Source};

@@ -14,7 +14,9 @@ use spinney_tree::{
     TreeId,
 };
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+use crate::blocks::are_checked;
+
+pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(crate) type Error = Box<dyn std::error::Error>;
 
 pub(crate) const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };
@@ -23,7 +25,7 @@ pub(crate) fn block(number: u64) -> BlockId {
     BlockId { number, hash: [number as u8 + 1; 32] }
 }
 
-fn rows(snapshot: &impl Snapshot, table: Table) -> Rows {
+pub(crate) fn rows(snapshot: &impl Snapshot, table: Table) -> Rows {
     let mut rows = Rows::new();
     let mut add = |key: &[u8], row: &[u8]| rows.insert(key.to_vec(), row.to_vec()).is_none();
     snapshot.scan(table, &[], None, &mut add).unwrap();
@@ -167,6 +169,7 @@ proptest! {
         for number in first..=held {
             is_then(&archive, number, &stores[number as usize]);
         }
+        are_checked(&archive, &stores);
     }
 
     #[test]
@@ -211,6 +214,7 @@ proptest! {
         for number in begins..=newest {
             is_then(&archive, number, &stores[number as usize]);
         }
+        are_checked(&archive, &stores);
     }
 }
 

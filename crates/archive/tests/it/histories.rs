@@ -194,6 +194,8 @@ impl History {
         for cache_bytes in [0, 50 << 10, 1 << 30] {
             let archive = Archive::open(objects.clone(), cache_bytes).unwrap();
             archive.check(|_| ()).unwrap();
+            let checked = archive.check_blocks(&BTreeMap::new(), &|_| ()).unwrap();
+            assert_eq!((checked.blocks, checked.hashes), (last as u64 - first as u64 + 1, 0));
             for (at, store) in self.stores.iter().enumerate() {
                 let number = 10 + at as u64;
                 let held = (first..=last).contains(&at);

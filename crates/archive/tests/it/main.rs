@@ -1,5 +1,6 @@
 //! Tests of archives through their public face.
 
+mod blocks;
 mod extend;
 mod histories;
 mod objects;

@@ -37,7 +37,8 @@ use crate::output::Output;
     spinney archive backfill archive --from older\n  \
     spinney archive slice archive mine --address 0x100ba66A4ed81db56d86104f53Aa0Cf96c5cC4CA\n  \
     spinney archive restore archive then.db --block 100\n  \
-    spinney archive verify archive --block 100 --block 200")]
+    spinney archive verify archive --block 100 --block 200\n  \
+    spinney archive verify archive --blocks chain.rlp")]
 pub(crate) struct ArchiveArgs {
     #[command(subcommand)]
     verb: ArchiveVerb,
@@ -57,7 +58,8 @@ enum ArchiveVerb {
     Restore(RestoreArgs),
     /// Make an archive of what some accounts need.
     Slice(SliceArgs),
-    /// Read all of an archive, and compute the roots of blocks from all of their entries.
+    /// Read all of an archive, compare its blocks with headers, and compute roots of blocks from
+    /// all of their entries.
     Verify(VerifyArgs),
 }
 

@@ -30,6 +30,11 @@ pub(crate) fn failure(error: ArchiveError) -> anyhow::Error {
         ArchiveError::Object(ObjectError::Missing { .. } | ObjectError::Short { .. }) => {
             (Exit::No, "spinney archive verify reads all of it")
         }
+        ArchiveError::Block { .. } => (
+            Exit::No,
+            "archive prune drops first blocks and archive backfill puts others there; else build a \
+             new archive",
+        ),
         ArchiveError::Format { .. } => (Exit::Error, "use a newer version of spinney"),
         ArchiveError::Fenced { .. } => (Exit::Error, "let one process add blocks to an archive"),
         ArchiveError::Outside { .. } => (Exit::Error, "spinney archive info says what it holds"),

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::follow::chain_of;
 use crate::serve::client::Server;
 use crate::support::{Folder, all_forks, command, spinney};
 
@@ -79,6 +80,66 @@ fn stores_of_earlier_blocks_come_out_of_an_archive() {
         assert_eq!(bench.dump(&then), bench.dump(&stopped), "block {number}");
         let _ = spinney(&["db", "check", "--db", &target]).exits(0);
     }
+}
+
+/// What `archive verify --blocks` says of all blocks, and what it warns of.
+fn compared(archive: &str, chain: &str) -> (Value, Value) {
+    let ran = spinney(&["archive", "verify", archive, "--json", "--block", "0", "--blocks", chain]);
+    let ran = ran.exits(0);
+    let envelope: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    (envelope["data"]["headers"].clone(), envelope["warnings"].clone())
+}
+
+#[test]
+fn every_block_is_compared_with_its_header() {
+    let bench = Bench::new();
+    bench.replay("db", &["--tree", "mpt,pbt:blake3,ubt:sha256,verkle"]);
+    let last = bench.build("db", &[])["archive"]["last"].as_u64().unwrap();
+    let archive = bench.path("archive");
+    let (data, warnings) = compared(&archive, &bench.chain);
+    // A chain's file need not have its genesis.
+    let in_file = data["hashes"].as_u64().unwrap();
+    assert!(in_file == last || in_file == last + 1, "{data}");
+    assert_eq!((&data["blocks"], &data["state_roots"]), (&json!(last + 1), &json!(in_file)));
+    assert_eq!(warnings.as_array().unwrap().len() as u64, last + 1 - in_file, "{warnings}");
+    // A way or two into each of four trees.
+    assert!(data["entries"].as_u64().unwrap() > 4 * last, "{data}");
+    let without = spinney(&["archive", "verify", &archive, "--json"]).exits(0).data();
+    assert_eq!(without.get("headers"), None);
+
+    // Another state root in the header of block 30; then another hash alone, by its receipts.
+    let verify = |chain: &str| spinney(&["archive", "verify", &archive, "--blocks", chain]);
+    let (_, blocks) = chain_of(&bench.path("d"));
+    let header =
+        blocks.iter().find(|it| it.block.header.number == 30).unwrap().block.header.clone();
+    let chain = fs::read(&bench.chain).unwrap();
+    for (part, why) in [
+        (header.state_root, "block 30 is wrong: its state root is"),
+        (header.receipts_root, "block 30 is wrong: its hash is"),
+    ] {
+        let mut chain = chain.clone();
+        let at = chain.windows(32).position(|bytes| bytes == part.as_slice()).unwrap();
+        chain[at] ^= 1;
+        let other = bench.path("other.rlp");
+        fs::write(&other, &chain).unwrap();
+        verify(&other).exits(1).refuses(why);
+    }
+    let none = bench.path("none.rlp");
+    fs::write(&none, first_blocks(&chain, 1)).unwrap();
+    verify(&none).exits(0).says("no header of");
+    fs::write(&none, []).unwrap();
+    verify(&none).exits(2).refuses("none");
+    verify(&bench.path("nowhere")).exits(2).refuses("nowhere");
+}
+
+#[test]
+fn an_archive_without_a_trie_is_compared_by_hashes() {
+    let bench = Bench::new();
+    bench.replay("db", &["--tree", "pbt:blake3"]);
+    let _ = bench.build("db", &[]);
+    let (data, warnings) = compared(&bench.path("archive"), &bench.chain);
+    assert!(data["hashes"].as_u64().unwrap() > 40 && data["state_roots"] == 0, "{data}");
+    assert!(warnings.to_string().contains("has no mpt"), "{warnings}");
 }
 
 #[test]
@@ -428,6 +489,10 @@ fn all_forks_moves_its_beginning() {
     let _ = chain.replay(&["--db", &db, "--tree", trees, "--keep-undo", "all"]).exits(0);
     build(&db, &whole, &[]);
     let last = sound(&whole).1;
+    let (data, _) = compared(&whole, &chain.blocks);
+    assert_eq!(data["blocks"], last + 1);
+    assert!(data["hashes"].as_u64().unwrap() >= last, "{data}");
+    assert_eq!(data["hashes"], data["state_roots"]);
     let (first, quarter) = (last / 2, last / 4);
     build(&db, &archive, &["--from", &first.to_string()]);
     let blocks = [0, quarter, first - 1, first, first + 1, last];
@@ -436,6 +501,7 @@ fn all_forks_moves_its_beginning() {
     let _ =
         spinney(&[&backfill[..], &["--blocks", &chain.blocks, "--step", "50"]].concat()).exits(0);
     assert_eq!(sound(&archive), (0, last));
+    assert_eq!(compared(&archive, &chain.blocks).0, data);
     assert_eq!(dumps(&folder, &archive, &blocks), expected);
     let keep = (last - quarter + 1).to_string();
     let _ = spinney(&["archive", "prune", "-q", &archive, "--keep", &keep]).exits(0);

@@ -217,6 +217,7 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("archive-build", "archive build --db state --into archive");
     bench.verb("archive-info", "archive info archive");
     bench.verb("archive-verify", "archive verify archive");
+    bench.verb("archive-verify", "archive verify archive --blocks d/chain.rlp");
     bench.verb("archive-restore", "archive restore archive then --block 20");
     bench.run("archive build --db state --into newer --from 40");
     bench.verb("archive-backfill", "archive backfill newer --from archive");
