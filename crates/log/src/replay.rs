@@ -85,7 +85,6 @@ impl Replay {
                 }
                 Some(Item::Held(key, entry)) if self.covered.is_some() => {
                     self.count(entry.pieces.iter().map(|piece| u64::from(piece.len)).sum(), None);
-                    // All others are of keys that come before it.
                     let old = self.index.append(key, entry);
                     self.count(0, old.as_ref());
                 }

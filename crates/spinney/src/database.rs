@@ -72,8 +72,8 @@ impl DatabaseOptions {
         self
     }
 
-    /// Opens the database in a directory: a log, or what was made there by redb. To be written it is
-    /// made if there is none.
+    /// Opens the database in a directory: a log, or a store of redb's that is there. To be written
+    /// it is made if there is none.
     ///
     /// # Errors
     /// If it is no store, another process writes it, or it is damaged.
