@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -403,7 +404,13 @@ func (f *follower) compare(n *devNode, work *workload) (int, error) {
 			return err
 		}
 		if fmt.Sprintf("0x%x", ours) != theirs.Number {
-			return fmt.Errorf("it stands at block %d, and the node at %s", ours, theirs.Number)
+			differ := fmt.Errorf("it stands at block %d, and the node at %s", ours, theirs.Number)
+			number, err := strconv.ParseUint(strings.TrimPrefix(theirs.Number, "0x"), 16, 64)
+			if err != nil || number > ours {
+				return differ
+			}
+			// A node that was set back is waited for, and makes a block only of what it is sent.
+			return errors.Join(differ, work.send(n))
 		}
 		at = theirs
 		root, err := f.call("spinney_getRoot", "mpt", theirs.Number)
