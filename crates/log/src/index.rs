@@ -99,8 +99,8 @@ impl Index {
         old
     }
 
-    /// Puts a row in as [`insert`](Self::insert) does, without a search if no key comes behind it:
-    /// as those of a first cycle of stretches do, of which only the keys before count.
+    /// Puts a row in as [`insert`](Self::insert) does, without a search where its key is the last
+    /// one. An opening puts the rows of stretches in so: it has taken no key beyond them yet.
     pub(crate) fn append(&mut self, key: Key, entry: Entry) -> Option<Entry> {
         let mut node = &mut self.root;
         loop {

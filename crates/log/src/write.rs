@@ -310,17 +310,19 @@ impl Writer {
         Err(LogError::TooLong { place: self.files.disk.place(), what, bytes, bytes_max })
     }
 
-    /// The part of something that falls to a record of so many bytes, where all of it is to be
-    /// gone through while records take three quarters of what the rows do, and what the index does.
+    /// How much of `all` a record of so many bytes has to deal with, so that all of it was dealt
+    /// with by the time that records fill three quarters of the bytes of rows and those of the
+    /// index.
     pub(crate) fn share(&self, all: u64, rows: u64, record: usize) -> usize {
         let pass = (self.live / 4 * 3 + index_bytes(rows)).max(1);
         let share = u128::from(all) * record as u128 / u128::from(pass);
         usize::try_from(share).unwrap_or(usize::MAX)
     }
 
-    /// How long the stretch of a record is: as long as its own entries, so that opening reads no
-    /// more of these than of the index; and as long as segments want that stay until the index was
-    /// written twice.
+    /// How many bytes of the index a record carries. At least those of its own entries: then
+    /// opening reads no more of entries than of the index. More where the index is large beside the
+    /// rows: a segment goes only after the index was written twice behind it, so the index has to
+    /// be written as fast as segments fill.
     fn stretch_bytes(&self, rows: u64, own: usize, data: usize) -> usize {
         own.max(STRETCH_BYTES).max(self.share(index_bytes(rows), rows, own + data))
     }
