@@ -1,5 +1,6 @@
 //! Reading a log that another process writes.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use crate::error::{LogError, failed};
@@ -56,7 +57,7 @@ impl Follower {
         let Some(tail) = &self.tail else { return Ok(Some(None)) };
         let oldest = tail.header.oldest;
         if let Some(pin) = self.pin.upgrade()
-            && pin.segment <= oldest
+            && pin.segment == oldest
         {
             return Ok(Some(Some(pin)));
         }
@@ -88,7 +89,11 @@ impl Follower {
         files: &Files,
         view: &mut Arc<View>,
     ) -> Result<Option<Arc<Pin>>, LogError> {
-        if self.tail.is_some() {
+        // From here on no file of the view becomes another segment: the writer takes the oldest
+        // first, and not one that is locked.
+        if self.tail.is_some()
+            && let Some(_held) = self.pin(files, view)?
+        {
             let before = self.tail.as_ref().map(Tail::end);
             let followed = self.follow(files, view);
             let is_new = self.tail.as_ref().map(Tail::end) != before;
@@ -107,20 +112,16 @@ impl Follower {
         Ok(pin)
     }
 
-    /// Takes the records behind the last one. Answers `false` if it has to be looked for anew.
+    /// Takes the records behind the last one, while the oldest segment of the view is locked.
+    /// Answers `false` if the last one has to be looked for anew.
     fn follow(&mut self, files: &Files, view: &mut Arc<View>) -> Result<bool, LogError> {
         while let Some(tail) = self.tail.clone() {
-            // The file may be another segment's by now.
-            let first = tail.segment.header(0, files.id)?;
-            if first.is_none_or(|first| first.segment != tail.header.segment) {
-                return Ok(false);
-            }
             let next = tail.segment.header(tail.end(), files.id)?.filter(|next| {
                 next.segment == tail.header.segment && next.chain == tail.header.hash()
             });
             let (segment, at, header) = match next {
                 Some(next) => (Arc::clone(&tail.segment), tail.end(), next),
-                None => match next_segment(files, &tail)? {
+                None => match next_segment(files, view, &tail)? {
                     Next::Is(found) => (Arc::new(found.0), 0, found.1),
                     Next::None => return Ok(true),
                     Next::Later => return Ok(false),
@@ -154,9 +155,14 @@ enum Next {
     Later,
 }
 
-fn next_segment(files: &Files, tail: &Tail) -> Result<Next, LogError> {
+/// The segment that follows. It is in none of the files that the view has: those stay what they are.
+fn next_segment(files: &Files, view: &View, tail: &Tail) -> Result<Next, LogError> {
+    let known: HashSet<_> = view.segments.values().map(|segment| segment.name.as_str()).collect();
     let mut later = Next::None;
     for name in files.names()? {
+        if known.contains(name.as_str()) {
+            continue;
+        }
         let Some((segment, Some(first))) = files.open(&name)? else { continue };
         if first.segment > tail.header.segment {
             if first.before == tail.header.segment && first.before_end == tail.end() {

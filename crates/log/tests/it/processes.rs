@@ -110,6 +110,25 @@ fn four_processes_read_while_one_writes() {
     assert!(stats.file_bytes < 4 << 20, "{stats:?}");
 }
 
+/// A busy server takes each snapshot before it drops the one before.
+#[test]
+fn snapshots_that_overlap_hold_what_they_need_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::create(Folder::new(folder.path()), Options::default()).unwrap();
+    write(&log, 1);
+    let reader = Log::open_read_only(Folder::new(folder.path())).unwrap();
+    let mut held = reader.snapshot().unwrap();
+    for round in 2..=1_500 {
+        write(&log, 1);
+        let next = reader.snapshot().unwrap();
+        let mark = next.get(b"round").unwrap().unwrap();
+        assert_eq!(mark, u32::to_be_bytes(round));
+        drop(std::mem::replace(&mut held, next));
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.file_bytes < 4 << 20, "{stats:?}");
+}
+
 /// The writer is killed, mostly in the middle of commits: what was there stays, and it goes on.
 #[test]
 fn a_killed_writer_loses_nothing() {
