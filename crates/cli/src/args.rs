@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use spinney_state::KeepHistory;
+use spinney_store::{AnyStore, Keep};
+use spinney_tree::StoreError;
 
 use crate::failure::Failure;
 use crate::output::Format;
@@ -368,6 +370,45 @@ impl FromStr for KeepUndo {
 impl fmt::Display for KeepUndo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Which commits of a log stay readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepCommits(Keep);
+
+impl FromStr for KeepCommits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(0) => Err("the last commit is always kept: 1 is the least".to_owned()),
+            Ok(commits) => Ok(Self(Keep::Commits(commits))),
+            Err(_) if text == "all" => Ok(Self(Keep::All)),
+            Err(_) => Err("expected a number of commits, or all".to_owned()),
+        }
+    }
+}
+
+impl KeepCommits {
+    /// Refuses a store that keeps its last commit alone.
+    pub(crate) fn check(self, place: &Place) -> Result<(), Failure> {
+        if place.kind == Kind::Log || self.0 == Keep::Commits(1) {
+            return Ok(());
+        }
+        let kind = place.kind.name();
+        let what = format!("a {kind} store keeps its last commit alone (--keep-commits)");
+        let hint = "a log keeps earlier ones: --store log with a new --db; --keep-undo keeps what \
+                    takes any store back";
+        Err(Failure::new(what).hint(hint))
+    }
+
+    /// Has a store keep them from now on.
+    pub(crate) fn apply(self, store: &AnyStore) -> Result<(), StoreError> {
+        match store {
+            AnyStore::Log(log) => log.set_keep(self.0),
+            _ => Ok(()),
+        }
     }
 }
 

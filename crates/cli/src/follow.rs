@@ -23,7 +23,7 @@ use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, PageStore};
 
-use crate::args::{FormatArgs, KeepUndo, StoreArgs};
+use crate::args::{FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::bisect::differences;
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -71,6 +71,11 @@ pub(crate) struct FollowArgs {
     /// Blocks that can be taken back again: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Commits of a log that stay readable: a number, the last one included, or `all`. A proof at
+    /// the block of any of them costs what one at the last block costs. Those that are kept already
+    /// stay unless this is given.
+    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_COMMITS")]
+    keep_commits: Option<KeepCommits>,
     /// Keep the execution witnesses of the last N blocks: debug_executionWitness of --serve, and of
     /// spinney serve, answers with them. Those that are there already stay unless this is given.
     #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES")]
@@ -193,6 +198,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
             .into());
     }
     check_witnesses(args.keep_witnesses, &trees)?;
+    args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
     if args.by() != By::Execution && args.keeps_witnesses() {
         return Err(Failure::new("--keep-witnesses of blocks that are not executed (--by)")
             .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
@@ -266,6 +272,7 @@ fn begin(
     args: &FollowArgs,
 ) -> anyhow::Result<()> {
     check_trees(store, trees)?;
+    args.keep_commits.map_or(Ok(()), |keep| keep.apply(store))?;
     let mut state = trees.open(store, place.tree_cache())?;
     check_head(&state, args.to)?;
     follower.check(&state).map_err(failure)?;

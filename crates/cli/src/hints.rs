@@ -261,8 +261,8 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
             "replay the blocks into a new --db with --tree mpt,.. to have both"
         }
         StateError::NotKept { .. } => {
-            "earlier states come from a replay into a new --db; with --keep-undo N or all a replay \
-             keeps more of them"
+            "earlier states come from a replay into a new --db; with --keep-undo N or all, or \
+             --keep-commits N or all over a log, a replay keeps more of them"
         }
         StateError::History { .. } | StateError::UndoneRoot { .. } => {
             "nothing was changed. spinney db check looks at the rest; earlier states come from a \

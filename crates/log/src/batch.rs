@@ -24,6 +24,7 @@ pub(crate) struct Change<'a> {
 pub struct Batch<'a> {
     pub(crate) changes: Vec<Change<'a>>,
     pub(crate) ranges: Vec<(Key, Key)>,
+    pub(crate) mark: Option<u64>,
 }
 
 impl<'a> Batch<'a> {
@@ -51,6 +52,12 @@ impl<'a> Batch<'a> {
     /// Removes all rows with `low < key < high` that were there before this batch.
     pub fn remove_between(&mut self, low: impl AsRef<[u8]>, high: impl AsRef<[u8]>) {
         self.ranges.push((Key::from_slice(low.as_ref()), Key::from_slice(high.as_ref())));
+    }
+
+    /// Gives the commit a mark, which may rise and fall and come again: see
+    /// [`Log::at_mark`](crate::Log::at_mark). Without one, a commit has the mark of the one before.
+    pub const fn mark(&mut self, mark: u64) {
+        self.mark = Some(mark);
     }
 
     /// Whether there is nothing to do.

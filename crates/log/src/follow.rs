@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::error::{LogError, failed};
 use crate::format::Header;
+use crate::log::Keep;
 use crate::open::{Files, Found, Tail, find};
 use crate::replay::{Cycle, Replay};
 use crate::view::{Pin, Segment, View};
@@ -25,6 +26,11 @@ impl Follower {
         let mut follower = Self { tail: None, live: 0, cycle: Cycle::default(), pin: Weak::new() };
         let (view, _) = follower.load(files)?;
         Ok((follower, view))
+    }
+
+    /// What the last record says.
+    pub(crate) fn keep(&self) -> Keep {
+        Keep::decode(self.tail.as_ref().map_or(1, |tail| tail.header.keep))
     }
 
     /// Finds the last commit anew.

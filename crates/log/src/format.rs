@@ -7,10 +7,10 @@ use crate::key::Key;
 
 /// Records begin at multiples of it.
 pub(crate) const BLOCK: u64 = 4_096;
-pub(crate) const HEADER_BYTES: usize = 136;
+pub(crate) const HEADER_BYTES: usize = 144;
 pub(crate) const FORMAT_BYTES: usize = 40;
 /// The format written here.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const FORMAT_MAGIC: &[u8; 8] = b"SPNYLOG\n";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"SPRC");
 
@@ -20,6 +20,9 @@ pub(crate) const CLOSING: u32 = 1;
 pub(crate) const FIRST: u8 = 1;
 /// A stretch goes on to the last key.
 pub(crate) const LAST: u8 = 2;
+
+/// The mark of a commit that has none.
+pub(crate) const NO_MARK: u64 = u64::MAX;
 
 /// Which log a record belongs to.
 pub(crate) type StoreId = [u8; 16];
@@ -39,7 +42,7 @@ pub(crate) fn format_file(id: StoreId) -> [u8; FORMAT_BYTES] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoFormat {
     Damaged,
-    Newer(u32),
+    Unknown(u32),
     Other,
 }
 
@@ -53,7 +56,7 @@ pub(crate) fn read_format(file: &[u8]) -> Result<StoreId, NoFormat> {
     match format {
         _ if xxh3_64(&file[..32]) != hash => Err(NoFormat::Damaged),
         FORMAT => Ok(id),
-        newer => Err(NoFormat::Newer(newer)),
+        format => Err(NoFormat::Unknown(format)),
     }
 }
 
@@ -77,6 +80,8 @@ pub(crate) struct Header {
     pub(crate) data_bytes: u64,
     pub(crate) index_hash: u64,
     pub(crate) data_hash: u64,
+    /// What the commit is called; [`NO_MARK`] where it is called nothing.
+    pub(crate) mark: u64,
 }
 
 impl Header {
@@ -99,6 +104,7 @@ impl Header {
             self.data_bytes,
             self.index_hash,
             self.data_hash,
+            self.mark,
         ];
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
@@ -128,6 +134,7 @@ impl Header {
             data_bytes: rest.u64()?,
             index_hash: rest.u64()?,
             data_hash: rest.u64()?,
+            mark: rest.u64()?,
         };
         // Lengths that no file has are not believed.
         let long = header.index_bytes.max(header.data_bytes) > u64::from(u32::MAX);

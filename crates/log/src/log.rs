@@ -10,6 +10,7 @@ use crate::error::{LogError, corrupt, failed};
 use crate::follow::Follower;
 use crate::format::{FORMAT_BYTES, StoreId, format_file};
 use crate::open::{FORMAT_FILE, Files, find, identify};
+use crate::past::Marks;
 use crate::ship::Shipped;
 use crate::view::{Counts, Meter, Snapshot, View};
 use crate::write::Writer;
@@ -76,6 +77,7 @@ pub struct Log {
     access: Access,
     /// Commits of the past that were read last.
     past: Mutex<Vec<Arc<View>>>,
+    marks: Mutex<Marks>,
 }
 
 #[derive(Debug)]
@@ -178,7 +180,13 @@ impl Log {
         let writer = Writer::new(files.clone(), options, &mut found, lock)?;
         let access = Access::Writer(Box::new(Mutex::new(writer)));
         drop(found.replay);
-        Ok(Self { files, state: RwLock::new(Arc::new(found.view)), access, past: Mutex::default() })
+        Ok(Self {
+            files,
+            state: RwLock::new(Arc::new(found.view)),
+            access,
+            past: Mutex::default(),
+            marks: Mutex::default(),
+        })
     }
 
     /// Opens a log for reading, also while another process writes it. Nothing is written.
@@ -191,7 +199,13 @@ impl Log {
         let files = Files { disk, id, meter: Arc::new(Meter::default()), writable: false };
         let (follower, view) = Follower::start(&files)?;
         let access = Access::Reader(Box::new(Mutex::new(follower)));
-        Ok(Self { files, state: RwLock::new(Arc::new(view)), access, past: Mutex::default() })
+        Ok(Self {
+            files,
+            state: RwLock::new(Arc::new(view)),
+            access,
+            past: Mutex::default(),
+            marks: Mutex::default(),
+        })
     }
 
     fn view(&self) -> Arc<View> {
@@ -218,7 +232,54 @@ impl Log {
     /// # Errors
     /// [`LogError::Gone`] if it is not kept.
     pub fn at(&self, commit: u64) -> Result<Snapshot, LogError> {
-        let Snapshot { view, _pin } = self.snapshot()?;
+        self.behind(self.snapshot()?, commit)
+    }
+
+    /// A view of the commit that a [mark](Batch::mark) means: the last one with the smallest mark
+    /// that is not below it, of the commits since the last one whose mark is below it. So where
+    /// marks are numbers of blocks, it is the state of that block, or else of the next one that
+    /// there is; of several that had the number, one after the other was taken back, it is the last
+    /// one. `None` where there is none, or the log keeps the last commit alone.
+    ///
+    /// ```
+    /// use spinney_log::{Batch, Folder, Keep, Log, Options};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let log = Log::create(Folder::new(folder.path()), Options::default().keep(Keep::All))?;
+    /// for block in [2_u64, 4, 6] {
+    ///     let row = block.to_be_bytes();
+    ///     let mut batch = Batch::new();
+    ///     batch.put(b"block", &row, None);
+    ///     batch.mark(block);
+    ///     log.commit(&mut batch)?;
+    /// }
+    /// let snapshot = log.at_mark(3)?.unwrap();
+    /// assert_eq!(snapshot.get(b"block")?.unwrap(), 4_u64.to_be_bytes());
+    /// assert!(log.at_mark(7)?.is_none());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] if a record is damaged, [`LogError::Io`] if one cannot be read.
+    pub fn at_mark(&self, mark: u64) -> Result<Option<Snapshot>, LogError> {
+        let now = self.snapshot()?;
+        if self.keep() == Keep::Commits(1) {
+            return Ok(None);
+        }
+        let found = lock(&self.marks).find(&self.files, &now.view, mark)?;
+        found.map(|commit| self.behind(now, commit)).transpose()
+    }
+
+    /// Which commits can be read besides the last one.
+    pub fn keep(&self) -> Keep {
+        match &self.access {
+            Access::Writer(writer) => lock(writer).keep,
+            Access::Reader(follower) => lock(follower).keep(),
+        }
+    }
+
+    fn behind(&self, now: Snapshot, commit: u64) -> Result<Snapshot, LogError> {
+        let Snapshot { view, _pin } = now;
         if commit == view.commit {
             return Ok(Snapshot { view, _pin });
         }
@@ -237,7 +298,7 @@ impl Log {
 
     /// Views of the past hold their segments: only where those stay anyway.
     fn keeps_views(&self) -> bool {
-        matches!(&self.access, Access::Writer(writer) if lock(writer).keep == Keep::All)
+        matches!(&self.access, Access::Writer(_)) && self.keep() == Keep::All
     }
 
     /// Applies a batch: all of it, durably, or none.

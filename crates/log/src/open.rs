@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::error::{LogError, corrupt, failed};
-use crate::format::{BLOCK, FORMAT_BYTES, Header, NoFormat, StoreId, read_format};
+use crate::format::{BLOCK, FORMAT, FORMAT_BYTES, Header, NoFormat, StoreId, read_format};
 use crate::replay::Replay;
 use crate::view::{Meter, Segment, View, has_later};
 
@@ -77,8 +77,8 @@ pub(crate) fn identify(disk: &dyn Disk) -> Result<StoreId, LogError> {
         Ok(_) | Err(NoFormat::Damaged) => {
             Err(corrupt(place, format!("its file {FORMAT_FILE} does not match its hash")))
         }
-        Err(NoFormat::Newer(format)) => {
-            let what = format!("its format is {format}, and this program knows format 1");
+        Err(NoFormat::Unknown(format)) => {
+            let what = format!("its format is {format}, and this program knows format {FORMAT}");
             Err(LogError::Foreign { place, what })
         }
         Err(NoFormat::Other) => {

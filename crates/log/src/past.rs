@@ -1,9 +1,14 @@
 //! Commits before the last one, and all records that are there.
+//!
+//! Invariants:
+//! - what is noted of a segment is what its records say, from its first one on: a segment only gets
+//!   longer, and its number comes once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::{LogError, corrupt};
+use crate::format::NO_MARK;
 use crate::open::{Files, Needed, Tail, read};
 use crate::view::{Segment, View};
 
@@ -90,6 +95,76 @@ pub(crate) fn find(files: &Files, now: &View, commit: u64) -> Result<View, LogEr
     let index = read(files, &needed, &tail)?.index;
     let segments = needed.iter().map(|one| (one.segment.number, Arc::clone(&one.segment)));
     Ok(View { index, segments: Arc::new(segments.collect()), commit })
+}
+
+/// What was read of the records of segments, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(BTreeMap<u32, Marked>);
+
+/// The records of a segment from its first one on.
+#[derive(Debug, Default)]
+struct Marked {
+    commits: Vec<Commit>,
+    /// Where the next one begins.
+    end: u64,
+    /// Where the segment before ends.
+    before_end: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Commit {
+    number: u64,
+    mark: u64,
+    /// The oldest segment that it needs.
+    oldest: u64,
+}
+
+impl Marks {
+    /// The commit that a mark means: see [`Log::at_mark`](crate::Log::at_mark).
+    pub(crate) fn find(
+        &mut self,
+        files: &Files,
+        view: &View,
+        mark: u64,
+    ) -> Result<Option<u64>, LogError> {
+        let Some(oldest) = view.segments.keys().next().copied() else { return Ok(None) };
+        self.0.retain(|number, _| *number >= oldest);
+        let (mut found, mut end): (Option<Commit>, _) = (None, None);
+        for segment in view.segments.values().rev() {
+            let marked = self.0.entry(segment.number).or_default();
+            marked.read_on(files, segment, view.commit)?;
+            if end.is_some_and(|end| end != marked.end) {
+                let what = format!("the record at {} is damaged", marked.end);
+                return Err(corrupt(&segment.place, what));
+            }
+            end = Some(marked.before_end);
+            for one in marked.commits.iter().rev() {
+                if one.mark < mark || one.oldest < u64::from(oldest) {
+                    return Ok(found.map(|found| found.number));
+                }
+                if one.mark != NO_MARK && found.is_none_or(|found| one.mark < found.mark) {
+                    found = Some(*one);
+                }
+            }
+        }
+        Ok(found.map(|found| found.number))
+    }
+}
+
+impl Marked {
+    /// Reads the records that came since, up to a commit: what is behind it may be torn.
+    fn read_on(&mut self, files: &Files, segment: &Segment, last: u64) -> Result<(), LogError> {
+        while let Some(header) = segment.header(self.end, files.id)?
+            && header.segment == u64::from(segment.number)
+            && header.commit <= last
+        {
+            let (number, mark, oldest) = (header.commit, header.mark, header.oldest);
+            self.before_end = header.before_end;
+            self.commits.push(Commit { number, mark, oldest });
+            self.end += header.len();
+        }
+        Ok(())
+    }
 }
 
 /// Verifies all records of a view.

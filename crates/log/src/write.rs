@@ -17,7 +17,9 @@ use crate::batch::Batch;
 use crate::clean::{Chore, Victim};
 use crate::delta;
 use crate::error::{LogError, failed};
-use crate::format::{BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, LAST, row_hash};
+use crate::format::{
+    BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, LAST, NO_MARK, row_hash,
+};
 use crate::key::Key;
 use crate::log::{Keep, Options};
 use crate::open::{Files, Found, Needed, Tail, segment_name};
@@ -204,7 +206,9 @@ impl Writer {
         // Cleaned segments that the new record needs no more.
         let gone = victim.gone;
         let commit = self.tail.as_ref().map_or(0, |tail| tail.header.commit) + 1;
-        let (segment, at) = self.write(&index, commit, 0, &cycle, gone)?;
+        let mark = batch.mark.or(self.tail.as_ref().map(|tail| tail.header.mark));
+        let named = (commit, mark.unwrap_or(NO_MARK));
+        let (segment, at) = self.write(&index, named, 0, &cycle, gone)?;
         let tail = self.tail.as_ref().expect("it was just written");
         let header = tail.header;
         (self.victim, self.own_bytes) = (victim.at, victim.own_bytes);
@@ -361,7 +365,7 @@ impl Writer {
     fn write(
         &mut self,
         index: &IndexWriter,
-        commit: u64,
+        (commit, mark): (u64, u64),
         flags: u32,
         cycle: &Cycle,
         gone: usize,
@@ -377,6 +381,7 @@ impl Writer {
             data_bytes: self.data.len() as u64,
             index_hash: xxh3_64(&index.bytes),
             data_hash: xxh3_64(&self.data),
+            mark,
             ..Header::default()
         };
         // A record that closes the log has room where the last one ends.
@@ -526,8 +531,8 @@ impl Writer {
             return Ok(());
         }
         self.data.clear();
-        let (commit, cycle) = (tail.header.commit, self.cycle.clone());
-        self.write(&IndexWriter::default(), commit, CLOSING, &cycle, 0).map(drop)
+        let (named, cycle) = ((tail.header.commit, tail.header.mark), self.cycle.clone());
+        self.write(&IndexWriter::default(), named, CLOSING, &cycle, 0).map(drop)
     }
 }
 

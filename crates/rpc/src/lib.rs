@@ -17,6 +17,7 @@ mod discover;
 mod error;
 mod explorer;
 mod hosts;
+mod kept;
 mod methods;
 mod metrics;
 mod options;

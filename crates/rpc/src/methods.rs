@@ -231,6 +231,13 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
         Ok(if number == head.number { At::Last } else { At::Earlier(number) })
     }
 
+    /// The number of a block before the last one, and how many blocks it is behind that; `None` of
+    /// the last one.
+    pub(crate) fn blocks_behind(&mut self, block: BlockRef) -> Result<Option<(u64, u64)>, Fault> {
+        let earlier = self.at(block)?.number().zip(self.head_number());
+        Ok(earlier.and_then(|(number, head)| Some((number, head.checked_sub(number)?))))
+    }
+
     fn other(&mut self, tree: TreeId, at: At) -> Result<&(dyn WordsAt + 'a), Fault> {
         let number = at.number();
         let others = &self.view.others;

@@ -14,6 +14,7 @@ use spinney_store::Frozen;
 use spinney_tree::PageStore;
 
 use crate::error::Fault;
+use crate::kept::KeptViews;
 use crate::methods::Session;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -108,11 +109,16 @@ where
         Err(fault) => return fail(shared, first, &fault),
     };
     let mut session = Session::new(&view, &shared.options);
-    answer(&mut session, shared, first);
+    let mut kept = KeptViews::new(store, &shared.options);
+    let head = session.head_number();
+    let mut answer = |job| {
+        answer_job(&mut |query| kept.answer(&mut session, query), head, shared, job);
+    };
+    answer(first);
     loop {
         match shared.queue.next(Some(PATIENCE)) {
             Next::Job(job) if has_gone_on(store, &view, asks_for_names(&job)) => return Some(job),
-            Next::Job(job) => answer(&mut session, shared, job),
+            Next::Job(job) => answer(job),
             Next::Idle if has_gone_on(store, &view, true) => return None,
             Next::Idle => {}
             Next::Closed => return None,
@@ -158,11 +164,6 @@ fn fail(shared: &Shared, job: Job, fault: &Fault) -> Option<Job> {
 
 /// Whoever answers what is asked.
 type Answers<'a> = dyn FnMut(Query) -> Result<Vec<u8>, Fault> + 'a;
-
-fn answer<P: PageStore + Clone>(session: &mut Session<'_, '_, P>, shared: &Shared, job: Job) {
-    let head = session.head_number();
-    answer_job(&mut |query| session.answer(query), head, shared, job);
-}
 
 /// Answers a job, where the last block is `head`.
 pub(crate) fn answer_job(answers: &mut Answers<'_>, head: Option<u64>, shared: &Shared, job: Job) {

@@ -485,6 +485,13 @@ impl PageStore for AnyStore {
         })
     }
 
+    fn snapshot_of(&self, block: u64) -> Result<Option<AnySnapshot<'_>>, StoreError> {
+        match self {
+            Self::Log(store) => Ok(store.snapshot_of(block)?.map(AnySnapshot::Log)),
+            _ => Ok(None),
+        }
+    }
+
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => store.commit(set),

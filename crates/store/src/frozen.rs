@@ -8,6 +8,8 @@
     clippy::unwrap_used
 )]
 
+use std::sync::Arc;
+
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
 /// A store as it was at one commit, whatever is committed later.
@@ -31,7 +33,13 @@ use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Frozen<N>(N);
+pub struct Frozen<N>(Arc<N>);
+
+impl<N> Clone for Frozen<N> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 impl<N: Snapshot> Frozen<N> {
     /// The last commit of a store.
@@ -39,7 +47,43 @@ impl<N: Snapshot> Frozen<N> {
     /// # Errors
     /// As the store's `snapshot`.
     pub fn of<'s, P: PageStore<Snapshot<'s> = N>>(store: &'s P) -> Result<Self, StoreError> {
-        store.snapshot().map(Self)
+        store.snapshot().map(|snapshot| Self(Arc::new(snapshot)))
+    }
+
+    /// The commit that a store keeps of a block, or the first one that it keeps after it: see
+    /// [`PageStore::snapshot_of`]. `None` where it keeps none.
+    ///
+    /// ```
+    /// use spinney_store::{Frozen, Keep, LogStore};
+    /// use spinney_tree::mpt::Mpt;
+    /// use spinney_tree::{Batch, BlockId, PageStore, Tree, TreeId};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let store = LogStore::create(folder.path())?;
+    /// store.set_keep(Keep::All)?;
+    /// let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
+    /// let mut roots = Vec::new();
+    /// for number in 0..3 {
+    ///     let mut batch = Batch::new();
+    ///     batch.put(b"key", &[number as u8]);
+    ///     let pending = tree.prepare(&store.snapshot()?, None, batch)?;
+    ///     tree.commit(&store, &pending, Some(BlockId { number, hash: [0; 32] }))?;
+    ///     roots.push(tree.root());
+    /// }
+    /// let frozen = Frozen::kept(&store, 1)?.expect("all commits are kept");
+    /// let tree = Tree::open(Mpt, TreeId(1), &frozen.snapshot()?, 1 << 20)?;
+    /// assert_eq!(tree.root(), roots[1]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As the store's `snapshot_of`.
+    pub fn kept<'s, P: PageStore<Snapshot<'s> = N>>(
+        store: &'s P,
+        block: u64,
+    ) -> Result<Option<Self>, StoreError> {
+        let snapshot = store.snapshot_of(block)?;
+        Ok(snapshot.map(|snapshot| Self(Arc::new(snapshot))))
     }
 }
 

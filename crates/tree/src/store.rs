@@ -106,6 +106,16 @@ pub trait PageStore: Send + Sync {
     /// Opens a view of the last commit.
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError>;
 
+    /// Opens a view of an earlier commit that is kept: the one that brought the trees to a block, or
+    /// the first one after it that is kept. `None` where there is none, and of a store that keeps
+    /// the last commit alone.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn snapshot_of(&self, _block: u64) -> Result<Option<Self::Snapshot<'_>>, StoreError> {
+        Ok(None)
+    }
+
     /// Applies a write set: all of it, durably, or none. A store that [writes behind](Self::settle)
     /// may answer before it is durable.
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError>;
@@ -142,6 +152,10 @@ impl<P: PageStore> PageStore for &P {
 
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError> {
         P::snapshot(self)
+    }
+
+    fn snapshot_of(&self, block: u64) -> Result<Option<Self::Snapshot<'_>>, StoreError> {
+        P::snapshot_of(self, block)
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {

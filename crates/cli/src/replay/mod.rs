@@ -23,7 +23,7 @@ use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::PageStore;
 
-use crate::args::{CommitEvery, FormatArgs, KeepUndo, StoreArgs};
+use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::hints::TRACE_HINT;
@@ -94,6 +94,11 @@ pub(crate) struct ReplayArgs {
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
+    /// Commits of a log that stay readable: a number, the last one included, or `all`. A proof at
+    /// the block of any of them costs what one at the last block costs. Those that are kept already
+    /// stay unless this is given.
+    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_COMMITS")]
+    keep_commits: Option<KeepCommits>,
     /// Keep the execution witnesses of the last N blocks, for debug_executionWitness of spinney
     /// serve. Those that are there already stay unless this is given.
     #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES", conflicts_with_all = ["diffs", "traces", "bals"])]
@@ -144,6 +149,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     // All that can be refused is refused before a store is made.
     check_witnesses(args.keep_witnesses, &trees)?;
+    args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
     let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
     let input = match Input::open(&args.input, args.traces.as_deref(), sort_in)? {
         Some(input) => input,
@@ -248,6 +254,7 @@ impl Run<'_> {
         let clock = Clock::start();
         let before = self.store.io();
         check_trees(self.store, &self.trees)?;
+        self.args.keep_commits.map_or(Ok(()), |keep| keep.apply(self.store))?;
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);

@@ -3,6 +3,7 @@
 mod archive;
 pub(crate) mod client;
 mod geth;
+mod kept;
 mod load;
 pub(crate) mod pages;
 

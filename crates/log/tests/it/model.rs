@@ -93,6 +93,12 @@ impl Step {
         batch
     }
 
+    fn batch_of(&self, mark: u64) -> Batch<'_> {
+        let mut batch = self.batch();
+        batch.mark(mark);
+        batch
+    }
+
     pub(crate) fn apply(&self, rows: &mut Rows) {
         for (low, high) in &self.ranges {
             rows.retain(|key, _| key <= low || key >= high);
@@ -104,6 +110,18 @@ impl Step {
             }
         }
     }
+}
+
+/// The commits that a mark may mean, as it is said: one for each commit that may be the oldest that
+/// can be read.
+fn meant(marks: &BTreeMap<u64, u64>, mark: u64, oldest: u64) -> Vec<Option<u64>> {
+    let one = |oldest: u64| {
+        let since = marks.range(oldest..).rev().take_while(|(_, one)| **one >= mark);
+        let mut since: Vec<_> = since.filter(|(_, one)| **one != u64::MAX).collect();
+        since.sort_by_key(|(commit, one)| (**one, std::cmp::Reverse(**commit)));
+        since.first().map(|(commit, _)| **commit)
+    };
+    (1..=oldest.max(1)).map(one).collect()
 }
 
 /// So many random steps from a seed.
@@ -118,6 +136,8 @@ fn run(seed: u64, steps: u64) -> u64 {
     log.ship(&copy).unwrap();
     let copy_reader = Log::open_read_only(copy.clone()).unwrap();
     let mut now = Rows::new();
+    // The marks of all commits; those before the first one have none.
+    let (mut marks, mut mark) = (BTreeMap::<u64, u64>::new(), u64::MAX);
     let mut past: BTreeMap<u64, Rows> = [(0, now.clone())].into();
     let mut held: Vec<(Snapshot, Rows)> = Vec::new();
     let mut sets = 0;
@@ -142,7 +162,9 @@ fn run(seed: u64, steps: u64) -> u64 {
                 let step = Step::draw(&mut draw, &now);
                 let mut next = now.clone();
                 step.apply(&mut next);
-                let done = log.commit(&mut step.batch());
+                let (next_mark, commit) =
+                    (draw.below(100) as u64, log.snapshot().unwrap().commit());
+                let done = log.commit(&mut step.batch_of(next_mark));
                 sets += 1;
                 if let Err(error) = &done {
                     assert!(matches!(error, LogError::Io { .. }), "{error}");
@@ -156,6 +178,7 @@ fn run(seed: u64, steps: u64) -> u64 {
                 let is_after = found == next;
                 assert!(is_after || (done.is_err() && found == now), "neither before nor after");
                 now = found;
+                mark = if log.snapshot().unwrap().commit() > commit { next_mark } else { mark };
                 log.check().unwrap();
             }
             2..=4 => same(&reader, &now),
@@ -187,15 +210,40 @@ fn run(seed: u64, steps: u64) -> u64 {
                     }
                 }
                 assert!(matches!(log.at(newest + 1), Err(LogError::Gone { .. })));
+                let asked = draw.below(110) as u64;
+                let from = if draw.below(2) == 0 { &log } else { &reader };
+                let found = from.at_mark(asked).unwrap();
+                let commit = found.as_ref().map(Snapshot::commit);
+                let meant = match keep {
+                    Keep::Commits(1) => vec![None],
+                    _ => meant(&marks, asked, oldest),
+                };
+                assert!(meant.contains(&commit), "{asked}: {commit:?}, not of {meant:?}");
+                if let Some(found) = &found
+                    && let Some(then) = past.get(&found.commit())
+                {
+                    assert!(rows(found).unwrap() == *then);
+                }
             }
             _ => {
                 let step = Step::draw(&mut draw, &now);
                 step.apply(&mut now);
-                log.commit(&mut step.batch()).unwrap();
+                // Mostly the next one, as blocks have it; and some are taken back.
+                let next_mark = match draw.below(8) {
+                    0 => mark.min(99).saturating_sub(draw.below(6) as u64),
+                    1 => draw.below(100) as u64,
+                    2 => mark,
+                    _ => (mark.min(99) + 1) % 100,
+                };
+                let commit = log.snapshot().unwrap().commit();
+                log.commit(&mut step.batch_of(next_mark)).unwrap();
+                mark = if log.snapshot().unwrap().commit() > commit { next_mark } else { mark };
                 sets += 1;
             }
         }
         let commit = log.snapshot().unwrap().commit();
+        let from = marks.last_key_value().map_or(1, |(last, _)| last + 1);
+        marks.extend((from..=commit).map(|commit| (commit, mark)));
         past.insert(commit, now.clone());
         while past.len() > 30 {
             past.pop_first();

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
-use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+use spinney_tree::{PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId, WriteSet};
 
 use crate::before::Missing;
 use crate::creation::{self, Site, beside, folder_of};
@@ -352,6 +352,14 @@ fn told(store: &Path, error: LogError) -> StoreError {
     }
 }
 
+/// The block that a row brings a tree to: that of a root record which names one.
+fn block_of(change: &RowOver<'_>) -> Option<u64> {
+    let row = change.row.filter(|_| change.table == Table::Roots)?;
+    let tree = change.key.try_into().ok().map(u32::from_be_bytes)?;
+    let block = RootRecord::decode(TreeId(tree), row).ok()?.block?;
+    Some(block.number)
+}
+
 fn key_of(table: Table, key: &[u8]) -> Key {
     Key::of(table as u8, key)
 }
@@ -364,6 +372,15 @@ impl PageStore for LogStore {
         Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
     }
 
+    fn snapshot_of(&self, block: u64) -> Result<Option<LogSnapshot<'_>>, StoreError> {
+        let snapshot = self.log.at_mark(block).map_err(|error| self.told(error))?;
+        Ok(snapshot.map(|snapshot| LogSnapshot {
+            snapshot,
+            place: &self.place,
+            store: PhantomData,
+        }))
+    }
+
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         for (table, low, high) in set.drops() {
@@ -371,12 +388,17 @@ impl PageStore for LogStore {
         }
         let rows = set.rows_over();
         batch.reserve(rows.len());
+        let mut block = None;
         for change in rows {
+            block = block.max(block_of(&change));
             let key = key_of(change.table, change.key);
             match change.row {
                 Some(row) => batch.put(key, row, change.before),
                 None => batch.remove(key),
             }
+        }
+        if let Some(block) = block {
+            batch.mark(block);
         }
         self.log.commit(&mut batch).map_err(|error| self.told(error))
     }
