@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
 use spinney_store::{AnyStore, Keep};
 use spinney_tree::StoreError;
@@ -341,6 +342,19 @@ impl FromStr for CommitEvery {
             Ok(blocks) => Ok(Self(blocks)),
             Err(_) if text == "all" => Ok(Self(u64::MAX)),
             Err(_) => Err("expected a number of blocks, or all".to_owned()),
+        }
+    }
+}
+
+impl CommitEvery {
+    /// What was told, or what suits a store. To wait for more blocks takes memory, and saves a log
+    /// little: it writes what changed of a page, where others write the page.
+    pub(crate) fn of(told: Option<Self>, place: &Place) -> u64 {
+        const OF_LOG: u64 = 16;
+        match (told, place.kind) {
+            (Some(told), _) => told.0,
+            (None, Kind::Log) => OF_LOG,
+            (None, _) => RunOptions::default().commit_every,
         }
     }
 }

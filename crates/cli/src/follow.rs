@@ -23,7 +23,7 @@ use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, PageStore};
 
-use crate::args::{FormatArgs, KeepCommits, KeepUndo, StoreArgs};
+use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::bisect::differences;
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -213,7 +213,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
         args.serve.map(|address| args.limits.bind_over((address, "--serve"), &place, output));
     let server = server.transpose()?;
     let mut told = Told::new(args, output, &interrupt);
-    let follower = Follower::new(&node, &genesis, options(args, threads, &interrupt));
+    let follower = Follower::new(&node, &genesis, options((args, &place), threads, &interrupt));
     // Nothing is made of the genesis of another chain.
     if !follower.meet(|event| told.event(event)).map_err(failure)? {
         return ended(args, output);
@@ -249,12 +249,17 @@ fn ended(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Interrupted)
 }
 
-fn options<'i>(args: &FollowArgs, threads: usize, interrupt: &'i Interrupt) -> FollowOptions<'i> {
+fn options<'i>(
+    (args, place): (&FollowArgs, &Place),
+    threads: usize,
+    interrupt: &'i Interrupt,
+) -> FollowOptions<'i> {
     let mut options = FollowOptions::default();
     options.poll = Duration::from_millis(args.poll);
     options.past_final = args.past_final;
     options.by = args.by().into();
     options.run = RunOptions::default();
+    options.run.commit_every = CommitEvery::of(None, place);
     options.run.last = args.to;
     options.run.stop = Some(interrupt.flag());
     options.run.recover_threads = threads;

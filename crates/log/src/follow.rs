@@ -161,7 +161,8 @@ enum Next {
     Later,
 }
 
-/// The segment that follows. It is in none of the files that the view has: those stay what they are.
+/// The segment that follows. It is in none of the files that the view has: those stay what they
+/// are.
 fn next_segment(files: &Files, view: &View, tail: &Tail) -> Result<Next, LogError> {
     let known: HashSet<_> = view.segments.values().map(|segment| segment.name.as_str()).collect();
     let mut later = Next::None;

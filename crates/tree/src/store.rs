@@ -106,9 +106,9 @@ pub trait PageStore: Send + Sync {
     /// Opens a view of the last commit.
     fn snapshot(&self) -> Result<Self::Snapshot<'_>, StoreError>;
 
-    /// Opens a view of an earlier commit that is kept: the one that brought the trees to a block, or
-    /// the first one after it that is kept. `None` where there is none, and of a store that keeps
-    /// the last commit alone.
+    /// Opens a view of an earlier commit that is kept: the one that brought the trees to a block,
+    /// or the first one after it that is kept. `None` where there is none, and of a store that
+    /// keeps the last commit alone.
     ///
     /// # Errors
     /// If the store cannot be read.

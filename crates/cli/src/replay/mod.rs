@@ -85,9 +85,10 @@ pub(crate) struct ReplayArgs {
     /// Blocks of the sample chain.
     #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["blocks", "diffs", "traces"])]
     blocks_count: u64,
-    /// Blocks a commit: a number, or `all` for one commit at the end.
-    #[arg(long, value_name = "K", default_value_t = default_commit_every(), env = "SPINNEY_COMMIT_EVERY")]
-    commit_every: CommitEvery,
+    /// Blocks a commit: a number, or `all` for one commit at the end. Unless told, 16 over a log,
+    /// and 128 over other stores, which write whole pages with each.
+    #[arg(long, value_name = "K", env = "SPINNEY_COMMIT_EVERY")]
+    commit_every: Option<CommitEvery>,
     /// The last block to replay.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
@@ -124,10 +125,6 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     store: StoreArgs,
-}
-
-fn default_commit_every() -> CommitEvery {
-    CommitEvery(RunOptions::default().commit_every)
 }
 
 pub(crate) fn default_keep_undo() -> KeepUndo {
@@ -244,7 +241,7 @@ impl Run<'_> {
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<RunReport> {
         let mut options = RunOptions::default();
-        options.commit_every = self.args.commit_every.0;
+        options.commit_every = CommitEvery::of(self.args.commit_every, self.place);
         options.last = self.args.to;
         options.stop = Some(interrupt.flag());
         options.recover_threads = self.threads;
