@@ -119,7 +119,7 @@ impl Cleaning {
                 moved.whole.insert(number);
                 continue;
             }
-            bytes += entry.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+            bytes += entry.bytes();
             moved.rows.push(key.clone());
         }
         Ok(moved)

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::index::{Entry, Piece, Pieces};
+use crate::index::{Entry, Piece, Pieces, Row};
 use crate::key::Key;
 
 /// Records begin at multiples of it.
@@ -165,13 +165,27 @@ pub(crate) fn row_hash(key: &[u8], row: &[u8]) -> u64 {
     xxh3_64_with_seed(row, xxh3_64(key))
 }
 
+/// Bytes of a key at most.
+pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
 /// Appends a number as LEB128, in its shortest form.
-pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
+pub fn put_number(out: &mut impl Extend<u8>, mut number: u64) {
     while number > 0x7f {
-        out.push(number as u8 | 0x80);
+        out.extend([number as u8 | 0x80]);
         number >>= 7;
     }
-    out.push(number as u8);
+    out.extend([number as u8]);
+}
+
+/// Appends where a row lies.
+pub(crate) fn put_entry(out: &mut impl Extend<u8>, entry: &Entry) {
+    out.extend(entry.hash.to_le_bytes());
+    put_number(out, entry.pieces.len() as u64);
+    for piece in &entry.pieces {
+        put_number(out, u64::from(piece.segment));
+        put_number(out, u64::from(piece.at));
+        put_number(out, u64::from(piece.len));
+    }
 }
 
 /// Bytes that are read from the front.
@@ -232,6 +246,18 @@ impl<'a> Bytes<'a> {
         None
     }
 
+    /// Where a row lies; nothing if that is no entry.
+    pub(crate) fn entry(&mut self) -> Option<Entry> {
+        let hash = self.u64()?;
+        let mut pieces = Pieces::new();
+        for _ in 0..self.number()? {
+            let mut number = || u32::try_from(self.number()?).ok();
+            let (segment, at, len) = (number()?, number()?, number()?);
+            pieces.push(Piece { segment, at, len });
+        }
+        (!pieces.is_empty()).then_some(Entry { hash, pieces })
+    }
+
     /// As [`number`](Self::number), for a length.
     pub fn size(&mut self) -> Option<usize> {
         self.number()?.try_into().ok()
@@ -287,15 +313,9 @@ impl IndexWriter {
         self.key(high);
     }
 
-    pub(crate) fn held(&mut self, key: &[u8], entry: &Entry) {
-        self.begin(4, key);
-        self.bytes.extend_from_slice(&entry.hash.to_le_bytes());
-        put_number(&mut self.bytes, entry.pieces.len() as u64);
-        for piece in &entry.pieces {
-            put_number(&mut self.bytes, u64::from(piece.segment));
-            put_number(&mut self.bytes, u64::from(piece.at));
-            put_number(&mut self.bytes, u64::from(piece.len));
-        }
+    pub(crate) fn held(&mut self, row: Row<'_>) {
+        self.begin(4, row.key);
+        self.bytes.extend_from_slice(row.entry);
     }
 
     /// Puts entries behind these that were written by themselves.
@@ -331,6 +351,9 @@ impl<'a> IndexReader<'a> {
             return None;
         }
         let rest = self.bytes.take(rest)?;
+        if shared + rest.len() > KEY_BYTES_MAX {
+            return None;
+        }
         self.last.go_on(shared, rest);
         Some(self.last.clone())
     }
@@ -348,14 +371,7 @@ impl<'a> IndexReader<'a> {
             3 => Some(Item::Range(self.key()?, self.key()?)),
             4 => {
                 let key = self.key()?;
-                let hash = self.bytes.u64()?;
-                let mut pieces = Pieces::new();
-                for _ in 0..self.bytes.number()? {
-                    let mut number = || u32::try_from(self.bytes.number()?).ok();
-                    let (segment, at, len) = (number()?, number()?, number()?);
-                    pieces.push(Piece { segment, at, len });
-                }
-                (!pieces.is_empty()).then_some(Item::Held(key, Entry { hash, pieces }))
+                Some(Item::Held(key, self.bytes.entry()?))
             }
             5 => {
                 let flags = self.bytes.u8()?;

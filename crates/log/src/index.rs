@@ -1,5 +1,10 @@
 //! Where the pieces of each row lie, in memory: an ordered map whose copies share what is the same.
 //!
+//! ```text
+//! row of a leaf = key length (u16) | key | entry, as records
+//!                 have it
+//! ```
+//!
 //! Invariants:
 //! - a node is changed in place if nobody else holds it, else copied first: so a clone stays as it
 //!   was;
@@ -10,6 +15,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::format::{Bytes, put_entry};
 use crate::key::Key;
 
 /// Part of a row: all of it, or a delta.
@@ -20,7 +26,7 @@ pub(crate) struct Piece {
     pub(crate) len: u32,
 }
 
-pub(crate) type Pieces = SmallVec<[Piece; 1]>;
+pub(crate) type Pieces = SmallVec<[Piece; 9]>;
 
 /// Where a row lies: whole, and the deltas since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +35,41 @@ pub(crate) struct Entry {
     pub(crate) pieces: Pieces,
 }
 
+impl Entry {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
+    }
+}
+
+/// A key, and where its row lies, as records have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) entry: &'a [u8],
+}
+
+impl Row<'_> {
+    pub(crate) fn entry(&self) -> Entry {
+        Bytes(self.entry).entry().expect("it was an entry when it was put in")
+    }
+}
+
 /// Entries of a leaf, or children of a branch, at most.
 const WIDTH: usize = 64;
+/// Room that a leaf takes for what may come.
+const ROOM: usize = 256;
+const LENGTH_BYTES: usize = size_of::<u16>();
+
+/// Rows in order of keys, one behind the other.
+#[derive(Clone, Debug, Default)]
+struct Leaf {
+    starts: Vec<u32>,
+    bytes: Vec<u8>,
+}
 
 #[derive(Clone, Debug)]
 enum Node {
-    Leaf(Vec<(Key, Entry)>),
+    Leaf(Leaf),
     Branch(Vec<(Key, Arc<Self>)>),
 }
 
@@ -46,7 +81,7 @@ pub(crate) struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { root: Arc::new(Node::Leaf(Vec::new())), len: 0 }
+        Self { root: Arc::new(Node::Leaf(Leaf::default())), len: 0 }
     }
 }
 
@@ -55,8 +90,95 @@ fn child_of(children: &[(Key, Arc<Node>)], key: &[u8]) -> usize {
     children.partition_point(|(low, _)| &low[..] <= key).saturating_sub(1)
 }
 
-fn place_of(rows: &[(Key, Entry)], key: &[u8]) -> Result<usize, usize> {
-    rows.binary_search_by(|(own, _)| own[..].cmp(key))
+impl Leaf {
+    const fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Where a row begins; the end of all behind the last one.
+    fn start(&self, at: usize) -> usize {
+        self.starts.get(at).map_or(self.bytes.len(), |start| *start as usize)
+    }
+
+    fn row(&self, at: usize) -> Row<'_> {
+        let (length, rest) = self.bytes[self.start(at)..self.start(at + 1)]
+            .split_first_chunk()
+            .expect("a row begins with the length of its key");
+        let (key, entry) = rest.split_at(u16::from_le_bytes(*length).into());
+        Row { key, entry }
+    }
+
+    fn place_of(&self, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.row(middle).key.cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Ok(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// Makes as much room at a row as a row takes, or none where it takes nothing, in the place of
+    /// the rows up to another one.
+    fn make_room(&mut self, at: usize, until: usize, bytes: usize) {
+        let (from, end, len) = (self.start(at), self.start(until), self.bytes.len());
+        let behind = from + bytes;
+        if behind > end {
+            let more = behind - end;
+            if self.bytes.capacity() - len < more {
+                self.bytes.reserve_exact(more + ROOM);
+            }
+            self.bytes.resize(len + more, 0);
+            self.bytes.copy_within(end..len, behind);
+        } else {
+            self.bytes.copy_within(end..len, behind);
+            self.bytes.truncate(len - (end - behind));
+        }
+        for start in &mut self.starts[until..] {
+            *start = (*start as usize + behind - end) as u32;
+        }
+    }
+
+    /// Puts a row in where [`place_of`](Self::place_of) says.
+    fn put(&mut self, place: Result<usize, usize>, row: Row<'_>) {
+        let bytes = LENGTH_BYTES + row.key.len() + row.entry.len();
+        let (Ok(at) | Err(at)) = place;
+        let from = self.start(at);
+        self.make_room(at, place.map_or(at, |at| at + 1), bytes);
+        if place.is_err() {
+            self.starts.insert(at, from as u32);
+        }
+        let (length, rest) = self.bytes[from..from + bytes].split_at_mut(LENGTH_BYTES);
+        length.copy_from_slice(&(row.key.len() as u16).to_le_bytes());
+        rest[..row.key.len()].copy_from_slice(row.key);
+        rest[row.key.len()..].copy_from_slice(row.entry);
+    }
+
+    fn remove(&mut self, at: usize) -> Entry {
+        let old = self.row(at).entry();
+        self.make_room(at, at + 1, 0);
+        self.starts.remove(at);
+        old
+    }
+
+    /// The right part, if there are too many rows after one was put in at a place.
+    fn split(&mut self, at: usize) -> Option<Self> {
+        let starts = split(&mut self.starts, at)?;
+        let from = starts[0];
+        let mut bytes = self.bytes.split_off(from as usize);
+        bytes.reserve_exact(ROOM);
+        self.bytes.shrink_to(self.bytes.len() + ROOM);
+        Some(Self { starts: starts.into_iter().map(|start| start - from).collect(), bytes })
+    }
+
+    fn append(&mut self, right: &Self) {
+        let from = self.bytes.len() as u32;
+        self.starts.extend(right.starts.iter().map(|start| from + start));
+        self.bytes.extend_from_slice(&right.bytes);
+    }
 }
 
 impl Index {
@@ -64,34 +186,26 @@ impl Index {
         self.len
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         let mut node = &*self.root;
         loop {
             match node {
-                Node::Leaf(rows) => return place_of(rows, key).ok().map(|at| &rows[at].1),
+                Node::Leaf(rows) => return rows.place_of(key).ok().map(|at| rows.row(at).entry()),
                 Node::Branch(children) => node = &children[child_of(children, key)].1,
             }
         }
     }
 
-    /// The entry of a key. The way to it is copied, even if it is absent.
-    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        let mut node = Arc::make_mut(&mut self.root);
-        loop {
-            match node {
-                Node::Leaf(rows) => return place_of(rows, key).ok().map(|at| &mut rows[at].1),
-                Node::Branch(children) => {
-                    let at = child_of(children, key);
-                    node = Arc::make_mut(&mut children[at].1);
-                }
-            }
-        }
+    /// Puts a row in, and answers what was there.
+    pub(crate) fn insert(&mut self, key: &[u8], entry: &Entry) -> Option<Entry> {
+        let mut bytes = SmallVec::<[u8; 64]>::new();
+        put_entry(&mut bytes, entry);
+        self.put(Row { key, entry: &bytes })
     }
 
-    /// Puts a row in, and answers what was there.
-    pub(crate) fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+    fn put(&mut self, row: Row<'_>) -> Option<Entry> {
         let mut old = None;
-        if let Some(right) = Arc::make_mut(&mut self.root).insert(key, entry, &mut old) {
+        if let Some(right) = Arc::make_mut(&mut self.root).insert(row, &mut old) {
             let left = std::mem::replace(&mut self.root, Arc::new(Node::Branch(Vec::new())));
             self.root = Arc::new(Node::Branch(vec![(Key::new(), left), right]));
         }
@@ -101,7 +215,10 @@ impl Index {
 
     /// Puts a row in as [`insert`](Self::insert) does, without a search where its key is the last
     /// one. An opening puts the rows of stretches in so: it has taken no key beyond them yet.
-    pub(crate) fn append(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+    pub(crate) fn append(&mut self, key: &[u8], entry: &Entry) -> Option<Entry> {
+        let mut bytes = SmallVec::<[u8; 64]>::new();
+        put_entry(&mut bytes, entry);
+        let row = Row { key, entry: &bytes };
         let mut node = &mut self.root;
         loop {
             match Arc::make_mut(node) {
@@ -110,9 +227,9 @@ impl Index {
                     None => break,
                 },
                 Node::Leaf(rows) => {
-                    let is_last = rows.last().is_some_and(|(last, _)| *last < key);
-                    if is_last && rows.len() < WIDTH {
-                        rows.push((key, entry));
+                    let len = rows.len();
+                    if len > 0 && len < WIDTH && rows.row(len - 1).key < row.key {
+                        rows.put(Err(len), row);
                         self.len += 1;
                         return None;
                     }
@@ -120,7 +237,7 @@ impl Index {
                 }
             }
         }
-        self.insert(key, entry)
+        self.put(row)
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
@@ -138,17 +255,17 @@ impl Index {
 
     /// The rows from a key on, that key included.
     pub(crate) fn from(&self, key: &[u8]) -> Rows<'_> {
-        let mut rows = Rows { above: Vec::new(), leaf: &[] };
+        let mut above = Vec::new();
         let mut node = &*self.root;
         loop {
             match node {
                 Node::Leaf(leaf) => {
-                    rows.leaf = &leaf[place_of(leaf, key).unwrap_or_else(|at| at)..];
-                    return rows;
+                    let (Ok(at) | Err(at)) = leaf.place_of(key);
+                    return Rows { above, leaf, at };
                 }
                 Node::Branch(children) => {
                     let at = child_of(children, key);
-                    rows.above.push(&children[at + 1..]);
+                    above.push(&children[at + 1..]);
                     node = &children[at].1;
                 }
             }
@@ -157,8 +274,8 @@ impl Index {
 
     /// The keys between two, both excluded.
     pub(crate) fn between(&self, low: &[u8], high: &[u8]) -> Vec<Key> {
-        let rows = self.from(low).skip_while(|(key, _)| &key[..] == low);
-        rows.take_while(|(key, _)| &key[..] < high).map(|(key, _)| key.clone()).collect()
+        let rows = self.from(low).map(|row| row.key).skip_while(|key| *key == low);
+        rows.take_while(|key| *key < high).map(Key::from_slice).collect()
     }
 
     /// Bytes of memory, about.
@@ -168,25 +285,19 @@ impl Index {
 }
 
 impl Node {
-    fn insert(
-        &mut self,
-        key: Key,
-        entry: Entry,
-        old: &mut Option<Entry>,
-    ) -> Option<(Key, Arc<Self>)> {
+    fn insert(&mut self, row: Row<'_>, old: &mut Option<Entry>) -> Option<(Key, Arc<Self>)> {
         match self {
             Self::Leaf(rows) => {
-                let at = place_of(rows, &key);
-                match at {
-                    Ok(at) => *old = Some(std::mem::replace(&mut rows[at].1, entry)),
-                    Err(at) => rows.insert(at, (key, entry)),
-                }
-                split(rows, at.unwrap_or_else(|at| at))
-                    .map(|right| (right[0].0.clone(), Arc::new(Self::Leaf(right))))
+                let place = rows.place_of(row.key);
+                *old = place.ok().map(|at| rows.row(at).entry());
+                rows.put(place, row);
+                let (Ok(at) | Err(at)) = place;
+                let right = rows.split(at)?;
+                Some((Key::from_slice(right.row(0).key), Arc::new(Self::Leaf(right))))
             }
             Self::Branch(children) => {
-                let at = child_of(children, &key);
-                let right = Arc::make_mut(&mut children[at].1).insert(key, entry, old)?;
+                let at = child_of(children, row.key);
+                let right = Arc::make_mut(&mut children[at].1).insert(row, old)?;
                 children.insert(at + 1, right);
                 split(children, at + 1)
                     .map(|right| (right[0].0.clone(), Arc::new(Self::Branch(right))))
@@ -197,8 +308,8 @@ impl Node {
     fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         match self {
             Self::Leaf(rows) => {
-                let at = place_of(rows, key).ok()?;
-                Some(rows.remove(at).1)
+                let at = rows.place_of(key).ok()?;
+                Some(rows.remove(at))
             }
             Self::Branch(children) => {
                 let at = child_of(children, key);
@@ -226,13 +337,7 @@ impl Node {
         node as u64
             + match self {
                 Self::Leaf(rows) => {
-                    let heap = |(key, entry): &(Key, Entry)| {
-                        let pieces =
-                            if entry.pieces.spilled() { entry.pieces.capacity() } else { 0 };
-                        (pieces * size_of::<Piece>() + key.heap_bytes()) as u64
-                    };
-                    let own = rows.capacity() * size_of::<(Key, Entry)>();
-                    own as u64 + rows.iter().map(heap).sum::<u64>()
+                    (rows.starts.capacity() * size_of::<u32>() + rows.bytes.capacity()) as u64
                 }
                 Self::Branch(children) => {
                     let own = children.capacity() * size_of::<(Key, Arc<Self>)>();
@@ -260,7 +365,7 @@ fn merge(children: &mut Vec<(Key, Arc<Node>)>, at: usize) {
     }
     let (_, right) = children.remove(at + 1);
     match (Arc::make_mut(&mut children[at].1), Arc::unwrap_or_clone(right)) {
-        (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
+        (Node::Leaf(left), Node::Leaf(right)) => left.append(&right),
         (Node::Branch(left), Node::Branch(right)) => left.extend(right),
         _ => unreachable!("neighbours are of one height"),
     }
@@ -270,21 +375,23 @@ fn merge(children: &mut Vec<(Key, Arc<Node>)>, at: usize) {
 #[derive(Clone, Debug)]
 pub(crate) struct Rows<'a> {
     above: Vec<&'a [(Key, Arc<Node>)]>,
-    leaf: &'a [(Key, Entry)],
+    leaf: &'a Leaf,
+    at: usize,
 }
 
 impl<'a> Iterator for Rows<'a> {
-    type Item = &'a (Key, Entry);
+    type Item = Row<'a>;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Row<'a>> {
         loop {
-            if let Some(row) = self.leaf.split_off_first() {
-                return Some(row);
+            if self.at < self.leaf.len() {
+                self.at += 1;
+                return Some(self.leaf.row(self.at - 1));
             }
             let children = self.above.last_mut()?;
             match children.split_off_first().map(|(_, child)| &**child) {
                 None => drop(self.above.pop()),
-                Some(Node::Leaf(rows)) => self.leaf = rows,
+                Some(Node::Leaf(leaf)) => (self.leaf, self.at) = (leaf, 0),
                 Some(Node::Branch(below)) => self.above.push(below),
             }
         }
@@ -294,16 +401,22 @@ impl<'a> Iterator for Rows<'a> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::ops::Bound;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{Entry, Index, Piece, Pieces};
-    use crate::key::Key;
+    use super::{Entry, Index, Piece, Pieces, Row};
 
+    /// Entries of one piece and of many, so that rows are of several lengths.
     fn entry(at: u32) -> Entry {
-        let piece = Piece { segment: 1, at, len: 1 };
-        Entry { hash: 0, pieces: Pieces::from_elem(piece, 1) }
+        let piece = Piece { segment: at / 3, at, len: 1 << (at % 20) };
+        Entry { hash: at.into(), pieces: Pieces::from_elem(piece, 1 + at as usize % 9) }
+    }
+
+    fn key_of(number: u16) -> Vec<u8> {
+        let rest = [7; 40];
+        [&number.to_be_bytes()[..], &rest[..usize::from(number % 40)]].concat()
     }
 
     proptest! {
@@ -315,31 +428,35 @@ mod tests {
             let (mut index, mut model) = (Index::default(), BTreeMap::new());
             let mut kept = Vec::new();
             for at in 0..start {
-                let key = Key::from_slice(&at.to_be_bytes());
-                index.append(key.clone(), entry(0));
-                model.insert(key, entry(0));
+                index.append(&key_of(at), &entry(0));
+                model.insert(key_of(at), entry(0));
             }
             for (n, (number, what)) in steps.into_iter().enumerate() {
-                let key = Key::from_slice(&(number % 20_000).to_be_bytes());
+                let (key, new) = (key_of(number % 20_000), entry(n as u32));
                 match what {
-                    0 => prop_assert_eq!(index.insert(key.clone(), entry(n as u32)), model.insert(key, entry(n as u32))),
-                    1 => prop_assert_eq!(index.append(key.clone(), entry(n as u32)), model.insert(key, entry(n as u32))),
+                    0 => prop_assert_eq!(index.insert(&key, &new), model.insert(key, new)),
+                    1 => prop_assert_eq!(index.append(&key, &new), model.insert(key, new)),
                     2 | 3 => prop_assert_eq!(index.remove(&key), model.remove(&key)),
-                    _ => prop_assert_eq!(index.get_mut(&key), model.get_mut(&key)),
+                    _ => prop_assert_eq!(index.get(&key), model.get(&key).cloned()),
                 }
                 if n % 700 == 0 {
                     kept.push((index.clone(), model.clone()));
                 }
             }
             kept.push((index, model));
+            let row = |row: Row<'_>| (row.key.to_vec(), row.entry());
+            let cloned = |(key, entry): (&Vec<u8>, &Entry)| (key.clone(), entry.clone());
             for (index, model) in &kept {
                 prop_assert_eq!(index.len(), model.len() as u64);
-                prop_assert!(index.from(&[]).map(|(k, e)| (k, e)).eq(model.iter()));
-                let low = Key::from_slice(&[20, 7]);
-                prop_assert!(index.from(&low).map(|(k, e)| (k, e)).eq(model.range(low.clone()..)));
-                let high = Key::from_slice(&[21, 9]);
-                let bounds = (std::ops::Bound::Excluded(low.clone()), std::ops::Bound::Excluded(high.clone()));
-                prop_assert!(index.between(&low, &high).iter().eq(model.range::<Key, _>(bounds).map(|(k, _)| k)));
+                prop_assert!(index.from(&[]).map(row).eq(model.iter().map(cloned)));
+                let low = vec![20, 7];
+                let since = model.range(low.clone()..).map(cloned);
+                prop_assert!(index.from(&low).map(row).eq(since));
+                let high = vec![21, 9];
+                let bounds = (Bound::Excluded(low.clone()), Bound::Excluded(high.clone()));
+                let between = index.between(&low, &high);
+                let expected = model.range::<Vec<u8>, _>(bounds).map(|(key, _)| &key[..]);
+                prop_assert!(between.iter().map(|key| &key[..]).eq(expected));
             }
         }
     }

@@ -38,11 +38,6 @@ impl Key {
         self.0.truncate(kept);
         self.0.extend_from_slice(rest);
     }
-
-    /// Bytes of memory beside its own.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        if self.0.spilled() { self.0.capacity() } else { 0 }
-    }
 }
 
 impl Clone for Key {

@@ -375,8 +375,9 @@ impl Log {
     pub fn stats(&self) -> Result<Stats, LogError> {
         let view = self.snapshot()?.view;
         let mut stats = Stats { commit: view.commit, rows: view.index.len(), ..Stats::default() };
-        for (_, entry) in view.index.from(&[]) {
-            stats.live_bytes += entry.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+        for row in view.index.from(&[]) {
+            let entry = row.entry();
+            stats.live_bytes += entry.bytes();
             stats.deltas += entry.pieces.len() as u64 - 1;
         }
         stats.index_bytes = view.index.memory();
@@ -413,8 +414,8 @@ impl Log {
     pub fn check(&self) -> Result<(), LogError> {
         let Snapshot { view, _pin } = self.snapshot()?;
         crate::past::check(&self.files, &view)?;
-        for (key, entry) in view.index.from(&[]) {
-            view.row(key, entry)?;
+        for row in view.index.from(&[]) {
+            view.row(row.key, &row.entry())?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::{LogError, corrupt, failed};
 use crate::format::{BLOCK, FORMAT, FORMAT_BYTES, Header, NoFormat, StoreId, read_format};
+use crate::index::Row;
 use crate::replay::Replay;
 use crate::view::{Meter, Segment, View, has_later};
 
@@ -287,9 +288,7 @@ pub(crate) fn read(
         return Err(corrupt(&tail.segment.place, "the index that it refers to is not whole"));
     }
     let oldest = needed.front().map_or(0, |needed| needed.segment.number);
-    let is_gone = |(_, entry): &(_, crate::index::Entry)| {
-        entry.pieces.iter().any(|piece| piece.segment < oldest)
-    };
+    let is_gone = |row: Row<'_>| row.entry().pieces.iter().any(|piece| piece.segment < oldest);
     if replay.index.from(&[]).any(is_gone) {
         return Err(corrupt(&tail.segment.place, "a row lies in a segment that is gone"));
     }

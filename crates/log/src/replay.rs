@@ -48,9 +48,7 @@ impl Replay {
     }
 
     fn count(&mut self, more: u64, gone: Option<&Entry>) {
-        let gone =
-            gone.map_or(0, |entry| entry.pieces.iter().map(|piece| u64::from(piece.len)).sum());
-        self.live = (self.live + more).saturating_sub(gone);
+        self.live = (self.live + more).saturating_sub(gone.map_or(0, Entry::bytes));
     }
 
     /// Takes a record that lies at an offset of a segment.
@@ -84,8 +82,8 @@ impl Replay {
                     }
                 }
                 Some(Item::Held(key, entry)) if self.covered.is_some() => {
-                    self.count(entry.pieces.iter().map(|piece| u64::from(piece.len)).sum(), None);
-                    let old = self.index.append(key, entry);
+                    self.count(entry.bytes(), None);
+                    let old = self.index.append(&key, &entry);
                     self.count(0, old.as_ref());
                 }
                 Some(Item::Held(..)) => {}
@@ -104,7 +102,7 @@ impl Replay {
                     data += u64::from(len);
                     if self.has(&key) {
                         let entry = Entry { hash, pieces: Pieces::from_elem(piece, 1) };
-                        let old = self.index.insert(key, entry);
+                        let old = self.index.insert(&key, &entry);
                         self.count(len.into(), old.as_ref());
                     }
                 }
@@ -112,11 +110,12 @@ impl Replay {
                     let piece = Piece { segment: segment.number, at: data as u32, len };
                     data += u64::from(len);
                     if self.has(&key) {
-                        let Some(entry) = self.index.get_mut(&key) else {
+                        let Some(mut entry) = self.index.get(&key) else {
                             return wrong("changes a row that is not there");
                         };
                         entry.pieces.push(piece);
                         entry.hash = hash;
+                        self.index.insert(&key, &entry);
                         self.live += u64::from(len);
                     }
                 }

@@ -242,7 +242,7 @@ impl Snapshot {
     /// # Errors
     /// [`LogError::Corrupt`] if it does not match its hash, [`LogError::Io`] if it cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LogError> {
-        self.view.index.get(key).map(|entry| self.view.row(key, entry)).transpose()
+        self.view.index.get(key).map(|entry| self.view.row(key, &entry)).transpose()
     }
 
     /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers
@@ -256,9 +256,9 @@ impl Snapshot {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), LogError> {
-        for (key, entry) in self.view.index.from(low) {
-            if high.is_some_and(|high| &key[..] >= high) || !visit(key, &self.view.row(key, entry)?)
-            {
+        for row in self.view.index.from(low) {
+            let is_above = high.is_some_and(|high| row.key >= high);
+            if is_above || !visit(row.key, &self.view.row(row.key, &row.entry())?) {
                 break;
             }
         }
@@ -268,9 +268,9 @@ impl Snapshot {
     /// Hands each key from `low` on to `visit`, with how many pieces its row has and the bytes of
     /// those, until it answers `false`. This reads nothing.
     pub fn keys(&self, low: &[u8], visit: &mut dyn FnMut(&[u8], usize, u64) -> bool) {
-        for (key, entry) in self.view.index.from(low) {
-            let bytes = entry.pieces.iter().map(|piece| u64::from(piece.len)).sum();
-            if !visit(key, entry.pieces.len(), bytes) {
+        for row in self.view.index.from(low) {
+            let entry = row.entry();
+            if !visit(row.key, entry.pieces.len(), entry.bytes()) {
                 break;
             }
         }

@@ -18,7 +18,8 @@ use crate::clean::{Chore, Victim};
 use crate::delta;
 use crate::error::{LogError, failed};
 use crate::format::{
-    BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, LAST, NO_MARK, row_hash,
+    BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, KEY_BYTES_MAX, LAST, NO_MARK,
+    row_hash,
 };
 use crate::key::Key;
 use crate::log::{Keep, Options};
@@ -30,7 +31,6 @@ use crate::view::{Segment, View};
 const CHAIN: usize = 8;
 /// Bytes of a record at most: offsets in a segment have 32 bits.
 const RECORD_BYTES_MAX: u64 = 3 << 30;
-const KEY_BYTES_MAX: usize = 1 << 16;
 const ROW_BYTES_MAX: usize = 1 << 30;
 /// Bytes of the index that each record carries at least.
 const STRETCH_BYTES: usize = 2_048;
@@ -273,7 +273,7 @@ impl Writer {
             };
             let hash = row_hash(key, row);
             let from = data.len();
-            let is_delta = match (old, change.before) {
+            let is_delta = match (&old, change.before) {
                 (Some(old), Some(before)) if old.pieces.len() <= CHAIN => {
                     !moved.whole.contains(&number)
                         && row_hash(key, before) == old.hash
@@ -290,7 +290,7 @@ impl Writer {
         cleaning.own_bytes = from as u64;
         for key in &moved.rows {
             let Some(entry) = view.index.get(key) else { continue };
-            let row = view.row(key, entry)?;
+            let row = view.row(key, &entry)?;
             own.row(false, key, row.len(), entry.hash);
             data.extend_from_slice(&row);
         }
@@ -340,8 +340,8 @@ impl Writer {
         let next = loop {
             match rows.next() {
                 None => break None,
-                Some((key, _)) if index.bytes.len() >= bytes => break Some(key.clone()),
-                Some((key, entry)) => index.held(key, entry),
+                Some(row) if index.bytes.len() >= bytes => break Some(Key::from_slice(row.key)),
+                Some(row) => index.held(row),
             }
         };
         if next.is_none() {
