@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::{LogError, corrupt};
-use crate::format::{IndexReader, Item};
-use crate::index::Piece;
+use crate::format::{IndexReader, Item, Piece};
 use crate::key::Key;
 use crate::log::Keep;
 use crate::open::Needed;

@@ -1,8 +1,8 @@
 //! The bytes of the log: see docs/page-log.md.
 
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::index::{Entry, Piece, Pieces, Row};
 use crate::key::Key;
 
 /// Records begin at multiples of it.
@@ -165,6 +165,29 @@ pub(crate) fn row_hash(key: &[u8], row: &[u8]) -> u64 {
     xxh3_64_with_seed(row, xxh3_64(key))
 }
 
+/// Part of a row: all of it, or a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) segment: u32,
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+pub(crate) type Pieces = SmallVec<[Piece; 9]>;
+
+/// Where a row lies: whole, and the deltas since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) hash: u64,
+    pub(crate) pieces: Pieces,
+}
+
+impl Entry {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
+    }
+}
+
 /// Bytes of a key at most.
 pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -313,9 +336,10 @@ impl IndexWriter {
         self.key(high);
     }
 
-    pub(crate) fn held(&mut self, row: Row<'_>) {
-        self.begin(4, row.key);
-        self.bytes.extend_from_slice(row.entry);
+    /// A row, and where it lies as [`put_entry`] writes it.
+    pub(crate) fn held(&mut self, key: &[u8], entry: &[u8]) {
+        self.begin(4, key);
+        self.bytes.extend_from_slice(entry);
     }
 
     /// Puts entries behind these that were written by themselves.

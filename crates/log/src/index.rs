@@ -15,31 +15,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::format::{Bytes, put_entry};
+use crate::format::{Bytes, Entry, put_entry};
 use crate::key::Key;
-
-/// Part of a row: all of it, or a delta.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) segment: u32,
-    pub(crate) at: u32,
-    pub(crate) len: u32,
-}
-
-pub(crate) type Pieces = SmallVec<[Piece; 9]>;
-
-/// Where a row lies: whole, and the deltas since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) hash: u64,
-    pub(crate) pieces: Pieces,
-}
-
-impl Entry {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
-    }
-}
 
 /// A key, and where its row lies, as records have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -406,7 +383,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{Entry, Index, Piece, Pieces, Row};
+    use super::{Index, Row};
+    use crate::format::{Entry, Piece, Pieces};
 
     /// Entries of one piece and of many, so that rows are of several lengths.
     fn entry(at: u32) -> Entry {

@@ -1,8 +1,8 @@
 //! From records to the index.
 
 use crate::error::{LogError, corrupt};
-use crate::format::{FIRST, Header, IndexReader, Item, LAST};
-use crate::index::{Entry, Index, Piece, Pieces};
+use crate::format::{Entry, FIRST, Header, IndexReader, Item, LAST, Piece, Pieces};
+use crate::index::Index;
 use crate::key::Key;
 use crate::view::Segment;
 

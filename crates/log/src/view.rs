@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::delta;
 use crate::disk::DiskFile;
 use crate::error::{LogError, corrupt, failed};
-use crate::format::{self, BLOCK, HEADER_BYTES, Header, StoreId};
-use crate::index::{Entry, Index, Piece};
+use crate::format::{self, BLOCK, Entry, HEADER_BYTES, Header, Piece, StoreId};
+use crate::index::Index;
 
 /// What passed between a log and its disk since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -341,7 +341,7 @@ impl Writer {
             match rows.next() {
                 None => break None,
                 Some(row) if index.bytes.len() >= bytes => break Some(Key::from_slice(row.key)),
-                Some(row) => index.held(row),
+                Some(row) => index.held(row.key, row.entry),
             }
         };
         if next.is_none() {
@@ -403,15 +403,7 @@ impl Writer {
         let here = (header.segment, at);
         let whole = if cycle.whole == (0, 0) { here } else { cycle.whole };
         header.replay = whole;
-        let oldest =
-            self.used.get(gone).map_or(header.segment, |needed| needed.segment.number.into());
-        let kept = match self.keep {
-            Keep::All => {
-                self.used.front().map_or(header.segment, |used| used.segment.number.into())
-            }
-            Keep::Commits(_) => self.kept.front().map_or(u64::MAX, |kept| kept.1),
-        };
-        header.oldest = oldest.min(whole.0).min(kept);
+        header.oldest = self.oldest_needed(gone, header.segment).min(whole.0);
         let record = &mut self.record;
         record.clear();
         record.reserve(len as usize);
@@ -438,6 +430,18 @@ impl Writer {
         }
         self.tail = Some(tail);
         Ok((segment, at))
+    }
+
+    /// The oldest segment that rows are in, or that a kept commit needs, once so many of the used
+    /// ones are gone.
+    fn oldest_needed(&self, gone: usize, newest: u64) -> u64 {
+        let number =
+            |needed: Option<&Needed>| needed.map_or(newest, |needed| needed.segment.number.into());
+        let kept = match self.keep {
+            Keep::All => number(self.used.front()),
+            Keep::Commits(_) => self.kept.front().map_or(u64::MAX, |kept| kept.1),
+        };
+        number(self.used.get(gone)).min(kept)
     }
 
     /// A file for the next segment, locked: one that nobody needs, or a new one.
