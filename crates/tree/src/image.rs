@@ -9,7 +9,7 @@
 //! body     = [value] item*             items by digit
 //! value    = tag terminal              the key that ends at the fork (suffix of no digits)
 //! item     = tag digit node | tag digit group
-//! node     = run commit? payload [item]        a terminal, and what it owns (an item of digit 0)
+//! node     = run payload commit? [item]        a terminal, and what it owns (an item of digit 0)
 //!          | commit run [length body]          a branch; without its body that is a page of its own
 //! group    = bits count (digit flag commit?)*  a page of that many children, cut off at `bits` bits
 //! run      = length in digits, bytes           aligned as in the path, zero outside
