@@ -70,7 +70,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
     let _ = io::stderr().write_all(text.as_bytes());
     // Verbs that report do so in an envelope also when they fail; bare documents have none.
     let fitting = if output.reports() { Some(output.format()) } else { None };
-    if output.asked().or(fitting) == Some(Format::Json) {
+    if !output.is_bare() && output.asked().or(fitting) == Some(Format::Json) {
         let Report { what, details, causes, hint, .. } = &report;
         let error = json!({ "message": what, "details": details, "causes": causes, "hint": hint });
         let _ = match report.exit {

@@ -45,6 +45,8 @@ pub(crate) struct Asked {
     /// Whether the verb reports, and so in an envelope also where it fails; bare documents have
     /// none.
     pub(crate) reports: bool,
+    /// Whether the verb prints bare documents, of which --out takes no envelope.
+    pub(crate) bare: bool,
     pub(crate) full: bool,
     pub(crate) out: Option<PathBuf>,
 }
@@ -60,13 +62,16 @@ impl Asked {
             at = below;
         }
         let verb = words.join(" ");
-        // A verb has these, or it has not.
-        let flag = |name| at.try_get_one(name).ok().flatten().copied().unwrap_or(false);
+        // A verb has these, or it has not. That it has not is an error in debug builds alone.
+        let given = |name| at.try_get_one::<bool>(name).ok().flatten().copied();
+        let flag = |name| given(name).unwrap_or(false);
+        let has_json = given("json").is_some();
         let asked = at.try_get_one("format").ok().flatten().copied();
         let json = flag("json") || flag("events");
         Self {
             format: if json { Some(Format::Json) } else { asked },
-            reports: at.try_contains_id("json").is_ok() && !LINES.contains(&&*verb),
+            reports: has_json && !LINES.contains(&&*verb),
+            bare: !has_json && !json && asked.is_none(),
             verb,
             full: flag("full"),
             out: at.try_get_one("report_out").ok().flatten().cloned(),
@@ -121,6 +126,12 @@ impl Output {
     /// Whether the verb reports: in an envelope, if it is to be JSON.
     pub(crate) fn reports(&self) -> bool {
         self.asked.reports
+    }
+
+    /// Whether the verb prints bare documents: then an error is told on standard error alone, and a
+    /// file of --out stays as it was.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.asked.bare
     }
 
     /// How the verb is written.

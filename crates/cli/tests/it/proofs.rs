@@ -193,6 +193,10 @@ fn what_a_store_does_not_hold_is_not_proven() {
     let _ = prove(&["01x"]);
     let _ = prove(&[]);
     let _ = prove(&["--slot", "0x1"]);
+    // A proof that was made before stays.
+    let out = folder.write("proof.json", "a proof");
+    assert_eq!(prove(&["0x01", "--block", "7", "--out", &out]).out, "");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "a proof");
     // Of trees that are not there nothing is proven, not even that they are empty.
     for tree in ["ubt:sha256", "pbt:blake3", "verkle"] {
         let refused = prove(&["0x01", "--tree", tree]);
