@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 use spinney_store::{AnyStore, StoreStats};
+use spinney_tree::names;
 use spinney_tree::{PageStore as _, Snapshot, StoreError, Table};
 
 use crate::failure::Exit;
@@ -29,6 +30,9 @@ struct TableReport {
 struct TreePages {
     id: u32,
     tree: String,
+    /// The name that it has in the store.
+    #[serde(skip)]
+    name: Option<String>,
     rows: u64,
     /// Bytes of keys and of values.
     bytes: u64,
@@ -36,8 +40,11 @@ struct TreePages {
 
 fn pages_of(snapshot: &impl Snapshot) -> anyhow::Result<Vec<TreePages>> {
     let mut trees = Vec::new();
+    // Damaged names are for `db check` to tell.
+    let names = names::list(snapshot).unwrap_or_default();
     for (id, record) in trees::records(snapshot)? {
-        let mut pages = TreePages { id: id.0, tree: String::new(), rows: 0, bytes: 0 };
+        let name = names.iter().find(|named| named.id == id).map(|named| named.name.clone());
+        let mut pages = TreePages { id: id.0, tree: String::new(), name, rows: 0, bytes: 0 };
         pages.tree =
             record.map_or_else(|_| "damaged".into(), |record| trees::name_of(record.scheme));
         let high = id.0.checked_add(1).map(u32::to_be_bytes);
@@ -110,6 +117,11 @@ fn log_of(store: &AnyStore) -> Result<Option<LogReport>, StoreError> {
     }))
 }
 
+/// So many of what is named by one word.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 #[derive(Debug, Default)]
 struct Rows {
     count: u64,
@@ -176,28 +188,21 @@ fn print(
     }
     output.grid(&grid)?;
     if format == Format::Table {
-        for TreePages { tree, rows, bytes, .. } in trees {
-            output
-                .line(&format!("{tree}: {rows} pages, {} ({bytes} bytes)", human_bytes(*bytes)))?;
+        for TreePages { tree, name, rows, bytes, .. } in trees {
+            let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let (pages, size) = (counted(*rows, "page"), human_bytes(*bytes));
+            output.line(&format!("{tree}{name}: {pages}, {size} ({bytes} bytes)"))?;
         }
         output.line(&format!("file: {} ({file_bytes} bytes)", human_bytes(file_bytes)))?;
         output
             .line(&format!("in no table: {} ({unused_bytes} bytes)", human_bytes(unused_bytes)))?;
         if let Some(log) = log {
-            output.line(&format!(
-                "log: commits {} to {}; {} alive in {} of segments, of which what is above {} is \
-                 cleaned; {:.2} deltas a row; {} files, {} segments held by readers or kept \
-                 commits; index of {} in memory",
-                log.oldest_commit,
-                log.commit,
-                human_bytes(log.live_bytes),
-                human_bytes(log.used_bytes),
-                human_bytes(log.allowed_bytes),
-                log.deltas_per_row,
-                log.files,
-                log.held_segments,
-                human_bytes(log.index_bytes),
-            ))?;
+            let (live, used) = (human_bytes(log.live_bytes), human_bytes(log.used_bytes));
+            let (files, oldest, last) = (counted(log.files, "file"), log.oldest_commit, log.commit);
+            output.line(&format!("log: {files}, with records of commits {oldest} to {last}"))?;
+            output.line(&format!("log: {live} alive in {used} of segments"))?;
+            output.line(&format!("log: {:.2} deltas a row", log.deltas_per_row))?;
+            output.line(&format!("log: index of {} in memory", human_bytes(log.index_bytes)))?;
         }
     }
     Ok(())

@@ -36,6 +36,19 @@ fn info_and_stats_in_every_format() {
 }
 
 #[test]
+fn stats_name_sum_trees_and_count_one_page() {
+    let folder = Folder::new();
+    let db = folder.path("sums");
+    let leaf = format!(r#"{{"put": {{"0x{}": {{"value": "0x", "sum": "5"}}}}}}"#, "01".repeat(32));
+    spinney_fed(&["root", "--tree", "sum", "--namespace", "oaks", "--db", &db, "-"], &leaf)
+        .exits(0);
+    let stats = spinney(&["db", "stats", "--format", "table", "--db", &db]).exits(0).out;
+    assert!(stats.contains("\nsum oaks: 1 page, "), "{stats}");
+    assert!(stats.contains("\nlog: 1 file, "), "{stats}");
+    assert!(stats.lines().all(|line| line.chars().count() <= 80), "{stats}");
+}
+
+#[test]
 fn a_store_that_is_none_is_refused() {
     let folder = Folder::new();
     let file = folder.write("file", "text");
