@@ -6,6 +6,7 @@ use alloy_primitives::B256;
 use spinney_state::embed::{PBT, UBT, VERKLE};
 use spinney_state::{MPT, State, StateError};
 use spinney_tree::mpt::{Mpt, MptState};
+use spinney_tree::names::FIRST_ID;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::ubt::Ubt;
@@ -281,10 +282,15 @@ pub(crate) fn record_of(
         // Raw keys and accounts are two schemes of one name.
         Some(id) == name.id() && Name::of(record.scheme) == Some(name)
     };
+    let is_sum = |record: &RootRecord| matches!(Name::of(record.scheme), Some(Name::Sum(_)));
     let mut held: Vec<_> = Vec::new();
     for (id, record) in records(snapshot)? {
         match record {
             Ok(record) if is_it(id, &record) => return Ok(record),
+            // What the library gave a name is none of these, whatever its scheme.
+            Ok(record) if id.0 >= FIRST_ID && !is_sum(&record) => {
+                held.push(format!("{} by name", name_of(record.scheme)));
+            }
             Ok(record) => held.push(name_of(record.scheme)),
             Err(error) if Some(id) == name.id() => return Err(error.into()),
             Err(_) => held.push(format!("tree {}, which is damaged", id.0)),
@@ -294,8 +300,11 @@ pub(crate) fn record_of(
     let (others, hint) = match held.is_empty() {
         true => (", nor any other".into(), "fill it first; or does --db name another store?"),
         false => {
-            let others = format!(": it holds {}", held.join(", "));
-            (others, "name one of these instead; spinney db info shows what the store holds")
+            let hint = match held.iter().all(|name| name.ends_with(" by name")) {
+                true => "the library reads trees by name; spinney db info shows what they are",
+                false => "name one of these instead; spinney db info shows what the store holds",
+            };
+            (format!(": it holds {}", held.join(", ")), hint)
         }
     };
     let what = format!("the store holds no {name} tree{others} ({place})");
