@@ -29,7 +29,8 @@ pub(crate) struct FormatArgs {
 /// The same, of a verb whose --out is something else.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormArgs {
-    /// How to print the report: a table on a terminal, else JSON, unless told.
+    /// How to print the report. Unless told: a table on a terminal, else JSON; of a verb that
+    /// prints lines, the lines.
     #[arg(long, value_name = "FORMAT", env = "SPINNEY_FORMAT")]
     format: Option<Format>,
     /// Short for `--format json`.
@@ -112,8 +113,8 @@ impl PairArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, or verkle;
-    /// for root also sum and sum:bound. For replay several with commas between them, mpt among
-    /// them. Without it, what the store holds; mpt in a new one.
+    /// for root also sum and sum:bound. For replay one or several, with commas between them.
+    /// Without it, what the store holds; mpt in a new one.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
     pub(crate) tree: Option<String>,
     /// The store: memory, log, redb, sqlite or postgres. Without it, what --db names: a server's
