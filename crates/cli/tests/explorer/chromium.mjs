@@ -1,7 +1,8 @@
 // Drives a Chromium without a window, by its DevTools protocol over two pipes: no port, no package.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -14,7 +15,8 @@ export async function open(path) {
   const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
     "--remote-debugging-pipe", `--user-data-dir=${profile}`, "about:blank"];
-  const child = spawn(path, flags, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+  const stdio = ["ignore", "ignore", "ignore", "pipe", "pipe"];
+  const child = spawn(path, flags, { stdio, detached: true });
   const [, , , commands, answers] = child.stdio;
   const waiting = new Map();
   let [last, rest] = [0, ""];
@@ -43,9 +45,10 @@ export async function open(path) {
     send: (method, params = {}) => send(method, params, sessionId),
     async close() {
       const ended = new Promise((resolve) => { child.once("exit", resolve); });
-      child.kill("SIGKILL");
+      // Its helpers are of its group, and can write to the profile for a moment after it ended.
+      process.kill(-child.pid, "SIGKILL");
       await ended;
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+      await rm(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
     },
   };
 }
