@@ -6,8 +6,9 @@
 //! that was killed at any moment goes on where its last manifest ends, as long as the store's
 //! history reaches there.
 //!
-//! Code and preimages stay in a store that goes back. They are compared with those of the archive,
-//! all of them.
+//! Code and preimages stay in a store that goes back. The first extension of a writer compares them
+//! with those of the archive, all of them: some may have been imported. The next ones take those
+//! that the history names, where it does.
 
 use std::sync::Arc;
 
@@ -89,6 +90,10 @@ impl Writer {
         let Some(&last) = blocks.last() else { return Ok(Extended::default()) };
         state.unwind_to(last.number)?;
         state.store().take_noted();
+        let named = match self.has_compared {
+            true => state.named_behind(self.manifest().last)?,
+            false => None,
+        };
         let (mut windows, mut extended) = (Vec::new(), Extended::default());
         for part in blocks.rchunks(WINDOW_BLOCKS as usize) {
             let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
@@ -107,12 +112,13 @@ impl Writer {
             }
             if window.first == blocks[0].number {
                 let snapshot = state.store().snapshot().map_err(ArchiveError::from)?;
-                self.add_by_digest(&mut window, blocks[0].number, &snapshot)?;
+                self.add_by_digest(&mut window, &snapshot, named.as_ref())?;
             }
             windows.push(window);
         }
         windows.reverse();
         self.publish(windows, last)?;
+        self.has_compared = true;
         Ok(extended)
     }
 

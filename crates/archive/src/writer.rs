@@ -11,6 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use spinney_state::Named;
 use spinney_tree::{BlockId, Snapshot, Table};
 
 use crate::archive::{Archive, Contents, Shared};
@@ -63,6 +64,8 @@ pub struct Writer {
     /// segments.
     opened: u64,
     named: u64,
+    /// Whether all code and preimages of a store were compared with those that are held.
+    pub(crate) has_compared: bool,
 }
 
 impl Writer {
@@ -134,7 +137,7 @@ impl Writer {
         let opened = manifest.number;
         let contents = Contents::of(manifest, &[])?;
         let shared = Shared::new(objects, CACHE_BYTES);
-        Ok(Self { shared, options, contents, opened, named: 0 })
+        Ok(Self { shared, options, contents, opened, named: 0, has_compared: false })
     }
 
     /// Segments of earlier writers that no manifest names, and manifests that nobody reads any
@@ -238,31 +241,45 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds to a window what a store has by its digest, and the archive has not: as of a block of
-    /// the window. Such rows never change, and stay where their block is taken back.
+    /// Adds to a window what a store has by its digest, and the archive has not, as of the window's
+    /// first block: all of it, or what is `named`. Such rows never change, and stay where their
+    /// block is taken back.
     pub(crate) fn add_by_digest(
         &self,
         window: &mut Window,
-        block: u64,
         snapshot: &impl Snapshot,
+        named: Option<&Named>,
     ) -> Result<(), ArchiveError> {
-        for table in [Table::Codes, Table::Preimages] {
+        let tables = [
+            (Table::Codes, named.map(|named| &named.codes)),
+            (Table::Preimages, named.map(|named| &named.preimages)),
+        ];
+        for (table, named) in tables {
             let from = archive_key(table, &[]);
             let (objects, segments) = (&*self.shared.objects, &self.contents.segments);
             let mut held = Keys::new(objects, segments, &from)?;
-            let mut failed = None;
-            snapshot.scan(table, &[], None, &mut |key, row| {
-                let key = archive_key(table, key);
-                let added = held.have(&key).and_then(|is_held| match is_held {
+            let mut add = |key: &[u8], row: &[u8]| {
+                let (key, block) = (archive_key(table, key), window.first);
+                match held.have(&key)? {
                     true => Ok(()),
                     false => window.add(&self.contents.forms, block, key, (None, Some(row))),
-                });
-                failed = added.err();
-                failed.is_none()
-            })?;
-            if let Some(failed) = failed {
-                return Err(failed);
+                }
+            };
+            let mut outcome = Ok(());
+            match named {
+                Some(named) => {
+                    for key in named {
+                        if let Some(row) = snapshot.read(table, key.as_slice())? {
+                            add(key.as_slice(), &row)?;
+                        }
+                    }
+                }
+                None => snapshot.scan(table, &[], None, &mut |key, row| {
+                    outcome = add(key, row);
+                    outcome.is_ok()
+                })?,
             }
+            outcome?;
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, PageStore};
 
+use crate::archive::growing::{self, Filling, GrowArgs, Growing};
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::bisect::differences;
 use crate::clock::Clock;
@@ -40,6 +41,9 @@ use crate::trees::TreeSet;
 /// For those who are told what differs.
 const DIFFERS_HINT: &str = "all blocks before it are good, and nothing of it is in the store; one \
     of the two executed it wrongly: spinney db check reads all of the store";
+
+/// So many blocks are not archived yet, unless told otherwise: the last ones may be taken back.
+const BEHIND: u64 = 64;
 
 /// Follow a node: take its blocks over JSON-RPC, execute them, and check every root.
 ///
@@ -99,6 +103,8 @@ pub(crate) struct FollowArgs {
     /// Print what happens as NDJSON events on standard output; the envelope is the last line.
     #[arg(long)]
     pub(crate) events: bool,
+    #[command(flatten)]
+    grow: GrowArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -204,6 +210,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
             .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
             .into());
     }
+    let growing = args.grow.growing(Filling { behind: BEHIND, ends: false })?;
     let genesis = parse_genesis(&args.genesis)?;
     let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
     limit_threads(threads);
@@ -213,6 +220,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
         args.serve.map(|address| args.limits.bind_over((address, "--serve"), &place, output));
     let server = server.transpose()?;
     let mut told = Told::new(args, output, &interrupt);
+    told.growing = growing.as_ref();
     let follower = Follower::new(&node, &genesis, options((args, &place), threads, &interrupt));
     // Nothing is made of the genesis of another chain.
     if !follower.meet(|event| told.event(event)).map_err(failure)? {
@@ -224,10 +232,12 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     server.iter().for_each(|server| told.listening(server));
     let done = beside(&store, server.map(|server| (server, served)), || {
         let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
-        if threads == 1 {
-            return follow.fill(&store, &mut told);
-        }
-        WriteBehind::over(&store, |store| follow.fill(store, &mut told))
+        growing::beside(growing.as_ref(), (&place, &store), (&interrupt, output), || {
+            if threads == 1 {
+                return follow.fill(&store, &mut told);
+            }
+            WriteBehind::over(&store, |store| follow.fill(store, &mut told))
+        })
     });
     let (followed, head, root) = done?;
     place.close(store)?;
@@ -305,6 +315,7 @@ impl Follow<'_> {
     {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_history(self.args.keep_undo.0);
+        told.growing.iter().for_each(|growing| growing.is_kept_by(&mut state));
         self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         let followed = self.follower.follow(state, |event| told.event(event));
         let (followed, state) = followed.map_err(|error| told.failure(error))?;
@@ -374,6 +385,8 @@ struct Told<'a> {
     /// What differs after a block whose root does not fit.
     differs: Vec<String>,
     broken: Option<std::io::Error>,
+    /// The archive that grows beside the store.
+    growing: Option<&'a Growing>,
 }
 
 impl<'a> Told<'a> {
@@ -381,7 +394,8 @@ impl<'a> Told<'a> {
         let finalized = Arc::new(AtomicU64::new(u64::MAX));
         let metrics = FollowMetrics::default();
         let (events, differs) = (args.events, Vec::new());
-        Self { output, interrupt, events, metrics, finalized, differs, broken: None }
+        let (broken, growing) = (None, None);
+        Self { output, interrupt, events, metrics, finalized, differs, broken, growing }
     }
 
     /// What a server is told that answers meanwhile.
@@ -440,6 +454,9 @@ impl<'a> Told<'a> {
                 if self.events {
                     let seconds = time.as_secs_f64();
                     self.put(&json!({ "event": "committed", "block": number, "seconds": seconds }));
+                }
+                if let Some(growing) = self.growing {
+                    growing.wait(number, self.interrupt);
                 }
             }
             FollowEvent::Reorganised { from, to } => {

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::mpt::{MptState, slot_value};
@@ -48,6 +50,44 @@ impl Default for KeepHistory {
     }
 }
 
+/// What a state keeps of its history.
+#[derive(Debug, Default)]
+pub(crate) struct Keep {
+    pub(crate) history: KeepHistory,
+    /// See [`State::keep_history_from`].
+    from: Option<Arc<AtomicU64>>,
+}
+
+impl Keep {
+    /// Whether the next commit is to be taken back.
+    pub(crate) const fn is_any(&self) -> bool {
+        !matches!(self.history, KeepHistory::Blocks(0)) || self.from.is_some()
+    }
+
+    /// How many blocks stay at most, where that is known.
+    pub(crate) const fn most(&self) -> Option<u64> {
+        match (self.history, &self.from) {
+            (KeepHistory::Blocks(keep), None) => Some(keep),
+            _ => None,
+        }
+    }
+
+    /// The first block whose row stays, once this is the last block.
+    fn oldest(&self, last: u64) -> u64 {
+        let oldest = match self.history {
+            KeepHistory::All => 0,
+            KeepHistory::Blocks(keep) => last.saturating_add(1).saturating_sub(keep),
+        };
+        oldest.min(self.behind())
+    }
+
+    /// The first block whose row and witness stay whatever else is said.
+    pub(crate) fn behind(&self) -> u64 {
+        let from = self.from.as_ref().map_or(u64::MAX, |from| from.load(Ordering::Acquire));
+        from.saturating_add(1)
+    }
+}
+
 impl fmt::Display for KeepHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +124,14 @@ impl<P: PageStore> State<P> {
     /// How many blocks the state can be taken back: what is beyond is forgotten by the next commit.
     /// 512 unless told otherwise.
     pub const fn keep_history(&mut self, keep: KeepHistory) {
-        self.keep = keep;
+        self.keep.history = keep;
+    }
+
+    /// Keeps the state of a block, too, and of all blocks behind it, however many that are, with
+    /// their witnesses if any are kept. Whoever has the number moves it on: so an archive that
+    /// grows beside a state misses no block.
+    pub fn keep_history_from(&mut self, block: Arc<AtomicU64>) {
+        self.keep.from = Some(block);
     }
 
     /// The blocks whose states the store has; `None` where it is not known which block's state it
@@ -264,7 +311,7 @@ impl<P: PageStore> State<P> {
     /// Whether what is applied next will be asked to be undone: there is a state below it, and a
     /// block whose state that is.
     pub(crate) fn keeps_history(&self) -> bool {
-        self.keep != KeepHistory::Blocks(0) && (self.block().is_some() || !self.sealed.is_empty())
+        self.keep.is_any() && (self.block().is_some() || !self.sealed.is_empty())
     }
 
     /// The slots of an account in all that was applied, in no particular order; `None` where not
@@ -363,10 +410,7 @@ impl<P: PageStore> State<P> {
         let mut parent = self.block().map(|block| (block, mpt_root()));
         let mut broken = parent.is_none();
         let mut start = 0;
-        let oldest = match self.keep {
-            KeepHistory::All => 0,
-            KeepHistory::Blocks(keep) => last.number.saturating_add(1).saturating_sub(keep),
-        };
+        let oldest = self.keep.oldest(last.number);
         for (index, (end, block)) in self.sealed.iter().enumerate() {
             if block.number >= oldest {
                 match parent.and_then(|parent| self.record(parent, index, start..*end)) {

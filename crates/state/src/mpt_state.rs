@@ -21,7 +21,7 @@ use spinney_tree::{
 };
 
 use crate::error::StateError;
-use crate::history::{KeepHistory, Newest, undo_of};
+use crate::history::{Keep, Newest, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::reader::{Published, Reader};
 use crate::state_tree::Members;
@@ -103,7 +103,7 @@ pub struct State<P: PageStore> {
     pub(crate) beside: Members<P>,
     /// Blocks that end at so many layers.
     pub(crate) sealed: Vec<(usize, BlockId)>,
-    pub(crate) keep: KeepHistory,
+    pub(crate) keep: Keep,
     /// The genesis to note with the next commit.
     pub(crate) genesis: Option<B256>,
     pub(crate) codes: Vec<(B256, Bytes)>,
@@ -168,7 +168,7 @@ impl<P: PageStore> State<P> {
             layers: Vec::new(),
             beside,
             sealed: Vec::new(),
-            keep: KeepHistory::default(),
+            keep: Keep::default(),
             genesis: None,
             codes: Vec::new(),
             code_index: HashMap::new(),
@@ -570,7 +570,8 @@ impl<P: PageStore> State<P> {
     /// Puts what is known of the sealed blocks into a write set.
     pub(crate) fn stage_blocks(&self, unsealed: bool, set: &mut WriteSet) {
         self.timed(|t| &mut t.history, || self.stage_history(unsealed, set));
-        self.witnesses.stage(self.sealed.last().map(|(_, block)| *block), set);
+        let last = self.sealed.last().map(|(_, block)| *block);
+        self.witnesses.stage(last, self.keep.behind(), set);
         if let Some(genesis) = self.genesis {
             set.put(Table::Meta, GENESIS_KEY, genesis.to_vec());
         }

@@ -92,10 +92,11 @@ impl Ring {
         self.waiting.clear();
     }
 
-    /// Puts what waits into the write set that makes `last` the state's block.
-    pub(crate) fn stage(&self, last: Option<BlockId>, set: &mut WriteSet) {
+    /// Puts what waits into the write set that makes `last` the state's block. The witnesses of
+    /// block `from` and those behind it stay, however many these are.
+    pub(crate) fn stage(&self, last: Option<BlockId>, from: u64, set: &mut WriteSet) {
         let (Some(keep), Some(last)) = (self.keep, last) else { return };
-        let oldest = last.number.saturating_add(1).saturating_sub(keep);
+        let oldest = last.number.saturating_add(1).saturating_sub(keep).min(from);
         if oldest > 0 {
             set.drop_range(Table::Meta, PREFIX.to_vec(), key(oldest).to_vec());
         }

@@ -2,6 +2,7 @@
 
 mod backfill;
 mod build;
+pub(crate) mod growing;
 mod info;
 mod opened;
 mod prune;

@@ -23,6 +23,7 @@ use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::PageStore;
 
+use crate::archive::growing::{self, Filling, GrowArgs};
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
@@ -72,7 +73,7 @@ pub(crate) struct ReplayArgs {
     /// Each answer is proven under the root of one block, and the root of each block that is
     /// executed is checked; no store is read or written. https is not spoken.
     #[arg(long, value_name = "URL", requires = "blocks")]
-    #[arg(conflicts_with_all = ["traces", "bals", "bal_out", "keep_witnesses"])]
+    #[arg(conflicts_with_all = ["traces", "bals", "bal_out", "keep_witnesses", "archive"])]
     state_from: Option<Url>,
     /// The block whose state the node is asked for: one of --blocks, or the one before the first of
     /// them, by its number, its hash, or as latest, safe, finalized or earliest. Without it, the
@@ -118,6 +119,8 @@ pub(crate) struct ReplayArgs {
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
     no_preimages: bool,
+    #[command(flatten)]
+    grow: GrowArgs,
     /// Print progress as NDJSON events on standard output; the envelope is the last line.
     #[arg(long)]
     pub(crate) events: bool,
@@ -147,6 +150,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     // All that can be refused is refused before a store is made.
     check_witnesses(args.keep_witnesses, &trees)?;
     args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
+    let growing = args.grow.growing(Filling { behind: 0, ends: true })?;
     let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
     let input = match Input::open(&args.input, args.traces.as_deref(), sort_in)? {
         Some(input) => input,
@@ -160,10 +164,13 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut watch =
         Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
+    watch.growing = growing.as_ref();
     place.announce(output);
     let filled = place.fill(|store| {
         let run = Run { args, place: &place, store, trees, threads };
-        run.replay(input, &interrupt, &mut watch)
+        growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
+            run.replay(input, &interrupt, &mut watch)
+        })
     });
     watch.finish();
     let (store, mut report) = filled?;
@@ -255,6 +262,7 @@ impl Run<'_> {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_preimages(!self.args.no_preimages);
         state.keep_history(self.args.keep_undo.0);
+        watch.growing.iter().for_each(|growing| growing.is_kept_by(&mut state));
         self.args.keep_witnesses.iter().for_each(|count| state.keep_witnesses(*count));
         check_head(&state, self.args.to)?;
         let not_checked = match self.args.bals {

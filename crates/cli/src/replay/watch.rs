@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::Input;
+use crate::archive::growing::Growing;
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -19,6 +20,8 @@ use crate::progress::{Progress, Unit};
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
 /// Follows a run.
+///
+/// Fields: who is told and who ends it, what is counted, and what waits for it.
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     output: &'a Output,
@@ -37,6 +40,8 @@ pub(crate) struct Watch<'a> {
     /// Since the command began.
     clock: Option<Clock>,
     first_commit: Option<FirstCommit>,
+    /// The archive that grows beside the store.
+    pub(crate) growing: Option<&'a Growing>,
 }
 
 /// What had been spent by the first commit, in seconds: reading a genesis and building its state,
@@ -77,6 +82,7 @@ impl<'a> Watch<'a> {
             broken: None,
             clock: None,
             first_commit: None,
+            growing: None,
         }
     }
 
@@ -141,6 +147,9 @@ impl<'a> Watch<'a> {
                 "transactions": watch.transactions, "seconds": time.as_secs_f64(),
             })
         });
+        if let Some(growing) = self.growing {
+            growing.wait(number, self.interrupt);
+        }
     }
 
     fn advance(&mut self, number: u64) {

@@ -13,7 +13,7 @@ use crate::serve::client::Server;
 use crate::support::{Folder, all_forks, command, spinney};
 
 /// How many builds are killed, unless `SPINNEY_KILLS` says it.
-const KILLS: u32 = 12;
+pub(crate) const KILLS: u32 = 12;
 /// Builds that one archive is made of.
 const STEPS: u32 = 4;
 
@@ -83,7 +83,7 @@ fn stores_of_earlier_blocks_come_out_of_an_archive() {
 }
 
 /// What `archive verify --blocks` says of all blocks, and what it warns of.
-fn compared(archive: &str, chain: &str) -> (Value, Value) {
+pub(crate) fn compared(archive: &str, chain: &str) -> (Value, Value) {
     let ran = spinney(&["archive", "verify", archive, "--json", "--block", "0", "--blocks", chain]);
     let ran = ran.exits(0);
     let envelope: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
@@ -227,7 +227,7 @@ fn a_build_that_is_killed_goes_on() {
 }
 
 /// The state at each of some blocks, as dumps of stores that come out of an archive.
-fn dumps(folder: &Folder, archive: &str, blocks: &[u64]) -> Vec<String> {
+pub(crate) fn dumps(folder: &Folder, archive: &str, blocks: &[u64]) -> Vec<String> {
     let dump = |number: &u64| {
         let (target, number) = (folder.path("then"), number.to_string());
         let restore = ["archive", "restore", "-q", archive, &target, "--block", &number];
@@ -254,7 +254,7 @@ fn build(db: &str, into: &str, more: &[&str]) {
 }
 
 /// The first and the last block of an archive, all of which is sound.
-fn sound(archive: &str) -> (u64, u64) {
+pub(crate) fn sound(archive: &str) -> (u64, u64) {
     let _ = spinney(&["archive", "verify", "-q", archive]).exits(0);
     let info = spinney(&["archive", "info", archive, "--json"]).exits(0).data();
     (info["first"].as_u64().unwrap(), info["last"].as_u64().unwrap())

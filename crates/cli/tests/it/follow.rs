@@ -27,13 +27,13 @@ pub(crate) fn chain_of(folder: &str) -> (Genesis, Vec<ChainBlock>) {
 }
 
 /// A follower that serves, and what it tells.
-struct Following {
-    server: Server,
+pub(crate) struct Following {
+    pub(crate) server: Server,
     events: Receiver<Value>,
 }
 
 impl Following {
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let more =
             ["--events", "--poll", "10", "--serve", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
         let args = [args, &more].concat();
@@ -71,7 +71,7 @@ impl Following {
     }
 
     #[track_caller]
-    fn committed(&self, block: u64) {
+    pub(crate) fn committed(&self, block: u64) {
         self.until(|event| event["event"] == "committed" && event["block"] == block);
     }
 }
@@ -168,7 +168,7 @@ fn a_node_is_followed_and_served() {
 }
 
 /// Follows a node up to its last block, and answers the envelope.
-fn followed(node: &FakeNode, genesis: &str, db: &str, to: usize, more: &[&str]) -> Ran {
+pub(crate) fn followed(node: &FakeNode, genesis: &str, db: &str, to: usize, more: &[&str]) -> Ran {
     let (url, to) = (node.url().to_string(), to.to_string());
     let args = ["follow", &url, "--genesis", genesis, "--db", db, "--to", &to, "--poll", "10"];
     spinney(&[&args[..], &["--json"], more].concat())

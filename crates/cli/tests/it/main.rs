@@ -6,6 +6,8 @@ mod archive;
 mod bench;
 mod binary;
 mod bisect;
+#[cfg(unix)]
+mod buckets;
 mod catch_up;
 mod chains;
 mod chunks;
@@ -19,6 +21,7 @@ mod fake_node;
 #[cfg(unix)]
 mod follow;
 mod full_disk;
+mod growing;
 mod history;
 mod import;
 mod interrupts;
@@ -58,3 +61,7 @@ mod tapd_databases;
 mod terminal;
 mod traces;
 mod verbs;
+#[cfg(unix)]
+#[path = "../../../archive/tests/remote/weed.rs"]
+#[expect(dead_code, reason = "the tests of places use more of it")]
+mod weed;

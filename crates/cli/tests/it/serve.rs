@@ -1,6 +1,6 @@
 //! `serve`: JSON-RPC as clients meet it, over HTTP.
 
-mod archive;
+pub(crate) mod archive;
 pub(crate) mod client;
 mod geth;
 mod kept;
@@ -19,7 +19,7 @@ use crate::support::{Folder, open_store, rows, spinney, spinney_fed};
 
 const TREES: &str = "mpt,ubt:sha256,pbt:blake3";
 
-fn number(block: u64) -> Value {
+pub(crate) fn number(block: u64) -> Value {
     json!(format!("{block:#x}"))
 }
 

@@ -26,7 +26,7 @@ use spinney_tree::{Batch, BlockId, PageStore, Pending, WriteSet};
 
 use self::overlay::Overlay;
 use crate::error::StateError;
-use crate::history::{KeepHistory, Old, undo_of};
+use crate::history::{Old, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::mpt_state::{Keys, Layer, MPT, State, account_after, codes_of, slot_key};
 use crate::undo::{Slot, Undo};
@@ -349,7 +349,7 @@ impl<P: PageStore> Chunks<P> {
         let old: Vec<_> =
             keys.0.iter().map(|keys| view.account(keys.account)).collect::<Result<_, _>>()?;
         let keeps = self.state.keeps_history() || !self.blocks.is_empty();
-        let keeps = keeps && self.state.keep != KeepHistory::Blocks(0);
+        let keeps = keeps && self.state.keep.is_any();
         let undo = if keeps { Some(undo_of(&view, changes, &keys, &old)?) } else { None };
         drop(view);
         self.undo_bytes += undo.as_ref().map_or(0, |undo| undo.count() * UNDO_BYTES);
@@ -368,7 +368,7 @@ impl<P: PageStore> Chunks<P> {
     /// Forgets what takes back blocks that are too old by now. Those without a root go with the
     /// next one that has one: a history has no row of them.
     fn forget_undo(&mut self) {
-        let KeepHistory::Blocks(keep) = self.state.keep else { return };
+        let Some(keep) = self.state.keep.most() else { return };
         let Some(old) = self.blocks.len().checked_sub(keep as usize) else { return };
         let ends = self.blocks[self.forgotten..old].iter().rposition(|block| block.root.is_some());
         let Some(last) = ends.map(|at| self.forgotten + at) else { return };

@@ -1,5 +1,8 @@
 //! Back to earlier blocks, against a map of the state after each.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use alloy_primitives::{Address, B256, U256};
 use proptest::prelude::*;
 use spinney_state::{AccountChange, Change, Changes, KeepHistory, State, StateError, StateRead};
@@ -179,6 +182,34 @@ fn what_is_not_kept_is_named() {
     state.commit().unwrap();
     assert!(text(&mut state, 9).ends_with("it has that of block 10 alone"));
     assert_eq!(state.unwind_to(10).unwrap(), block(10));
+}
+
+/// What somebody else still needs stays, and goes once they have moved on.
+#[test]
+fn blocks_from_a_number_on_are_kept_too() {
+    let from = Arc::new(AtomicU64::new(3));
+    let mut state = counted(4);
+    // It keeps blocks also where nothing else is to be kept.
+    for (keep, moved, oldest) in [
+        (KeepHistory::Blocks(2), 3, 2),
+        (KeepHistory::Blocks(0), 3, 3),
+        (KeepHistory::Blocks(2), 7, 4),
+        (KeepHistory::Blocks(2), 5, 5),
+        (KeepHistory::Blocks(0), 8, 8),
+        (KeepHistory::Blocks(1), u64::MAX, 8),
+        (KeepHistory::All, u64::MAX, 8),
+    ] {
+        state.keep_history(keep);
+        state.keep_history_from(Arc::clone(&from));
+        from.store(moved, Ordering::Release);
+        let next = state.block().unwrap().number + 1;
+        apply_balance(&mut state, next);
+        state.seal(block(next as usize)).unwrap();
+        state.commit().unwrap();
+        assert_eq!(state.kept().unwrap().unwrap().oldest.number, oldest, "{keep:?} {moved}");
+    }
+    assert_eq!(state.unwind_to(9).unwrap(), block(9));
+    assert_eq!(balance(&state), 9);
 }
 
 #[test]

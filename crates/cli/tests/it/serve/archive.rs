@@ -20,7 +20,7 @@ fn build(db: &str, archive: &str, more: &[&str]) {
 }
 
 /// Accounts of the sample chain.
-fn accounts(db: &str) -> Vec<Value> {
+pub(crate) fn accounts(db: &str) -> Vec<Value> {
     let dump = spinney(&["db", "dump", "--db", db]).exits(0).out;
     let dump: Value = serde_json::from_str(&dump).expect("JSON");
     let accounts = dump["accounts"].as_object().expect("accounts");
