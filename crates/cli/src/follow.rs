@@ -221,6 +221,7 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     let server = server.transpose()?;
     let mut told = Told::new(args, output, &interrupt);
     told.growing = growing.as_ref();
+    told.metrics.archived(growing.as_ref().and_then(Growing::last));
     let follower = Follower::new(&node, &genesis, options((args, &place), threads, &interrupt));
     // Nothing is made of the genesis of another chain.
     if !follower.meet(|event| told.event(event)).map_err(failure)? {
@@ -455,6 +456,7 @@ impl<'a> Told<'a> {
                     let seconds = time.as_secs_f64();
                     self.put(&json!({ "event": "committed", "block": number, "seconds": seconds }));
                 }
+                self.metrics.archived(self.growing.and_then(Growing::last));
                 if let Some(growing) = self.growing {
                     growing.wait(number, self.interrupt);
                 }

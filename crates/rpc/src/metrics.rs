@@ -45,6 +45,7 @@ pub struct FollowMetrics {
     roots_checked: Counter<u64, AtomicU64>,
     reorganisations: Counter<u64, AtomicU64>,
     failures: Counter<u64, AtomicU64>,
+    archived: Gauge<i64, AtomicI64>,
     stages: Family<ByStage, Counter<f64, AtomicU64>>,
 }
 
@@ -76,6 +77,11 @@ impl FollowMetrics {
         self.failures.inc();
     }
 
+    /// An archive that grows has all up to this block; there is none without a number.
+    pub fn archived(&self, last: Option<u64>) {
+        self.archived.set(last.map_or(-1, |last| i64::try_from(last).unwrap_or(i64::MAX)));
+    }
+
     fn register(&self, registry: &mut Registry) {
         let help = "Number of the node's last block";
         registry.register("follow_node_head_block", help, Gauge::clone(&self.node_head));
@@ -88,6 +94,8 @@ impl FollowMetrics {
         registry.register("follow_reorganisations", help, Counter::clone(&self.reorganisations));
         let help = "Requests that the node did not answer, or not as it should";
         registry.register("follow_node_failures", help, Counter::clone(&self.failures));
+        let help = "Number of the last block that is archived; -1 where no archive grows";
+        registry.register("follow_archived_block", help, Gauge::clone(&self.archived));
         let help = "Time that blocks took, by stage; stages go on beside each other";
         let stages = Family::clone(&self.stages);
         registry.register_with_unit("follow_stage", help, Unit::Seconds, stages);

@@ -184,6 +184,11 @@ impl Growing {
         state.keep_history_from(Arc::clone(&self.reached.last));
     }
 
+    /// The last block that is archived, while it grows.
+    pub(crate) fn last(&self) -> Option<u64> {
+        Some(self.reached.last.load(Ordering::Acquire)).filter(|last| *last != u64::MAX)
+    }
+
     /// Waits where too many blocks are not archived yet. `head` is the last block that was
     /// committed.
     pub(crate) fn wait(&self, head: u64, interrupt: &Interrupt) {

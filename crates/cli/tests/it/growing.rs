@@ -173,6 +173,8 @@ fn a_followed_chain_is_archived_but_for_its_last_blocks() {
     fs::write(&archive, "no folder").unwrap();
     node.has(&demo.blocks);
     following.committed(demo.last);
+    let scraped = following.server.scrape();
+    assert!(scraped.contains("spinney_follow_archived_block 20\n"), "{scraped}");
     let ran = following.server.stop().exits(0);
     assert!(
         ran.err.contains("does not grow") || ran.err.contains("nothing is archived"),
