@@ -8,6 +8,7 @@ mod bisect;
 mod catch_up;
 mod cli;
 mod clock;
+mod commits;
 mod convert;
 mod db;
 mod demo;

@@ -270,6 +270,41 @@ impl Log {
         found.map(|commit| self.behind(now, commit)).transpose()
     }
 
+    /// Hands each mark that has a commit of its own to `visit`, with the number of that commit,
+    /// until it answers `false`: the highest mark first. All are as of one moment. Nothing is shown
+    /// of a log that keeps the last commit alone. `visit` is not to ask the log for marks.
+    ///
+    /// ```
+    /// # use spinney_log::{Batch, Folder, Keep, Log, Options};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let log = Log::create(Folder::new(folder.path()), Options::default().keep(Keep::All))?;
+    /// // Blocks 3 and 4 were taken back, and 3 came again.
+    /// for block in [2_u64, 3, 4, 3] {
+    ///     let row = block.to_be_bytes();
+    ///     let mut batch = Batch::new();
+    ///     batch.put(b"block", &row, None);
+    ///     batch.mark(block);
+    ///     log.commit(&mut batch)?;
+    /// }
+    /// let mut marks = Vec::new();
+    /// log.marks(&mut |mark, commit| {
+    ///     marks.push((mark, commit));
+    ///     true
+    /// })?;
+    /// assert_eq!(marks, [(3, 4), (2, 1)]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`at_mark`](Self::at_mark).
+    pub fn marks(&self, visit: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), LogError> {
+        let now = self.snapshot()?;
+        if self.keep() == Keep::Commits(1) {
+            return Ok(());
+        }
+        lock(&self.marks).each(&self.files, &now.view, visit)
+    }
+
     /// Which commits can be read besides the last one.
     pub fn keep(&self) -> Keep {
         match &self.access {

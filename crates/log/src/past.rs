@@ -127,9 +127,26 @@ impl Marks {
         view: &View,
         mark: u64,
     ) -> Result<Option<u64>, LogError> {
-        let Some(oldest) = view.segments.keys().next().copied() else { return Ok(None) };
+        let mut found = None;
+        self.each(files, view, &mut |at, commit| {
+            let is_it = at >= mark;
+            found = if is_it { Some(commit) } else { found };
+            is_it
+        })?;
+        Ok(found)
+    }
+
+    /// Hands each mark that has a commit of its own to `visit`, with that commit, until it answers
+    /// `false`: the newest commit first, and then each whose mark is below all that were shown.
+    pub(crate) fn each(
+        &mut self,
+        files: &Files,
+        view: &View,
+        visit: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<(), LogError> {
+        let Some(oldest) = view.segments.keys().next().copied() else { return Ok(()) };
         self.0.retain(|number, _| *number >= oldest);
-        let (mut found, mut end): (Option<Commit>, _) = (None, None);
+        let (mut least, mut end) = (NO_MARK, None);
         for segment in view.segments.values().rev() {
             let marked = self.0.entry(segment.number).or_default();
             marked.read_on(files, segment, view.commit)?;
@@ -139,15 +156,18 @@ impl Marks {
             }
             end = Some(marked.before_end);
             for one in marked.commits.iter().rev() {
-                if one.mark < mark || one.oldest < u64::from(oldest) {
-                    return Ok(found.map(|found| found.number));
+                if one.oldest < u64::from(oldest) {
+                    return Ok(());
                 }
-                if one.mark != NO_MARK && found.is_none_or(|found| one.mark < found.mark) {
-                    found = Some(*one);
+                if one.mark < least {
+                    least = one.mark;
+                    if !visit(one.mark, one.number) {
+                        return Ok(());
+                    }
                 }
             }
         }
-        Ok(found.map(|found| found.number))
+        Ok(())
     }
 }
 

@@ -141,7 +141,7 @@ impl<P: PageStore> State<P> {
     /// If the store cannot be read, or its history is damaged.
     pub fn kept(&self) -> Result<Option<Kept>, StateError> {
         let Some(newest) = self.block() else { return Ok(None) };
-        kept(&self.store.snapshot()?, newest).map(Some)
+        kept_range(&self.store.snapshot()?, newest).map(Some)
     }
 
     /// What is wrong with the history, row by row; nothing where it is sound. What the rows say of
@@ -557,8 +557,33 @@ pub fn kept_blocks<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Vec<Blo
     }
 }
 
-/// The blocks whose states a store has that stands at `newest`.
-fn kept<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Kept, StateError> {
+/// Whether a store that stands at `newest` has the state of a block, as its history says: what the
+/// rows say of the states is not read.
+///
+/// # Errors
+/// If the store fails, or the row that leads to the block is damaged.
+pub fn keeps_block<N: Snapshot>(
+    snapshot: &N,
+    newest: BlockId,
+    number: u64,
+) -> Result<bool, StateError> {
+    let Some(after) = number.checked_add(1).filter(|_| number < newest.number) else {
+        return Ok(number == newest.number);
+    };
+    let mut found = Ok(false);
+    let mut first = |key: &[u8], row: &[u8]| {
+        found = read(key, row, Record::ids).map(|(_, parent)| parent.number == number);
+        false
+    };
+    snapshot.scan(Table::History, &key(after), None, &mut first)?;
+    found
+}
+
+/// The oldest and the newest of the blocks whose states a store has that stands at `newest`.
+///
+/// # Errors
+/// If the store fails, or its first row is damaged.
+pub fn kept_range<N: Snapshot>(snapshot: &N, newest: BlockId) -> Result<Kept, StateError> {
     let mut oldest = Ok(newest);
     let mut first = |key: &[u8], row: &[u8]| {
         oldest = decode(key, row).map(|record| record.parent);
@@ -608,7 +633,7 @@ pub(crate) fn undo_after<N: Snapshot>(
         Some(found) if found.block != head => Err(fault(head.number, "it is missing")),
         Some(found) => Ok(found),
         None => {
-            let kept = kept(snapshot, head)?;
+            let kept = kept_range(snapshot, head)?;
             let kept = Some((kept.oldest.number, kept.newest.number));
             Err(StateError::NotKept { block: number, kept })
         }

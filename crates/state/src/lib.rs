@@ -36,7 +36,7 @@ pub use change::{AccountChange, Change, Changes, StateRead};
 pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
 pub use dump::{Dump, DumpedAccount};
 pub use error::StateError;
-pub use history::{KeepHistory, Kept, KeptState, kept_blocks};
+pub use history::{KeepHistory, Kept, KeptState, keeps_block, kept_blocks, kept_range};
 pub use leaves::{leaf_of_slot, leaves_of, root_of};
 pub use mpt_state::{MPT, State, StateTimes};
 pub use named::Named;

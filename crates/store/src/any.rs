@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 #[cfg(feature = "postgres")]
 use spinney_postgres::Address;
-use spinney_tree::{MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet};
+use spinney_tree::{
+    KeptCommits, MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet,
+};
 
 use crate::creation;
 use crate::files::Files;
@@ -488,6 +490,13 @@ impl PageStore for AnyStore {
     fn snapshot_of(&self, block: u64) -> Result<Option<AnySnapshot<'_>>, StoreError> {
         match self {
             Self::Log(store) => Ok(store.snapshot_of(block)?.map(AnySnapshot::Log)),
+            _ => Ok(None),
+        }
+    }
+
+    fn kept_commits(&self) -> Result<Option<KeptCommits>, StoreError> {
+        match self {
+            Self::Log(store) => store.kept_commits(),
             _ => Ok(None),
         }
     }

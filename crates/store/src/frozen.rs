@@ -42,12 +42,17 @@ impl<N> Clone for Frozen<N> {
 }
 
 impl<N: Snapshot> Frozen<N> {
+    /// The commit that a snapshot is of.
+    pub fn new(snapshot: N) -> Self {
+        Self(Arc::new(snapshot))
+    }
+
     /// The last commit of a store.
     ///
     /// # Errors
     /// As the store's `snapshot`.
     pub fn of<'s, P: PageStore<Snapshot<'s> = N>>(store: &'s P) -> Result<Self, StoreError> {
-        store.snapshot().map(|snapshot| Self(Arc::new(snapshot)))
+        store.snapshot().map(Self::new)
     }
 
     /// The commit that a store keeps of a block, or the first one that it keeps after it: see
@@ -82,8 +87,7 @@ impl<N: Snapshot> Frozen<N> {
         store: &'s P,
         block: u64,
     ) -> Result<Option<Self>, StoreError> {
-        let snapshot = store.snapshot_of(block)?;
-        Ok(snapshot.map(|snapshot| Self(Arc::new(snapshot))))
+        Ok(store.snapshot_of(block)?.map(Self::new))
     }
 }
 

@@ -81,6 +81,6 @@ pub use scheme::{
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
 pub use spinney_proof::verkle::KeysFault;
-pub use store::{PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
+pub use store::{KeptCommits, PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Entries, Pending, Staged, Tree, TreeId};
 pub use view::TreeView;

@@ -95,6 +95,17 @@ pub enum StoreError {
     },
 }
 
+/// The blocks whose commits a store keeps: see [`PageStore::kept_commits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptCommits {
+    /// How many blocks.
+    pub count: u64,
+    /// The first of them. Not all blocks up to the last one need be among them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+}
+
 /// Where rows are kept. Any number of readers see the last commit while one writer prepares the
 /// next.
 pub trait PageStore: Send + Sync {
@@ -113,6 +124,16 @@ pub trait PageStore: Send + Sync {
     /// # Errors
     /// If the store cannot be read.
     fn snapshot_of(&self, _block: u64) -> Result<Option<Self::Snapshot<'_>>, StoreError> {
+        Ok(None)
+    }
+
+    /// The blocks whose commits are kept: those that [`snapshot_of`](Self::snapshot_of) shows the
+    /// very states of. `None` where there are none, and of a store that keeps the last commit
+    /// alone.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn kept_commits(&self) -> Result<Option<KeptCommits>, StoreError> {
         Ok(None)
     }
 
@@ -156,6 +177,10 @@ impl<P: PageStore> PageStore for &P {
 
     fn snapshot_of(&self, block: u64) -> Result<Option<Self::Snapshot<'_>>, StoreError> {
         P::snapshot_of(self, block)
+    }
+
+    fn kept_commits(&self) -> Result<Option<KeptCommits>, StoreError> {
+        P::kept_commits(self)
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {

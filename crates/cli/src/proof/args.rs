@@ -58,8 +58,8 @@ pub(crate) struct ProveArgs {
     /// --state-from a number, a hash, latest, safe, finalized or earliest; a hash pins the block.
     #[arg(long, value_name = "BLOCK")]
     pub(super) block: Option<BlockName>,
-    /// The first of the blocks that one proof is of. A store goes back to each from its last one,
-    /// by its history alone: commits that a log keeps do not count. Of many blocks an archive makes
+    /// The first of the blocks that one proof is of: each as --block takes it, from a commit that a
+    /// log keeps, or by the history of the next one that there is. Of many blocks an archive makes
     /// it faster.
     #[arg(long, value_name = "N", conflicts_with_all = ["block", "state_from", "all", "chunks"])]
     pub(super) from: Option<u64>,

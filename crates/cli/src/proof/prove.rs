@@ -2,8 +2,7 @@
 
 use alloy_primitives::{Address, Bytes, keccak256};
 use serde::Serialize;
-use spinney_state::{MPT, State, kept_blocks};
-use spinney_store::{AnySnapshot, AnyStore, Frozen};
+use spinney_state::{MPT, State};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::sum::Profile;
 use spinney_tree::{BlockId, PageStore, Tree};
@@ -14,6 +13,7 @@ use super::span::{self, States};
 use super::verify;
 use super::words;
 use crate::archive;
+use crate::commits::Commits;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
@@ -27,12 +27,13 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
     }
     args.check_not_all(name)?;
     let store = place.open(Mode::Look)?;
+    let commits = Commits::of(&store)?;
     // Root, nodes and block are of one commit, whoever writes meanwhile.
-    let store = match args.number()? {
-        Some(number) => frozen_at(&store, number)?,
-        None => Frozen::of(&store)?,
+    let commit = match args.number()? {
+        Some(number) => commits.at(number)?,
+        None => commits.last.clone(),
     };
-    let held = Held { store: &store, name: place.name(), cache_bytes: place.tree_cache() };
+    let held = Held { store: &commit, name: place.name(), cache_bytes: place.tree_cache() };
     let Some(_) = args.from else { return one(args, name, &held, output) };
     let record = trees::record_of(&held.store.snapshot()?, name, &held.name)?;
     let Some(last) = record.block else {
@@ -41,23 +42,9 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
             .into());
     };
     match args.span(last.number)? {
-        Some(blocks) => many(args, name, (&held, States::Store), blocks, output),
+        Some(blocks) => many(args, name, (&held, States::Store(&commits)), blocks, output),
         None => one(args, name, &held, output),
     }
-}
-
-/// A commit of a store that shows the state of a block, or can be taken back to it: of those that
-/// the store keeps the one that is nearest, else the last one.
-fn frozen_at(store: &AnyStore, number: u64) -> anyhow::Result<Frozen<AnySnapshot<'_>>> {
-    if let Some(kept) = Frozen::kept(store, number)? {
-        let snapshot = kept.snapshot()?;
-        let newest = trees::of_states(&snapshot)?.first().and_then(|(_, record)| record.block);
-        let blocks = newest.map(|newest| kept_blocks(&snapshot, newest)).transpose()?;
-        if blocks.is_some_and(|blocks| blocks.iter().any(|block| block.number == number)) {
-            return Ok(kept.clone());
-        }
-    }
-    Ok(Frozen::of(store)?)
 }
 
 /// Proves from an archive.

@@ -26,6 +26,7 @@ use spinney_tree::{KeyProofs, PageStore};
 use super::args::{Held, ProveArgs};
 use super::words;
 use crate::archive;
+use crate::commits::Commits;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -34,18 +35,13 @@ use crate::trees::{self, Name};
 /// Where the state of each block comes from.
 #[derive(Clone, Copy)]
 pub(super) enum States<'a> {
-    /// The store's history.
-    Store,
+    /// The history of a store, and the commits that it keeps.
+    Store(&'a Commits<'a>),
     Archive(&'a Archive),
 }
 
-impl States<'_> {
-    fn at(&self, number: u64) -> anyhow::Result<Option<AtBlock>> {
-        match self {
-            Self::Store => Ok(None),
-            Self::Archive(archive) => archive.at(number).map(Some).map_err(archive::failure),
-        }
-    }
+fn of_archive(archive: &Archive, number: u64) -> anyhow::Result<AtBlock> {
+    archive.at(number).map_err(archive::failure)
 }
 
 /// Makes one proof of blocks from the first to the last. What the keys are, the state of `from`
@@ -79,11 +75,18 @@ fn prove_account<P: PageStore>(
             .hint("give --address, and --slot; or leave out --from")
             .into());
     };
-    let (slots, state) = (args.slots(), State::open(held.store, held.cache_bytes)?);
-    let at = |number| -> anyhow::Result<AccountProof> {
-        match source.at(number)? {
-            None => Ok(state.at(number)?.prove(address, &slots)?),
-            Some(view) => Ok(State::open(view, held.cache_bytes)?.prove(address, &slots)?),
+    let (slots, mut open) = (args.slots(), None);
+    let mut at = |number| -> anyhow::Result<AccountProof> {
+        match source {
+            States::Store(commits) => {
+                let make = |commit| Ok(State::open(commit, held.cache_bytes)?);
+                let state = commits.open_at(number, &mut open, make)?;
+                Ok(state.at(number)?.prove(address, &slots)?)
+            }
+            States::Archive(archive) => {
+                let state = State::open(of_archive(archive, number)?, held.cache_bytes)?;
+                Ok(state.prove(address, &slots)?)
+            }
         }
     };
     let mut writer = AccountSpanWriter::new(first, &at(first)?);
@@ -107,11 +110,17 @@ fn prove_keys<S: Embedding + KeyProofs + Clone, P: PageStore>(
         None => args.keys.iter().map(|key| key.to_vec()).collect(),
     };
     words::check_once(&keys)?;
-    let state = BinaryState::open(scheme.clone(), held.store, held.cache_bytes)?;
-    let at = |number| -> anyhow::Result<(B256, KeysProof)> {
-        match source.at(number)? {
-            None => of_kept(&state.at(number)?, &keys),
-            Some(view) => {
+    let mut open = None;
+    let mut at = |number| -> anyhow::Result<(B256, KeysProof)> {
+        match source {
+            States::Store(commits) => {
+                let make =
+                    |commit| Ok(BinaryState::open(scheme.clone(), commit, held.cache_bytes)?);
+                let state = commits.open_at(number, &mut open, make)?;
+                of_kept(&state.at(number)?, &keys)
+            }
+            States::Archive(archive) => {
+                let view = of_archive(archive, number)?;
                 let state = BinaryState::open(scheme.clone(), view, held.cache_bytes)?;
                 of_kept(&state.last()?, &keys)
             }

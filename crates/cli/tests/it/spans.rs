@@ -143,6 +143,50 @@ fn one_proof_says_of_every_block_what_its_own_proof_says() {
     }
 }
 
+/// Commits of one block without a history, and of several whose histories reach from one to the
+/// next: the proof is that of a store whose history has all.
+#[test]
+fn commits_that_are_kept_prove_what_the_history_does() {
+    let bench = Bench::new();
+    let trees = "mpt,pbt:blake3,ubt:sha256,verkle";
+    let genesis = bench.folder.path("d/genesis.json");
+    let replay = |name: &str, more: &[&str]| {
+        let db = bench.folder.path(name);
+        let args = ["replay", "-q", "--genesis", &genesis, "--blocks", &bench.chain, "--db", &db];
+        let keep = ["--tree", trees, "--keep-commits", "all"];
+        let _ = spinney(&[&args[..], &keep, more].concat()).exits(0);
+        db
+    };
+    let each = replay("each", &["--commit-every", "1", "--keep-undo", "0"]);
+    let some = replay("some", &["--commit-every", "7", "--keep-undo", "7"]);
+    for tree in trees.split(',') {
+        let last = if tree == "verkle" { "12" } else { "40" };
+        let range = ["--tree", tree, "--from", "3", "--to", last, "--verify"];
+        let proof = bench.of_store(&range);
+        assert_eq!(bench.prove(&["--db", &each], &range), proof, "{tree}");
+        assert_eq!(bench.prove(&["--db", &some], &range), proof, "{tree}");
+    }
+
+    // Commits of several blocks, and nothing that leads into them.
+    let gaps = replay("gaps", &["--commit-every", "7", "--keep-undo", "0"]);
+    let refused = |blocks: &[&str]| {
+        let args = ["prove", "--address", &bench.account, "--db", &gaps];
+        spinney(&[&args[..], blocks].concat()).exits(2)
+    };
+    for (blocks, block, near) in [
+        (&["--from", "15", "--to", "20"][..], 16, "the nearest commits are of blocks 15 and 22"),
+        (&["--from", "14", "--to", "15"], 14, "the nearest commits are of blocks 8 and 15"),
+        (&["--block", "20"], 20, "the nearest commits are of blocks 15 and 22"),
+        (&["--block", "0"], 0, "the nearest commit is of block 1"),
+    ] {
+        let what = format!("the store keeps no state of block {block}: it has that of block ");
+        let kept = "; it keeps 10 commits, of blocks 1 to 60";
+        let _ = refused(blocks).refuses(&what).says(kept).says(near);
+    }
+    let at_8 = ["--from", "8", "--to", "8"];
+    assert_eq!(bench.prove(&["--db", &gaps], &at_8), bench.of_store(&at_8));
+}
+
 #[test]
 fn what_is_asked_for_wrongly_is_refused() {
     let bench = Bench::new();

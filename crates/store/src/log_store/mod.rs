@@ -15,7 +15,9 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
-use spinney_tree::{PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId, WriteSet};
+use spinney_tree::{
+    KeptCommits, PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId, WriteSet,
+};
 
 use crate::before::Missing;
 use crate::creation::{self, Site, beside, folder_of};
@@ -273,6 +275,15 @@ impl LogStore {
         self.log.set_keep(keep).map_err(|error| self.told(error))
     }
 
+    /// Hands each block whose commit the log keeps to `visit`, with the number of that commit in
+    /// the log, until it answers `false`: the newest block first. All are as of one moment.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn kept_blocks(&self, visit: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), StoreError> {
+        self.log.marks(visit).map_err(|error| self.told(error))
+    }
+
     /// A view of an earlier commit of the log that is kept.
     ///
     /// # Errors
@@ -379,6 +390,16 @@ impl PageStore for LogStore {
             place: &self.place,
             store: PhantomData,
         }))
+    }
+
+    fn kept_commits(&self) -> Result<Option<KeptCommits>, StoreError> {
+        let mut kept: Option<KeptCommits> = None;
+        self.kept_blocks(&mut |block, _| {
+            let kept = kept.get_or_insert(KeptCommits { count: 0, first: block, last: block });
+            (kept.count, kept.first) = (kept.count + 1, block);
+            true
+        })?;
+        Ok(kept)
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
