@@ -44,24 +44,45 @@ impl<'s> Commits<'s> {
     /// are kept the one that is nearest, else the last one, which says itself that a block is not
     /// there yet.
     pub(crate) fn at(&self, number: u64) -> anyhow::Result<Commit<'s>> {
-        let place = self.kept.partition_point(|(block, _)| *block < number);
-        if let Some((_, commit)) = self.kept.get(place)
-            && let AnyStore::Log(log) = self.store
-        {
-            let commit = AnySnapshot::Log(log.at(*commit)?);
-            if shows(&commit, number)? {
-                return Ok(Frozen::new(commit));
-            }
+        match self.nearest(number)? {
+            Some((_, commit)) => Ok(commit),
+            None if self.is_beyond(number)? => Err(self.not_kept(number)?.into()),
+            None => Ok(self.last.clone()),
         }
+    }
+
+    /// A commit that is kept, and its number in the log, if a block is to be shown or gone back to
+    /// that the history of the last commit does not lead to.
+    pub(crate) fn beyond_history(&self, number: u64) -> anyhow::Result<Option<(u64, Commit<'s>)>> {
+        if !self.is_beyond(number)? {
+            return Ok(None);
+        }
+        match self.nearest(number)? {
+            None => Err(self.not_kept(number)?.into()),
+            found => Ok(found),
+        }
+    }
+
+    /// The nearest commit that is kept, if it shows the state of a block, or leads back to it.
+    fn nearest(&self, number: u64) -> anyhow::Result<Option<(u64, Commit<'s>)>> {
+        let kept = self.kept.get(self.place_of(number));
+        let (Some((_, commit)), AnyStore::Log(log)) = (kept, self.store) else { return Ok(None) };
+        let found = AnySnapshot::Log(log.at(*commit)?);
+        Ok(shows(&found, number)?.then(|| (*commit, Frozen::new(found))))
+    }
+
+    /// Of the blocks whose commits are kept, the first one that is not before a block.
+    fn place_of(&self, number: u64) -> usize {
+        self.kept.partition_point(|(block, _)| *block < number)
+    }
+
+    /// Whether a block is behind the last one, the history of the last commit does not lead to it,
+    /// and there are commits that might.
+    fn is_beyond(&self, number: u64) -> anyhow::Result<bool> {
         let last = self.last.snapshot()?;
-        let newest = newest_block(&last)?.filter(|newest| number < newest.number);
-        match newest {
-            Some(newest) if !self.kept.is_empty() && !keeps_block(&last, newest, number)? => {
-                let range = kept_range(&last, newest)?;
-                let kept = Some((range.oldest.number, range.newest.number));
-                Err(self.not_kept(StateError::NotKept { block: number, kept }, place).into())
-            }
-            _ => Ok(self.last.clone()),
+        match newest_block(&last)?.filter(|newest| number < newest.number) {
+            Some(newest) if !self.kept.is_empty() => Ok(!keeps_block(&last, newest, number)?),
+            _ => Ok(false),
         }
     }
 
@@ -86,8 +107,13 @@ impl<'s> Commits<'s> {
         Ok(made)
     }
 
-    fn not_kept(&self, error: StateError, place: usize) -> Failure {
+    fn not_kept(&self, number: u64) -> anyhow::Result<Failure> {
+        let last = self.last.snapshot()?;
+        let range = newest_block(&last)?.map(|newest| kept_range(&last, newest)).transpose()?;
+        let range = range.map(|range| (range.oldest.number, range.newest.number));
+        let error = StateError::NotKept { block: number, kept: range };
         let block = |place: usize| self.kept.get(place).map(|(block, _)| *block);
+        let place = self.place_of(number);
         let before = place.checked_sub(1).and_then(block);
         let kept = block(0).zip(self.kept.last());
         let kept = kept.map(|(first, (last, _))| KeptCommits {
@@ -108,7 +134,7 @@ impl<'s> Commits<'s> {
             ),
             _ => format!("in a replay into a new --db, {more}"),
         };
-        Failure::new(format!("{error}{kept}")).hint(hint)
+        Ok(Failure::new(format!("{error}{kept}")).hint(hint))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::delta;
 use crate::disk::DiskFile;
 use crate::error::{LogError, corrupt, failed};
 use crate::format::{self, BLOCK, Entry, HEADER_BYTES, Header, Piece, StoreId};
-use crate::index::Index;
+use crate::index::{Index, Row};
 
 /// What passed between a log and its disk since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -263,6 +263,29 @@ impl Snapshot {
             }
         }
         Ok(())
+    }
+
+    /// Hands each key whose row here is not what it is in another snapshot of the log to `visit`,
+    /// in order of keys, until it answers `false`. Rows of one hash are the same; none is read.
+    pub fn differences(&self, other: &Self, visit: &mut dyn FnMut(&[u8]) -> bool) {
+        let (mut here, mut there) = (self.view.index.from(&[]), other.view.index.from(&[]));
+        let (mut one, mut two) = (here.next(), there.next());
+        loop {
+            let order = match (one, two) {
+                (Some(one), Some(two)) => one.key.cmp(two.key),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (None, None) => return,
+            };
+            let hash = |row: Option<Row<'_>>| row.map(|row| row.entry().hash);
+            let is_same = order.is_eq() && hash(one) == hash(two);
+            let differing = if order.is_gt() { two } else { one }.filter(|_| !is_same);
+            if differing.is_some_and(|row| !visit(row.key)) {
+                return;
+            }
+            one = if order.is_gt() { one } else { here.next() };
+            two = if order.is_lt() { two } else { there.next() };
+        }
     }
 
     /// Hands each key from `low` on to `visit`, with how many pieces its row has and the bytes of

@@ -93,6 +93,22 @@ pub fn list(snapshot: &impl Snapshot) -> Result<Vec<NamedTree>, NameError> {
     rows.into_iter().collect()
 }
 
+/// Whether a row is of a tree that has a name, or one of the names: no state of a block has it.
+pub fn is_row_of_named(table: Table, key: &[u8]) -> bool {
+    let is_named =
+        |id: &[u8]| id.first_chunk().is_some_and(|id| u32::from_be_bytes(*id) >= FIRST_ID);
+    match table {
+        Table::Pages | Table::Roots => is_named(key),
+        Table::Meta => {
+            let under_way = [&b"rebuild"[..], b"pipeline"];
+            key == NEXT
+                || [SUM, TREE].iter().any(|(prefix, _)| key.starts_with(prefix))
+                || under_way.iter().any(|name| key.strip_prefix(*name).is_some_and(is_named))
+        }
+        Table::Codes | Table::Preimages | Table::History => false,
+    }
+}
+
 /// The tree of a name.
 ///
 /// # Errors

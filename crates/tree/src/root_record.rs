@@ -54,6 +54,7 @@ impl RootRecord {
         tree.0.to_be_bytes()
     }
 
+    /// The row of a record.
     #[expect(clippy::expect_used, reason = "it writes a root of a scheme, and reads nothing")]
     pub(crate) fn encode(&self, tree: TreeId) -> Vec<u8> {
         let mut row = Vec::with_capacity(96);
@@ -71,6 +72,18 @@ impl RootRecord {
         let sum = checksum(&Self::key(tree), &row);
         row.extend_from_slice(&sum.to_le_bytes());
         row
+    }
+
+    /// The row of what an earlier record says, as a commit after that of a later one: whoever knows
+    /// the later one then sees that the tree went on.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), of either row.
+    pub fn again(tree: TreeId, earlier: &[u8], later: Option<&[u8]>) -> Result<Vec<u8>, TreeError> {
+        let mut record = Self::decode(tree, earlier)?;
+        let later = later.map(|row| Self::decode(tree, row)).transpose()?;
+        record.commit = later.map_or(record.commit, |later| later.commit.saturating_add(1));
+        Ok(record.encode(tree))
     }
 
     /// Reads a record.

@@ -7,9 +7,11 @@ use serde_json::json;
 use spinney_replay::{ChainBlock, ChainReader};
 use spinney_state::State;
 use spinney_store::AnyStore;
+use spinney_tree::PageStore;
 
 use super::UnwindArgs;
 use super::status::{hash_of, roots_of};
+use crate::commits::Commits;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Grid, Output};
 use crate::stores::{self, Mode};
@@ -20,8 +22,24 @@ pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Change)?;
     let mut state = TreeSet::open_all(&store, place.tree_cache())?;
     let from = state.block().map(|block| block.number);
+    let commits = Commits::of(&store)?;
+    let kept = commits.beyond_history(args.to)?;
     if let Some(blocks) = &args.blocks {
-        check_header(&state, args.to, &find(blocks, args.to)?)?;
+        let block = find(blocks, args.to)?;
+        match &kept {
+            Some((_, commit)) => {
+                let state = TreeSet::open_all(commit.clone(), place.tree_cache())?;
+                check_header(&state, args.to, &block)?;
+            }
+            None => check_header(&state, args.to, &block)?,
+        }
+    }
+    let kept = kept.map(|(number, _)| number);
+    drop(commits);
+    if let (Some(number), AnyStore::Log(log)) = (kept, &store) {
+        // From there its own history leads to the block, if it is not there yet.
+        log.go_back(number)?;
+        state = TreeSet::open_all(&store, place.tree_cache())?;
     }
     let block = state.unwind_to(args.to)?;
     let (root, commit) = (state.root(), state.commit_number());
@@ -67,7 +85,11 @@ fn find(path: &Path, number: u64) -> anyhow::Result<ChainBlock> {
 }
 
 /// The state of a block is the one that the header means.
-fn check_header(state: &State<&AnyStore>, number: u64, block: &ChainBlock) -> anyhow::Result<()> {
+fn check_header(
+    state: &State<impl PageStore>,
+    number: u64,
+    block: &ChainBlock,
+) -> anyhow::Result<()> {
     let kept = state.at(number)?;
     let refuse = |what: &str, expected: B256, got: B256| {
         let what =

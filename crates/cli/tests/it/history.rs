@@ -102,6 +102,97 @@ fn what_is_not_kept_is_refused_and_nothing_is_lost() {
     }
 }
 
+/// Rows of all tables, but for how many commits each tree counts.
+fn all_rows(db: &str) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
+    let tables = Table::ALL.into_iter().filter(|table| *table != Table::Roots);
+    tables.map(|table| rows(db, table)).collect()
+}
+
+/// What `db info` says of a store's trees, without those counts.
+fn trees(db: &str) -> serde_json::Value {
+    let mut data = spinney(&["db", "info", "--json", "--db", db]).exits(0).data();
+    for tree in data["trees"].as_array_mut().unwrap() {
+        tree["commit"].take();
+    }
+    data["trees"].take()
+}
+
+const KEEP: [&str; 4] = ["--keep-commits", "all", "--tree", "mpt,pbt:blake3,ubt:sha256,verkle"];
+
+/// A store that goes back to a commit that it keeps is one that never went further.
+#[test]
+fn a_kept_commit_is_gone_back_to_without_history() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let (db, half) = (folder.path("db"), folder.path("half"));
+    let replay = |db: &str, to: &str| {
+        let each = ["--commit-every", "1", "--keep-undo", "2", "--keep-witnesses", "3"];
+        chain.replay(&[&["--db", db, "--to", to], &KEEP[..], &each].concat()).exits(0)
+    };
+    replay(&half, "106");
+    replay(&db, "213");
+    // A tree that has a name is of no block, and stays.
+    let leaf = format!(r#"{{"put": {{"0x{}": {{"value": "0x", "sum": "5"}}}}}}"#, "01".repeat(32));
+    let sum = ["root", "--tree", "sum", "--namespace", "oaks", "--db", &db, "-"];
+    let _ = crate::support::spinney_fed(&sum, &leaf).exits(0);
+    let (top, named) = (all_rows(&db), trees(&db)[4].clone());
+    assert_eq!(named["namespace"], "oaks");
+    let args = ["stage", "unwind", "--db", &db, "--to", "106", "--blocks"];
+    let other = chain_600().unwrap().blocks;
+    let _ = spinney(&[&args[..], &[&other]].concat()).exits(1).refuses("block 106: hash");
+    assert_eq!(all_rows(&db), top);
+    let _ = spinney(&[&args[..], &[&chain.blocks]].concat()).exits(0);
+    assert_eq!((&status(&db)["block"], &status(&db)["oldest"]), (&106.into(), &104.into()));
+    assert_eq!(trees(&db)[4], named);
+    let _ = spinney(&["db", "remove", "--db", &db, "--namespace", "oaks"]).exits(0);
+    assert_eq!(trees(&db), trees(&half));
+    let (now, then) = (all_rows(&db), all_rows(&half));
+    for (table, (now, then)) in now.into_iter().zip(then).enumerate() {
+        let without_next = |(key, _): &(Vec<u8>, Vec<u8>)| key != b"sums";
+        let now: Vec<_> = now.into_iter().filter(without_next).collect();
+        assert!(now == then, "table {table}: {} and {}", now.len(), then.len());
+    }
+    assert_sound(&db);
+    // What was left is nowhere, and what stays is kept.
+    let prove = ["prove", "--db", &db, "--address", "0x7dcd17433742f4c0ca53122ab541d0ba67fc27df"];
+    let of = |block: &'static str| spinney(&[&prove[..], &["--block", block, "--verify"]].concat());
+    let _ = of("107").exits(2).refuses("keeps no state of block 107");
+    let _ = of("50").exits(0);
+    replay(&db, "213");
+    let without_next = |rows: Vec<(Vec<u8>, Vec<u8>)>| {
+        rows.into_iter().filter(|(key, _)| !key.starts_with(b"sum")).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&db, Table::History), top[4]);
+    assert_eq!(without_next(rows(&db, Table::Meta)), without_next(top[3].clone()));
+    assert_eq!(trees(&db)[0]["root"], chain.root());
+    assert_sound(&db);
+}
+
+/// Of a commit of several blocks its own history leads to those before; where it does not, nothing
+/// is changed.
+#[test]
+fn a_block_inside_of_a_kept_commit_is_gone_back_to() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let (db, half) = (folder.path("db"), folder.path("half"));
+    chain.replay(&[&["--db", &half, "--to", "100"], &KEEP[2..]].concat()).exits(0);
+    for (keep, is_kept) in [("7", true), ("0", false)] {
+        let some = ["--db", &db, "--commit-every", "7", "--keep-undo", keep];
+        chain.replay(&[&some[..], &KEEP].concat()).exits(0);
+        if !is_kept {
+            let refused = spinney(&["stage", "unwind", "--db", &db, "--to", "101"]).exits(2);
+            let _ = refused.refuses("keeps no state of block 101").says("of blocks 98 and 105");
+            assert_eq!(status(&db)["block"], 213);
+            break;
+        }
+        unwind(&db, 100);
+        assert_eq!(trees(&db), trees(&half));
+        assert_eq!(rows(&db, Table::Pages), rows(&half, Table::Pages));
+        assert_sound(&db);
+        unwind(&db, 0);
+    }
+}
+
 /// The header of the block is asked, where it is given.
 #[test]
 fn blocks_of_another_chain_stop_an_unwind() {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
 use spinney_tree::{
     KeptCommits, PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId, WriteSet,
+    names,
 };
 
 use crate::before::Missing;
@@ -293,6 +294,43 @@ impl LogStore {
         Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
     }
 
+    /// Takes the state back to an earlier commit of the log that is kept: by one commit that has its
+    /// rows, those of trees that have names apart, which stay as they are. Each tree counts that
+    /// commit as its next one. Rows that differ are in memory at once. Nobody else is to commit
+    /// meanwhile, and a tree that was opened before is to be opened again.
+    ///
+    /// ```
+    /// use spinney_store::{Keep, LogStore};
+    /// use spinney_tree::{PageStore, Snapshot, Table, WriteSet};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let store = LogStore::create(folder.path())?;
+    /// store.set_keep(Keep::All)?;
+    /// for head in [*b"12", *b"13"] {
+    ///     let mut set = WriteSet::new();
+    ///     set.put(Table::Meta, b"head", head);
+    ///     store.commit(&set)?;
+    /// }
+    /// store.go_back(1)?;
+    /// let row = store.snapshot()?.read(Table::Meta, b"head")?.map(|row| row.to_vec());
+    /// assert_eq!(row.as_deref(), Some(&b"12"[..]));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is not kept, or what differs cannot be read or written. Then nothing is changed.
+    pub fn go_back(&self, commit: u64) -> Result<(), StoreError> {
+        let (then, now) = (self.at(commit)?, PageStore::snapshot(self)?);
+        let (mut set, mut outcome) = (WriteSet::new(), Ok(()));
+        then.snapshot.differences(&now.snapshot, &mut |key| {
+            outcome = take_back(&then, &now, key, &mut set);
+            outcome.is_ok()
+        });
+        outcome?;
+        set.sort();
+        self.commit(&set)
+    }
+
     /// Copies what a second directory, which is made if need be, lacks of this store: a store of
     /// its own, that can be opened for reading at any moment.
     ///
@@ -369,6 +407,40 @@ fn block_of(change: &RowOver<'_>) -> Option<u64> {
     let tree = change.key.try_into().ok().map(u32::from_be_bytes)?;
     let block = RootRecord::decode(TreeId(tree), row).ok()?.block?;
     Some(block.number)
+}
+
+/// Puts a row of one commit over that of another into a write set, by its key in the log.
+fn take_back(
+    then: &LogSnapshot<'_>,
+    now: &LogSnapshot<'_>,
+    key: &[u8],
+    set: &mut WriteSet,
+) -> Result<(), StoreError> {
+    let table = key
+        .split_first()
+        .and_then(|(table, key)| Table::ALL.get(usize::from(*table)).map(|table| (*table, key)));
+    let Some((table, key)) = table.filter(|(table, key)| !names::is_row_of_named(*table, key))
+    else {
+        return Ok(());
+    };
+    let Some(row) = then.read(table, key)? else {
+        set.delete(table, key);
+        return Ok(());
+    };
+    let tree = (table == Table::Roots).then(|| key.try_into().map(u32::from_be_bytes));
+    match tree {
+        Some(Ok(tree)) => {
+            let later = now.read(table, key)?;
+            let row = RootRecord::again(TreeId(tree), &row, later.as_deref());
+            set.put(
+                table,
+                key,
+                row.map_err(|error| corrupt(then.place.display(), error.to_string()))?,
+            );
+        }
+        _ => set.put(table, key, row.row),
+    }
+    Ok(())
 }
 
 fn key_of(table: Table, key: &[u8]) -> Key {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use spinney_store::fault::FaultDisk;
-use spinney_store::{AnyStore, Location};
+use spinney_store::{AnyStore, Keep, Location};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{
     Batch, BlockId, MemoryStore, PageStore, Snapshot, Table, Tree, TreeError, TreeId,
@@ -115,10 +115,57 @@ impl History for Fifty {
             return Err(first.to_string());
         }
         let found = tree.commit_number();
-        assert!(rows(&snapshot) == self.states[found as usize], "other rows, and nobody sees it");
-        assert_eq!(tree.block().map_or(0, |block| block.number + 1), found);
+        // One that went back has the state of an earlier commit.
+        let shown = if found > COMMITS { BACK_TO } else { found };
+        assert!(rows(&snapshot) == self.states[shown as usize], "other rows, and nobody sees it");
+        assert_eq!(tree.block().map_or(0, |block| block.number + 1), shown);
         Ok(found)
     }
+}
+
+/// The commit that a log goes back to after its last one.
+const BACK_TO: u64 = 20;
+
+/// The same in a log that keeps them all, and then goes back to one of them.
+struct AndBack(Fifty);
+
+fn run_and_go_back(store: &AnyStore) -> Result<u64, TreeError> {
+    let AnyStore::Log(log) = store else { panic!("no other store keeps commits") };
+    log.set_keep(Keep::All)?;
+    if run(store)? != COMMITS {
+        return Ok(open(&store.snapshot()?)?.commit_number());
+    }
+    let mut kept = None;
+    log.kept_blocks(&mut |block, commit| {
+        kept = Some(commit).filter(|_| block + 1 == BACK_TO);
+        kept.is_none()
+    })?;
+    let gone = log.go_back(kept.expect("all commits are kept"));
+    Ok(COMMITS + u64::from(gone.is_ok()))
+}
+
+impl History for AndBack {
+    fn commits(&self) -> u64 {
+        COMMITS + 1
+    }
+
+    fn go_on(&self, disk: &FaultDisk, at: &Location) -> u64 {
+        let Ok(store) = filling(disk, at, CACHE_BYTES) else { return 0 };
+        let reported = run_and_go_back(&store).unwrap_or(0);
+        let _ = store.close();
+        reported
+    }
+
+    fn found(&self, disk: &FaultDisk, at: &Location) -> Result<u64, String> {
+        self.0.found(disk, at)
+    }
+}
+
+#[test]
+fn a_log_that_goes_back_is_before_or_after() {
+    let [.., log] = EMBEDDED;
+    each_operation::fails(&AndBack(Fifty::new()), &[log]);
+    each_operation::is_cut(&AndBack(Fifty::new()), &[log]);
 }
 
 #[test]
