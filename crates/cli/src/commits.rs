@@ -8,6 +8,8 @@
     clippy::unwrap_used
 )]
 
+use serde::{Serialize as _, Serializer};
+use serde_json::{Value, json};
 use spinney_state::{StateError, keeps_block, kept_range};
 use spinney_store::{AnySnapshot, AnyStore, Frozen};
 use spinney_tree::{BlockId, KeptCommits, PageStore, Snapshot};
@@ -145,6 +147,19 @@ pub(crate) fn described(kept: &KeptCommits) -> String {
         1 => format!("1 commit, of block {first}"),
         _ => format!("{count} commits, of blocks {first} to {last}"),
     }
+}
+
+/// The same, for other programs.
+pub(crate) fn told(kept: &KeptCommits) -> Value {
+    json!({ "count": kept.count, "first_block": kept.first, "last_block": kept.last })
+}
+
+/// The same, as a field of a report.
+pub(crate) fn tell<S: Serializer>(
+    kept: &Option<KeptCommits>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    kept.as_ref().map(told).serialize(serializer)
 }
 
 /// The block that the state of a commit is of.

@@ -108,6 +108,10 @@ impl From<StateError> for Fault {
                 let known = format!("the last block is {newest}, the oldest kept {oldest}");
                 Self::NotFound(format!("header not found: block {block}; {known}"))
             }
+            StateError::NotKept { block, kept: Some((oldest, newest)) } if oldest == newest => {
+                let known = format!("that of block {newest} alone is");
+                Self::Pruned(format!("the state of block {block} is not kept; {known}"))
+            }
             StateError::NotKept { block, kept: Some((oldest, newest)) } => Self::Pruned(format!(
                 "the state of block {block} is not kept; those of blocks {oldest} to {newest} are"
             )),

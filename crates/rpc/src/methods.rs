@@ -47,6 +47,8 @@ pub(crate) struct Session<'a, 'v, P: PageStore + Clone> {
     words: EarlierWords<'a>,
     /// The blocks kept, once they were asked for.
     blocks: Option<Vec<BlockId>>,
+    /// The oldest block that somebody else answers for.
+    beyond: Option<BlockId>,
 }
 
 #[derive(Serialize)]
@@ -129,13 +131,18 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
         let bytes_max = view.cache_bytes / 2;
         let states = EarlierStates::new(bytes_max, |state| state.memory());
         let words = EarlierWords::new(bytes_max, |words| words.memory());
-        Self { view, options, states, words, blocks: None }
+        Self { view, options, states, words, blocks: None, beyond: None }
     }
 
     /// One who is told which blocks are kept, oldest first.
     pub(crate) fn with_blocks(mut self, blocks: Vec<BlockId>) -> Self {
         self.blocks = Some(blocks);
         self
+    }
+
+    /// Says which block is the oldest that commits answer for which the store keeps.
+    pub(crate) const fn goes_back_to(&mut self, block: Option<BlockId>) {
+        self.beyond = block;
     }
 
     /// Answers what is asked, as JSON.
@@ -175,7 +182,7 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
             About::Client => to_json(&CLIENT),
             About::Head => to_json(&U64::from(self.head()?.number)),
             About::Kept => {
-                let (oldest, newest) = (self.blocks()?.first().copied(), self.view.head);
+                let (oldest, newest) = (self.oldest()?, self.view.head);
                 let number = |block: Option<BlockId>| block.map(|block| block.number);
                 to_json(&json!({ "earliest": number(oldest), "latest": number(newest) }))
             }
@@ -210,6 +217,12 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
         Ok(self.blocks.insert(blocks))
     }
 
+    /// The oldest block that is answered for.
+    fn oldest(&mut self) -> Result<Option<BlockId>, Fault> {
+        let (own, beyond) = (self.blocks()?.first().copied(), self.beyond);
+        Ok(own.into_iter().chain(beyond).min_by_key(|block| block.number))
+    }
+
     fn at(&mut self, block: BlockRef) -> Result<At, Fault> {
         let head = match block {
             BlockRef::Latest => return Ok(At::Last),
@@ -218,7 +231,7 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
         };
         let number = match block {
             BlockRef::Number(number) => number,
-            BlockRef::Earliest => self.blocks()?.first().map_or(head.number, |first| first.number),
+            BlockRef::Earliest => self.oldest()?.map_or(head.number, |first| first.number),
             BlockRef::Hash(hash) if hash == head.hash => head.number,
             BlockRef::Hash(hash) => {
                 let blocks = self.blocks()?;
@@ -466,7 +479,7 @@ impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
     }
 
     fn status(&mut self) -> Result<Value, Fault> {
-        let oldest = self.blocks()?.first().copied();
+        let oldest = self.oldest()?;
         let block = |block: Option<BlockId>| {
             block.map(|block| {
                 let hash = B256::from(block.hash);

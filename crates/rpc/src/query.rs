@@ -68,6 +68,12 @@ pub(crate) enum About {
 }
 
 impl Query {
+    /// Whether the answer says, or depends on, which block is the oldest.
+    pub(crate) fn asks_for_earliest(&self) -> bool {
+        self.block == BlockRef::Earliest
+            || matches!(self.wants, Wants::About(About::Kept | About::Status))
+    }
+
     /// Reads the params of a method.
     pub(crate) fn read(method: &str, given: Vec<Value>, limits: &Limits) -> Result<Self, Fault> {
         let mut params = Params::new(given);

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,7 @@ impl Server {
         let threads = options.threads.max(1);
         let queue = Queue::new(options.limits.waiting);
         let metrics = Metrics::new(options.follow.as_ref());
-        let shared = Arc::new(Shared { options, queue, metrics });
+        let shared = Arc::new(Shared { options, queue, metrics, first_kept: Mutex::default() });
         thread::scope(|scope| {
             // Whatever happens here, the workers end.
             let closes = Closes(&shared.queue);

@@ -7,6 +7,7 @@
 //! - whatever becomes of an answer, the thread goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,7 +15,7 @@ use spinney_store::Frozen;
 use spinney_tree::PageStore;
 
 use crate::error::Fault;
-use crate::kept::KeptViews;
+use crate::kept::{FirstKept, KeptViews};
 use crate::methods::Session;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) queue: Queue,
     pub(crate) metrics: Metrics,
+    /// Of a store that keeps commits.
+    pub(crate) first_kept: Mutex<FirstKept>,
 }
 
 /// Answers until the queue is closed.
@@ -83,7 +86,7 @@ pub fn answer_alone<P: PageStore + 'static>(
     let (queue, metrics) = (Queue::new(0), Metrics::new(None));
     let deadline = Instant::now() + options.limits.request;
     let cache_bytes = options.cache_bytes;
-    let shared = Shared { options, queue, metrics };
+    let shared = Shared { options, queue, metrics, first_kept: Mutex::default() };
     match View::open(store, cache_bytes) {
         Ok(view) => {
             let mut session = Session::new(&view, &shared.options);
@@ -109,7 +112,7 @@ where
         Err(fault) => return fail(shared, first, &fault),
     };
     let mut session = Session::new(&view, &shared.options);
-    let mut kept = KeptViews::new(store, &shared.options);
+    let mut kept = KeptViews::new(store, &shared.options, &shared.first_kept);
     let head = session.head_number();
     let mut answer = |job| {
         answer_job(&mut |query| kept.answer(&mut session, query), head, shared, job);

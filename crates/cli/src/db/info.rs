@@ -12,6 +12,7 @@ use spinney_tree::sum::{Sum, SumNode};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{PageStore as _, RootRecord, Scheme as _, SchemeId, TreeId};
 
+use crate::commits;
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output};
 use crate::sums;
@@ -111,7 +112,11 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
     infos.extend(empty.into_iter().map(TreeInfo::from));
     infos.sort_by_key(|info| info.id);
     if output.format() == Format::Json {
-        output.envelope(&json!({ "store": store.kind(), "trees": infos }), &[])?;
+        let mut data = json!({ "store": store.kind(), "trees": infos });
+        if let Some(kept) = store.kept_commits()? {
+            data["kept_commits"] = commits::told(&kept);
+        }
+        output.envelope(&data, &[])?;
         return Ok(Exit::Ok);
     }
     let mut grid = Grid::new(&[
@@ -143,5 +148,8 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
         ]);
     }
     output.grid(&grid)?;
+    if let Some(kept) = store.kept_commits()?.filter(|_| output.format() == Format::Table) {
+        output.line(&format!("kept: {}", commits::described(&kept)))?;
+    }
     Ok(Exit::Ok)
 }

@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde_json::json;
 use spinney_store::{AnyStore, StoreStats};
 use spinney_tree::names;
-use spinney_tree::{PageStore as _, Snapshot, StoreError, Table};
+use spinney_tree::{KeptCommits, PageStore as _, Snapshot, StoreError, Table};
 
+use crate::commits;
 use crate::failure::Exit;
 use crate::output::{Format, Grid, Output, human_bytes};
 use crate::trees;
@@ -97,11 +98,13 @@ struct LogReport {
     newest_segment: u64,
     held_segments: u64,
     index_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "commits::tell")]
+    kept_commits: Option<KeptCommits>,
 }
 
 fn log_of(store: &AnyStore) -> Result<Option<LogReport>, StoreError> {
     let AnyStore::Log(log) = store else { return Ok(None) };
-    let stats = log.log_stats()?;
+    let (stats, kept) = (log.log_stats()?, store.kept_commits()?);
     Ok(Some(LogReport {
         commit: stats.commit,
         oldest_commit: stats.oldest_commit,
@@ -114,6 +117,7 @@ fn log_of(store: &AnyStore) -> Result<Option<LogReport>, StoreError> {
         newest_segment: stats.segments.1,
         held_segments: stats.held_segments,
         index_bytes: stats.index_bytes,
+        kept_commits: kept,
     }))
 }
 
@@ -200,6 +204,9 @@ fn print(
             let (live, used) = (human_bytes(log.live_bytes), human_bytes(log.used_bytes));
             let (files, oldest, last) = (counted(log.files, "file"), log.oldest_commit, log.commit);
             output.line(&format!("log: {files}, with records of commits {oldest} to {last}"))?;
+            if let Some(kept) = &log.kept_commits {
+                output.line(&format!("log: {} kept", commits::described(kept)))?;
+            }
             output.line(&format!("log: {live} alive in {used} of segments"))?;
             output.line(&format!("log: {:.2} deltas a row", log.deltas_per_row))?;
             output.line(&format!("log: index of {} in memory", human_bytes(log.index_bytes)))?;

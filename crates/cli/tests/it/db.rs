@@ -49,6 +49,33 @@ fn stats_name_sum_trees_and_count_one_page() {
 }
 
 #[test]
+fn info_and_stats_say_which_commits_are_kept() {
+    let folder = Folder::new();
+    let db = folder.path("kept");
+    let replay = |more: &[&str]| {
+        let args = ["replay", "-q", "--commit-every", "3", "--db", &db];
+        spinney(&[&args[..], more].concat()).exits(0)
+    };
+    replay(&["--blocks-count", "9", "--keep-commits", "all"]);
+    let said = |verb: &str| {
+        let data = spinney(&["db", verb, "--json", "--db", &db]).exits(0).data();
+        let table = spinney(&["db", verb, "--format", "table", "--db", &db]).exits(0).out;
+        assert!(table.lines().filter(|line| line.contains("kept")).all(|line| line.len() <= 80));
+        (data, table)
+    };
+    let ((info, info_lines), (stats, stats_lines)) = (said("info"), said("stats"));
+    let kept = serde_json::json!({ "count": 4, "first_block": 1, "last_block": 9 });
+    assert_eq!((&info["kept_commits"], &stats["log"]["kept_commits"]), (&kept, &kept));
+    assert!(info_lines.ends_with("\nkept: 4 commits, of blocks 1 to 9\n"), "{info_lines}");
+    assert!(stats_lines.contains("\nlog: 4 commits, of blocks 1 to 9 kept\n"), "{stats_lines}");
+    // A log that keeps its last commit alone says nothing of others.
+    replay(&["--blocks-count", "10", "--keep-commits", "1"]);
+    let ((info, info_lines), (stats, _)) = (said("info"), said("stats"));
+    assert!(info["kept_commits"].is_null() && stats["log"]["kept_commits"].is_null(), "{stats}");
+    assert!(!info_lines.contains("kept"), "{info_lines}");
+}
+
+#[test]
 fn a_store_that_is_none_is_refused() {
     let folder = Folder::new();
     let file = folder.write("file", "text");

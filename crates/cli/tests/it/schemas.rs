@@ -209,6 +209,9 @@ fn verbs_print_what_their_schemas_say() {
     let checked = bench.run("witness check witnesses.ndjson CHAIN --json");
     bench.lines("witness-check", &checked);
     bench.verb("db-copy", "db copy state log --target-store log");
+    bench.run("replay CHAIN --db kept --to 5 --keep-commits all");
+    bench.verb("db-info", "db info --db kept");
+    bench.verb("db-stats", "db stats --db kept");
     bench.verb("db-info", "db info --db state");
     bench.verb("db-stats", "db stats --db state");
     bench.verb("db-stats", "db stats --db log");

@@ -60,6 +60,15 @@ fn kept_commits_answer_as_the_history_does() {
             }
         }
     }
+    // The oldest block is that of the first commit, or what its own history leads back to.
+    for (server, earliest) in servers.iter().zip([0, 1, 0]) {
+        let status = server.call("debug_proofsSyncStatus", json!([]));
+        assert_eq!(status, json!({ "earliest": earliest, "latest": chain.block_count }));
+        let oldest = server.call("spinney_status", json!([]))["oldest"].clone();
+        assert_eq!(oldest["number"], number(earliest));
+        let root = |block: Value| server.call("spinney_getRoot", json!(["mpt", block]));
+        assert_eq!(root(json!("earliest")), root(number(earliest)));
+    }
     for block in ["3", "100", "150"] {
         let proof = |db: &str, tree: &str| {
             let args = ["prove", "--db", db, "--tree", tree, "--block", block, "--verify"];
@@ -92,7 +101,13 @@ fn as_many_commits_are_kept_as_was_said() {
     let root = |block: u64| server.answer("spinney_getRoot", &json!(["mpt", number(block)]));
     let kept = |first: u64, last: u64| {
         (first..=last).for_each(|block| assert!(root(block)["result"].is_string(), "{block}"));
-        assert_eq!(root(0)["error"]["code"], 4444);
+        let error = &root(0)["error"];
+        assert_eq!(error["code"], 4444);
+        let said = error["message"].as_str().unwrap();
+        let alone = format!("that of block {last} alone is");
+        assert!(said.contains(&alone), "{error}");
+        assert_eq!(said.contains("; commits are kept of "), first < last, "{error}");
+        assert!(first == last || said.ends_with(&format!(" to {last}")), "{error}");
         assert_eq!(root(last + 1)["error"]["code"], -32001);
     };
     kept(6, 9);
