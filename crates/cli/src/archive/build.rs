@@ -5,12 +5,14 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use spinney_archive::{Archive, ArchiveError, Options, Writer, place};
-use spinney_state::kept_blocks;
-use spinney_tree::Snapshot;
+use spinney_state::kept_range;
+use spinney_store::AnyStore;
+use spinney_tree::{PageStore as _, Snapshot};
 
 use super::opened::{Told, bytes_of, check_whole, described, failure, source, told_as};
 use crate::args::{AtArgs, FormatArgs};
 use crate::clock::Clock;
+use crate::commits;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, human_bytes};
 use crate::progress::{Progress, Unit};
@@ -48,10 +50,9 @@ pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
         Ok(writer) => writer,
         Err(ArchiveError::Missing { .. }) => {
             let source = source(&db, &store)?;
-            let first = match args.from {
-                Some(first) => first,
-                None => oldest_block(&source.snapshot, &db)?,
-            };
+            let oldest = oldest_block(&source.snapshot, &db)?;
+            check_history(&store, oldest, args.from)?;
+            let first = args.from.unwrap_or(oldest);
             Writer::begin(objects, Options::default(), source, first).map_err(told)?
         }
         Err(error) => return Err(failure(error)),
@@ -77,12 +78,34 @@ pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The oldest block whose state a store keeps: a new archive begins with it.
+/// Refuses to begin without history, or before it, where a store keeps commits: who asks for their
+/// blocks would get an archive without them, or be told to keep more commits.
+fn check_history(store: &AnyStore, oldest: u64, from: Option<u64>) -> anyhow::Result<()> {
+    let Some(kept) = store.kept_commits()?.filter(|kept| kept.first < oldest) else {
+        return Ok(());
+    };
+    let is_without = from.map_or(oldest >= kept.last, |from| from < oldest);
+    if !is_without {
+        return Ok(());
+    }
+    let kept = commits::described(&kept);
+    let what = format!(
+        "an archive is made of a store's history, and this one's begins with block {oldest}: what \
+         else it keeps ({kept}) adds nothing"
+    );
+    let hint = format!(
+        "replay into a new --db with --keep-undo all; or begin with --from {oldest}, and spinney \
+         archive backfill puts earlier blocks in front"
+    );
+    Err(Failure::new(what).hint(hint).into())
+}
+
+/// The oldest block whose state a store's history keeps: a new archive begins with it.
 pub(super) fn oldest_block(snapshot: &impl Snapshot, place: &Place) -> anyhow::Result<u64> {
     let records = trees::of_states(snapshot)?;
     let Some(newest) = records.first().and_then(|(_, record)| record.block) else {
         let what = format!("the store holds no state of a block ({})", place.name());
         return Err(Failure::new(what).hint("fill it first: spinney replay, or follow").into());
     };
-    Ok(kept_blocks(snapshot, newest)?.first().map_or(newest.number, |it| it.number))
+    Ok(kept_range(snapshot, newest)?.oldest.number)
 }

@@ -661,3 +661,22 @@ fn a_slice_that_is_killed_is_whole_or_not_there() {
         assert!(!is_there(&slice) || sound(&slice) == (0, 60));
     });
 }
+
+/// Commits that are kept are no history, and who asks for their blocks is told so.
+#[test]
+fn commits_that_are_kept_make_no_archive() {
+    let folder = Folder::new();
+    let (db, into) = (folder.path("db"), folder.path("archive"));
+    let replay = ["replay", "-q", "--db", &db, "--commit-every", "1", "--keep-undo", "0"];
+    let _ = spinney(&[&replay[..], &["--blocks-count", "9", "--keep-commits", "all"]].concat())
+        .exits(0);
+    let build = |more: &[&str]| {
+        spinney(&[&["archive", "build", "--db", &db, "--into", &into], more].concat())
+    };
+    for from in [&[][..], &["--from", "3"]] {
+        let refused = build(from).exits(2).refuses("this one's begins with block 9: what else");
+        let _ = refused.says("commits, of blocks 1 to 9").says("--keep-undo all");
+        assert!(!Path::new(&into).exists(), "{from:?}");
+    }
+    build(&["--from", "9"]).exits(0);
+}
