@@ -30,9 +30,13 @@ pub(crate) struct Commits<'s> {
 }
 
 impl<'s> Commits<'s> {
-    pub(crate) fn of(store: &'s AnyStore) -> anyhow::Result<Self> {
+    /// The last commit, and with `earlier` also those that are kept: to find these, the headers of
+    /// all records are read.
+    pub(crate) fn of(store: &'s AnyStore, earlier: bool) -> anyhow::Result<Self> {
         let mut kept = Vec::new();
-        if let AnyStore::Log(log) = store {
+        if let AnyStore::Log(log) = store
+            && earlier
+        {
             log.kept_blocks(&mut |block, commit| {
                 kept.push((block, commit));
                 true

@@ -27,7 +27,8 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
     }
     args.check_not_all(name)?;
     let store = place.open(Mode::Look)?;
-    let commits = Commits::of(&store)?;
+    let has_block = args.number()?.is_some() || args.from.is_some();
+    let commits = Commits::of(&store, has_block)?;
     // Root, nodes and block are of one commit, whoever writes meanwhile.
     let commit = match args.number()? {
         Some(number) => commits.at(number)?,

@@ -22,7 +22,7 @@ pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Change)?;
     let mut state = TreeSet::open_all(&store, place.tree_cache())?;
     let from = state.block().map(|block| block.number);
-    let commits = Commits::of(&store)?;
+    let commits = Commits::of(&store, true)?;
     let kept = commits.beyond_history(args.to)?;
     if let Some(blocks) = &args.blocks {
         let block = find(blocks, args.to)?;
