@@ -75,8 +75,9 @@ pub(crate) struct FollowArgs {
     /// Blocks that can be taken back again: a number, or `all` from here on.
     #[arg(long, value_name = "N", default_value_t = default_keep_undo(), env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
-    /// Commits of a log that stay readable: a number, the last one included, or `all`. A proof at
-    /// the block of any of them costs what one at the last block costs. Those that are kept already
+    /// Commits of a log that stay readable: this many at least, the last one included, or `all`. As
+    /// room is freed in parts, more may be readable for a while: db info says which. A proof at the
+    /// block of any of them costs what one at the last block costs. Those that are kept already
     /// stay unless this is given.
     #[arg(long, value_name = "N", env = "SPINNEY_KEEP_COMMITS")]
     keep_commits: Option<KeepCommits>,
