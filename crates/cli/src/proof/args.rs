@@ -79,7 +79,8 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     places: FromArgs,
     /// The tree: mpt, ubt:sha256, ubt:blake3, ubt:keccak, pbt with one of these hashes, verkle,
-    /// sum or sum:bound. Without it, what the store holds, mpt before others.
+    /// sum or sum:bound. Without it, that of --namespace, or what the store holds, mpt before
+    /// others.
     #[arg(long, value_name = "TREE", env = "SPINNEY_TREE")]
     pub(super) tree: Option<String>,
     #[command(flatten)]

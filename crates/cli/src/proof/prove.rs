@@ -17,11 +17,17 @@ use crate::commits::Commits;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::stores::{Mode, Place};
-use crate::sums;
+use crate::sums::{self, NamespaceArgs};
 use crate::trees::{self, Name};
 
 pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::Result<Exit> {
-    let name = trees::asked(args.tree.as_deref(), place)?;
+    let name = match &args.tree {
+        None if NamespaceArgs::is_said() => {
+            let store = place.open(Mode::Look)?;
+            Name::Sum(sums::profile_of(&store.snapshot()?, &args.namespace.namespace)?)
+        }
+        tree => trees::asked(tree.as_deref(), place)?,
+    };
     if let Name::Sum(profile) = name {
         return leaves(args, profile, place, output);
     }

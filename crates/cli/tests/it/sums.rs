@@ -203,6 +203,30 @@ fn namespaces_are_listed_without_leaves_and_removed_whole() {
     }
 }
 
+/// Who names a namespace means a sum tree, and who names none is told which there are.
+#[test]
+fn a_proof_finds_its_tree_by_the_namespace() {
+    let folder = Folder::new();
+    let db = folder.path("db");
+    for (namespace, tree) in [("oaks", "sum"), ("elms", "sum:bound")] {
+        let root = ["root", "--db", &db, "--tree", tree, "--namespace", namespace, "-"];
+        spinney_fed(&root, &put("11", "aa", "5")).exits(0);
+    }
+    let prove = |more: &[&str]| spinney(&[&["prove", "--db", &db, &key("11")], more].concat());
+    for (namespace, tree) in [("oaks", "sum"), ("elms", "sum:bound")] {
+        let named = prove(&["--namespace", namespace]).exits(0).out;
+        assert_eq!(line(&named, 0)["tree"], tree);
+        assert_eq!(prove(&["--namespace", namespace, "--tree", tree]).exits(0).out, named);
+    }
+    let listed = "those that it holds: elms, oaks";
+    let _ = prove(&["--tree", "sum"]).exits(2).refuses("of namespace default").says(listed);
+    let _ = prove(&["--namespace=yews"]).exits(2).refuses("of namespace yews").says(listed);
+    // The environment's is for sum trees alone.
+    let mut plain = crate::support::command(&["prove", "--db", &db, &key("11")]);
+    let plain = plain.env("SPINNEY_NAMESPACE", "oaks").output().unwrap();
+    crate::support::Ran::from(plain).exits(2).refuses("the store holds no mpt tree");
+}
+
 #[test]
 fn the_vectors_hold_over_every_store() {
     let Some(dir) = shared("vectors/mssmt") else { return };
