@@ -315,9 +315,16 @@ fn ssz_hint(error: &SszError) -> &'static str {
 /// Where making a witness differs from a replay: there is no store that anything could be in.
 fn witness_hint(error: &WitnessError) -> Option<&'static str> {
     match error {
-        WitnessError::Replay(error) if matches!(**error, ReplayError::BadBlock(_)) => {
-            Some("all blocks before it are good; is the genesis that of this chain?")
-        }
+        WitnessError::Replay(error) => match &**error {
+            ReplayError::BadBlock(bad) if bad.number == 1 => {
+                Some("is the genesis that of this chain?")
+            }
+            ReplayError::BadBlock(_) => Some(
+                "all blocks before it are good: the file may be damaged there, so export the chain \
+                 again; or do the forks in the genesis differ from the chain's?",
+            ),
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -338,9 +345,14 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
         ReplayError::Ancestors { .. } => {
             "give blocks from an earlier one on: seven before it are enough"
         }
+        ReplayError::BadBlock(bad) if bad.number == 1 => {
+            "nothing of it is in the store; is the genesis that of this chain?"
+        }
+        // Those before it are good, so that the genesis is most likely right.
         ReplayError::BadBlock(_) => {
-            "all blocks before it are good, and nothing of it is in the store; is the genesis that \
-             of this chain?"
+            "all blocks before it are good, and nothing of it is in the store: the file may be \
+             damaged there, so export the chain again; or do the forks in the genesis differ from \
+             the chain's?"
         }
         ReplayError::Genesis { .. } => "the allocation was changed after its root was computed",
         ReplayError::Resume { .. } => {

@@ -62,11 +62,16 @@ fn a_bad_block_is_named_and_leaves_nothing() {
         .refuses(&format!("block 150 ({hash})"))
         .refuses("state root: expected 0x")
         .refuses(", got 0x")
-        .says("nothing of it is in the store");
+        .says("nothing of it is in the store: the file may be damaged there")
+        .says("export the chain again");
     assert!(ran.out.contains(r#""success":false"#) && ran.out.contains(&hash), "{ran:?}");
     let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();
     assert_eq!(info["trees"][0]["block"], 149);
     assert_sound(&db);
+    // The genesis is in doubt where the very first block is bad.
+    let (first, _) = with_bad_root(&chain, 1, &folder);
+    let args = ["replay", "--genesis", &chain.genesis, "--blocks", &first];
+    let _ = spinney(&args).exits(1).says("is the genesis that of this chain?");
     // The good chain goes on from there.
     let run = chain.replay(&["--db", &db]).exits(0).run();
     assert_eq!((&run["blocks"], &run["root"]), (&64.into(), &chain.root().into()));
