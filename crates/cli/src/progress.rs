@@ -1,10 +1,11 @@
 //! How far a long run is: a bar on a terminal, a line every ten seconds elsewhere.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::human_bytes;
 use crate::terminal::printable;
@@ -118,13 +119,17 @@ impl Progress {
     fn line(&self, done: u64, at: &str) -> String {
         let now = Instant::now();
         let rate = self.pace.rate(now, done);
-        let amount = |n: u64| match self.unit {
-            Unit::Bytes => human_bytes(n),
-            Unit::Blocks => format!("{n} blocks"),
-            Unit::Keys => format!("{n} keys"),
+        let (number, unit) = match self.unit {
+            Unit::Bytes => (human_bytes as fn(u64) -> String, ""),
+            Unit::Blocks => ((|n| n.to_string()) as fn(u64) -> String, " blocks"),
+            Unit::Keys => ((|n| n.to_string()) as fn(u64) -> String, " keys"),
         };
-        let mut line = format!("{}: {at}, {}", self.what, amount(done));
-        if let Some(total) = self.total.filter(|total| *total > 0) {
+        let amount = |n: u64| number(n) + unit;
+        let at = if at.is_empty() { String::new() } else { format!("{at}, ") };
+        let total = self.total.filter(|total| *total > 0);
+        let done_of = if total.is_some() { number(done) } else { amount(done) };
+        let mut line = format!("{}: {at}{done_of}", self.what);
+        if let Some(total) = total {
             let left = self.pace.left(now, done, total).unwrap_or(Duration::MAX);
             line += &format!(" of {} ({:.0}%)", amount(total), 100.0 * done as f64 / total as f64);
             line += &format!(", {}/s, {} left", amount(rate as u64), HumanDuration(left));
@@ -145,23 +150,46 @@ impl Progress {
 fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
     let amounts = match unit {
         Unit::Bytes => "{bytes}/{total_bytes} ({bytes_per_sec})",
-        Unit::Blocks | Unit::Keys => "{human_pos}/{human_len} ({per_sec})",
+        Unit::Blocks | Unit::Keys => "{human_pos}/{human_len} ({rate})",
     };
     let template = match total {
         Some(_) => format!("{what} [{{bar:30}}] {amounts} {{msg}}"),
-        None => format!("{what} {{spinner}} {{human_pos}} ({{per_sec}}) {{msg}} {{elapsed}}"),
+        None => format!("{what} {{spinner}} {{human_pos}} ({{rate}}) {{msg}} {{elapsed}}"),
     };
     // The template is ours, so that a fault in it is one of ours: then the plain bar does.
     let style = ProgressStyle::with_template(&template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            // Where it cannot be written there is no bar.
+            let _ = write!(out, "{}", rate(state.per_sec()));
+        })
         .progress_chars("=> ");
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
     bar.with_style(style)
 }
 
+/// How many a second, with no more digits than tell anything.
+fn rate(a_second: f64) -> String {
+    let digits = if a_second < 10.0 { 1 } else { 0 };
+    format!("{a_second:.digits$}/s")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_and_rates_say_nothing_twice() {
+        assert_eq!([rate(678.6303), rate(0.4567), rate(12.0)], ["679/s", "0.5/s", "12/s"]);
+        let made = Progress::new(true, "making a chain", Unit::Blocks, Some(3_000));
+        let line = made.line(2_105, "");
+        assert!(line.starts_with("making a chain: 2105 of 3000 blocks (70%), "), "{line}");
+        let bytes =
+            Progress::new(true, "replay", Unit::Bytes, Some(4 << 20)).line(1 << 20, "block 7");
+        assert!(bytes.starts_with("replay: block 7, 1.0 MiB of 4.0 MiB (25%), "), "{bytes}");
+        let keys = Progress::new(true, "load", Unit::Keys, None).line(5, "leaf 5");
+        assert!(keys.starts_with("load: leaf 5, 5 keys, "), "{keys}");
+    }
 
     #[test]
     fn what_is_left_follows_from_the_last_minute() {

@@ -15,7 +15,8 @@ use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
 
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::stores;
@@ -139,7 +140,11 @@ impl Input {
     }
 
     /// Makes the whole chain first, so that making it is not measured.
-    pub(super) fn sample(sample: Sample, output: &Output) -> anyhow::Result<Self> {
+    pub(super) fn sample(
+        sample: Sample,
+        interrupt: &Interrupt,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
         let Sample { seed, blocks, to } = sample;
         let mut options = SampleOptions::default();
         (options.seed, options.block_count) = (seed, blocks);
@@ -153,8 +158,15 @@ impl Input {
         let genesis = Origin { genesis: Box::new(chain.genesis().clone()), accounts: None };
         let mut bytes = Vec::new();
         for (done, block) in chain.by_ref().take(count.try_into()?).enumerate() {
+            if interrupt.is_asked() {
+                progress.finish();
+                return Err(Failure::new("interrupted while the sample chain was being made")
+                    .hint("nothing was made of it; the same command begins again")
+                    .exit(Exit::Interrupted)
+                    .into());
+            }
             bytes.extend(block?.to_rlp());
-            progress.update(done as u64 + 1, || format!("block {}", done + 1));
+            progress.update(done as u64 + 1, String::new);
         }
         progress.finish();
         let blocks = ChainReader::new(Cursor::new(bytes))?;

@@ -153,16 +153,17 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
     let growing = args.grow.growing(Filling { behind: 0, ends: true })?;
     let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
-    let input = match Input::open(&args.input, args.traces.as_deref(), sort_in)? {
+    let input = Input::open(&args.input, args.traces.as_deref(), sort_in)?;
+    let interrupt = Interrupt::listen()?;
+    let input = match input {
         Some(input) => input,
         None => {
             let sample = Sample { seed: args.seed, blocks: args.blocks_count, to: args.to };
-            Input::sample(sample, output)?
+            Input::sample(sample, &interrupt, output)?
         }
     };
     let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
     limit_threads(threads);
-    let interrupt = Interrupt::listen()?;
     let mut watch =
         Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
     watch.growing = growing.as_ref();

@@ -36,6 +36,18 @@ fn ctrl_c_commits_and_the_same_command_continues() {
     assert_eq!(run["blocks"], 213 - done);
 }
 
+/// A chain that is still being made is nothing to go on from, and is said to be gone.
+#[test]
+fn ctrl_c_ends_the_making_of_a_chain_with_a_word() {
+    let args = ["replay", "-q", "--blocks-count", "1000000", "--store", "memory"];
+    let child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let ran = Ran::from(child.wait_with_output().unwrap()).exits(3);
+    let _ = ran.refuses("interrupted while the sample chain was being made");
+}
+
 /// Ctrl-C ends a trace after the batch it is at, also while it waits for the next one.
 #[test]
 fn ctrl_c_ends_a_trace_with_what_was_committed() {

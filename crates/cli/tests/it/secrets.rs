@@ -306,8 +306,12 @@ fn no_interrupted_verb_shows_a_password() {
     let (user, folder) = (Form::User, &scene.folder);
     let db = scene.place(user);
     scene.data(&["replay", "--blocks-count", "60", "--db", &db], user);
-    scene
-        .interrupt(|| owned(&["replay", "--blocks-count", "60", "--db", &scene.place(user)]), None);
+    // A chain of a file: one that is made for the replay is nothing to go on from.
+    let demo = folder.path("demo");
+    scene.data(&["demo", &demo], user);
+    let (genesis, blocks) = (format!("{demo}/genesis.json"), format!("{demo}/chain.rlp"));
+    let chain = ["replay", "--genesis", &genesis, "--blocks", &blocks, "--db"];
+    scene.interrupt(|| owned(&[&chain[..], &[&scene.place(user)]].concat()), None);
     scene.interrupt(|| owned(&["stage", "run", "--own", "--db", &db]), None);
     scene.interrupt(|| owned(&["convert", "--to", "pbt:blake3", &db, &scene.place(user)]), None);
     let (lines, part) = (folder.path("lines"), scene.place(user));
