@@ -388,7 +388,7 @@ impl Site {
             let _ = before.map(|before| before.restore(store));
             return Err(error);
         }
-        self.target.announce(output);
+        self.target.announce(self.target.is_new(), output);
         match (work(&store, scratch.path()), before) {
             (Ok(done), _) => Ok((store, done)),
             (Err(error), Some(before)) if is_final(&error) => {

@@ -228,8 +228,8 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
     if !follower.meet(|event| told.event(event)).map_err(failure)? {
         return ended(args, output);
     }
-    place.announce(output);
-    let (store, ()) = place.fill(|store| begin(&follower, store, (&place, &trees), args))?;
+    let (store, ()) =
+        place.fill(output, |store| begin(&follower, store, (&place, &trees), args))?;
     let served = told.options(args, &place, genesis.config.chain_id);
     server.iter().for_each(|server| told.listening(server));
     let done = beside(&store, server.map(|server| (server, served)), || {

@@ -168,8 +168,9 @@ fn store_hint(error: &StoreError) -> &'static str {
         StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         StoreError::Backend { source, .. } => {
-            match (source.downcast_ref(), source.downcast_ref()) {
+            match (source.downcast_ref(), source.downcast_ref::<io::Error>()) {
                 (Some(error), _) => server_hint(error),
+                (_, Some(error)) if error.kind() == ErrorKind::NotFound => PLACE_HINT,
                 (_, Some(error)) => io_hint(error).unwrap_or(DISK_HINT),
                 _ => DISK_HINT,
             }
@@ -177,6 +178,8 @@ fn store_hint(error: &StoreError) -> &'static str {
         _ => DISK_HINT,
     }
 }
+
+const PLACE_HINT: &str = "nothing can be made or found at that place: name another one with --db";
 
 const DISK_HINT: &str = "look at the disk: space, permissions, cables";
 

@@ -70,8 +70,7 @@ pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
     // Without a store there is nothing to end well.
     let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
     let feed = Feed { lines: read_ahead(Lines::new(input)), interrupt, args, output, tree };
-    place.announce(output);
-    let (store, exit) = place.fill(|store| feed.fill_store(store, place.tree_cache()))?;
+    let (store, exit) = place.fill(output, |store| feed.fill_store(store, place.tree_cache()))?;
     store.close()?;
     Ok(exit)
 }

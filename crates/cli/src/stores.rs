@@ -181,10 +181,13 @@ impl Place {
     /// before anything was committed, what was made for it goes again.
     pub(crate) fn fill<T>(
         &self,
+        output: &Output,
         work: impl FnOnce(&AnyStore) -> anyhow::Result<T>,
     ) -> anyhow::Result<(AnyStore, T)> {
         let before = self.location.as_ref().map(Location::before);
+        let is_new = self.is_new();
         let store = self.open(Mode::Fill)?;
+        self.announce(is_new, output);
         match (work(&store), before) {
             (Ok(done), _) => Ok((store, done)),
             (Err(error), None) => Err(error),
@@ -232,9 +235,14 @@ impl Place {
         Ok(())
     }
 
-    /// Says of what kind a store will be that is not there yet: its name alone may have decided.
-    pub(crate) fn announce(&self, output: &Output) {
-        if self.location.is_some() && matches!(self.exists(), Ok(false)) {
+    /// Whether there is to be a store, and is none yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.location.is_some() && matches!(self.exists(), Ok(false))
+    }
+
+    /// Says of what kind a store is that was just made: its name alone may have decided.
+    pub(crate) fn announce(&self, is_new: bool, output: &Output) {
+        if is_new {
             output.note(&format!("new store: {} ({})", self.kind.name(), self.name()));
         }
     }
@@ -247,11 +255,16 @@ impl Place {
     /// Makes a store that `fill` puts rows into. Nobody sees it before it is whole.
     pub(crate) fn create(
         &self,
+        output: &Output,
         fill: impl FnOnce(&AnyStore) -> anyhow::Result<()>,
     ) -> anyhow::Result<AnyStore> {
         let location = self.location.as_ref();
         let location = location.context("a store in memory is not made from a file")?;
-        location.create_filled(self.cache / 2, fill)
+        let is_new = self.is_new();
+        location.create_filled(self.cache / 2, |store| {
+            self.announce(is_new, output);
+            fill(store)
+        })
     }
 
     /// Closes a store, and answers what it takes: bytes of its rows in memory, of its files, or of

@@ -154,7 +154,8 @@ impl ReplayedChain<'_> {
         let to = Some(self.first);
         let mut watch = Watch::new(("backfill", to, false), &input, &interrupt, output);
         output.note(&format!("the chain is replayed in {}", self.scratch.display()));
-        let filled = place.fill(|store| self.fill((&place, store), &trees, input, &mut watch));
+        let filled =
+            place.fill(output, |store| self.fill((&place, store), &trees, input, &mut watch));
         watch.finish();
         let Ok((store, head)) = filled else {
             // What is left has nothing in it, or blocks that the same command goes on with.

@@ -44,7 +44,7 @@ pub(super) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exi
     let view = archive.at(block).map_err(failure)?;
     let target = Place::existing(&args.target, args.target_store.as_deref(), CACHE_BYTES)?;
     let mut rows = 0;
-    let made = target.create(|store| {
+    let made = target.create(output, |store| {
         rows = db::copy_rows(&view, store)?;
         // Entry by entry: what the archive holds is what its roots stand for.
         let snapshot = store.snapshot()?;

@@ -94,8 +94,7 @@ pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
     let target = args.stores.target(CACHE_BYTES)?;
     let snapshot = source.snapshot()?;
     let mut passed = Passed::default();
-    target.announce(output);
-    let made = target.create(|store| {
+    let made = target.create(output, |store| {
         passed = fill(&snapshot, store)?;
         Ok(())
     })?;

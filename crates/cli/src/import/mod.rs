@@ -111,8 +111,7 @@ fn make(
     let input = BufReader::with_capacity(1 << 18, Cursor::new(start).chain(input));
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let mut filled = Filled::default();
-    place.announce(output);
-    let store = place.create(|store| {
+    let store = place.create(output, |store| {
         filled = match wanted {
             None if raw => raw::fill(store, cache, quiet, input, file)?,
             // State differences may name code by its hash alone, and so may a dump of what they

@@ -72,8 +72,7 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
     };
     check_names(&names)?;
     let mut imported = Vec::new();
-    place.announce(output);
-    let store = place.create(|store| {
+    let store = place.create(output, |store| {
         for name in &names {
             let progress = Progress::new(output.quiet(), "import", Unit::Keys, None);
             let salvage = args.salvage;

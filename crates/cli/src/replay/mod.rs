@@ -167,8 +167,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     let mut watch =
         Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
     watch.growing = growing.as_ref();
-    place.announce(output);
-    let filled = place.fill(|store| {
+    let filled = place.fill(output, |store| {
         let run = Run { args, place: &place, store, trees, threads };
         growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
             run.replay(input, &interrupt, &mut watch)

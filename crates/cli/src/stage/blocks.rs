@@ -108,7 +108,7 @@ pub(super) fn run(args: &RunArgs, input: Input, output: &Output) -> anyhow::Resu
     let interrupt = Interrupt::listen()?;
     let to = args.chunks.to;
     let mut watch = Watch::new(("stage run", to, false), &input, &interrupt, output);
-    let filled = place.fill(|store| {
+    let filled = place.fill(output, |store| {
         match stage(args, (&place, store), input, (&interrupt, output), &mut watch) {
             Err(error) if is_stopped(&error) => Ok(None),
             done => done.map(Some),

@@ -59,8 +59,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         Some(file) => Some((lines(args, &state, scratch.path())?, OutFile::begin(Some(file))?)),
     };
     let mut built = None;
-    into.announce(output);
-    let made = into.create(|fresh| {
+    let made = into.create(output, |fresh| {
         let mut tree = Tree::open(MptState, MPT, &fresh.snapshot()?, into.tree_cache())?;
         let options = args.work.options();
         let work = Work { store: fresh, interrupt: &interrupt, output };

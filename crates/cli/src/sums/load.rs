@@ -46,17 +46,16 @@ pub(crate) fn load(
     let dump = Dump::open(file)?;
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
-    place.announce(output);
     let (store, loaded) = if place.exists()? {
         // What is refused leaves a store that is there as it was. What comes through a pipe comes
         // once.
         if file.is_file() {
             Dump::open(file)?.check()?;
         }
-        place.fill(fill)?
+        place.fill(output, fill)?
     } else {
         let mut loaded = None;
-        let store = place.create(|store| {
+        let store = place.create(output, |store| {
             loaded = Some(fill(store)?);
             Ok(())
         })?;

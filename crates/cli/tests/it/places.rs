@@ -163,6 +163,18 @@ fn a_store_of_another_version_is_read_updated_or_refused() {
 }
 
 /// All files and folders below one, with their modes.
+/// No store is announced that is not made, and the hint is about the place.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_place_where_nothing_can_be_made_is_named() {
+    for db in ["/proc/nothing", "/proc/nothing.db"] {
+        let args = ["replay", "--blocks-count", "1", "--db", db];
+        let ran = spinney(&args).exits(2).refuses("/proc/nothing");
+        assert!(!ran.err.contains("new store"), "{ran:?}");
+        let _ = ran.says("name another one with --db");
+    }
+}
+
 fn modes(folder: &str) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("it can be listed") {
