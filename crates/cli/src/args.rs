@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use alloy_primitives::Address;
 use clap::Args;
 use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
@@ -386,6 +387,12 @@ impl fmt::Display for KeepUndo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Reads an account's address.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| "an address is 20 bytes: 0x and 40 hex digits".to_owned())
 }
 
 /// Which commits of a log stay readable.

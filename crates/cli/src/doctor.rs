@@ -9,7 +9,7 @@ use spinney_tree::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::args::FormatArgs;
 use crate::failure::Exit;
-use crate::output::{Format, Grid, Output};
+use crate::output::{Format, Grid, Output, field};
 
 /// Say what this build and this machine have: for bug reports, and before a long run.
 #[derive(Debug, Args)]
@@ -27,8 +27,7 @@ pub(crate) fn run(_args: &DoctorArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     let mut grid = Grid::new(&["what", "is"]);
     for (name, value) in facts.as_object().into_iter().flatten() {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        grid.row(vec![name.replace('_', " "), text]);
+        grid.row(vec![name.replace('_', " "), field(name, value, output.format())]);
     }
     output.grid(&grid)?;
     Ok(Exit::Ok)

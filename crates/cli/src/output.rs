@@ -232,6 +232,7 @@ impl Output {
         match self.format() {
             // A table for programs keeps what is there.
             Format::Csv => self.bytes(grid.csv(io::stdout().is_terminal()).as_bytes()),
+            Format::Table | Format::Json if grid.rows.is_empty() => self.line("nothing"),
             Format::Table | Format::Json => {
                 let width = if self.asked.full { usize::MAX } else { width() };
                 self.bytes(format!("{}\n", grid.fit(width)).as_bytes())
@@ -402,6 +403,19 @@ fn csv_cell(cell: &str) -> String {
 }
 
 /// Bytes for people: binary units.
+/// A value of a report's field: in a table for people bytes have units.
+pub(crate) fn field(name: &str, value: &Value, format: Format) -> String {
+    match (value.as_u64(), value.as_str()) {
+        (Some(bytes), _)
+            if format == Format::Table && name.split(['_', ' ']).any(|it| it == "bytes") =>
+        {
+            human_bytes(bytes)
+        }
+        (_, Some(text)) => text.to_owned(),
+        _ => value.to_string(),
+    }
+}
+
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1 << 10 {

@@ -23,7 +23,7 @@ use crate::convert::{MemoryArgs, Site, Telling, is_stopped};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
-use crate::output::{Format, Grid, Output};
+use crate::output::{Format, Grid, Output, field};
 use crate::place_name::PlaceName;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, of_states};
@@ -350,8 +350,7 @@ fn print(data: &Value, output: &Output) -> anyhow::Result<()> {
     }
     let mut grid = Grid::new(&["what", "is"]);
     let mut row = |name: &str, value: &Value| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        grid.row(vec![name.replace('_', " "), text]);
+        grid.row(vec![name.replace('_', " "), field(name, value, output.format())]);
     };
     for (name, value) in data.as_object().into_iter().flatten() {
         match value.as_object() {

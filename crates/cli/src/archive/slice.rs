@@ -6,7 +6,7 @@ use serde_json::json;
 use spinney_archive::{ArchiveError, Wanted, place};
 
 use super::opened::{CACHE_BYTES, bytes_of, described, failure, open, told_as};
-use crate::args::FormatArgs;
+use crate::args::{FormatArgs, address};
 use crate::clock::Clock;
 use crate::failure::Exit;
 use crate::output::{Output, human_bytes};
@@ -28,7 +28,7 @@ pub(super) struct SliceArgs {
     #[arg(value_name = "TARGET")]
     target: String,
     /// An account; may be given many times.
-    #[arg(long = "address", value_name = "0x", required = true)]
+    #[arg(long = "address", value_name = "0x", required = true, value_parser = address)]
     addresses: Vec<Address>,
     /// The first block. Without it, that of the archive.
     #[arg(long, value_name = "N")]

@@ -8,7 +8,7 @@ use spinney_cli::document::Asked;
 use spinney_follow::{BlockName, Url};
 use spinney_tree::PageStore;
 
-use crate::args::{FromArgs, ReadFrom};
+use crate::args::{FromArgs, ReadFrom, address};
 use crate::failure::Failure;
 use crate::sums::NamespaceArgs;
 use crate::trees::{self, Name};
@@ -35,7 +35,7 @@ pub(crate) struct ProveArgs {
     )]
     pub(super) keys: Vec<Bytes>,
     /// The account to prove.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(super) address: Option<Address>,
     /// A slot of the account; may be given again.
     #[arg(long = "slot", value_name = "SLOT", requires = "address")]

@@ -212,7 +212,7 @@ fn print(staged: &Staged, output: &Output) -> io::Result<()> {
                  built anew; {changes} changes, at most {most} a chunk)"
             ))?;
             for (tree, root) in staged.roots.iter().filter(|(tree, _)| *tree != "mpt") {
-                output.line(&format!("root of {tree}: {root}"))?;
+                output.line(&format!("{tree}: {root}"))?;
             }
             Ok(())
         }

@@ -124,7 +124,7 @@ fn print(status: &Status, output: &Output) -> std::io::Result<()> {
     output.grid(&grid)?;
     if format == Format::Table {
         for (tree, root) in status.roots.iter().filter(|(tree, _)| *tree != "mpt") {
-            output.line(&format!("root of {tree}: {root}"))?;
+            output.line(&format!("{tree}: {root}"))?;
         }
     }
     Ok(())

@@ -65,7 +65,7 @@ pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
             let number = block.number;
             output.line(&format!("block {number}, root {root} ({undone} blocks taken back)"))?;
             for (tree, root) in roots.iter().filter(|(tree, _)| *tree != "mpt") {
-                output.line(&format!("root of {tree}: {root}"))?;
+                output.line(&format!("{tree}: {root}"))?;
             }
         }
     }

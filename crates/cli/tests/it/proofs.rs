@@ -18,6 +18,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
+fn an_address_that_is_none_is_told_what_one_is() {
+    for address in ["0x1234", "me", "0x"] {
+        let ran = spinney(&["prove", "--db", "any", "--address", address]).exits(2);
+        let _ = ran.says("an address is 20 bytes: 0x and 40 hex digits");
+    }
+}
+
+#[test]
 fn raw_keys_are_proven_and_verified_through_a_pipe() {
     let folder = Folder::new();
     let db = raw_store(&folder, &[]);

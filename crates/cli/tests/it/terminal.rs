@@ -93,6 +93,31 @@ fn names_of_others_move_no_cursor() {
     assert!(lines.nth(1).is_some_and(|line| line.starts_with("  ")), "{ran:?}");
 }
 
+/// Tables for people: of 80 columns at most, with units, and none where there is nothing to show.
+#[test]
+fn tables_are_narrow_and_have_units() {
+    let folder = Folder::new();
+    let (db, empty) = (folder.path("db"), folder.path("empty"));
+    let trees = ["--tree", "mpt,pbt:blake3,ubt:sha256,verkle", "--blocks-count", "3"];
+    let _ = spinney(&[&["replay", "-q", "--db", &db][..], &trees].concat()).exits(0);
+    let table = |args: &[&str]| {
+        let out = spinney(&[args, &["--format", "table"]].concat()).exits(0).out;
+        assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+        out
+    };
+    let status = table(&["stage", "status", "--db", &db]);
+    assert!(status.contains("\npbt:blake3: 0x"), "{status}");
+    assert!(table(&["doctor"]).contains("MiB"));
+    let out = folder.path("snapshot");
+    let snapshot = table(&["snapshot", "export", "-q", "--db", &db, "--out", &out]);
+    assert!(snapshot.contains(" KiB") || snapshot.contains(" B "), "{snapshot}");
+    drop(crate::support::open_store(&db));
+    let _ = spinney_fed(&["root", "--db", &empty, "-"], "").exits(0);
+    assert_eq!(table(&["db", "info", "--db", &empty]), "nothing\n");
+    let csv = spinney(&["db", "info", "--db", &empty, "--format", "csv"]).exits(0).out;
+    assert!(csv.starts_with("id,"), "{csv}");
+}
+
 #[test]
 fn an_address_in_the_place_of_a_file_shows_no_password() {
     let folder = Folder::new();
