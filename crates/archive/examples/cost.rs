@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! cargo run --release -p spinney-archive --example cost -- \
-//!     DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
+//!     PLACE mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
 //! ```
+//! PLACE is a folder, or a URL of a bucket (with `--features remote`).
 //! Values of 32 bytes under keys of 32 bytes, all random; each block changes CHANGES of them, and
 //! every 100th block the first key. Blocks are archived as they are made, each commit's rows as
 //! they are. Of PROOFS keys a proof is made when their block is the last one, and compared with the
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
-use spinney_archive::{Archive, Folder, Options, RowChange, Writer};
+use spinney_archive::{Archive, Objects, Options, RowChange, Writer, place};
 use spinney_proof::binary::KeysProof;
 use spinney_proof::mpt::Proof;
 use spinney_proof::span::{Frames, FramesWriter};
@@ -148,7 +149,7 @@ struct Made {
 }
 
 struct Asked {
-    folder: String,
+    place: String,
     keys: u64,
     blocks: u64,
     changes: u64,
@@ -172,7 +173,7 @@ fn run<S: Proven>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
         commit(&mut tree, batch, 0)?;
         number = end;
     }
-    let objects = Arc::new(Folder::new(&asked.folder));
+    let objects = place(&asked.place)?;
     let mut writer =
         Writer::create(objects.clone(), Options::default(), block(0), &store.snapshot()?)?;
     let base: u64 = writer.manifest().segments.iter().map(|segment| segment.bytes).sum();
@@ -246,7 +247,7 @@ fn run<S: Proven>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
 /// Compares the proofs of an archive with those that were made when their blocks were the last.
 fn are_equal<S: Proven>(
     scheme: &S,
-    objects: &Arc<Folder>,
+    objects: &Arc<dyn Objects>,
     made: &Made,
 ) -> Result<(), Box<dyn Error>> {
     let archive = Archive::open(objects.clone(), 1 << 30)?;
@@ -273,7 +274,7 @@ fn are_equal<S: Proven>(
 /// One proof of the first key at many blocks.
 fn over_time<S: Proven>(
     scheme: &S,
-    (asked, objects): (&Asked, &Arc<Folder>),
+    (asked, objects): (&Asked, &Arc<dyn Objects>),
     roots: &[[u8; 32]],
 ) -> Result<(), Box<dyn Error>> {
     let archive = Archive::open(objects.clone(), 1 << 30)?;
@@ -308,7 +309,7 @@ fn over_time<S: Proven>(
 
 fn proofs<S: Proven>(
     scheme: &S,
-    (asked, objects): (&Asked, &Arc<Folder>),
+    (asked, objects): (&Asked, &Arc<dyn Objects>),
     roots: &[[u8; 32]],
     cache_bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
@@ -349,14 +350,14 @@ fn proofs<S: Proven>(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "DIR mpt|pbt KEYS BLOCKS CHANGES [PROOFS]";
+    let usage = "PLACE mpt|pbt KEYS BLOCKS CHANGES [PROOFS]";
     let mut args = std::env::args().skip(1);
-    let folder = args.next().ok_or(usage)?;
+    let place = args.next().ok_or(usage)?;
     let tree = args.next().ok_or(usage)?;
     let mut number = || -> Result<u64, Box<dyn Error>> { Ok(args.next().ok_or(usage)?.parse()?) };
     let (keys, blocks, changes) = (number()?, number()?, number()?);
     let proofs = number().unwrap_or(1_000);
-    let asked = Asked { folder, keys, blocks, changes, proofs };
+    let asked = Asked { place, keys, blocks, changes, proofs };
     match &tree[..] {
         "mpt" => run(Mpt, &asked),
         "pbt" => run(Pbt { hash: HashFunction::Blake3 }, &asked),

@@ -13,7 +13,7 @@ use crate::serve::client::Server;
 use crate::support::{Folder, all_forks, command, spinney};
 
 /// How many builds are killed, unless `SPINNEY_KILLS` says it.
-pub(crate) const KILLS: u32 = 12;
+const KILLS: u32 = 12;
 /// Builds that one archive is made of.
 const STEPS: u32 = 4;
 

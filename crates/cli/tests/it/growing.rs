@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use spinney_replay::ChainBlock;
 
-use crate::archive::{KILLS, compared, dumps, sound};
+use crate::archive::{compared, dumps, sound};
 use crate::fake_node::FakeNode;
 use crate::follow::{Following, chain_of, followed};
 use crate::support::{Folder, all_forks, command, spinney};
 
 /// A store that keeps few blocks of its own accord, and waits for its archive.
 const NARROW: [&str; 6] = ["--commit-every", "2", "--keep-undo", "0", "--archive-every", "1"];
+
+/// How many replays are killed, unless `SPINNEY_KILLS` says it.
+const KILLS: u32 = 6;
 
 struct Demo {
     folder: Folder,
