@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut leaves = Vec::new();
             let preimage = |hash: B256, bytes: &[u8]| {
                 notes.set.put(Table::Preimages, hash.as_slice(), bytes.to_vec());
+                Ok(())
             };
             leaves_of(address, &change, preimage, |key, value| {
                 leaves.push((key.to_vec(), value.to_vec()));

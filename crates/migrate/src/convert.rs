@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_pipeline::{
-    Checkpoint, Gather, Options, Phase, Progress, Report, RunName, SortedLeaves, State,
+    Checkpoint, Gather, Options, Phase, Progress, Report, RunName, Scratch, SortedLeaves, State,
 };
 use spinney_state::embed::{Embedding, PBT, Whole, Word};
-use spinney_state::{EMPTY_CODE_HASH, MPT};
+use spinney_state::{EMPTY_CODE_HASH, MPT, Preimages};
 use spinney_tree::bulk::RootBuilder;
 use spinney_tree::mpt::{MptState, account_value, slot_value};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot, Table, Tree, WriteSet};
@@ -26,7 +26,7 @@ use crate::back::{Back, Finder};
 use crate::error::MigrateError;
 use crate::file::Digested;
 use crate::forward::{Behind, Codes, Forward, Item, Taker, Trie};
-use crate::names::{NameSource, put_account};
+use crate::names::NameSource;
 use crate::snapshot::Writer;
 use crate::transfer::put_name;
 
@@ -167,11 +167,9 @@ impl Work<'_> {
         Ok(gather.rebuild(tree, target, block, None, &mut watch)?)
     }
 
-    /// The folder of the leaves that a check sorts.
-    fn check_spill(&self) -> PathBuf {
-        let mut name = self.spill.as_os_str().to_owned();
-        name.push(".check");
-        name.into()
+    /// A folder for what is sorted beside the leaves.
+    fn beside(&self, what: &str) -> PathBuf {
+        Scratch::at(self.spill).beside(what)
     }
 }
 
@@ -266,12 +264,20 @@ pub fn to_mpt<S: Embedding, P: PageStore, Q: PageStore>(
         let (leaves, _) = check_root(whole.scheme(), &tree, source, work)?;
         let mut back = Back::new(&whole, &tree, &from, work.options.memory / 4);
         back.limit = work.limit;
-        let mut finder = IntoTrie { gather: &mut gather, notes: Notes::of(target) };
+        let preimages = Preimages::open(&work.beside("preimages"), name, work.options.memory / 4)?;
+        let notes = Notes::of(target);
+        let mut finder = IntoTrie { gather: &mut gather, notes, preimages };
         let mut list = names.open(&from)?;
         let mut goes_on = |done| work.tell(Stage::Gather, done, None);
         back.run(&mut *list, &mut finder, &mut goes_on)?;
         let counts = back.counts;
-        let mut notes = finder.notes;
+        let IntoTrie { mut notes, preimages, .. } = finder;
+        let mut sorted = preimages.sort()?;
+        while let Some(set) = sorted.next_set()? {
+            target.commit_owned(set)?;
+            work.tell(Stage::Gather, counts.leaves, None)?;
+        }
+        sorted.remove()?;
         share = share_before(back.cut);
         if work.limit.is_none() {
             let checked = Checked { tree: &tree, whole: &whole, store: source, leaves };
@@ -382,7 +388,7 @@ fn forward_root<S: Embedding, Q: PageStore>(
     }
     let snapshot = store.snapshot()?;
     let name = RunName::of(trie, b"check", &work.options);
-    let mut gather = Gather::open(&work.check_spill(), name, work.options)?;
+    let mut gather = Gather::open(&work.beside("check"), name, work.options)?;
     let mut forward = Forward::new(whole, &snapshot);
     let mut goes_on = |done| work.tell(Stage::CheckBack, done, None);
     let mut read = Trie::new(trie, &snapshot, Behind::Table(&snapshot));
@@ -437,7 +443,7 @@ impl<S: Embedding, Q: PageStore> Checked<'_, S, Q> {
             return Ok(());
         }
         let name = RunName::of(self.tree, b"stray", &work.options);
-        let gather = Gather::open(&work.check_spill(), name, work.options)?;
+        let gather = Gather::open(&work.beside("check"), name, work.options)?;
         let mut keys = Keys(gather);
         let mut back = Back::new(self.whole, self.tree, snapshot, work.options.memory / 4);
         let mut goes_on = |done| work.tell(Stage::CheckBack, done, None);
@@ -565,6 +571,7 @@ impl<S: Embedding, Q: PageStore> Taker for IntoTree<'_, S, Q> {
 struct IntoTrie<'a, Q> {
     gather: &'a mut Gather,
     notes: Notes<'a, Q>,
+    preimages: Preimages,
 }
 
 impl<Q: PageStore> Finder for IntoTrie<'_, Q> {
@@ -572,15 +579,10 @@ impl<Q: PageStore> Finder for IntoTrie<'_, Q> {
         let (key, value) = trie_leaf(item);
         self.gather.push(&key, &value)?;
         match item {
-            Item::Account { hash, address, .. } => {
-                put_account(hash, address, &mut self.notes.set);
-                self.notes.grow(52)
-            }
-            Item::Slot { hash, slot, .. } => {
-                self.notes.set.put(Table::Preimages, hash.as_slice(), slot.to_vec());
-                self.notes.grow(64)
-            }
+            Item::Account { hash, address, .. } => self.preimages.push(hash, address.as_slice())?,
+            Item::Slot { hash, slot, .. } => self.preimages.push(hash, slot.as_slice())?,
         }
+        Ok(())
     }
 
     fn code(&mut self, hash: B256, code: &Bytes) -> Result<(), MigrateError> {

@@ -219,6 +219,11 @@ impl Gather {
         Ok(())
     }
 
+    /// The run that it gathers for.
+    pub const fn run(&self) -> RunName {
+        self.name
+    }
+
     /// Whether all leaves are in runs already: then nothing has to be pushed again.
     pub const fn is_sorted(&self) -> bool {
         self.sorted

@@ -68,4 +68,10 @@ impl RunName {
         bytes.extend_from_slice(source);
         Self(keccak256(&bytes))
     }
+
+    /// The name of what is sorted beside the leaves of this run.
+    #[must_use]
+    pub fn beside(self, what: &[u8]) -> Self {
+        Self(keccak256(&[&self.0, what].concat()))
+    }
 }

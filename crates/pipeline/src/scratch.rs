@@ -62,15 +62,24 @@ impl Scratch {
         Self { path: path.into(), _passing: None }
     }
 
-    /// Removes the leaves of a run that cannot go on, since it was refused; and those that it
-    /// sorted for a check, in the folder of the same name with `.check` added.
+    /// The folder of this name with a dot and `what` added, for what is sorted beside the leaves of
+    /// a run: `check` or `preimages`.
+    pub fn beside(&self, what: &str) -> PathBuf {
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(".");
+        path.push(what);
+        path.into()
+    }
+
+    /// Removes the leaves of a run that cannot go on, since it was refused; and what it sorted
+    /// [beside](Self::beside) them.
     ///
     /// # Errors
     /// If a file cannot be removed.
     pub fn forget(&self) -> Result<(), PipelineError> {
-        let mut check = self.path.as_os_str().to_owned();
-        check.push(".check");
-        [self.path(), Path::new(&check)].into_iter().try_for_each(Gather::forget)
+        let beside = ["check", "preimages"].map(|what| self.beside(what));
+        Gather::forget(&self.path)?;
+        beside.iter().try_for_each(|path| Gather::forget(path))
     }
 
     /// Where it is.

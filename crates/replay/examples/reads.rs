@@ -1,7 +1,7 @@
 //! What a read of an account costs, beside a read of a page:
 //! `cargo run --release -p spinney-replay --example reads -- STORE [READS]`.
 //!
-//! STORE is a folder that `spinney replay --store redb` made. Accounts are drawn among those whose
+//! STORE is a folder that `spinney replay` made. Accounts are drawn among those whose
 //! addresses it knows. *Cold*: no page is in memory; each read that needs a page asks the store for
 //! it. *Warm*: the same reads once more. Beside both: rows of pages drawn at random, each read from
 //! the store by its key. The system may have the file in memory: to measure a disk, have it forget
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::Address;
 use spinney_state::{State, StateRead as _};
-use spinney_store::RedbStore;
+use spinney_store::{AnyStore, Location, OpenFor};
 use spinney_tree::{PageStore as _, Snapshot as _, Table};
 
 const CACHE_BYTES: usize = 1 << 30;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let place = args.next().ok_or("name a store that spinney replay made")?;
     let count = args.next().map_or(Ok(20_000), |count| count.parse())?;
-    let store = RedbStore::open(Path::new(&place), CACHE_BYTES / 16)?;
+    let store = Location::directory(Path::new(&place)).open(OpenFor::Reading, CACHE_BYTES / 16)?;
     let (addresses, pages) = drawn(&store, count)?;
     println!("{} accounts and {} pages drawn", addresses.len(), pages.len());
     let (mut per_page, mut cold, mut warm, mut asked) = (vec![], vec![], vec![], 0);
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 type Drawn = (Vec<Address>, Vec<Vec<u8>>);
 
 /// Accounts that are there, and pages.
-fn drawn(store: &RedbStore, count: usize) -> Result<Drawn, Box<dyn Error>> {
+fn drawn(store: &AnyStore, count: usize) -> Result<Drawn, Box<dyn Error>> {
     let snapshot = store.snapshot()?;
     let mut addresses = Vec::new();
     snapshot.scan(Table::Preimages, &[], None, &mut |_, row| {

@@ -21,15 +21,15 @@ use crate::{AccountChange, Change, Changes};
 /// the hash of the address and of each of these slots, and what is behind it.
 ///
 /// # Errors
-/// Whatever `take` answers.
+/// Whatever `take` or `preimage` answers.
 pub fn leaves_of<E>(
     address: Address,
     change: &AccountChange,
-    mut preimage: impl FnMut(B256, &[u8]),
+    mut preimage: impl FnMut(B256, &[u8]) -> Result<(), E>,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let key = keccak256(address);
-    preimage(key, address.as_slice());
+    preimage(key, address.as_slice())?;
     take(key.as_slice(), &account_leaf(change))?;
     for (slot, word) in change.storage.iter().filter(|(_, word)| **word != U256::ZERO) {
         leaf_of_slot(key, slot, *word, &mut preimage, &mut take)?;
@@ -92,15 +92,15 @@ pub(crate) fn account_leaf(change: &AccountChange) -> Vec<u8> {
 /// hash of the address.
 ///
 /// # Errors
-/// Whatever `take` answers.
+/// Whatever `take` or `preimage` answers.
 pub fn leaf_of_slot<E>(
     account: B256,
     slot: &B256,
     word: U256,
-    mut preimage: impl FnMut(B256, &[u8]),
+    mut preimage: impl FnMut(B256, &[u8]) -> Result<(), E>,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let hash = keccak256(slot);
-    preimage(hash, slot.as_slice());
+    preimage(hash, slot.as_slice())?;
     take(&slot_key(account, hash), &slot_value(&word.to_be_bytes()))
 }

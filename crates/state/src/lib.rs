@@ -22,6 +22,7 @@ mod leaf_undo;
 mod leaves;
 mod mpt_state;
 mod named;
+mod preimages;
 mod prove;
 mod reader;
 mod references;
@@ -40,6 +41,7 @@ pub use history::{KeepHistory, Kept, KeptState, keeps_block, kept_blocks, kept_r
 pub use leaves::{leaf_of_slot, leaves_of, root_of};
 pub use mpt_state::{MPT, State, StateTimes};
 pub use named::Named;
+pub use preimages::{Preimages, SortedPreimages};
 pub use prove::{Mark, kept_witness};
 pub use reader::Reader;
 pub use state_tree::TreeReport;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
 use spinney_replay::{StateFileError, StateTaker, read_state_slots};
-use spinney_state::{AccountChange, MPT, leaf_of_slot, leaves_of};
+use spinney_state::{AccountChange, MPT, Preimages, leaf_of_slot, leaves_of};
 use spinney_store::{AnyStore, Location};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
@@ -51,7 +51,9 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
                 (tree.block(), Some(tree.root()))
             }
             Some(file) => {
-                let (block, root) = work.state_leaves(&mut gather, file, args)?;
+                let folder = scratch.beside("preimages");
+                let preimages = Preimages::open(&folder, gather.run(), options.memory / 4)?;
+                let (block, root) = work.state_leaves(&mut gather, preimages, file, args)?;
                 (Some(block), root)
             }
         };
@@ -167,12 +169,13 @@ pub(super) struct Work<'a> {
     pub(super) output: &'a Output,
 }
 
-/// Takes a document slot by slot: code and preimages go to the store at once, where they are true
-/// of any state, also where the leaves are sorted already, since what was noted last time may be
-/// lost.
+/// Takes a document slot by slot: code goes to the store at once, and preimages in the end, where
+/// both are true of any state; also where the leaves are sorted already, since what was noted last
+/// time may be lost.
 struct Taker<'a, 'w> {
     work: &'a Work<'w>,
     gather: &'a mut Gather,
+    preimages: Preimages,
     noted: WriteSet,
     noted_bytes: usize,
     /// The account whose slots come, and the hash of its address.
@@ -183,11 +186,6 @@ struct Taker<'a, 'w> {
 }
 
 impl Taker<'_, '_> {
-    fn note(noted: &mut WriteSet, bytes: &mut usize, table: Table, key: B256, value: &[u8]) {
-        *bytes += key.len() + value.len();
-        noted.put(table, key.as_slice(), value.to_vec());
-    }
-
     /// Goes on to the next leaf.
     fn taken(&mut self, address: Address) -> Result<(), Refusal> {
         self.count += 1;
@@ -211,23 +209,20 @@ impl StateTaker for Taker<'_, '_> {
             Some(known) if known.0 == address => known,
             _ => *self.account.insert((address, keccak256(address))),
         };
-        let Self { gather, noted, noted_bytes, .. } = self;
-        let preimage = |hash, value: &[u8]| {
-            Self::note(noted, noted_bytes, Table::Preimages, hash, value);
-        };
+        let Self { gather, preimages, .. } = self;
+        let preimage = |hash: B256, value: &[u8]| preimages.push(&hash, value);
         leaf_of_slot(account, &slot, value, preimage, |key, value| gather.push(key, value))?;
         self.taken(address)
     }
 
     fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Refusal> {
         self.work.goes_on()?;
-        let Self { gather, noted, noted_bytes, .. } = self;
+        let Self { gather, preimages, noted, noted_bytes, .. } = self;
         if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
-            Self::note(noted, noted_bytes, Table::Codes, keccak256(code), code);
+            *noted_bytes += 32 + code.len();
+            noted.put(Table::Codes, keccak256(code).as_slice(), code.to_vec());
         }
-        let preimage = |hash, value: &[u8]| {
-            Self::note(noted, noted_bytes, Table::Preimages, hash, value);
-        };
+        let preimage = |hash: B256, value: &[u8]| preimages.push(&hash, value);
         leaves_of(address, &change, preimage, |key, value| gather.push(key, value))?;
         self.taken(address)
     }
@@ -309,11 +304,11 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The leaves of a document; its code and preimages go to the store at once, where they are
-    /// true of any state. Answers the block and the root that it has to have.
+    /// The leaves of a document; its code and preimages go to the store. Answers the block and the root that it has to have.
     fn state_leaves(
         &self,
         gather: &mut Gather,
+        preimages: Preimages,
         file: &Path,
         args: &RunArgs,
     ) -> anyhow::Result<(BlockId, Option<[u8; 32]>)> {
@@ -321,6 +316,7 @@ impl Work<'_> {
         let mut taker = Taker {
             work: self,
             gather,
+            preimages,
             noted: WriteSet::new(),
             noted_bytes: 0,
             account: None,
@@ -328,7 +324,7 @@ impl Work<'_> {
             progress: Progress::new(self.output.quiet(), "gather", Unit::Keys, None),
         };
         let found = read_state_slots(input, &mut taker);
-        let Taker { gather, mut noted, progress, .. } = taker;
+        let Taker { gather, preimages, mut noted, progress, .. } = taker;
         progress.finish();
         let found = found.map_err(|error| match error {
             StateFileError::Taker(Refusal::Pipeline(error)) => error.into(),
@@ -351,6 +347,12 @@ impl Work<'_> {
                 .hint("--number N does")
         })?;
         let block = BlockId { number, hash: hash.unwrap_or_default().0 };
+        let mut sorted = preimages.sort()?;
+        while let Some(set) = sorted.next_set()? {
+            self.goes_on()?;
+            self.store.commit_owned(set)?;
+        }
+        sorted.remove()?;
         // The history is one of the blocks that led to what was there before.
         noted.drop_range(Table::History, Vec::new(), vec![0xff; 9]);
         // So is the genesis that its chain began with.

@@ -31,6 +31,7 @@ use crate::AccountChange;
 use crate::error::StateError;
 use crate::leaves::account_leaf;
 use crate::mpt_state::{GENESIS_KEY, MPT, State, hashes_of};
+use crate::preimages::Preimages;
 
 /// Names that are hashed at once.
 const HASHED_AT_ONCE: usize = 1_024;
@@ -45,20 +46,13 @@ struct Sizes {
     range_leaves: usize,
     /// A commit takes no more rows once they have so many bytes.
     commit_bytes: usize,
-    /// Preimages that are sorted.
-    names: usize,
-    /// Preimages of a commit.
-    names_a_commit: usize,
+    /// Bytes of preimages in memory.
+    preimages: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self {
-            range_leaves: 4_096,
-            commit_bytes: 16 << 20,
-            names: 1 << 20,
-            names_a_commit: 1 << 17,
-        }
+        Self { range_leaves: 4_096, commit_bytes: 16 << 20, preimages: 192 << 20 }
     }
 }
 
@@ -89,6 +83,7 @@ pub struct Allocation {
     waiting: Waiting,
     /// The account whose slots came last, and its hash.
     owner: (Address, B256),
+    run: RunName,
     scratch: Scratch,
 }
 
@@ -113,10 +108,10 @@ impl Allocation {
         options.memory = memory;
         let nowhere = MemoryStore::new();
         let tree = Tree::open(MptState, MPT, &nowhere.snapshot()?, 0)?;
-        let name = RunName::of(&tree, b"allocation", &options);
-        let gather = Gather::open(scratch.path(), name, options)?;
+        let run = RunName::of(&tree, b"allocation", &options);
+        let gather = Gather::open(scratch.path(), run, options)?;
         let owner = (Address::ZERO, keccak256(Address::ZERO));
-        Ok(Self { gather, accounts: 0, waiting: Waiting::default(), owner, scratch })
+        Ok(Self { gather, accounts: 0, waiting: Waiting::default(), owner, run, scratch })
     }
 
     /// Takes a slot; one that is zero is none. Its account has to come, too, before or after it.
@@ -192,7 +187,7 @@ impl Allocation {
     /// fails.
     pub fn sort(mut self) -> Result<SortedAllocation, StateError> {
         self.hash()?;
-        let Self { gather, accounts, scratch, .. } = self;
+        let Self { gather, accounts, run, scratch, .. } = self;
         let mut leaves = gather.into_sorted()?;
         let mut builder = RootBuilder::new(MptState);
         while let Some((key, value)) = leaves.leaf() {
@@ -208,7 +203,8 @@ impl Allocation {
             root: builder.finish()?.into(),
             accounts,
             sizes: Sizes::default(),
-            _scratch: scratch,
+            run,
+            scratch,
         })
     }
 }
@@ -246,8 +242,9 @@ pub struct SortedAllocation {
     root: B256,
     accounts: u64,
     sizes: Sizes,
+    run: RunName,
     /// Goes with the value.
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl SortedAllocation {
@@ -276,14 +273,16 @@ impl<P: PageStore> State<P> {
         }
         self.mpt()?;
         self.beside.are_all()?;
-        let SortedAllocation { mut leaves, root, sizes, _scratch: scratch, .. } = allocation;
+        let SortedAllocation { mut leaves, root, sizes, run: named, scratch, .. } = allocation;
         let started = Instant::now();
         let (genesis, keep) = (self.genesis, self.keep_preimages);
         let Self { mpt: Some(mpt), store, .. } = self else { return Err(StateError::NotEmpty) };
         let store = &*store;
         let run = keccak256([&b"allocation"[..], root.as_slice(), &block.hash].concat());
         let (ranges, _) = Ranges::begin(mpt, store, run.0)?;
-        let (mut join, mut filling) = (ranges.join(), Filling::new(store, keep, sizes));
+        let open = || Preimages::open(&scratch.beside("preimages"), named, sizes.preimages);
+        let preimages = keep.then(open).transpose()?;
+        let (mut join, mut filling) = (ranges.join(), Filling::new(store, preimages, sizes));
         let mut before = None;
         loop {
             let parts = filling.cut(&mut leaves)?;
@@ -300,8 +299,9 @@ impl<P: PageStore> State<P> {
                 filling.commit()?;
             }
         }
-        drop((leaves, scratch));
-        filling.put_names()?;
+        drop(leaves);
+        filling.put_preimages()?;
+        drop(scratch);
         let found = join.finish(&mut filling.set)?;
         if found != root.0 {
             return Err(StateError::Filled { expected: root, found: found.into() });
@@ -378,32 +378,28 @@ fn build<P: PageStore>(
     (0..parts.len()).into_par_iter().map(one).collect()
 }
 
-/// A hash, how long the name behind it is, and the name.
-type Name = ([u8; 32], u8, [u8; 32]);
-
 /// A fill under way: what waits for a commit.
 struct Filling<'s, P> {
     store: &'s P,
-    keep_names: bool,
+    /// If they are kept.
+    preimages: Option<Preimages>,
     sizes: Sizes,
     set: WriteSet,
     /// Bytes of pages and code in it, about.
     bytes: usize,
-    names: Vec<Name>,
     codes: HashSet<B256>,
     stats: CommitStats,
     store_time: Duration,
 }
 
 impl<'s, P: PageStore> Filling<'s, P> {
-    fn new(store: &'s P, keep_names: bool, sizes: Sizes) -> Self {
+    fn new(store: &'s P, preimages: Option<Preimages>, sizes: Sizes) -> Self {
         Self {
             store,
-            keep_names,
+            preimages,
             sizes,
             set: WriteSet::new(),
             bytes: 0,
-            names: Vec::new(),
             codes: HashSet::new(),
             stats: CommitStats::default(),
             store_time: Duration::ZERO,
@@ -421,11 +417,8 @@ impl<'s, P: PageStore> Filling<'s, P> {
                 let Record { name, leaf, code } = Record::read(key, value);
                 part.push(key, leaf);
                 part.code_bytes += self.note_code(code);
-                if self.keep_names {
-                    let (mut hash, mut padded) = ([0; 32], [0; 32]);
-                    hash.copy_from_slice(&key[key.len() - 32..]);
-                    padded[..name.len()].copy_from_slice(name);
-                    self.names.push((hash, name.len() as u8, padded));
+                if let Some(preimages) = &mut self.preimages {
+                    preimages.push(&B256::from_slice(&key[key.len() - 32..]), name)?;
                 }
                 leaves.advance()?;
             }
@@ -433,9 +426,6 @@ impl<'s, P: PageStore> Filling<'s, P> {
                 break;
             }
             parts.push(part);
-        }
-        if self.names.len() >= self.sizes.names {
-            self.put_names()?;
         }
         Ok(parts)
     }
@@ -454,16 +444,11 @@ impl<'s, P: PageStore> Filling<'s, P> {
         code.len()
     }
 
-    /// Commits the preimages noted so far: they are true of any state.
-    fn put_names(&mut self) -> Result<(), StateError> {
-        let mut names = mem::take(&mut self.names);
-        names.par_sort_unstable();
-        names.dedup();
-        for some in names.chunks(self.sizes.names_a_commit) {
-            let mut set = WriteSet::new();
-            for (hash, len, name) in some {
-                set.put(Table::Preimages, hash, &name[..usize::from(*len)]);
-            }
+    /// Commits the preimages: they are true of any state.
+    fn put_preimages(&mut self) -> Result<(), StateError> {
+        let Some(preimages) = self.preimages.take() else { return Ok(()) };
+        let mut sorted = preimages.sort()?;
+        while let Some(set) = sorted.next_set()? {
             self.put(set)?;
         }
         Ok(())

@@ -11,14 +11,9 @@ use crate::{AccountChange, Change, Changes, State, StateError};
 const BLOCK: BlockId = BlockId { number: 0, hash: [7; 32] };
 
 fn sizes() -> impl Strategy<Value = Sizes> {
-    (1usize..9, 1usize..4_000, 1usize..20, 1usize..9).prop_map(
-        |(range_leaves, commit_bytes, names, names_a_commit)| Sizes {
-            range_leaves,
-            commit_bytes,
-            names,
-            names_a_commit,
-        },
-    )
+    (1usize..9, 1usize..4_000, 1usize..5_000).prop_map(|(range_leaves, commit_bytes, preimages)| {
+        Sizes { range_leaves, commit_bytes, preimages }
+    })
 }
 
 /// Few addresses, slots and codes, so that they meet again.

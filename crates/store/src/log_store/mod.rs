@@ -4,15 +4,17 @@
 //! DIR/spinney.log/        the log: see docs/page-log.md
 //! DIR/spinney.log.new/    a store that is being created or removed: see the module `creation`
 //! DIR/spinney.lock        locked meanwhile
-//! key of the log = table (1) | key of the row
+//! key of the log = table (1) | key of the row; preimages share rows: see the module `packed`
 //! ```
 
 mod disk;
+mod packed;
 
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
 use spinney_tree::{
@@ -26,6 +28,7 @@ use crate::files::{Files, Found};
 use crate::guard::{backend, corrupt, foreign};
 use crate::stats::{IoCounts, StoreStats, TableStats};
 use disk::LogFolder;
+use packed::{Changed, PACKED, PackedError, is_packed};
 
 const FOLDER: &str = "spinney.log";
 const LOCK: &str = "spinney.lock";
@@ -67,6 +70,8 @@ const LOCK: &str = "spinney.lock";
 pub struct LogStore {
     log: Log,
     place: PathBuf,
+    /// Held by who changes rows that share one: what they are made of stays.
+    sharing: Mutex<()>,
 }
 
 impl LogStore {
@@ -95,7 +100,7 @@ impl LogStore {
             files.create_folder(unfinished).map_err(named)?;
             let folder = LogFolder::new(files, unfinished);
             let log = Log::create(folder, Options::default()).map_err(|e| told(directory, e))?;
-            fill(Self { log, place: directory.to_owned() })
+            fill(Self::of(log, directory))
         };
         site.create(make, |_| Self::open_made(files, directory))
     }
@@ -178,7 +183,28 @@ impl LogStore {
             Err(error) => return Err(backend(folder.display(), error)),
         }
         let log = open(LogFolder::new(files, &folder)).map_err(|error| told(directory, error))?;
-        Ok(Self { log, place: directory.to_owned() })
+        let store = Self::of(log, directory);
+        store.refuse_earlier()?;
+        Ok(store)
+    }
+
+    fn of(log: Log, directory: &Path) -> Self {
+        Self { log, place: directory.to_owned(), sharing: Mutex::new(()) }
+    }
+
+    /// Refuses a store from before preimages shared rows.
+    fn refuse_earlier(&self) -> Result<(), StoreError> {
+        let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
+        let mut earlier = false;
+        snapshot.keys(&[PACKED as u8], &mut |key, _, _| {
+            earlier = key[0] == PACKED as u8;
+            false
+        });
+        if earlier {
+            let what = "an earlier build wrote its preimages one by one; fill it anew";
+            return Err(foreign(self.place.display(), what));
+        }
+        Ok(())
     }
 
     /// Whether a directory has a store of this kind, sound or not.
@@ -251,12 +277,14 @@ impl LogStore {
         let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
         let mut tables: Vec<_> = Table::ALL.into_iter().map(TableStats::new).collect();
         snapshot.keys(&[], &mut |key, _, bytes| {
-            if let Some(found) = key.first().and_then(|table| tables.get_mut(usize::from(*table))) {
+            let table = if is_packed(key) { PACKED as u8 } else { key[0] };
+            if let Some(found) = tables.get_mut(usize::from(table)) {
                 found.rows += 1;
                 found.stored_bytes += key.len() as u64 - 1 + bytes;
             }
             true
         });
+        tables[PACKED as usize].rows = packed::count(&snapshot).map_err(|e| self.told(e))?;
         Ok(StoreStats { tables, file_bytes: log.file_bytes })
     }
 
@@ -321,14 +349,46 @@ impl LogStore {
     /// If it is not kept, or what differs cannot be read or written. Then nothing is changed.
     pub fn go_back(&self, commit: u64) -> Result<(), StoreError> {
         let (then, now) = (self.at(commit)?, PageStore::snapshot(self)?);
-        let (mut set, mut outcome) = (WriteSet::new(), Ok(()));
+        let (mut set, mut shared, mut outcome) = (WriteSet::new(), Vec::new(), Ok(()));
         then.snapshot.differences(&now.snapshot, &mut |key| {
-            outcome = take_back(&then, &now, key, &mut set);
+            outcome = if is_packed(key) {
+                let row = |of: &LogSnapshot<'_>| of.snapshot.get(key).map_err(|e| self.told(e));
+                let rows = row(&then).and_then(|then| Ok((then, row(&now)?)));
+                rows.map(|(row, before)| {
+                    shared.push(Changed { key: Key::from_slice(key), row, before });
+                })
+            } else {
+                take_back(&then, &now, key, &mut set)
+            };
             outcome.is_ok()
         });
         outcome?;
         set.sort();
-        self.commit(&set)
+        self.commit_with(&set, &shared)
+    }
+
+    /// Commits a write set, but for rows that share one: these are given.
+    fn commit_with(&self, set: &WriteSet, shared: &[Changed]) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        for (table, low, high) in set.drops().filter(|(table, ..)| *table != PACKED) {
+            batch.remove_between(key_of(table, low), key_of(table, high));
+        }
+        let rows = set.rows_over();
+        batch.reserve(rows.len() + shared.len());
+        let mut block = None;
+        for change in rows.filter(|change| change.table != PACKED) {
+            block = block.max(block_of(&change));
+            let key = key_of(change.table, change.key);
+            match change.row {
+                Some(row) => batch.put(key, row, change.before),
+                None => batch.remove(key),
+            }
+        }
+        shared.iter().for_each(|change| change.put_into(&mut batch));
+        if let Some(block) = block {
+            batch.mark(block);
+        }
+        self.log.commit(&mut batch).map_err(|error| self.told(error))
     }
 
     /// Copies what a second directory, which is made if need be, lacks of this store: a store of
@@ -366,7 +426,7 @@ impl LogStore {
     /// # Errors
     /// If the disk fails. No commit is lost.
     pub fn close(self) -> Result<(), StoreError> {
-        let Self { log, place } = self;
+        let Self { log, place, .. } = self;
         log.close().map_err(|error| told(&place, error))
     }
 
@@ -399,6 +459,10 @@ fn told(store: &Path, error: LogError) -> StoreError {
         LogError::ReadOnly { .. } => backend(store, "it was opened read-only"),
         other => backend(store, other),
     }
+}
+
+fn of_packed(store: &Path, error: PackedError) -> StoreError {
+    error.told(&store.display().to_string(), |error| told(store, error))
 }
 
 /// The block that a row brings a tree to: that of a root record which names one.
@@ -475,25 +539,18 @@ impl PageStore for LogStore {
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {
-        let mut batch = Batch::new();
-        for (table, low, high) in set.drops() {
-            batch.remove_between(key_of(table, low), key_of(table, high));
+        let is_any = set.rows().any(|(table, ..)| table == PACKED)
+            || set.drops().any(|(table, ..)| table == PACKED);
+        if !is_any {
+            return self.commit_with(set, &[]);
         }
-        let rows = set.rows_over();
-        batch.reserve(rows.len());
-        let mut block = None;
-        for change in rows {
-            block = block.max(block_of(&change));
-            let key = key_of(change.table, change.key);
-            match change.row {
-                Some(row) => batch.put(key, row, change.before),
-                None => batch.remove(key),
-            }
-        }
-        if let Some(block) = block {
-            batch.mark(block);
-        }
-        self.log.commit(&mut batch).map_err(|error| self.told(error))
+        let _sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
+        let shared = packed::changes(&snapshot, set);
+        let shared = shared.map_err(|error| of_packed(&self.place, error))?;
+        // The log changes its index in place where nobody else holds it.
+        drop(snapshot);
+        self.commit_with(set, &shared)
     }
 }
 
@@ -519,8 +576,11 @@ impl Snapshot for LogSnapshot<'_> {
         Self: 's;
 
     fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<LogRow<'s>>, StoreError> {
-        let row =
-            self.snapshot.get(&key_of(table, key)).map_err(|error| told(self.place, error))?;
+        let row = if table == PACKED {
+            packed::read(&self.snapshot, key).map_err(|error| of_packed(self.place, error))?
+        } else {
+            self.snapshot.get(&key_of(table, key)).map_err(|error| told(self.place, error))?
+        };
         Ok(row.map(|row| LogRow { row, snapshot: PhantomData }))
     }
 
@@ -531,6 +591,10 @@ impl Snapshot for LogSnapshot<'_> {
         high: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
+        if table == PACKED {
+            let scanned = packed::scan(&self.snapshot, low, high, visit);
+            return scanned.map_err(|error| of_packed(self.place, error));
+        }
         let end = [table as u8 + 1];
         let high = high.map_or_else(|| Key::from_slice(&end), |high| key_of(table, high));
         let scanned = self
