@@ -305,6 +305,7 @@ func (s stages) take(out []byte) (cost, error) {
 				FirstCommit struct {
 					Seconds float64 `json:"seconds"`
 					CPU     float64 `json:"cpu_seconds"`
+					Written uint64  `json:"bytes_written"`
 				} `json:"first_commit"`
 			} `json:"runs"`
 		} `json:"data"`
@@ -319,6 +320,7 @@ func (s stages) take(out []byte) (cost, error) {
 		}
 		genesis.wall = time.Duration(run.FirstCommit.Seconds * float64(time.Second))
 		genesis.cpu = time.Duration(run.FirstCommit.CPU * float64(time.Second))
+		genesis.written = run.FirstCommit.Written
 	}
 	return genesis, nil
 }

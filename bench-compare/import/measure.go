@@ -30,9 +30,9 @@ func (c cost) and(other cost) cost {
 	return c
 }
 
-// without is what a process did besides. Its memory and what it wrote are those of the whole.
+// without is what a process did besides. Its memory is that of the whole.
 func (c cost) without(part cost) cost {
-	c.wall, c.cpu = c.wall-part.wall, c.cpu-part.cpu
+	c.wall, c.cpu, c.written = c.wall-part.wall, c.cpu-part.cpu, c.written-min(c.written, part.written)
 	return c
 }
 

@@ -281,20 +281,46 @@ impl<'a> Bytes<'a> {
         (!pieces.is_empty()).then_some(Entry { hash, pieces })
     }
 
+    /// The bytes of an entry, with how many its row takes and the oldest segment that it lies in;
+    /// nothing if these are none.
+    pub(crate) fn held(&mut self) -> Option<Held<'a>> {
+        let all = self.0;
+        self.take(size_of::<u64>())?;
+        let (mut bytes, mut oldest) = (0, None);
+        for _ in 0..self.number()? {
+            let mut number = || u32::try_from(self.number()?).ok();
+            let (segment, _, len) = (number()?, number()?, number()?);
+            bytes += u64::from(len);
+            oldest = Some(oldest.map_or(segment, |oldest: u32| oldest.min(segment)));
+        }
+        let entry = &all[..all.len() - self.0.len()];
+        oldest.map(|oldest| Held { entry, bytes, oldest })
+    }
+
     /// As [`number`](Self::number), for a length.
     pub fn size(&mut self) -> Option<usize> {
         self.number()?.try_into().ok()
     }
 }
 
+/// Where a row lies, as [`put_entry`] writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held<'a> {
+    pub(crate) entry: &'a [u8],
+    /// Bytes of its pieces.
+    pub(crate) bytes: u64,
+    /// The oldest segment that one lies in.
+    pub(crate) oldest: u32,
+}
+
 /// An entry of a record's index. Where its data lies is the reader's to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub(crate) enum Item<'a> {
     Removed(Key),
     Whole(Key, u32, u64),
     Delta(Key, u32, u64),
     Range(Key, Key),
-    Held(Key, Entry),
+    Held(Key, Held<'a>),
     Covered(u8, Key),
 }
 
@@ -382,7 +408,7 @@ impl<'a> IndexReader<'a> {
         Some(self.last.clone())
     }
 
-    fn item(&mut self) -> Option<Item> {
+    fn item(&mut self) -> Option<Item<'a>> {
         match self.bytes.u8()? {
             0 => self.key().map(Item::Removed),
             kind @ 1..=2 => {
@@ -395,7 +421,7 @@ impl<'a> IndexReader<'a> {
             3 => Some(Item::Range(self.key()?, self.key()?)),
             4 => {
                 let key = self.key()?;
-                Some(Item::Held(key, self.bytes.entry()?))
+                Some(Item::Held(key, self.bytes.held()?))
             }
             5 => {
                 let flags = self.bytes.u8()?;
@@ -406,11 +432,11 @@ impl<'a> IndexReader<'a> {
     }
 }
 
-impl Iterator for IndexReader<'_> {
+impl<'a> Iterator for IndexReader<'a> {
     /// `None` for bytes that are no entry.
-    type Item = Option<Item>;
+    type Item = Option<Item<'a>>;
 
-    fn next(&mut self) -> Option<Option<Item>> {
+    fn next(&mut self) -> Option<Option<Item<'a>>> {
         (!self.bytes.is_empty()).then(|| self.item())
     }
 }

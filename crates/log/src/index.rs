@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::format::{Bytes, Entry, put_entry};
+use crate::format::{Bytes, Entry, Held, put_entry};
 use crate::key::Key;
 
 /// A key, and where its row lies, as records have it.
@@ -28,6 +28,10 @@ pub(crate) struct Row<'a> {
 impl Row<'_> {
     pub(crate) fn entry(&self) -> Entry {
         Bytes(self.entry).entry().expect("it was an entry when it was put in")
+    }
+
+    pub(crate) fn held(&self) -> Held<'_> {
+        Bytes(self.entry).held().expect("it was an entry when it was put in")
     }
 }
 
@@ -192,10 +196,7 @@ impl Index {
 
     /// Puts a row in as [`insert`](Self::insert) does, without a search where its key is the last
     /// one. An opening puts the rows of stretches in so: it has taken no key beyond them yet.
-    pub(crate) fn append(&mut self, key: &[u8], entry: &Entry) -> Option<Entry> {
-        let mut bytes = SmallVec::<[u8; 64]>::new();
-        put_entry(&mut bytes, entry);
-        let row = Row { key, entry: &bytes };
+    pub(crate) fn append(&mut self, row: Row<'_>) -> Option<Entry> {
         let mut node = &mut self.root;
         loop {
             match Arc::make_mut(node) {
@@ -384,12 +385,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Index, Row};
-    use crate::format::{Entry, Piece, Pieces};
+    use crate::format::{Entry, Piece, Pieces, put_entry};
 
     /// Entries of one piece and of many, so that rows are of several lengths.
     fn entry(at: u32) -> Entry {
         let piece = Piece { segment: at / 3, at, len: 1 << (at % 20) };
         Entry { hash: at.into(), pieces: Pieces::from_elem(piece, 1 + at as usize % 9) }
+    }
+
+    fn append(index: &mut Index, key: &[u8], entry: &Entry) -> Option<Entry> {
+        let mut bytes = Vec::new();
+        put_entry(&mut bytes, entry);
+        index.append(Row { key, entry: &bytes })
     }
 
     fn key_of(number: u16) -> Vec<u8> {
@@ -406,14 +413,14 @@ mod tests {
             let (mut index, mut model) = (Index::default(), BTreeMap::new());
             let mut kept = Vec::new();
             for at in 0..start {
-                index.append(&key_of(at), &entry(0));
+                append(&mut index, &key_of(at), &entry(0));
                 model.insert(key_of(at), entry(0));
             }
             for (n, (number, what)) in steps.into_iter().enumerate() {
                 let (key, new) = (key_of(number % 20_000), entry(n as u32));
                 match what {
                     0 => prop_assert_eq!(index.insert(&key, &new), model.insert(key, new)),
-                    1 => prop_assert_eq!(index.append(&key, &new), model.insert(key, new)),
+                    1 => prop_assert_eq!(append(&mut index, &key, &new), model.insert(key, new)),
                     2 | 3 => prop_assert_eq!(index.remove(&key), model.remove(&key)),
                     _ => prop_assert_eq!(index.get(&key), model.get(&key).cloned()),
                 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::{LogError, corrupt, failed};
 use crate::format::{BLOCK, FORMAT, FORMAT_BYTES, Header, NoFormat, StoreId, read_format};
-use crate::index::Row;
 use crate::replay::Replay;
 use crate::view::{Meter, Segment, View, has_later};
 
@@ -288,8 +287,7 @@ pub(crate) fn read(
         return Err(corrupt(&tail.segment.place, "the index that it refers to is not whole"));
     }
     let oldest = needed.front().map_or(0, |needed| needed.segment.number);
-    let is_gone = |row: Row<'_>| row.entry().pieces.iter().any(|piece| piece.segment < oldest);
-    if replay.index.from(&[]).any(is_gone) {
+    if replay.index.from(&[]).any(|row| row.held().oldest < oldest) {
         return Err(corrupt(&tail.segment.place, "a row lies in a segment that is gone"));
     }
     Ok(replay)

@@ -2,7 +2,7 @@
 
 use crate::error::{LogError, corrupt};
 use crate::format::{Entry, FIRST, Header, IndexReader, Item, LAST, Piece, Pieces};
-use crate::index::Index;
+use crate::index::{Index, Row};
 use crate::key::Key;
 use crate::view::Segment;
 
@@ -81,9 +81,9 @@ impl Replay {
                         self.covered = (!last).then_some(key);
                     }
                 }
-                Some(Item::Held(key, entry)) if self.covered.is_some() => {
-                    self.count(entry.bytes(), None);
-                    let old = self.index.append(&key, &entry);
+                Some(Item::Held(key, held)) if self.covered.is_some() => {
+                    self.count(held.bytes, None);
+                    let old = self.index.append(Row { key: &key, entry: held.entry });
                     self.count(0, old.as_ref());
                 }
                 Some(Item::Held(..)) => {}

@@ -164,19 +164,20 @@ pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
     };
     let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
     limit_threads(threads);
-    let mut watch =
-        Watch::new(("replay", args.to, args.events), &input, &interrupt, output).since(clock);
-    watch.growing = growing.as_ref();
     let filled = place.fill(output, |store| {
+        let mut watch = Watch::new(("replay", args.to, args.events), &input, &interrupt, output)
+            .since(clock, store);
+        watch.growing = growing.as_ref();
         let run = Run { args, place: &place, store, trees, threads };
-        growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
+        let done = growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
             run.replay(input, &interrupt, &mut watch)
-        })
+        });
+        watch.finish();
+        Ok((done?, watch.broken()))
     });
-    watch.finish();
-    let (store, mut report) = filled?;
+    let (store, (mut report, broken)) = filled?;
     report.store_bytes = place.close(store)?;
-    watch.broken()?;
+    broken?;
     if report.stopped {
         output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use alloy_primitives::B256;
 use serde::Serialize;
 use serde_json::{Value, json};
+use spinney_store::AnyStore;
 
 use super::input::Input;
 use crate::archive::growing::Growing;
@@ -37,8 +38,8 @@ pub(crate) struct Watch<'a> {
     started: Instant,
     commits: u64,
     broken: Option<io::Error>,
-    /// Since the command began.
-    clock: Option<Clock>,
+    /// Since the command began, and the store that is filled.
+    since: Option<(Clock, &'a AnyStore)>,
     first_commit: Option<FirstCommit>,
     /// The archive that grows beside the store.
     pub(crate) growing: Option<&'a Growing>,
@@ -51,6 +52,7 @@ pub(crate) struct FirstCommit {
     block: u64,
     seconds: f64,
     cpu_seconds: Option<f64>,
+    bytes_written: u64,
 }
 
 impl<'a> Watch<'a> {
@@ -80,15 +82,15 @@ impl<'a> Watch<'a> {
             started: Instant::now(),
             commits: 0,
             broken: None,
-            clock: None,
+            since: None,
             first_commit: None,
             growing: None,
         }
     }
 
-    /// Notes what was spent since a moment by the first commit.
-    pub(crate) fn since(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
+    /// Notes what was spent since a moment, and written into a store, by the first commit.
+    pub(crate) fn since(mut self, clock: Clock, store: &'a AnyStore) -> Self {
+        self.since = Some((clock, store));
         self
     }
 
@@ -136,10 +138,14 @@ impl<'a> Watch<'a> {
     pub(crate) fn committed(&mut self, number: u64, hash: Option<B256>, time: Duration) {
         self.commits += 1;
         if self.first_commit.is_none()
-            && let Some(clock) = self.clock
+            && let Some((clock, store)) = &self.since
         {
-            let (seconds, cpu_seconds) = (clock.seconds(), clock.cpu_seconds());
-            self.first_commit = Some(FirstCommit { block: number, seconds, cpu_seconds });
+            self.first_commit = Some(FirstCommit {
+                block: number,
+                seconds: clock.seconds(),
+                cpu_seconds: clock.cpu_seconds(),
+                bytes_written: store.io().bytes_written,
+            });
         }
         self.event(|watch| {
             json!({
