@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use spinney_state::{State, StateError, kept_blocks};
-use spinney_tree::{BlockId, PageStore, Snapshot};
+use spinney_tree::{BlockId, PageStore, SharedStore, Snapshot};
 
 use crate::error::ArchiveError;
 use crate::objects::Objects;
@@ -47,17 +47,17 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::create`]; if that block is not kept, or the state cannot be taken back to it.
-    pub fn begin<N, E>(
+    pub fn begin<'s, N, E>(
         objects: Arc<dyn Objects>,
         options: Options,
-        source: Source<N, impl FnOnce(Overlay<N>) -> Result<State<Overlay<N>>, E>>,
+        source: Source<N, impl FnOnce(SharedStore<'s>) -> Result<State<SharedStore<'s>>, E>>,
         first: u64,
     ) -> Result<Self, E>
     where
-        N: Snapshot + Send + Sync,
+        N: Snapshot + Send + Sync + 's,
         E: From<ArchiveError> + From<StateError>,
     {
-        let mut state = (source.open)(Overlay::new(source.snapshot))?;
+        let mut state = (source.open)(SharedStore::new(Overlay::new(source.snapshot)))?;
         let block = state.unwind_to(first)?;
         let snapshot = state.store().snapshot().map_err(ArchiveError::from)?;
         Ok(Self::create(objects, options, block, &snapshot)?)
@@ -69,17 +69,18 @@ impl Writer {
     /// # Errors
     /// [`ArchiveError::Order`] if the store does not keep the history back to the archive's last
     /// block, or has another block there; if the store or the place fails. Then nothing was added.
-    pub fn extend<N, E>(
+    pub fn extend<'s, N, E>(
         &mut self,
-        source: Source<N, impl FnOnce(Overlay<N>) -> Result<State<Overlay<N>>, E>>,
+        source: Source<N, impl FnOnce(SharedStore<'s>) -> Result<State<SharedStore<'s>>, E>>,
         behind: u64,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Extended, E>
     where
-        N: Snapshot + Send + Sync,
+        N: Snapshot + Send + Sync + 's,
         E: From<ArchiveError> + From<StateError>,
     {
-        let mut state = (source.open)(Overlay::new(source.snapshot))?;
+        let overlay = Overlay::new(source.snapshot);
+        let mut state = (source.open)(SharedStore::new(overlay.clone()))?;
         let snapshot = state.store().snapshot().map_err(ArchiveError::from)?;
         let blocks = match state.block() {
             Some(newest) => kept_blocks(&snapshot, newest)?,
@@ -89,7 +90,7 @@ impl Writer {
         let blocks = self.new_blocks(&blocks, behind)?;
         let Some(&last) = blocks.last() else { return Ok(Extended::default()) };
         state.unwind_to(last.number)?;
-        state.store().take_noted();
+        overlay.take_noted();
         let named = match self.has_compared {
             true => state.named_behind(self.manifest().last)?,
             false => None,
@@ -100,7 +101,7 @@ impl Writer {
             let mut window = self.window(first.number, last.number)?;
             for &block in part.iter().rev() {
                 state.unwind_to(block.number.saturating_sub(1))?;
-                let noted = state.store().take_noted();
+                let noted = overlay.take_noted();
                 extended.rows += noted.len() as u64;
                 extended.blocks += 1;
                 // Back made the later row the earlier one.

@@ -47,7 +47,6 @@ pub use folder::Folder;
 pub use forms::TreeInfo;
 pub use manifest::Manifest;
 pub use objects::{Listed, ObjectError, Objects, Upload};
-pub use overlay::{Overlay, OverlayRow, OverlaySnapshot};
 pub use place::{PlaceError, place};
 #[cfg(feature = "remote")]
 pub use remote::{Patience, Remote, RemoteOptions};

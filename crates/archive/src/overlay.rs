@@ -24,9 +24,18 @@ pub(crate) type Noted = (Table, Vec<u8>, Option<Arc<[u8]>>, Option<Arc<[u8]>>);
 
 /// A store upon a snapshot of another one: it takes commits, and keeps them in memory.
 #[derive(Debug)]
-pub struct Overlay<N> {
+pub(crate) struct Overlay<N>(Arc<Layers<N>>);
+
+#[derive(Debug)]
+struct Layers<N> {
     below: N,
     state: Mutex<State>,
+}
+
+impl<N> Clone for Overlay<N> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -37,14 +46,14 @@ struct State {
 
 /// A view of an [`Overlay`].
 #[derive(Debug)]
-pub struct OverlaySnapshot<'a, N> {
+pub(crate) struct OverlaySnapshot<'a, N> {
     below: &'a N,
     rows: Arc<Rows>,
 }
 
 /// A row of an [`Overlay`].
 #[derive(Debug)]
-pub enum OverlayRow<R> {
+pub(crate) enum OverlayRow<R> {
     /// One that was written to it.
     Own(Arc<[u8]>),
     /// One of the store below.
@@ -64,11 +73,11 @@ impl<R: Deref<Target = [u8]>> Deref for OverlayRow<R> {
 
 impl<N> Overlay<N> {
     pub(crate) fn new(below: N) -> Self {
-        Self { below, state: Mutex::default() }
+        Self(Arc::new(Layers { below, state: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What commits made of rows since this was asked last.
@@ -84,7 +93,7 @@ impl<N: Snapshot + Send + Sync> PageStore for Overlay<N> {
         Self: 'a;
 
     fn snapshot(&self) -> Result<OverlaySnapshot<'_, N>, StoreError> {
-        Ok(OverlaySnapshot { below: &self.below, rows: Arc::clone(&self.state().rows) })
+        Ok(OverlaySnapshot { below: &self.0.below, rows: Arc::clone(&self.state().rows) })
     }
 
     fn commit(&self, set: &WriteSet) -> Result<(), StoreError> {

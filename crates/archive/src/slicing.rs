@@ -8,7 +8,7 @@ use spinney_state::embed::pbt::STORAGE_ZONE;
 use spinney_state::{State, StateRead as _};
 use spinney_tree::mpt::MptState;
 use spinney_tree::pbt::Pbt;
-use spinney_tree::{Snapshot, StoreError, Table, Tree, TreeId};
+use spinney_tree::{SharedStore, Snapshot, StoreError, Table, Tree, TreeId};
 
 use crate::archive::{Archive, AtBlock, Contents};
 use crate::error::ArchiveError;
@@ -289,7 +289,8 @@ impl Snapshot for Noting<'_> {
 }
 
 /// The state of a block, in one tree.
-fn open(tree: TreeInfo, view: AtBlock) -> Result<State<AtBlock>, ArchiveError> {
+fn open(tree: TreeInfo, view: AtBlock) -> Result<State<SharedStore<'static>>, ArchiveError> {
+    let view = SharedStore::new(view);
     let Some(hash) = pbt_hash(&tree) else { return Ok(State::open(view, TREE_CACHE_BYTES)?) };
     let mut state = State::open_without_mpt(view)?;
     state.add_tree(Pbt { hash }, TREE_CACHE_BYTES)?;

@@ -11,7 +11,7 @@ use spinney_follow::{
 };
 use spinney_state::State;
 use spinney_store::Frozen;
-use spinney_tree::PageStore as _;
+use spinney_tree::{PageStore as _, SharedStore};
 
 use crate::args::{AtOrNoneArgs, FormatArgs};
 use crate::clock::Clock;
@@ -69,13 +69,13 @@ pub(crate) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<Exit> {
         (None, Some(place)) => {
             let store = place.open(Mode::Look)?;
             // Who writes meanwhile does not change what is compared.
-            let store = Frozen::of(&store)?;
+            let store = SharedStore::new(Frozen::of(&store)?);
             let record = trees::record_of(&store.snapshot()?, Name::Mpt, &place.name())?;
             if trees::keys_of(record.scheme) != "state" {
                 let what = format!("the store holds raw keys, and no state ({})", place.name());
                 return Err(Failure::new(what).hint("give the store of a state").into());
             }
-            let state = State::open(&store, place.tree_cache())?;
+            let state = State::open(store, place.tree_cache())?;
             (place.name(), bisect_store(&node, &state, &options).map_err(failure)?)
         }
         _ => {

@@ -13,7 +13,7 @@ use spinney_migrate::{AccessList, CatchUp, CatchUpError, ListedBlock};
 use spinney_state::embed::PBT;
 use spinney_store::AnyStore;
 use spinney_tree::pbt::Pbt;
-use spinney_tree::{BlockId, PageStore as _};
+use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormatArgs};
 use crate::failure::{Exit, Failure};
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Change)?;
     let scheme = pbt_of(&store)?;
     let mut roots = args.roots.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
-    let mut tree = CatchUp::open(scheme, &store, place.tree_cache())?;
+    let mut tree = CatchUp::open(scheme, SharedStore::new(&store), place.tree_cache())?;
     let mut report = Report { tree: Name::Pbt(scheme.hash).to_string(), ..Report::default() };
     let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, args.to);
     let mut stopped = false;
@@ -185,7 +185,7 @@ fn other_chain(start: BlockId, theirs: B256) -> Failure {
 }
 
 fn apply(
-    tree: &mut CatchUp<&AnyStore>,
+    tree: &mut CatchUp<SharedStore<'_>>,
     line: &Line,
     parent: B256,
     report: &mut Report,

@@ -15,7 +15,7 @@ use spinney_store::{AnyStore, Frozen, Location};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{MemoryStore, PageStore, Snapshot, Table, WriteSet};
+use spinney_tree::{MemoryStore, PageStore, SharedStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
 use crate::failure::{Exit, Failure};
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
     let source = args.stores.source(cache)?;
     let interrupt = Interrupt::listen()?;
     let store = source.open(Mode::Look)?;
-    let frozen = Frozen::of(&store)?;
+    let frozen = SharedStore::new(Frozen::of(&store)?);
     let from = match said {
         Some(from) => from,
         None => held(&frozen.snapshot()?)?,

@@ -19,9 +19,8 @@ use spinney_follow::{
 };
 use spinney_replay::{BlockReport, RunOptions};
 use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
-use spinney_state::{Reader, State};
 use spinney_store::{AnyStore, WriteBehind};
-use spinney_tree::{BlockId, PageStore};
+use spinney_tree::{BlockId, SharedStore};
 
 use crate::archive::growing::{self, Filling, GrowArgs, Growing};
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
@@ -236,9 +235,9 @@ pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
         let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
         growing::beside(growing.as_ref(), (&place, &store), (&interrupt, output), || {
             if threads == 1 {
-                return follow.fill(&store, &mut told);
+                return follow.fill(SharedStore::new(&store), &mut told);
             }
-            WriteBehind::over(&store, |store| follow.fill(store, &mut told))
+            WriteBehind::over(&store, |store| follow.fill(SharedStore::new(store), &mut told))
         })
     });
     let (followed, head, root) = done?;
@@ -290,7 +289,7 @@ fn begin(
 ) -> anyhow::Result<()> {
     check_trees(store, trees)?;
     args.keep_commits.map_or(Ok(()), |keep| keep.apply(store))?;
-    let mut state = trees.open(store, place.tree_cache())?;
+    let mut state = trees.open(SharedStore::new(store), place.tree_cache())?;
     check_head(&state, args.to)?;
     follower.check(&state).map_err(failure)?;
     if state.block().is_some() {
@@ -309,12 +308,11 @@ struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    fn fill<P>(&self, store: P, told: &mut Told<'_>) -> anyhow::Result<(Followed, BlockId, B256)>
-    where
-        P: PageStore + Clone,
-        State<P>: Send,
-        Reader<P>: Send,
-    {
+    fn fill(
+        &self,
+        store: SharedStore<'_>,
+        told: &mut Told<'_>,
+    ) -> anyhow::Result<(Followed, BlockId, B256)> {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_history(self.args.keep_undo.0);
         told.growing.iter().for_each(|growing| growing.is_kept_by(&mut state));

@@ -24,7 +24,7 @@ use spinney_tree::mpt::Mpt;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{BlockId, PageStore as _, Scheme, Tree, TreeId};
+use spinney_tree::{BlockId, PageStore as _, Scheme, SharedStore, Tree, TreeId};
 
 use crate::args::StoreArgs;
 use crate::failure::{Exit, Failure};
@@ -112,7 +112,7 @@ impl Feed<'_> {
         }
         match self.tree {
             Name::Mpt if self.args.state => {
-                let state = State::open(store, cache)?;
+                let state = State::open(SharedStore::new(store), cache)?;
                 self.run(&mut StateSink { state })
             }
             Name::Mpt => self.raw(Mpt, MPT, store, cache),
@@ -168,7 +168,7 @@ impl Feed<'_> {
         if !self.args.state {
             return self.raw(scheme, S::TREE, store, cache);
         }
-        let state = BinaryState::open(scheme, store, cache)?;
+        let state = BinaryState::open(scheme, SharedStore::new(store), cache)?;
         self.run(&mut BinarySink { state, name: &self.tree.to_string() })
     }
 
@@ -245,12 +245,12 @@ impl<S: Scheme<Root = [u8; 32]>> Sink for RawSink<'_, S> {
 
 /// State differences.
 struct StateSink<'s> {
-    state: State<&'s AnyStore>,
+    state: State<SharedStore<'s>>,
 }
 
 /// State differences, into a binary tree.
 struct BinarySink<'s, S: Embedding> {
-    state: BinaryState<S, &'s AnyStore>,
+    state: BinaryState<S, SharedStore<'s>>,
     name: &'s str,
 }
 

@@ -16,7 +16,7 @@ use spinney_state::MPT;
 use spinney_state::embed::PBT;
 use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
-use spinney_tree::{BlockId, PageStore as _};
+use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs};
 use crate::convert::{MemoryArgs, Site, Telling, is_stopped};
@@ -193,7 +193,7 @@ fn pbt_named(name: &str) -> Result<Pbt, Failure> {
 fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
     let place = args.at.place()?;
     let store = place.open(Mode::Look)?;
-    let store = Frozen::of(&store)?;
+    let store = SharedStore::new(Frozen::of(&store)?);
     let records = of_states(&store.snapshot()?)?;
     let pbt = records.iter().find(|(id, _)| *id == PBT).map(|(_, record)| record.scheme);
     let scheme = match pbt.and_then(Name::of) {

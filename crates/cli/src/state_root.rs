@@ -11,7 +11,7 @@ use spinney_state::{Changes, State};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &StateRootArgs, output: &Output) -> anyhow::Result<Exit>
     })?;
     let root = match tree {
         Name::Mpt => {
-            let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+            let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
             // The root is all that is wanted: what is behind the keys need not be noted.
             state.keep_preimages(false);
             state.apply(&alloc)?
@@ -76,5 +76,6 @@ pub(crate) fn run(args: &StateRootArgs, output: &Output) -> anyhow::Result<Exit>
 }
 
 fn binary<S: Embedding>(scheme: S, alloc: &Changes) -> Result<B256, EmbedError> {
-    BinaryState::open(scheme, MemoryStore::new(), CACHE_BYTES_DEFAULT)?.apply(alloc)
+    BinaryState::open(scheme, SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?
+        .apply(alloc)
 }

@@ -12,8 +12,8 @@ use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
-    HashFunction, PageStore, RootRecord, Scheme, SchemeId, Snapshot, StoreError, Table, Tree,
-    TreeError, TreeId,
+    HashFunction, PageStore, RootRecord, Scheme, SchemeId, SharedStore, Snapshot, StoreError,
+    Table, Tree, TreeError, TreeId,
 };
 
 use crate::failure::Failure;
@@ -219,11 +219,11 @@ impl TreeSet {
     }
 
     /// Opens a store's state with all of its trees, which share the memory for pages.
-    pub(crate) fn open<P: PageStore>(
+    pub(crate) fn open<'s>(
         &self,
-        store: P,
+        store: SharedStore<'s>,
         cache_bytes: usize,
-    ) -> Result<State<P>, StateError> {
+    ) -> Result<State<SharedStore<'s>>, StateError> {
         let cache_bytes = cache_bytes / self.0.len().max(1);
         let mut state = match self.has_mpt() {
             true => State::open(store, cache_bytes)?,
@@ -242,10 +242,12 @@ impl TreeSet {
     }
 
     /// Opens a store's state with the trees that it holds.
-    pub(crate) fn open_all<P: PageStore>(store: P, cache_bytes: usize) -> anyhow::Result<State<P>> {
-        let snapshot = store.snapshot()?;
-        let trees = Self::of(&snapshot)?;
-        drop(snapshot);
+    pub(crate) fn open_all<'s>(
+        store: impl PageStore + 's,
+        cache_bytes: usize,
+    ) -> anyhow::Result<State<SharedStore<'s>>> {
+        let store = SharedStore::new(store);
+        let trees = Self::of(&store.snapshot()?)?;
         Ok(trees.open(store, cache_bytes)?)
     }
 }

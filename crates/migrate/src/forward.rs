@@ -60,7 +60,7 @@ pub(crate) type Codes = HashMap<B256, (u32, u64)>;
 
 /// The accounts and slots of a trie, in its order, with what is behind their hashes.
 pub(crate) struct Trie<'n, N: Snapshot> {
-    entries: Entries<'n, MptState, N>,
+    entries: Entries<'n, MptState>,
     behind: Behind<'n, N>,
     at: Option<(B256, Address)>,
     /// Ends before the first account behind so many accounts and slots.

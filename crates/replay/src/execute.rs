@@ -25,6 +25,7 @@ use spinney_state::{AccountChange, Change, Changes, EMPTY_CODE_HASH};
 
 use crate::{
     amsterdam::{BUILDER_DEPOSITS, BUILDER_EXITS, BlockGas, ListBuilder},
+    block_state::{BlockState, Driven, StateFailed},
     config::{ChainConfig, Fork},
     dao,
     database::DatabaseError,
@@ -97,11 +98,11 @@ impl<E> From<Failure> for Stop<E> {
     }
 }
 
-impl<E> Stop<E> {
-    fn from_evm(error: EVMError<DatabaseError<E>, InvalidTransaction>, what: Check) -> Self
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
+impl Stop<StateFailed> {
+    fn from_evm(
+        error: EVMError<DatabaseError<StateFailed>, InvalidTransaction>,
+        what: Check,
+    ) -> Self {
         match error {
             EVMError::Transaction(error) => Failure::new(what, "a valid one", error).into(),
             EVMError::Header(error) => Failure::new(what, "a valid header", error).into(),
@@ -148,6 +149,26 @@ pub(crate) fn execute<S: WorldState>(
     transactions: Transactions<'_>,
     state: &mut S,
 ) -> Result<Outcome, Stop<S::Error>> {
+    let mut driven = Driven::new(state);
+    execute_on(chain, fork, block, transactions, &mut driven).map_err(|stop| match stop {
+        Stop::Ancestors => Stop::Ancestors,
+        Stop::Bad(failure) => Stop::Bad(failure),
+        Stop::Unsupported(rules) => Stop::Unsupported(rules),
+        Stop::Evm(message) => Stop::Evm(message),
+        Stop::State(failed) => match driven.into_failed() {
+            Some(error) => Stop::State(error),
+            None => Stop::Evm(failed.to_string()),
+        },
+    })
+}
+
+fn execute_on(
+    chain: &Chain<'_>,
+    fork: Fork,
+    block: &ChainBlock,
+    transactions: Transactions<'_>,
+    state: &mut dyn BlockState,
+) -> Result<Outcome, Stop<StateFailed>> {
     let header = &block.block.header;
     let config = chain.config;
     let is_amsterdam = fork >= Fork::Amsterdam;
@@ -181,10 +202,10 @@ pub(crate) fn execute<S: WorldState>(
     execution.finish(rewards, requests)
 }
 
-struct Execution<'a, S: WorldState> {
+struct Execution<'a> {
     fork: Fork,
     header: &'a Header,
-    evm: Machine<'a, S>,
+    evm: Machine<'a>,
     /// The part of the block that is executed.
     index: u64,
     is_traced: bool,
@@ -197,9 +218,9 @@ struct Execution<'a, S: WorldState> {
     apply: Duration,
 }
 
-impl<'a, S: WorldState> Execution<'a, S> {
+impl<'a> Execution<'a> {
     /// What happens before the first transaction.
-    fn before(&mut self, config: &ChainConfig) -> Result<(), Stop<S::Error>> {
+    fn before(&mut self, config: &ChainConfig) -> Result<(), Stop<StateFailed>> {
         if config.dao_fork_block == Some(self.header.number) {
             self.dao_fork()?;
         }
@@ -220,7 +241,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         Ok(())
     }
 
-    fn dao_fork(&mut self) -> Result<(), Stop<S::Error>> {
+    fn dao_fork(&mut self) -> Result<(), Stop<StateFailed>> {
         let db = self.db();
         let mut total = U256::ZERO;
         for address in dao::DRAINED {
@@ -238,7 +259,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         index: usize,
         transaction: &Transaction,
         signer: &Signer,
-    ) -> Result<(), Stop<S::Error>> {
+    ) -> Result<(), Stop<StateFailed>> {
         let what = Check::Transaction(index);
         self.gas.check(index, transaction.gas_limit())?;
         if self.fork < Fork::Eip158 && transaction.is_legacy() && transaction.chain_id().is_some() {
@@ -285,7 +306,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     }
 
     /// Takes over what a transaction did.
-    fn traced(&mut self, trace: &TransactionTrace) -> Result<(), Stop<S::Error>> {
+    fn traced(&mut self, trace: &TransactionTrace) -> Result<(), Stop<StateFailed>> {
         let none = BTreeSet::new();
         let emptied = if self.fork >= Fork::Eip158 { &trace.emptied } else { &none };
         let db = self.db();
@@ -300,7 +321,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     }
 
     /// What the execution layer asks of the consensus layer, from Prague on.
-    fn requests(&mut self, config: &ChainConfig) -> Result<Option<Requests>, Stop<S::Error>> {
+    fn requests(&mut self, config: &ChainConfig) -> Result<Option<Requests>, Stop<StateFailed>> {
         if self.fork < Fork::Prague {
             return Ok(None);
         }
@@ -321,7 +342,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         Ok(Some(requests))
     }
 
-    fn system_call(&mut self, call: &SystemCall) -> Result<Bytes, Stop<S::Error>> {
+    fn system_call(&mut self, call: &SystemCall) -> Result<Bytes, Stop<StateFailed>> {
         let db = self.db();
         let account = db.overlay.account(&*db.state, call.contract).map_err(Stop::State)?;
         let has_code = account.is_some_and(|account| account.code_hash != EMPTY_CODE_HASH);
@@ -358,7 +379,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
         mut self,
         rewards: BTreeMap<Address, U256>,
         requests: Option<Requests>,
-    ) -> Result<Outcome, Stop<S::Error>> {
+    ) -> Result<Outcome, Stop<StateFailed>> {
         let removes_empty = self.fork >= Fork::Eip158;
         let (mut list, index) = (self.list.take(), self.index);
         let db = self.db();
@@ -381,7 +402,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
             self.apply(&paid)?
         } else {
             let (started, given) = (Instant::now(), self.header.state_root);
-            let root = self.db().state.apply_last(&changes, Some(given)).map_err(Stop::State)?;
+            let root = self.db().state.apply_last(&changes, given).map_err(Stop::State)?;
             self.apply += started.elapsed();
             root
         };
@@ -411,7 +432,7 @@ impl<'a, S: WorldState> Execution<'a, S> {
     }
 
     /// Notes what a part of the block did, before it is applied.
-    fn step(&mut self, changes: &Changes) -> Result<(), Stop<S::Error>> {
+    fn step(&mut self, changes: &Changes) -> Result<(), Stop<StateFailed>> {
         let Some(steps) = self.steps.as_mut().filter(|_| !changes.accounts.is_empty()) else {
             return Ok(());
         };
@@ -426,11 +447,11 @@ impl<'a, S: WorldState> Execution<'a, S> {
         Ok(())
     }
 
-    fn db(&mut self) -> &mut BlockDb<'a, S> {
+    fn db(&mut self) -> &mut BlockDb<'a> {
         self.evm.db()
     }
 
-    fn apply(&mut self, changes: &Changes) -> Result<B256, Stop<S::Error>> {
+    fn apply(&mut self, changes: &Changes) -> Result<B256, Stop<StateFailed>> {
         let started = Instant::now();
         let root = self.db().state.apply(changes).map_err(Stop::State);
         self.apply += started.elapsed();

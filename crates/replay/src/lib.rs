@@ -35,6 +35,7 @@
 
 mod ahead;
 mod amsterdam;
+mod block_state;
 mod config;
 mod dao;
 mod database;

@@ -13,9 +13,9 @@ use alloy_primitives::{
     map::{AddressMap, B256Map},
 };
 use revm::state::{Account as EvmAccount, EvmState};
-use spinney_state::{Account, AccountChange, Change, Changes, EMPTY_CODE_HASH, StateRead};
+use spinney_state::{Account, AccountChange, Change, Changes, EMPTY_CODE_HASH};
 
-use crate::world::WorldState;
+use crate::block_state::{BlockState, StateFailed};
 
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
@@ -40,20 +40,20 @@ struct Slot {
 }
 
 impl Overlay {
-    pub(crate) fn account<S: StateRead>(
+    pub(crate) fn account(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
-    ) -> Result<Option<Account>, S::Error> {
+    ) -> Result<Option<Account>, StateFailed> {
         self.entry(state, address).map(|entry| entry.now)
     }
 
-    pub(crate) fn storage<S: StateRead>(
+    pub(crate) fn storage(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
         slot: B256,
-    ) -> Result<U256, S::Error> {
+    ) -> Result<U256, StateFailed> {
         let entry = self.entry(state, address)?;
         if let Some(slot) = entry.slots.get(&slot) {
             return Ok(slot.now);
@@ -66,11 +66,11 @@ impl Overlay {
 
     /// Whether the account is there and has slots that are not zero, for an account without code
     /// and nonce: nothing can have cleared slots of it in this block.
-    pub(crate) fn has_storage<S: WorldState>(
+    pub(crate) fn has_storage(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
-    ) -> Result<bool, S::Error> {
+    ) -> Result<bool, StateFailed> {
         let entry = self.entry(state, address)?;
         if entry.now.is_none() {
             return Ok(false);
@@ -80,11 +80,11 @@ impl Overlay {
         Ok(is_set || (!hides && state.has_storage(address)?))
     }
 
-    pub(crate) fn code<S: StateRead>(
+    pub(crate) fn code(
         &self,
-        state: &S,
+        state: &dyn BlockState,
         hash: B256,
-    ) -> Result<Option<Bytes>, S::Error> {
+    ) -> Result<Option<Bytes>, StateFailed> {
         if hash == EMPTY_CODE_HASH {
             return Ok(Some(Bytes::new()));
         }
@@ -103,12 +103,12 @@ impl Overlay {
     ///
     /// Touched empty accounts are removed; before EIP-158 the EVM does not report them as touched,
     /// or reports them as created.
-    pub(crate) fn commit<S: StateRead>(
+    pub(crate) fn commit(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         touched: EvmState,
         wants_changes: bool,
-    ) -> Result<Changes, S::Error> {
+    ) -> Result<Changes, StateFailed> {
         let mut changes = Changes::default();
         for (address, account) in touched {
             if !account.is_touched() {
@@ -131,12 +131,12 @@ impl Overlay {
     /// Takes over what a transaction did, where that is known without executing it, and returns it
     /// in the form that [`commit`](Self::commit) gives it. `emptied` are the accounts that are to
     /// be removed again.
-    pub(crate) fn take<S: StateRead>(
+    pub(crate) fn take(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         known: &Changes,
         emptied: &BTreeSet<Address>,
-    ) -> Result<Changes, S::Error> {
+    ) -> Result<Changes, StateFailed> {
         let mut changes = Changes::default();
         for (address, change) in &known.accounts {
             let change = match change {
@@ -150,12 +150,12 @@ impl Overlay {
         Ok(changes)
     }
 
-    fn take_written<S: StateRead>(
+    fn take_written(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
         known: &AccountChange,
-    ) -> Result<Option<AccountChange>, S::Error> {
+    ) -> Result<Option<AccountChange>, StateFailed> {
         let mut storage = BTreeMap::new();
         for (slot, value) in &known.storage {
             if self.storage(state, address, *slot)? != *value {
@@ -189,13 +189,13 @@ impl Overlay {
 
     /// Adds to a balance outside of any transaction. The account is made if it is absent, and
     /// removed if it is left empty and empty accounts are.
-    pub(crate) fn credit<S: StateRead>(
+    pub(crate) fn credit(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
         amount: U256,
         removes_empty: bool,
-    ) -> Result<Option<Change>, S::Error> {
+    ) -> Result<Option<Change>, StateFailed> {
         let before = self.account(state, address)?;
         let mut account = before.unwrap_or_default();
         account.balance = account.balance.saturating_add(amount);
@@ -207,11 +207,11 @@ impl Overlay {
     }
 
     /// Takes all of a balance outside of any transaction. The account is made if it is absent.
-    pub(crate) fn drain<S: StateRead>(
+    pub(crate) fn drain(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
-    ) -> Result<U256, S::Error> {
+    ) -> Result<U256, StateFailed> {
         let entry = self.entry(state, address)?;
         let account = entry.now.get_or_insert(Account::EMPTY);
         Ok(std::mem::take(&mut account.balance))
@@ -225,7 +225,11 @@ impl Overlay {
         Changes { accounts: changes.collect() }
     }
 
-    fn entry<S: StateRead>(&mut self, state: &S, address: Address) -> Result<&mut Entry, S::Error> {
+    fn entry(
+        &mut self,
+        state: &dyn BlockState,
+        address: Address,
+    ) -> Result<&mut Entry, StateFailed> {
         use alloy_primitives::map::Entry as MapEntry;
         match self.accounts.entry(address) {
             MapEntry::Occupied(entry) => Ok(entry.into_mut()),
@@ -236,11 +240,11 @@ impl Overlay {
         }
     }
 
-    fn remove<S: StateRead>(
+    fn remove(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
-    ) -> Result<Option<Change>, S::Error> {
+    ) -> Result<Option<Change>, StateFailed> {
         let entry = self.entry(state, address)?;
         entry.slots.clear();
         entry.wiped = true;
@@ -248,12 +252,12 @@ impl Overlay {
         Ok(entry.now.take().map(|_| Change::Deleted))
     }
 
-    fn write<S: StateRead>(
+    fn write(
         &mut self,
-        state: &S,
+        state: &dyn BlockState,
         address: Address,
         account: &EvmAccount,
-    ) -> Result<Option<Change>, S::Error> {
+    ) -> Result<Option<Change>, StateFailed> {
         let info = &account.info;
         let now = Account { nonce: info.nonce, balance: info.balance, code_hash: info.code_hash };
         let before = self.account(state, address)?;

@@ -10,10 +10,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
-use spinney_archive::{Archive, AtBlock, TreeInfo};
+use spinney_archive::{Archive, TreeInfo};
 use spinney_state::MPT;
 use spinney_state::embed::PBT;
-use spinney_tree::{BlockId, PageStore as _, TreeId};
+use spinney_tree::{BlockId, PageStore as _, SharedStore, TreeId};
 
 use crate::error::Fault;
 use crate::methods::Session;
@@ -67,7 +67,7 @@ impl Trees {
     }
 }
 
-type Views = Earlier<(u64, Trees), View<'static, AtBlock>>;
+type Views = Earlier<(u64, Trees), View<'static>>;
 
 /// Each has its part of the memory for pages, and nothing besides.
 const fn no_views() -> Views {
@@ -147,7 +147,7 @@ impl Reader<'_> {
         Session::new(view, options).with_blocks(blocks).answer(query)
     }
 
-    fn view(&mut self, number: u64, wants: &Wants) -> Result<&View<'static, AtBlock>, Fault> {
+    fn view(&mut self, number: u64, wants: &Wants) -> Result<&View<'static>, Fault> {
         let (archive, options) = (self.archive, self.options);
         let store = archive.at(number)?;
         let held: Vec<TreeInfo> = store.trees().collect();
@@ -158,7 +158,7 @@ impl Reader<'_> {
             let ids = held.iter().map(|tree| TreeId(tree.id)).filter(|id| trees.has(*id));
             let ids: Vec<_> = ids.collect();
             let mark = Mark::of_trees(&store.snapshot()?, &ids)?;
-            View::of(store, mark, cache_bytes)
+            View::of(SharedStore::new(store), mark, cache_bytes)
         };
         self.views.get((number, trees), open)
     }

@@ -23,8 +23,6 @@ use crate::view::{EARLIER_MAX, Earlier, View};
 /// So many blocks cost less to take back than the commit costs to open.
 const NEAR: u64 = 32;
 
-type Commit<'s, P> = Frozen<<P as PageStore>::Snapshot<'s>>;
-
 /// Views of commits that were asked for lately.
 pub(crate) struct KeptViews<'s, P: PageStore>
 where
@@ -33,7 +31,7 @@ where
     store: &'s P,
     options: &'s Options,
     /// Each has its part of the memory for pages.
-    views: Earlier<u64, View<'s, Commit<'s, P>>>,
+    views: Earlier<u64, View<'s>>,
     /// What the store keeps, once it was asked.
     kept: Option<Option<KeptCommits>>,
     first: &'s Mutex<FirstKept>,
@@ -56,9 +54,9 @@ where
     }
 
     /// Answers what is asked, from the session or from a commit that is kept.
-    pub(crate) fn answer<V: PageStore + Clone>(
+    pub(crate) fn answer(
         &mut self,
-        session: &mut Session<'_, '_, V>,
+        session: &mut Session<'_, '_>,
         query: Query,
     ) -> Result<Vec<u8>, Fault> {
         if query.asks_for_earliest() {
@@ -117,7 +115,7 @@ where
         Ok(Some(oldest))
     }
 
-    fn view(&mut self, number: u64) -> Result<Option<&View<'s, Commit<'s, P>>>, Fault> {
+    fn view(&mut self, number: u64) -> Result<Option<&View<'s>>, Fault> {
         let (store, options) = (self.store, self.options);
         let views = EARLIER_MAX * options.threads.max(1);
         let cache_bytes = options.cache_bytes / Options::PAGES_PART / views;

@@ -40,10 +40,10 @@ impl At {
 }
 
 /// One who asks a view, and keeps what was opened for him.
-pub(crate) struct Session<'a, 'v, P: PageStore + Clone> {
-    view: &'a View<'v, P>,
+pub(crate) struct Session<'a, 'v> {
+    view: &'a View<'v>,
     options: &'a Options,
-    states: EarlierStates<'a, P>,
+    states: EarlierStates<'a, 'v>,
     words: EarlierWords<'a>,
     /// The blocks kept, once they were asked for.
     blocks: Option<Vec<BlockId>>,
@@ -125,8 +125,8 @@ fn nodes(proof: Proof) -> Vec<Bytes> {
     proof.into_nodes().into_iter().map(Bytes::from).collect()
 }
 
-impl<'a, 'v, P: PageStore + Clone> Session<'a, 'v, P> {
-    pub(crate) fn new(view: &'a View<'v, P>, options: &'a Options) -> Self {
+impl<'a, 'v> Session<'a, 'v> {
+    pub(crate) fn new(view: &'a View<'v>, options: &'a Options) -> Self {
         // As much as there is for pages, of both together.
         let bytes_max = view.cache_bytes / 2;
         let states = EarlierStates::new(bytes_max, |state| state.memory());

@@ -15,8 +15,8 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{
-    BlockId, HashFunction, KeyProofs, PageStore, RootRecord, Scheme as _, Snapshot, StoreError,
-    Table, TreeError, TreeId,
+    BlockId, HashFunction, KeyProofs, PageStore, RootRecord, Scheme as _, SharedStore, Snapshot,
+    StoreError, Table, TreeError, TreeId,
 };
 
 use crate::error::Fault;
@@ -77,13 +77,13 @@ impl Mark {
 }
 
 /// A store at one commit.
-pub(crate) struct View<'v, P: PageStore + Clone> {
+pub(crate) struct View<'v> {
     /// A handle of it.
-    pub(crate) store: P,
+    pub(crate) store: SharedStore<'v>,
     pub(crate) cache_bytes: usize,
     pub(crate) mark: Mark,
     pub(crate) head: Option<BlockId>,
-    pub(crate) mpt: Option<State<P>>,
+    pub(crate) mpt: Option<State<SharedStore<'v>>>,
     /// The other trees of the state.
     pub(crate) others: Vec<Other<'v>>,
 }
@@ -96,15 +96,20 @@ pub(crate) struct Other<'v> {
     pub(crate) tree: Box<dyn Words + 'v>,
 }
 
-impl<'v, P: PageStore + Clone + 'v> View<'v, P> {
+impl<'v> View<'v> {
     /// Opens what a store holds that shows one snapshot alone.
-    pub(crate) fn open(store: P, cache_bytes: usize) -> Result<Self, Fault> {
+    pub(crate) fn open(store: impl PageStore + 'v, cache_bytes: usize) -> Result<Self, Fault> {
+        let store = SharedStore::new(store);
         let mark = Mark::of(&store.snapshot()?, false)?;
         Self::of(store, mark, cache_bytes)
     }
 
     /// Opens the trees whose root records these are.
-    pub(crate) fn of(store: P, mark: Mark, cache_bytes: usize) -> Result<Self, Fault> {
+    pub(crate) fn of(
+        store: SharedStore<'v>,
+        mark: Mark,
+        cache_bytes: usize,
+    ) -> Result<Self, Fault> {
         let mut records = Vec::new();
         for record in mark.records() {
             let (id, record) = record?;
@@ -136,9 +141,9 @@ impl<'v, P: PageStore + Clone + 'v> View<'v, P> {
     }
 }
 
-fn open_other<'v, P: PageStore + 'v>(
+fn open_other<'v>(
     record: &RootRecord,
-    store: P,
+    store: SharedStore<'v>,
     cache_bytes: usize,
 ) -> Result<Option<Box<dyn Words + 'v>>, Fault> {
     let opened = |error: spinney_state::embed::EmbedError| Fault::Internal(error.to_string());
@@ -269,7 +274,7 @@ impl<K: PartialEq, V> Earlier<K, V> {
 }
 
 /// States of the Merkle Patricia trie, by their blocks.
-pub(crate) type EarlierStates<'a, P> = Earlier<u64, KeptState<'a, P>>;
+pub(crate) type EarlierStates<'a, 'v> = Earlier<u64, KeptState<'a, SharedStore<'v>>>;
 
 /// States of other trees.
 pub(crate) type EarlierWords<'a> = Earlier<(TreeId, Option<u64>), Box<dyn WordsAt + 'a>>;

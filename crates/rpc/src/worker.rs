@@ -131,11 +131,7 @@ where
 
 /// Whether there was a commit since the view was taken; with `all`, also one of trees that have
 /// names. Where that cannot be told, the next view says why.
-fn has_gone_on<P: PageStore, F: PageStore + Clone>(
-    store: &P,
-    view: &View<'_, F>,
-    all: bool,
-) -> bool {
+fn has_gone_on<P: PageStore>(store: &P, view: &View<'_>, all: bool) -> bool {
     let Ok(snapshot) = store.snapshot() else { return true };
     let Ok(now) = Mark::of(&snapshot, all) else { return true };
     if !all {

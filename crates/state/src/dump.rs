@@ -103,7 +103,7 @@ impl<'a, P: PageStore + 'a> Dump<'a, P> {
 
 struct Accounts<'d, 'a, P: PageStore> {
     dump: &'d Dump<'a, P>,
-    entries: Entries<'d, MptState, P::Snapshot<'a>>,
+    entries: Entries<'d, MptState>,
     next: Option<DumpedAccount>,
     failed: bool,
 }

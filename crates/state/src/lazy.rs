@@ -7,6 +7,7 @@
     clippy::unwrap_used
 )]
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use spinney_tree::{PageStore, Snapshot, StoreError, Table};
 
@@ -48,6 +49,13 @@ impl<'a, P: PageStore> Snapshot for LazySnapshot<'a, P> {
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Self::Row<'s>>>, StoreError> {
         if keys.is_empty() { Ok(Vec::new()) } else { self.open()?.read_many(table, keys) }
+    }
+
+    fn keep<'s>(row: Self::Row<'s>) -> Arc<[u8]>
+    where
+        Self: 's,
+    {
+        <P::Snapshot<'a> as Snapshot>::keep(row)
     }
 
     /// A snapshot that nobody asked for yet is worth asking for at once.

@@ -129,6 +129,13 @@ impl<N: Snapshot> Snapshot for FrozenSnapshot<'_, N> {
         self.0.read_many(table, keys)
     }
 
+    fn keep<'s>(row: N::Row<'s>) -> Arc<[u8]>
+    where
+        Self: 's,
+    {
+        N::keep(row)
+    }
+
     fn is_far(&self) -> bool {
         self.0.is_far()
     }

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::error::TreeError;
 use crate::memory::MemoryStore;
 use crate::page_key::describe;
+use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::{PageStore, Snapshot, StoreError, Table};
 use crate::tree::Tree;
@@ -78,11 +79,19 @@ impl<S: Scheme + Clone> Tree<S> {
         snapshot: &N,
         mut progress: impl FnMut(u64),
     ) -> Result<Vec<Finding>, TreeError> {
+        self.findings(snapshot, &mut progress)
+    }
+
+    fn findings(
+        &self,
+        snapshot: &dyn ReadRows,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Finding>, TreeError> {
         let store = MemoryStore::new();
         let mut fresh = self.sibling(&store.snapshot()?, CACHE_BYTES)?;
         let mut batch = Batch::new();
         let mut read = 0;
-        for entry in self.entries(snapshot, None, b"") {
+        for entry in self.entries_of(snapshot, None, (b"", None)) {
             match entry {
                 Ok(entry) => batch.put(&entry.key, &entry.value),
                 Err(error @ TreeError::OtherSnapshot { .. }) => return Err(error),
@@ -114,8 +123,8 @@ impl<S: Scheme + Clone> Tree<S> {
     /// Compares the rows of two stores, both sorted.
     fn compare(
         &self,
-        stored: &impl Snapshot,
-        fresh: &impl Snapshot,
+        stored: &dyn ReadRows,
+        fresh: &dyn ReadRows,
         findings: &mut Vec<Finding>,
     ) -> Result<(), TreeError> {
         let (low, high) = self.page_range();

@@ -21,6 +21,7 @@
     clippy::unwrap_used
 )]
 
+use crate::rows::ReadRows;
 use crate::scheme::SchemeId;
 use crate::store::{Snapshot, StoreError, Table, WriteSet};
 use crate::tree::TreeId;
@@ -83,6 +84,10 @@ pub enum NameError {
 /// # Errors
 /// If the store fails, or a row is damaged.
 pub fn list(snapshot: &impl Snapshot) -> Result<Vec<NamedTree>, NameError> {
+    all(snapshot)
+}
+
+fn all(snapshot: &dyn ReadRows) -> Result<Vec<NamedTree>, NameError> {
     let mut rows = Vec::new();
     for (low, high) in [SUM, TREE] {
         snapshot.scan(Table::Meta, low, Some(high), &mut |key, row| {
@@ -209,13 +214,13 @@ fn decode(key: &[u8], row: &[u8]) -> Result<NamedTree, NameError> {
 
 /// The id of the next tree. Stores of earlier versions do not say it until a tree is made or
 /// removed.
-fn next_id(snapshot: &impl Snapshot) -> Result<u32, NameError> {
-    let row = snapshot.read(Table::Meta, NEXT)?;
+fn next_id(snapshot: &dyn ReadRows) -> Result<u32, NameError> {
+    let row = snapshot.row(Table::Meta, NEXT)?;
     let said = row.map(|row| (*row).try_into().map(u32::from_be_bytes)).transpose();
     let damaged = |_| NameError::Damaged {
         key: NEXT.to_vec(),
         what: "the number of the next tree is not 4 bytes",
     };
-    let taken = list(snapshot)?.into_iter().map(|known| known.id.0.saturating_add(1)).max();
+    let taken = all(snapshot)?.into_iter().map(|known| known.id.0.saturating_add(1)).max();
     Ok(said.map_err(damaged)?.max(taken).unwrap_or(FIRST_ID))
 }

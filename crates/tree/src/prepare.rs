@@ -11,6 +11,7 @@ use crate::error::TreeError;
 use crate::node::{Arena, Link, NONE, Top};
 use crate::page::corrupt;
 use crate::page_key::PageKey;
+use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::Snapshot;
 use crate::tree::{Arenas, Pending, Tree, next_batch};
@@ -51,15 +52,33 @@ impl<S: Scheme> Tree<S> {
         parent: Option<&Pending<S>>,
         mut batch: impl BorrowMut<Batch>,
     ) -> Result<Pending<S>, TreeError> {
-        let batch = batch.borrow_mut();
+        self.prepare_in(snapshot, parent, batch.borrow_mut())
+    }
+
+    /// As [`Tree::prepare`].
+    pub(crate) fn prepare_in(
+        &self,
+        snapshot: &dyn ReadRows,
+        parent: Option<&Pending<S>>,
+        batch: &mut Batch,
+    ) -> Result<Pending<S>, TreeError> {
+        S::engine().parts().prepare(self, snapshot, parent, batch)
+    }
+
+    pub(crate) fn prepare_here(
+        &self,
+        snapshot: &dyn ReadRows,
+        parent: Option<&Pending<S>>,
+        batch: &mut Batch,
+    ) -> Result<Pending<S>, TreeError> {
         let answer = self.prepare_sorted(snapshot, parent, batch);
         batch.clear();
         answer
     }
 
-    fn prepare_sorted<N: Snapshot>(
+    fn prepare_sorted(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         parent: Option<&Pending<S>>,
         batch: &mut Batch,
     ) -> Result<Pending<S>, TreeError> {
@@ -84,9 +103,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Applies the operations of a batch's first arena on top of a state.
-    fn add<N: Snapshot>(
+    fn add(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         pending: &mut Pending<S>,
         input: Arc<Arena<S::Commit>>,
     ) -> Result<(), TreeError> {
@@ -109,9 +128,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Applies operations and commits to what they make, in arenas behind those of `pending`.
-    fn apply<N: Snapshot>(
+    fn apply(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         pending: &mut Pending<S>,
         input: &Arena<S::Commit>,
     ) -> Result<Outcome, TreeError> {
@@ -180,9 +199,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// A pending state equal to its parent.
-    fn fork<N: Snapshot>(
+    fn fork(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         parent: Option<&Pending<S>>,
     ) -> Result<Pending<S>, TreeError> {
         let Some(parent) = parent else { return Ok(self.head_state()) };
@@ -214,9 +233,9 @@ impl<S: Scheme> Tree<S> {
     /// A state whose older batches are committed, made anew on the last commit from those that are
     /// not: so a state that is always prepared ahead of the commit does not carry all its ancestors
     /// along.
-    pub(crate) fn rebase<N: Snapshot>(
+    pub(crate) fn rebase(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: &Pending<S>,
     ) -> Result<Pending<S>, TreeError> {
         let mut rebased = self.head_state();
@@ -267,16 +286,16 @@ fn together<'v>(left: &mut &'v [Visit], ops: u32) -> &'v [Visit] {
 type Hands<'h, S> = (&'h mut Arena<<S as Scheme>::Commit>, &'h mut Workspace<S>, &'h mut [Outcome]);
 
 /// The descent of a batch.
-struct Descent<'a, S: Scheme, N> {
+struct Descent<'a, S: Scheme> {
     tree: &'a Tree<S>,
-    snapshot: &'a N,
+    snapshot: &'a dyn ReadRows,
     loaded: Loaded<S::Commit>,
     /// Whether the snapshot is known to be of the last commit.
     looked: bool,
     batch: Batched<'a>,
 }
 
-impl<S: Scheme, N: Snapshot> Descent<'_, S, N> {
+impl<S: Scheme> Descent<'_, S> {
     /// Goes down from some visits; then, if it is told from which number on nodes are to be
     /// finished, finishes them and commits to them.
     fn run(
@@ -415,9 +434,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Reads pages that are missing, keeps them, and adds them to those that were read for a batch.
-    pub(crate) fn load_missing<N: Snapshot>(
+    pub(crate) fn load_missing(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         missing: &mut Vec<Missing>,
         loaded: &mut Loaded<S::Commit>,
     ) -> Result<(), TreeError> {

@@ -19,8 +19,9 @@ use crate::node::Link;
 use crate::page::{HandleCell, Lists, Page};
 use crate::page_key::PageKey;
 use crate::read::{At, Child, Digits, Fork, Halt, Looked, Reader, Value};
+use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children as Listed, JobKey, Scheme, TerminalJob, WasTerminal};
-use crate::store::{Snapshot, Table};
+use crate::store::Table;
 use crate::tree::{Pending, Tree};
 use crate::update::{Loaded, Missing};
 use spinney_proof::digits::{Run, Width};
@@ -55,14 +56,31 @@ enum Place<C> {
     Member(Arc<Fork<C>>, u8),
 }
 
+/// The same keys in order, each once.
+pub(crate) fn in_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
+    let mut keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
 impl<S: Scheme> Tree<S> {
     /// Shows `visit` all nodes on the paths of `keys`, which strictly rise, in `state` or in the
     /// last commit; a node comes before those below it.
-    pub(crate) fn visit_paths<N: Snapshot>(
+    pub(crate) fn visit_paths(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
+        visit: &mut dyn FnMut(Met<'_, S>),
+    ) -> Result<(), TreeError> {
+        S::engine().parts().visit_paths(self, snapshot, (state, keys), visit)
+    }
+
+    pub(crate) fn visit_paths_here(
+        &self,
+        snapshot: &dyn ReadRows,
+        (state, keys): (Option<&Pending<S>>, &[&[u8]]),
         visit: &mut dyn FnMut(Met<'_, S>),
     ) -> Result<(), TreeError> {
         let mut walk = Walk::to(keys);
@@ -82,9 +100,9 @@ impl<S: Scheme> Tree<S> {
     /// and is called again, with the pages it missed at hand, until it misses none.
     ///
     /// From afar, all pages that may be on the way to a few `keys` are read in the first call.
-    pub(crate) fn lend<N: Snapshot>(
+    pub(crate) fn lend(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
         mut step: impl FnMut(&Reader<'_, S>, Option<Link>) -> Result<(), TreeError>,
@@ -120,9 +138,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// The pages on the way to keys, down to a depth that few of them lie below.
-    fn read_ahead<N: Snapshot>(
+    fn read_ahead(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         keys: &[&[u8]],
         loaded: &mut Loaded<S::Commit>,
     ) -> Result<(), TreeError> {
@@ -135,11 +153,11 @@ impl<S: Scheme> Tree<S> {
         wanted.sort_unstable();
         wanted.dedup();
         let bytes: Vec<&[u8]> = wanted.iter().map(|(key, _)| key.as_bytes()).collect();
-        let rows = snapshot.read_many(Table::Pages, &bytes)?;
+        let rows = snapshot.rows(Table::Pages, &bytes)?;
         let (mut found, mut lists) = (Vec::new(), Lists::default());
         for ((key, bits), row) in wanted.iter().zip(rows) {
             if let Some(row) = row {
-                found.push(self.parsed(key, Arc::from(&*row), *bits, &mut lists)?);
+                found.push(self.parsed(key, row, *bits, &mut lists)?);
             }
         }
         loaded.extend(found.iter().map(|page| (page.key.clone(), Arc::clone(page))));

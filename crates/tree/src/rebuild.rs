@@ -10,12 +10,15 @@
 //!   steps, and that row first, so that a rebuild which was swept is never finished;
 //! - who sweeps or rebuilds stands on the last commit.
 
+use std::fmt;
+
 use crate::batch::Batch;
 use crate::error::TreeError;
 use crate::page_key::{Space, whole};
 use crate::root_record::RootRecord;
+use crate::rows::{KeepRows, ReadRows};
 use crate::scheme::Scheme;
-use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::store::{PageStore, Table, WriteSet};
 use crate::tree::{BlockId, CommitStats, Tree, TreeId, next_batch};
 
 /// Leaves are written whenever they take so many bytes.
@@ -26,10 +29,9 @@ const CACHE_BYTES: usize = 16 << 20;
 const SWEEP_ROWS: usize = 20_000;
 
 /// A rebuild under way: see [`Tree::rebuild`].
-#[derive(Debug)]
-pub struct Rebuild<'a, S: Scheme, P> {
+pub struct Rebuild<'a, S: Scheme> {
     tree: &'a mut Tree<S>,
-    store: &'a P,
+    store: &'a dyn KeepRows,
     /// The new generation.
     fresh: Tree<S>,
     held: Batch,
@@ -68,13 +70,17 @@ impl<S: Scheme + Clone> Tree<S> {
     pub fn rebuild<'a, P: PageStore>(
         &'a mut self,
         store: &'a P,
-    ) -> Result<Rebuild<'a, S, P>, TreeError> {
+    ) -> Result<Rebuild<'a, S>, TreeError> {
+        self.rebuild_in(store)
+    }
+
+    fn rebuild_in<'a>(&'a mut self, store: &'a dyn KeepRows) -> Result<Rebuild<'a, S>, TreeError> {
         // An earlier rebuild may have ended halfway.
-        self.sweep(store)?;
+        self.sweep_in(store)?;
         let token = next_batch().to_be_bytes();
         let mut set = WriteSet::new();
         set.put(Table::Meta, &rebuild_key(self.id()), token);
-        store.commit(&set)?;
+        store.put(set)?;
         let generation = self.space.generation.wrapping_add(1);
         let space = Space { generation, ..self.space };
         let fresh = self.generation(space, CACHE_BYTES);
@@ -94,6 +100,19 @@ impl<S: Scheme + Clone> Tree<S> {
 }
 
 impl<S: Scheme> Tree<S> {
+    /// Whether the rebuild under way has this name. The snapshot has to be of the last commit.
+    pub(crate) fn is_rebuilt_by(
+        &self,
+        snapshot: &dyn ReadRows,
+        name: &[u8],
+    ) -> Result<bool, TreeError> {
+        self.current(snapshot)?;
+        let mut same = false;
+        let see = &mut |row: &[u8]| same = row == name;
+        snapshot.show(Table::Meta, &rebuild_key(self.id()), see)?;
+        Ok(same)
+    }
+
     /// Removes the rows of generations that are not the tree's: what a rebuild left behind. Answers
     /// how many there were.
     ///
@@ -101,22 +120,30 @@ impl<S: Scheme> Tree<S> {
     /// If another writer has committed to the tree, or the store fails; a sweep can go on another
     /// time.
     pub fn sweep<P: PageStore>(&self, store: &P) -> Result<u64, TreeError> {
+        self.sweep_in(store)
+    }
+
+    pub(crate) fn sweep_in(&self, store: &dyn KeepRows) -> Result<u64, TreeError> {
         let (low, high) = whole(self.space);
         let first = Space { generation: 0, ..self.space };
         let behind = whole(Space { generation: u32::MAX, ..self.space }).1;
-        self.current(&store.snapshot()?)?;
+        let snapshot = store.view()?;
+        self.current(&*snapshot)?;
+        let key = rebuild_key(self.id());
+        let is_under_way = snapshot.show(Table::Meta, &key, &mut |_| ())?;
+        drop(snapshot);
         let mut set = WriteSet::new();
-        set.delete(Table::Meta, &rebuild_key(self.id()));
-        if store.snapshot()?.read(Table::Meta, &rebuild_key(self.id()))?.is_some() {
-            store.commit(&set)?;
+        set.delete(Table::Meta, &key);
+        if is_under_way {
+            store.put(set)?;
         }
         let mut swept = 0;
         for (low, high) in [(whole(first).0, low), (high, behind)] {
             loop {
                 let mut set = WriteSet::new();
                 let mut rows = 0;
-                let snapshot = store.snapshot()?;
-                self.current(&snapshot)?;
+                let snapshot = store.view()?;
+                self.current(&*snapshot)?;
                 snapshot.scan(Table::Pages, &low, Some(&high), &mut |key, _| {
                     set.delete(Table::Pages, key);
                     rows += 1;
@@ -126,7 +153,7 @@ impl<S: Scheme> Tree<S> {
                     break;
                 }
                 drop(snapshot);
-                store.commit(&set)?;
+                store.put(set)?;
                 swept += rows as u64;
             }
         }
@@ -134,7 +161,13 @@ impl<S: Scheme> Tree<S> {
     }
 }
 
-impl<S: Scheme, P: PageStore> Rebuild<'_, S, P> {
+impl<S: Scheme> fmt::Debug for Rebuild<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rebuild").field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl<S: Scheme> Rebuild<'_, S> {
     /// Writes leaves whenever they take so many bytes: 16 MiB unless told otherwise.
     pub const fn hold(&mut self, bytes: usize) {
         self.held_bytes_max = bytes;
@@ -161,8 +194,8 @@ impl<S: Scheme, P: PageStore> Rebuild<'_, S, P> {
 
     fn write(&mut self) -> Result<(), TreeError> {
         self.held_bytes = 0;
-        let pending = self.fresh.prepare(&self.store.snapshot()?, None, &mut self.held)?;
-        self.stats += self.fresh.commit(self.store, &pending, None)?;
+        let pending = self.fresh.prepare_in(&*self.store.view()?, None, &mut self.held)?;
+        self.stats += self.fresh.commit_in(self.store, &pending, None)?;
         Ok(())
     }
 
@@ -184,19 +217,17 @@ impl<S: Scheme, P: PageStore> Rebuild<'_, S, P> {
     pub fn finish(mut self, block: Option<BlockId>) -> Result<CommitStats, TreeError> {
         self.write()?;
         let Self { tree, store, fresh, stats, token, .. } = self;
-        let (snapshot, key) = (store.snapshot()?, rebuild_key(tree.id()));
-        tree.current(&snapshot)?;
-        if snapshot.read(Table::Meta, &key)?.is_none_or(|row| *row != token) {
+        let key = rebuild_key(tree.id());
+        if !tree.is_rebuilt_by(&*store.view()?, &token)? {
             return Err(TreeError::Swept { tree: tree.id() });
         }
-        drop(snapshot);
         let record = fresh.record(tree.commit_number() + 1, block, fresh.root());
         let mut set = WriteSet::new();
         set.put(Table::Roots, &RootRecord::key(tree.id()), record.encode(tree.id()));
         set.delete(Table::Meta, &key);
-        store.commit(&set)?;
+        store.put(set)?;
         tree.take_over(fresh, block);
-        tree.sweep(store)?;
+        tree.sweep_in(store)?;
         Ok(stats)
     }
 }

@@ -17,7 +17,9 @@
 
 use crate::error::TreeError;
 use crate::image::{SUM_BYTES, checksum};
+use crate::rows::ReadRows;
 use crate::scheme::{Scheme, SchemeId};
+use crate::store::Table;
 use crate::{BlockId, TreeId};
 
 /// The newest format of pages that this program knows. Those of version 1 keep what owned values
@@ -49,7 +51,15 @@ pub struct RootRecord {
 }
 
 impl RootRecord {
-    /// The row's key in [`Table::Roots`](crate::Table::Roots).
+    /// The record of a tree, if there is one.
+    pub(crate) fn read(tree: TreeId, rows: &dyn ReadRows) -> Result<Option<Self>, TreeError> {
+        let mut record = None;
+        let see = &mut |row: &[u8]| record = Some(Self::decode(tree, row));
+        rows.show(Table::Roots, &Self::key(tree), see)?;
+        record.transpose()
+    }
+
+    /// The row's key in [`Table::Roots`].
     pub fn key(tree: TreeId) -> [u8; 4] {
         tree.0.to_be_bytes()
     }

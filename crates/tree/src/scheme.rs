@@ -19,6 +19,7 @@
 
 use std::fmt;
 
+use crate::engine::Engine;
 use crate::image::Codec;
 use crate::node::{Chain, Link, TouchedChild};
 use crate::page::{Entry, Page};
@@ -153,6 +154,13 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
 
     /// The discriminant kept in the root record.
     fn id(&self) -> SchemeId;
+
+    /// The engine for this scheme. Where the scheme does not say it itself, the engine is compiled
+    /// again in each crate that uses a tree of it; where it says the same as is said here, in a
+    /// function with `#[inline(never)]`, that is done once, in the crate of the scheme.
+    fn engine() -> Engine<Self> {
+        Engine::here()
+    }
 
     /// Whether the tree takes this key and value; `None` stands for a deletion, and an answer of
     /// `Ok(false)` says that the value means one.

@@ -219,6 +219,14 @@ pub trait Snapshot {
         keys.iter().map(|key| self.read(table, key)).collect()
     }
 
+    /// A row that is to stay in memory: a copy, unless the store shares its rows.
+    fn keep<'s>(row: Self::Row<'s>) -> Arc<[u8]>
+    where
+        Self: 's,
+    {
+        Arc::from(&*row)
+    }
+
     /// Whether each call is answered from afar, so that one call that asks for more than is there
     /// costs less than a second one.
     fn is_far(&self) -> bool {

@@ -16,12 +16,12 @@ use crate::node::{Arena, Link, PageRef, Top};
 use crate::page::{HandleCell, Lists, Page, corrupt};
 use crate::page_key::{PageKey, Space, whole};
 use crate::pool::Pool;
-use crate::read::{Entry, Halt, Reader, Value, Walk};
+use crate::read::{Halt, Reader, Value};
 use crate::root_record::{RootRecord, version};
+use crate::rows::{KeepRows, ReadRows};
 use crate::scheme::{Scheme, SchemeId};
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::update::{Loaded, Missing};
-use crate::verified::Check;
 use crate::view::TreeView;
 use crate::write;
 
@@ -256,10 +256,16 @@ impl<S: Scheme> Tree<S> {
         snapshot: &N,
         cache_bytes: usize,
     ) -> Result<Self, TreeError> {
-        let record = match snapshot.read(Table::Roots, &RootRecord::key(id))? {
-            Some(row) => Some(RootRecord::decode(id, &row)?),
-            None => None,
-        };
+        S::engine().parts().open(scheme, id, snapshot, cache_bytes)
+    }
+
+    pub(crate) fn open_here(
+        scheme: S,
+        id: TreeId,
+        snapshot: &dyn ReadRows,
+        cache_bytes: usize,
+    ) -> Result<Self, TreeError> {
+        let record = RootRecord::read(id, snapshot)?;
         let (expected, generation) = (scheme.id(), record.as_ref().map_or(0, |r| r.generation));
         if let Some(found) = record.as_ref().map(|r| r.scheme).filter(|found| *found != expected) {
             return Err(TreeError::OtherScheme { tree: id, found, expected });
@@ -284,7 +290,7 @@ impl<S: Scheme> Tree<S> {
             verifies: false,
         };
         if let Some(record) = record {
-            tree.load(snapshot, &record)?;
+            tree.load_here(snapshot, &record)?;
         }
         Ok(tree)
     }
@@ -329,14 +335,14 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Takes up the commit that a root record names.
-    pub(crate) fn load<N: Snapshot>(
+    pub(crate) fn load_here(
         &mut self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         record: &RootRecord,
     ) -> Result<(), TreeError> {
         let key = PageKey::page(self.space, &[], 0);
-        let page = match snapshot.read(Table::Pages, key.as_bytes())? {
-            Some(row) => Some(self.parsed(&key, Arc::from(&*row), 0, &mut Lists::default())?),
+        let page = match snapshot.row(Table::Pages, key.as_bytes())? {
+            Some(row) => Some(self.parsed(&key, row, 0, &mut Lists::default())?),
             None => None,
         };
         self.head = self.head_of(page.clone())?;
@@ -427,15 +433,11 @@ impl<S: Scheme> Tree<S> {
 
     /// Whether a snapshot shows the last commit: pages of another one must not be taken for its
     /// own.
-    pub(crate) fn current<N: Snapshot>(&self, snapshot: &N) -> Result<(), TreeError> {
+    pub(crate) fn current(&self, snapshot: &dyn ReadRows) -> Result<(), TreeError> {
         if self.hidden {
             return Ok(());
         }
-        let row = snapshot.read(Table::Roots, &RootRecord::key(self.id))?;
-        let found = match row {
-            Some(row) => RootRecord::decode(self.id, &row)?.commit,
-            None => 0,
-        };
+        let found = RootRecord::read(self.id, snapshot)?.map_or(0, |record| record.commit);
         if found == self.head.commit {
             Ok(())
         } else {
@@ -445,19 +447,19 @@ impl<S: Scheme> Tree<S> {
 
     /// Reads pages that have to be there, and keeps them. The snapshot is known to show the last
     /// commit.
-    pub(crate) fn read_pages<N: Snapshot>(
+    pub(crate) fn read_pages(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         wanted: &[Missing],
     ) -> Result<Vec<Arc<Page<S::Commit>>>, TreeError> {
         let bytes: Vec<&[u8]> = wanted.iter().map(|(key, _)| key.as_bytes()).collect();
-        let rows = snapshot.read_many(Table::Pages, &bytes)?;
+        let rows = snapshot.rows(Table::Pages, &bytes)?;
         self.meter.read(wanted.len());
         let (mut pages, mut lists) = (Vec::with_capacity(wanted.len()), Lists::default());
         for ((key, bits), row) in wanted.iter().zip(rows) {
             let row =
                 row.ok_or_else(|| corrupt(key, "the page above names it, and it is missing"))?;
-            pages.push(self.parsed(key, Arc::from(&*row), *bits, &mut lists)?);
+            pages.push(self.parsed(key, row, *bits, &mut lists)?);
         }
         self.cache.put(pages.iter().cloned());
         Ok(pages)
@@ -495,6 +497,16 @@ impl<S: Scheme> Tree<S> {
     pub fn stage<N: Snapshot>(
         &self,
         snapshot: &N,
+        pending: &Pending<S>,
+        block: Option<BlockId>,
+        set: &mut WriteSet,
+    ) -> Result<Staged<S>, TreeError> {
+        S::engine().parts().stage(self, snapshot, (pending, block), set)
+    }
+
+    pub(crate) fn stage_here(
+        &self,
+        snapshot: &dyn ReadRows,
         pending: &Pending<S>,
         block: Option<BlockId>,
         set: &mut WriteSet,
@@ -573,6 +585,10 @@ impl<S: Scheme> Tree<S> {
     /// # Panics
     /// If it was staged by another tree, or before the last commit.
     pub fn adopt(&mut self, staged: Staged<S>) {
+        S::engine().parts().adopt(self, staged);
+    }
+
+    pub(crate) fn adopt_here(&mut self, staged: Staged<S>) {
         let Staged { pending, rows, emptied, block, recorded, .. } = staged;
         assert!(
             self.standing(&pending).is_ok(),
@@ -620,13 +636,22 @@ impl<S: Scheme> Tree<S> {
         pending: &Pending<S>,
         block: Option<BlockId>,
     ) -> Result<CommitStats, TreeError> {
+        self.commit_in(store, pending, block)
+    }
+
+    pub(crate) fn commit_in(
+        &mut self,
+        store: &dyn KeepRows,
+        pending: &Pending<S>,
+        block: Option<BlockId>,
+    ) -> Result<CommitStats, TreeError> {
         let mut set = WriteSet::new();
-        let staged = self.stage(&store.snapshot()?, pending, block, &mut set)?;
+        let parts = S::engine().parts();
+        let staged = parts.stage(self, &*store.view()?, (pending, block), &mut set)?;
         let stats = staged.stats();
         if !set.is_empty() {
             set.sort();
-            store.commit(&set)?;
-            drop(set);
+            store.put(set)?;
             self.adopt(staged);
         }
         Ok(stats)
@@ -639,6 +664,15 @@ impl<S: Scheme> Tree<S> {
     pub fn get<N: Snapshot>(
         &self,
         snapshot: &N,
+        state: Option<&Pending<S>>,
+        key: &[u8],
+    ) -> Result<Option<Value>, TreeError> {
+        S::engine().parts().get(self, snapshot, state, key)
+    }
+
+    pub(crate) fn get_here(
+        &self,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         key: &[u8],
     ) -> Result<Option<Value>, TreeError> {
@@ -682,9 +716,9 @@ impl<S: Scheme> Tree<S> {
         TreeView::new(parts, &self.head, shared, self.verifies)
     }
 
-    fn fetch<N: Snapshot>(
+    pub(crate) fn fetch(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         cell: Option<&HandleCell>,
         key: &dyn Fn() -> PageKey,
         bits: usize,
@@ -709,76 +743,17 @@ impl<S: Scheme> Tree<S> {
         state.map_or(self.head.top, |state| state.top)
     }
 
-    /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
-    pub fn entries<'a, N: Snapshot>(
-        &'a self,
-        snapshot: &'a N,
-        state: Option<&'a Pending<S>>,
-        start: &[u8],
-    ) -> Entries<'a, S, N> {
-        self.range(snapshot, state, start, None)
-    }
-
-    /// The entries whose keys begin with `prefix`, in order of keys.
-    ///
-    /// ```
-    /// # use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId, mpt::Mpt};
-    /// # let store = MemoryStore::new();
-    /// # let tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
-    /// # let mut batch = Batch::new();
-    /// # for key in ["cat", "doe", "dog", "emu"] { batch.put(key.as_bytes(), b"x"); }
-    /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-    /// let snapshot = store.snapshot()?;
-    /// let keys = tree.prefix(&snapshot, Some(&pending), b"do").map(|entry| Ok(entry?.key));
-    /// assert_eq!(keys.collect::<Result<Vec<_>, spinney_tree::TreeError>>()?, [b"doe", b"dog"]);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn prefix<'a, N: Snapshot>(
-        &'a self,
-        snapshot: &'a N,
-        state: Option<&'a Pending<S>>,
-        prefix: &[u8],
-    ) -> Entries<'a, S, N> {
-        // The first key beyond the prefix: its last byte that can grow grows, the rest goes.
-        let kept = prefix.iter().rposition(|&byte| byte != 0xff).map(|last| &prefix[..=last]);
-        let end = kept.map(|kept| {
-            let mut end = kept.to_vec();
-            let last = end.len() - 1;
-            end[last] += 1;
-            end
-        });
-        self.range(snapshot, state, prefix, end.as_deref())
-    }
-
-    /// The entries with `start <= key < end`, in order of keys; no `end` is the end of the tree.
-    pub fn range<'a, N: Snapshot>(
-        &'a self,
-        snapshot: &'a N,
-        state: Option<&'a Pending<S>>,
-        start: &[u8],
-        end: Option<&[u8]>,
-    ) -> Entries<'a, S, N> {
-        let refused = state.and_then(|state| self.standing(state).err());
-        let (arenas, top) = self.nodes(state.filter(|_| refused.is_none()));
-        let fetch = |_: Option<&HandleCell>, _: &dyn Fn() -> PageKey, _: usize| Err(Halt::Missing);
-        let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
-        let check = self.verifies.then(Check::default);
-        let says = if refused.is_none() { self.top(state) } else { None };
-        let walk = Walk::new(&reader, top.zip(says.map(|top| top.commit)), start, check);
-        let end = end.map(<[u8]>::to_vec);
-        Entries { tree: self, snapshot, arenas, walk, end, refused, done: false }
-    }
-
     /// An empty tree of the same kind, for a store of its own.
-    pub(crate) fn sibling<N: Snapshot>(
+    pub(crate) fn sibling(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         cache_bytes: usize,
     ) -> Result<Self, TreeError>
     where
         S: Clone,
     {
-        let mut tree = Self::open(self.scheme.clone(), self.id, snapshot, cache_bytes)?;
+        let parts = S::engine().parts();
+        let mut tree = parts.open(self.scheme.clone(), self.id, snapshot, cache_bytes)?;
         tree.space = self.space;
         Ok(tree)
     }
@@ -786,51 +761,6 @@ impl<S: Scheme> Tree<S> {
     /// The bounds of the tree's rows in [`Table::Pages`]: the lower inclusive, the upper exclusive.
     pub fn page_range(&self) -> (Vec<u8>, Vec<u8>) {
         whole(self.space)
-    }
-}
-
-/// Entries in order of keys: see [`Tree::entries`]. After an error there are no more.
-#[derive(Debug)]
-pub struct Entries<'a, S: Scheme, N> {
-    tree: &'a Tree<S>,
-    snapshot: &'a N,
-    arenas: &'a [Arc<Arena<S::Commit>>],
-    walk: Walk<S>,
-    end: Option<Vec<u8>>,
-    /// The state does not stand on the last commit: this is told first.
-    refused: Option<TreeError>,
-    done: bool,
-}
-
-impl<S: Scheme, N: Snapshot> Iterator for Entries<'_, S, N> {
-    type Item = Result<Entry<S::Commit>, TreeError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(refused) = self.refused.take() {
-            self.done = true;
-            return Some(Err(refused));
-        }
-        if self.done {
-            return None;
-        }
-        let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
-            self.tree.fetch(self.snapshot, cell, key, bits)
-        };
-        let (codec, space) = (self.tree.codec(), self.tree.space);
-        let reader = Reader { codec, space, arenas: self.arenas, fetch: &fetch };
-        let next = self.walk.next(&reader).transpose();
-        let beyond = |key: &[u8]| self.end.as_deref().is_some_and(|end| key >= end);
-        match &next {
-            Some(Ok(entry)) if !beyond(&entry.key) => next,
-            Some(Ok(_)) | None => {
-                self.done = true;
-                None
-            }
-            Some(Err(_)) => {
-                self.done = true;
-                next
-            }
-        }
     }
 }
 

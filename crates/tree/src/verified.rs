@@ -24,6 +24,7 @@ use crate::page::corrupt;
 use crate::page_key::{PageKey, Space};
 use crate::prove::{Met, MetNode, commit_children};
 use crate::read::{Child, Reader, Value};
+use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children, Owned, Scheme, TerminalJob, implicit_owners};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
@@ -136,9 +137,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// The value of a key, all on its path checked against the root.
-    pub(crate) fn get_verified<N: Snapshot>(
+    pub(crate) fn get_verified(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         key: &[u8],
     ) -> Result<Option<Value>, TreeError> {
@@ -150,9 +151,9 @@ impl<S: Scheme> Tree<S> {
 
     /// Checks all nodes on the paths of a batch's operations, and those that its deletions may pull
     /// up beside them, if that is asked for.
-    pub(crate) fn verify_ops<N: Snapshot>(
+    pub(crate) fn verify_ops(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: &Pending<S>,
         input: &Arena<S::Commit>,
     ) -> Result<(), TreeError> {
@@ -185,9 +186,9 @@ impl<S: Scheme> Tree<S> {
     /// Checks all nodes on the paths of `keys`, which strictly rise, against the root; `found` is
     /// shown the values. Answers the ways to the nodes that are left alone where those keys go that
     /// `shrink` says are deleted.
-    fn verify_paths<N: Snapshot>(
+    fn verify_paths(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         (keys, shrink): (&[&[u8]], &[bool]),
         found: &mut dyn FnMut(&[u8]),
@@ -355,8 +356,16 @@ impl<S: Scheme + Clone> Tree<S> {
         snapshot: &N,
         mut progress: impl FnMut(u64),
     ) -> Result<(), TreeError> {
+        self.verified_entries(snapshot, &mut progress)
+    }
+
+    fn verified_entries(
+        &self,
+        snapshot: &dyn ReadRows,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), TreeError> {
         let mut builder = RootBuilder::new(self.scheme.clone());
-        for (entry, read) in self.entries(snapshot, None, b"").zip(1..) {
+        for (entry, read) in self.entries_of(snapshot, None, (b"", None)).zip(1..) {
             let entry = entry?;
             builder.push(&entry.key, &entry.value)?;
             progress(read);

@@ -17,6 +17,7 @@ use crate::page_key::{PageKey, Space};
 use crate::prove::visit_read;
 use crate::read::{Halt, Reader, Value};
 use crate::root_record::RootRecord;
+use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::{Snapshot, Table};
 use crate::tree::{BlockId, Head, TreeId};
@@ -62,6 +63,14 @@ impl<S: Scheme> TreeView<S> {
     /// both only where a page is needed that the view does not have. If a page is damaged or cannot
     /// be read.
     pub fn get<N: Snapshot>(&self, snapshot: &N, key: &[u8]) -> Result<Option<Value>, TreeError> {
+        S::engine().parts().view_get(self, snapshot, key)
+    }
+
+    pub(crate) fn get_here(
+        &self,
+        snapshot: &dyn ReadRows,
+        key: &[u8],
+    ) -> Result<Option<Value>, TreeError> {
         let fetch = |cell: Option<&HandleCell>, key: &dyn Fn() -> PageKey, bits: usize| {
             self.fetch(snapshot, cell, key, bits)
         };
@@ -79,9 +88,9 @@ impl<S: Scheme> TreeView<S> {
         Ok(found)
     }
 
-    fn fetch<N: Snapshot>(
+    fn fetch(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         cell: Option<&HandleCell>,
         key: &dyn Fn() -> PageKey,
         bits: usize,
@@ -106,24 +115,22 @@ impl<S: Scheme> TreeView<S> {
     }
 
     /// Reads a page that has to be there.
-    fn read<N: Snapshot>(
+    fn read(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         key: PageKey,
         bits: usize,
     ) -> Result<Arc<Page<S::Commit>>, TreeError> {
-        let record = snapshot.read(Table::Roots, &RootRecord::key(self.id))?;
-        let record = record.map(|row| RootRecord::decode(self.id, &row)).transpose()?;
-        let found = record.map_or(0, |record| record.commit);
+        let found = RootRecord::read(self.id, snapshot)?.map_or(0, |record| record.commit);
         if found != self.commit {
             return Err(TreeError::OtherSnapshot { tree: self.id, found, head: self.commit });
         }
         self.meter.read(1);
-        let row = snapshot.read(Table::Pages, key.as_bytes())?;
+        let row = snapshot.row(Table::Pages, key.as_bytes())?;
         let row = row.ok_or_else(|| corrupt(&key, "the page above names it, and it is missing"))?;
         unseal(key.as_bytes(), &row).map_err(|what| corrupt(&key, what))?;
         let codec = Codec { scheme: &self.scheme };
-        let page = Page::parse(codec, key, Arc::from(&*row), bits, &[], &mut Lists::default())?;
+        let page = Page::parse(codec, key, row, bits, &[], &mut Lists::default())?;
         let page = Arc::new(page);
         self.cache.put_of(self.head, [Arc::clone(&page)]);
         Ok(page)

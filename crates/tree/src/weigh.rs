@@ -11,8 +11,8 @@ use crate::error::TreeError;
 use crate::image::Codec;
 use crate::node::Arena;
 use crate::read::{At, Halt, Looked, Reader};
+use crate::rows::ReadRows;
 use crate::scheme::Scheme;
-use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
 /// A node that the walk has yet to look into: where it is, the depth at which it hangs, its
@@ -35,9 +35,9 @@ impl<'a> Ops<'a> {
 impl<S: Scheme> Tree<S> {
     /// Refuses operations, those of a batch's first arena, after which `state` would weigh more
     /// than the scheme allows; or that do so by themselves, whatever they replace.
-    pub(crate) fn weigh<N: Snapshot>(
+    pub(crate) fn weigh(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: &Pending<S>,
         input: &Arena<S::Commit>,
     ) -> Result<(), TreeError> {
@@ -66,9 +66,9 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// What the values weigh that the operations replace or remove.
-    fn weight_at<N: Snapshot>(
+    fn weight_at(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: &Pending<S>,
         ops: Ops<'_>,
     ) -> Result<u128, TreeError> {

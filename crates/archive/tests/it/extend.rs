@@ -6,14 +6,14 @@ use std::sync::Arc;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use spinney_archive::{Archive, ArchiveError, Extended, Folder, Options, Overlay, Source, Writer};
+use spinney_archive::{Archive, ArchiveError, Extended, Folder, Options, Source, Writer};
 use spinney_state::{
     AccountChange, Change, Changes, KeepHistory, State, StateError, StateRead as _,
 };
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{
-    BlockId, HashFunction, MemorySnapshot, MemoryStore, PageStore, RootRecord, Snapshot, Table,
-    TreeId,
+    BlockId, HashFunction, MemorySnapshot, MemoryStore, PageStore, RootRecord, SharedStore,
+    Snapshot, Table, TreeId,
 };
 
 use crate::blocks::are_checked;
@@ -40,8 +40,7 @@ pub(crate) fn open<P: PageStore>(store: P) -> Result<State<P>, StateError> {
     Ok(state)
 }
 
-pub(crate) type Opens =
-    fn(Overlay<MemorySnapshot>) -> Result<State<Overlay<MemorySnapshot>>, Error>;
+pub(crate) type Opens = fn(SharedStore<'static>) -> Result<State<SharedStore<'static>>, Error>;
 
 pub(crate) fn source(snapshot: MemorySnapshot) -> Source<MemorySnapshot, Opens> {
     Source { snapshot, open: |store| Ok(open(store)?) }

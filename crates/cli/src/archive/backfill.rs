@@ -13,6 +13,7 @@ use spinney_archive::{Archive, ArchiveError, Folder, Options, Writer, place};
 use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
 use spinney_store::{AnyStore, Location};
+use spinney_tree::SharedStore;
 
 use super::build::oldest_block;
 use super::opened::{CACHE_BYTES, Told, described, failure, open, source, told_as};
@@ -188,7 +189,7 @@ impl ReplayedChain<'_> {
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<Option<u64>> {
         check_trees(store, trees)?;
-        let mut state = trees.open(store, place.tree_cache())?;
+        let mut state = trees.open(SharedStore::new(store), place.tree_cache())?;
         let step = self.args.step.get();
         // One commit may be ahead of the archive when a run is killed.
         state.keep_history(KeepHistory::Blocks(step.saturating_mul(2)));

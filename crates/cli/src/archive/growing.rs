@@ -14,7 +14,7 @@ use clap::Args;
 use spinney_archive::{Archive, ArchiveError, Objects, Options, Source, Writer, place};
 use spinney_state::{State, StateError};
 use spinney_store::AnyStore;
-use spinney_tree::{BlockId, PageStore, Snapshot};
+use spinney_tree::{BlockId, PageStore, SharedStore, Snapshot};
 
 use super::build::oldest_block;
 use super::opened::{check_whole, failure};
@@ -337,7 +337,7 @@ impl Growing {
     }
 }
 
-fn open<P: PageStore>(store: P) -> Result<State<P>, GrowError> {
+fn open<'s>(store: SharedStore<'s>) -> Result<State<SharedStore<'s>>, GrowError> {
     TreeSet::open_all(store, TREE_CACHE_BYTES).map_err(GrowError::Other)
 }
 

@@ -1,10 +1,10 @@
 //! Archives as verbs open them, and what they say of them.
 
 use serde_json::{Value, json};
-use spinney_archive::{Archive, ArchiveError, Manifest, ObjectError, Overlay, Source, place};
+use spinney_archive::{Archive, ArchiveError, Manifest, ObjectError, Source, place};
 use spinney_state::State;
 use spinney_store::{AnySnapshot, AnyStore};
-use spinney_tree::PageStore as _;
+use spinney_tree::{PageStore as _, SharedStore};
 
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Output};
@@ -71,13 +71,13 @@ impl From<spinney_state::StateError> for Told {
     }
 }
 
-pub(super) type Opened<'s> = Result<State<Overlay<AnySnapshot<'s>>>, Told>;
+pub(super) type Opened<'s> = Result<State<SharedStore<'s>>, Told>;
 
 /// What an archive takes from a store at one commit.
 pub(super) fn source<'s>(
     place: &Place,
     store: &'s AnyStore,
-) -> anyhow::Result<Source<AnySnapshot<'s>, impl FnOnce(Overlay<AnySnapshot<'s>>) -> Opened<'s>>> {
+) -> anyhow::Result<Source<AnySnapshot<'s>, impl FnOnce(SharedStore<'s>) -> Opened<'s>>> {
     let cache_bytes = place.tree_cache();
     let open = move |store| TreeSet::open_all(store, cache_bytes).map_err(Told);
     Ok(Source { snapshot: store.snapshot()?, open })

@@ -15,7 +15,7 @@ use spinney_replay::ChainReader;
 use spinney_state::State;
 use spinney_state::embed::{BinaryState, Whole};
 use spinney_tree::pbt::Pbt;
-use spinney_tree::{KeyProofs as _, RootRecord};
+use spinney_tree::{KeyProofs as _, RootRecord, SharedStore};
 
 use super::opened::{CACHE_BYTES, bytes_of, failure, open, told_as};
 use crate::args::FormatArgs;
@@ -175,14 +175,15 @@ fn verify_accounts(view: &AtBlock, record: &RootRecord, slice: &SliceInfo) -> an
     };
     match Name::of(record.scheme) {
         Some(Name::Mpt) => {
-            let state = State::open(view.clone(), TREE_CACHE_BYTES)?;
+            let state = State::open(SharedStore::new(view.clone()), TREE_CACHE_BYTES)?;
             for address in &addresses {
                 let proof = state.prove(*address, &[])?;
                 proof.verify(&state.root()).map_err(|error| wrong(address, &error))?;
             }
         }
         Some(Name::Pbt(hash)) => {
-            let state = BinaryState::open(Pbt { hash }, view.clone(), TREE_CACHE_BYTES)?;
+            let state =
+                BinaryState::open(Pbt { hash }, SharedStore::new(view.clone()), TREE_CACHE_BYTES)?;
             let (last, of) = (state.last()?, Whole::new(Pbt { hash }));
             for address in &addresses {
                 let keys = of.account_keys(address);

@@ -9,7 +9,7 @@ use spinney_replay::{
     BlockDiff, ChainReader, Check, DiffError, Genesis, Replay, ReplayError, SealedBlock, WorldState,
 };
 use spinney_state::{Account, Change, Changes, KeepHistory, State, StateError, StateRead};
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use crate::failure::Failure;
 use crate::replay::Traces;
@@ -87,7 +87,7 @@ pub(super) fn touch(touched: &mut Touched, changes: &Changes) {
 
 /// A state in memory that notes what is asked of it.
 struct Recorder {
-    state: State<MemoryStore>,
+    state: State<SharedStore<'static>>,
     touched: RefCell<Touched>,
     /// Codes, and how long they are.
     codes: RefCell<BTreeMap<B256, u64>>,
@@ -149,7 +149,7 @@ pub(super) fn record(
     (blocks, mut traces): (ChainReader<'static>, Option<Traces>),
     last: Option<u64>,
 ) -> anyhow::Result<Input> {
-    let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+    let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
     state.keep_preimages(false);
     state.keep_history(KeepHistory::Blocks(0));
     let recorder = Recorder { state, touched: RefCell::default(), codes: RefCell::default() };

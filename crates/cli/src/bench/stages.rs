@@ -9,6 +9,7 @@ use serde::Serialize;
 use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions};
 use spinney_state::State;
 use spinney_store::{Location, OpenFor, WriteBehind};
+use spinney_tree::SharedStore;
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
@@ -52,7 +53,7 @@ pub(super) fn run(
     (options.recover_threads, options.last) = (threads, to);
     options.stop = Some(interrupt.flag());
     let stages = WriteBehind::over(&store, |store| {
-        let mut state = State::open(store, cache_bytes / 2)?;
+        let mut state = State::open(SharedStore::new(store), cache_bytes / 2)?;
         let reader = state.reader().expect("mpt is there");
         let mut replay = Replay::start(&genesis, state)?;
         let (clock, mut spans) = (Clock::start(), Vec::new());

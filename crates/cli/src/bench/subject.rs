@@ -10,7 +10,7 @@ use spinney_tree::mpt::PathNodes;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{BlockId, CommitStats, KeyProofs, Operation, TreeCosts};
+use spinney_tree::{BlockId, CommitStats, KeyProofs, Operation, SharedStore, TreeCosts};
 
 use super::input::{Block, Touched};
 use crate::trees::Name;
@@ -51,16 +51,22 @@ pub(super) fn open<'s>(
 ) -> anyhow::Result<Box<dyn Subject + 's>> {
     Ok(match name {
         Name::Mpt => {
-            let mut state = State::open(store, cache_bytes)?;
+            let mut state = State::open(SharedStore::new(store), cache_bytes)?;
             // The same writes for every tree: neither history nor preimages.
             state.keep_history(KeepHistory::Blocks(0));
             state.keep_preimages(false);
             let committed = state.mark();
             Box::new(Trie { state, committed })
         }
-        Name::Ubt(hash) => Box::new(BinaryState::open(Ubt { hash }, store, cache_bytes)?),
-        Name::Pbt(hash) => Box::new(BinaryState::open(Pbt { hash }, store, cache_bytes)?),
-        Name::Verkle => Box::new(BinaryState::open(Verkle::shared(), store, cache_bytes)?),
+        Name::Ubt(hash) => {
+            Box::new(BinaryState::open(Ubt { hash }, SharedStore::new(store), cache_bytes)?)
+        }
+        Name::Pbt(hash) => {
+            Box::new(BinaryState::open(Pbt { hash }, SharedStore::new(store), cache_bytes)?)
+        }
+        Name::Verkle => {
+            Box::new(BinaryState::open(Verkle::shared(), SharedStore::new(store), cache_bytes)?)
+        }
         Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
     })
 }
@@ -84,7 +90,7 @@ fn read_all<S: StateRead>(state: &S, touched: &Touched) -> anyhow::Result<()> {
 
 /// The Merkle Patricia trie.
 struct Trie<'s> {
-    state: State<&'s AnyStore>,
+    state: State<SharedStore<'s>>,
     /// The last commit.
     committed: Mark,
 }
@@ -153,7 +159,7 @@ impl Subject for Trie<'_> {
     }
 }
 
-impl<S: Embedding + KeyProofs> Subject for BinaryState<S, &AnyStore> {
+impl<S: Embedding + KeyProofs> Subject for BinaryState<S, SharedStore<'_>> {
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()> {
         self.apply(changes)?;
         Ok(())

@@ -11,7 +11,7 @@ use spinney_tree::mpt::{Mpt, MptState, slot_value};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{PageStore, Scheme, Tree, TreeId, bulk};
+use spinney_tree::{PageStore, Scheme, SharedStore, Tree, TreeId, bulk};
 
 use super::DumpArgs;
 use crate::failure::{Exit, Failure};
@@ -90,7 +90,7 @@ fn state(
         let tree = Tree::open(MptState, MPT, &snapshot, cache)?;
         tree.verify_entries(&snapshot, |_| ())?;
     }
-    let state = State::open(store, cache)?;
+    let state = State::open(SharedStore::new(store), cache)?;
     let mut dump = state.dump()?;
     dump.allow_missing_code(args.allow_missing_code);
     writeln!(out, "{{\n\"root\": \"{}\",", hex::encode(state.root()))?;

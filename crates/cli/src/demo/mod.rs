@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, SampleChain, SampleOptions};
 use spinney_state::{Change, KeepHistory, State};
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use self::traces::Traces;
 use crate::args::FormatArgs;
@@ -82,8 +82,8 @@ fn make(folder: &Path) -> anyhow::Result<Made> {
     derived(folder, &genesis, chain)
 }
 
-fn empty_state() -> anyhow::Result<State<MemoryStore>> {
-    let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+fn empty_state() -> anyhow::Result<State<SharedStore<'static>>> {
+    let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
     state.keep_history(KeepHistory::Blocks(0));
     Ok(state)
 }

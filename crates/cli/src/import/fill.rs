@@ -15,7 +15,7 @@ use alloy_primitives::{Address, B256, KECCAK256_EMPTY};
 use spinney_replay::{StateFileError, read_state_file};
 use spinney_state::{AccountChange, Change, Changes, State, StateError, StateRead as _};
 use spinney_store::AnyStore;
-use spinney_tree::BlockId;
+use spinney_tree::{BlockId, SharedStore};
 
 use super::wanted::Wanted;
 use crate::failure::{Exit, Failure};
@@ -42,7 +42,7 @@ pub(super) struct Filled {
 }
 
 pub(super) struct Filler<'s> {
-    state: State<&'s AnyStore>,
+    state: State<SharedStore<'s>>,
     batch: Changes,
     batch_bytes: usize,
     accounts: u64,
@@ -71,7 +71,7 @@ impl<'s> Filler<'s> {
         trees: &TreeSet,
     ) -> Result<Self, StateError> {
         Ok(Self {
-            state: trees.open(store, cache_bytes)?,
+            state: trees.open(SharedStore::new(store), cache_bytes)?,
             batch: Changes::default(),
             batch_bytes: 0,
             accounts: 0,

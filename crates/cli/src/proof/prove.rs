@@ -5,7 +5,7 @@ use serde::Serialize;
 use spinney_state::{MPT, State};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::sum::Profile;
-use spinney_tree::{BlockId, PageStore, Tree};
+use spinney_tree::{BlockId, PageStore, SharedStore, Tree};
 
 use super::args::{Held, ProveArgs};
 use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
@@ -155,7 +155,7 @@ fn prove_account(
     address: Address,
     held: &Held<'_, impl PageStore>,
 ) -> anyhow::Result<AccountDocument> {
-    let state = State::open(held.store, held.cache_bytes)?;
+    let state = State::open(SharedStore::new(held.store), held.cache_bytes)?;
     let slots = args.slots();
     let asked = args.number()?;
     let (root, proof) = match asked {

@@ -21,7 +21,7 @@ use spinney_tree::mpt::proof::AccountProof;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{KeyProofs, PageStore};
+use spinney_tree::{KeyProofs, PageStore, SharedStore};
 
 use super::args::{Held, ProveArgs};
 use super::words;
@@ -79,12 +79,13 @@ fn prove_account<P: PageStore>(
     let mut at = |number| -> anyhow::Result<AccountProof> {
         match source {
             States::Store(commits) => {
-                let make = |commit| Ok(State::open(commit, held.cache_bytes)?);
+                let make = |commit| Ok(State::open(SharedStore::new(commit), held.cache_bytes)?);
                 let state = commits.open_at(number, &mut open, make)?;
                 Ok(state.at(number)?.prove(address, &slots)?)
             }
             States::Archive(archive) => {
-                let state = State::open(of_archive(archive, number)?, held.cache_bytes)?;
+                let state =
+                    State::open(SharedStore::new(of_archive(archive, number)?), held.cache_bytes)?;
                 Ok(state.prove(address, &slots)?)
             }
         }
@@ -114,13 +115,15 @@ fn prove_keys<S: Embedding + KeyProofs + Clone, P: PageStore>(
     let mut at = |number| -> anyhow::Result<(B256, KeysProof)> {
         match source {
             States::Store(commits) => {
-                let make =
-                    |commit| Ok(BinaryState::open(scheme.clone(), commit, held.cache_bytes)?);
+                let make = |commit| {
+                    let store = SharedStore::new(commit);
+                    Ok(BinaryState::open(scheme.clone(), store, held.cache_bytes)?)
+                };
                 let state = commits.open_at(number, &mut open, make)?;
                 of_kept(&state.at(number)?, &keys)
             }
             States::Archive(archive) => {
-                let view = of_archive(archive, number)?;
+                let view = SharedStore::new(of_archive(archive, number)?);
                 let state = BinaryState::open(scheme.clone(), view, held.cache_bytes)?;
                 of_kept(&state.last()?, &keys)
             }

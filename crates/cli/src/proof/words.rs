@@ -11,7 +11,7 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
-use spinney_tree::{KeyProofs, KeysFault, PageStore};
+use spinney_tree::{KeyProofs, KeysFault, PageStore, SharedStore};
 
 use super::args::{Held, ProveArgs};
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ fn prove_in<S: Embedding + KeyProofs>(
     held: &Held<'_, impl PageStore>,
 ) -> anyhow::Result<WordsDocument> {
     args.check_not_hashed(name)?;
-    let state = BinaryState::open(scheme, held.store, held.cache_bytes)?;
+    let state = BinaryState::open(scheme, SharedStore::new(held.store), held.cache_bytes)?;
     let kept = args.number()?.map_or_else(|| state.last(), |number| state.at(number))?;
     let account = args.asked();
     let keys = match &account {

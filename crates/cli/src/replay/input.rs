@@ -11,7 +11,7 @@ use spinney_replay::{
     TraceReader, parse_alloc,
 };
 use spinney_state::{Changes, KeepHistory, SortedAllocation, State};
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use clap::Args;
 
@@ -148,7 +148,7 @@ impl Input {
         let Sample { seed, blocks, to } = sample;
         let mut options = SampleOptions::default();
         (options.seed, options.block_count) = (seed, blocks);
-        let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+        let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
         state.keep_preimages(false);
         state.keep_history(KeepHistory::Blocks(0));
         let count = to.map_or(blocks, |to| to.min(blocks));

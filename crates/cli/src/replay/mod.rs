@@ -21,7 +21,7 @@ use spinney_follow::{BlockName, Url};
 use spinney_replay::{DiffReplayError, RunOptions, Summary};
 use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
-use spinney_tree::PageStore;
+use spinney_tree::{PageStore, SharedStore};
 
 use crate::archive::growing::{self, Filling, GrowArgs};
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
@@ -237,14 +237,16 @@ impl Run<'_> {
         watch: &mut Watch<'_>,
     ) -> anyhow::Result<RunReport> {
         if self.threads == 1 {
-            return self.replay_into(self.store, input, interrupt, watch);
+            return self.replay_into(SharedStore::new(self.store), input, interrupt, watch);
         }
-        WriteBehind::over(self.store, |store| self.replay_into(store, input, interrupt, watch))
+        WriteBehind::over(self.store, |store| {
+            self.replay_into(SharedStore::new(store), input, interrupt, watch)
+        })
     }
 
-    fn replay_into<P: PageStore + Clone>(
+    fn replay_into(
         &self,
-        store: P,
+        store: SharedStore<'_>,
         input: Input,
         interrupt: &Interrupt,
         watch: &mut Watch<'_>,

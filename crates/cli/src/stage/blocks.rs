@@ -10,7 +10,7 @@ use spinney_pipeline::PipelineError;
 use spinney_replay::{RunOptions, Summary};
 use spinney_state::{ChunkBuild, ChunkOptions, Chunks, KeepHistory, State, StateError};
 use spinney_store::AnyStore;
-use spinney_tree::PageStore as _;
+use spinney_tree::{PageStore as _, SharedStore};
 
 use super::run::RebuildWatch;
 use super::status::{hash_of, roots_of};
@@ -148,7 +148,7 @@ fn stage(
     };
     check_trees(store, &trees)?;
     let clock = Clock::start();
-    let mut state = trees.open(store, place.tree_cache())?;
+    let mut state = trees.open(SharedStore::new(store), place.tree_cache())?;
     state.keep_preimages(!chunk.no_preimages);
     state.keep_history(chunk.keep_undo.0);
     check_head(&state, chunk.to)?;
@@ -171,7 +171,7 @@ fn stage(
 }
 
 impl Staged {
-    fn of(summary: &Summary, chunks: &Chunks<&AnyStore>, clock: Clock) -> Self {
+    fn of(summary: &Summary, chunks: &Chunks<SharedStore<'_>>, clock: Clock) -> Self {
         let (state, report): (&State<_>, _) = (chunks.state(), chunks.report());
         Self {
             block: state.block().map(|block| block.number),

@@ -9,7 +9,7 @@ use spinney_replay::BlockDiff;
 use spinney_state::{KeptState, MPT, State};
 use spinney_store::{AnyStore, Frozen};
 use spinney_tree::mpt::MptState;
-use spinney_tree::{PageStore, Snapshot as _, Table, Tree, WriteSet};
+use spinney_tree::{PageStore, SharedStore, Snapshot as _, Table, Tree, WriteSet};
 
 use super::DumpArgs;
 use super::run::{Built, Work, is_stopped, print};
@@ -37,7 +37,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         return Err(Failure::new(what).hint("a dump goes to a new TARGET").into());
     }
     let store = place.open(Mode::Look)?;
-    let store = Frozen::of(&store)?;
+    let store = SharedStore::new(Frozen::of(&store)?);
     let others = trees::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
     let others: Vec<_> = others
         .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
@@ -49,7 +49,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
                     a block into several trees";
         return Err(Failure::new(what).hint(hint).into());
     }
-    let state = State::open(&store, place.tree_cache())?;
+    let state = State::open(store.clone(), place.tree_cache())?;
     let kept = state.at(before)?;
     let interrupt = Interrupt::listen()?;
     let scratch = args.work.scratch.at(into.location.as_ref())?;

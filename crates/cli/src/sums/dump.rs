@@ -14,6 +14,7 @@ use std::path::Path;
 use alloy_primitives::hex;
 use spinney_state::sum::SumError;
 use spinney_store::Frozen;
+use spinney_tree::SharedStore;
 use spinney_tree::sum::Profile;
 
 use super::{open, plain};
@@ -29,7 +30,7 @@ pub(crate) fn dump(
     (verify, out): (bool, Option<&Path>),
 ) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
-    let store = Frozen::of(&store)?;
+    let store = SharedStore::new(Frozen::of(&store)?);
     let tree = open(&store, namespace, profile, place.tree_cache())?;
     if verify {
         tree.verify_entries().map_err(plain)?;

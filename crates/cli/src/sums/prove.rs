@@ -5,6 +5,7 @@ use std::path::Path;
 use alloy_primitives::{B256, Bytes};
 use serde::{Deserialize, Serialize};
 use spinney_store::Frozen;
+use spinney_tree::SharedStore;
 use spinney_tree::sum::{Claim, ClaimError, Profile, Proven, SumNode, verify_many};
 
 use super::{name, open, plain};
@@ -58,7 +59,7 @@ pub(crate) fn prove(
     let keys: Vec<[u8; 32]> = keys.iter().map(key).collect::<Result<_, _>>()?;
     let store = place.open(Mode::Look)?;
     // Root and proofs are of one commit, whoever writes meanwhile.
-    let store = Frozen::of(&store)?;
+    let store = SharedStore::new(Frozen::of(&store)?);
     let tree = open(&store, namespace, profile, place.tree_cache())?;
     let proven = tree.prove(&keys).map_err(plain)?;
     if verify {
@@ -89,7 +90,7 @@ pub(crate) fn prove_all(
     output: &Output,
 ) -> anyhow::Result<Exit> {
     let store = place.open(Mode::Look)?;
-    let store = Frozen::of(&store)?;
+    let store = SharedStore::new(Frozen::of(&store)?);
     let tree = open(&store, namespace, profile, place.tree_cache())?;
     let root = tree.root();
     if root == profile.empty_node(0) {

@@ -8,7 +8,7 @@ use spinney_replay::{ChainBlock, Genesis, MadeWitness};
 use spinney_state::embed::{BinaryState, Embedding};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
-use spinney_tree::{BlockId, CACHE_BYTES_DEFAULT, KeyProofs, MemoryStore};
+use spinney_tree::{BlockId, CACHE_BYTES_DEFAULT, KeyProofs, MemoryStore, SharedStore};
 
 use crate::trees::Name;
 
@@ -38,7 +38,7 @@ pub(super) trait Beside {
 
 /// Opens a tree with the first state in it; `None` for one that is not binary.
 pub(super) fn open(name: Name, genesis: &Genesis) -> anyhow::Result<Option<Box<dyn Beside>>> {
-    let store = MemoryStore::new();
+    let store = SharedStore::new(MemoryStore::new());
     let mut tree: Box<dyn Beside> = match name {
         Name::Ubt(hash) => Box::new(BinaryState::open(Ubt { hash }, store, CACHE_BYTES_DEFAULT)?),
         Name::Pbt(hash) => Box::new(BinaryState::open(Pbt { hash }, store, CACHE_BYTES_DEFAULT)?),
@@ -53,7 +53,7 @@ pub(super) fn id(block: &ChainBlock) -> BlockId {
     BlockId { number: block.block.header.number, hash: block.hash.0 }
 }
 
-impl<S: Embedding + KeyProofs> Beside for BinaryState<S, MemoryStore> {
+impl<S: Embedding + KeyProofs> Beside for BinaryState<S, SharedStore<'static>> {
     fn witness(&mut self, made: &MadeWitness) -> anyhow::Result<String> {
         let root = self.root();
         let scheme = self.scheme().clone();

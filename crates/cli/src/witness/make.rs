@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use spinney_replay::{ChainBlock, ChainReader, Genesis, MadeWitness, WitnessForm, WitnessMaker};
 use spinney_state::State;
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore};
+use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use super::binary;
 use crate::failure::{Exit, Failure};
@@ -134,7 +134,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
         .with_context(|| format!("in {}", genesis.display()))?;
     let blocks = ChainReader::new(stores::open_file(chain)?)
         .with_context(|| format!("reading {}", chain.display()))?;
-    let mut state = State::open(MemoryStore::new(), CACHE_BYTES_DEFAULT)?;
+    let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
     // What is behind the keys comes from the execution.
     state.keep_preimages(false);
     let mut maker = WitnessMaker::start(&genesis, state)?;

@@ -30,7 +30,7 @@ use revm::{
 };
 
 use super::{BlockDb, SystemCall};
-use crate::{database::DatabaseError, world::WorldState};
+use crate::{block_state::StateFailed, database::DatabaseError};
 
 /// What a system call may use (EIP-4788 and those after it).
 const SYSTEM_CALL_GAS: u64 = 30_000_000;
@@ -38,31 +38,31 @@ const SYSTEM_CALL_GAS: u64 = 30_000_000;
 const SYSTEM_CALL_STATE_GAS: u64 =
     SYSTEM_MAX_SSTORES_PER_CALL * eip8037::SSTORE_SET_BYTES * eip8037::CPSB_GLAMSTERDAM;
 
-type BlockContext<'a, S> = MainnetContext<BlockDb<'a, S>>;
-type Failed<S> = EVMError<DatabaseError<<S as spinney_state::StateRead>::Error>>;
+type BlockContext<'a> = MainnetContext<BlockDb<'a>>;
+type Failed = EVMError<DatabaseError<StateFailed>>;
 
 /// The EVM that executes the transactions and system calls of one block.
-pub(crate) struct Machine<'a, S: WorldState>(MainnetEvm<BlockContext<'a, S>>);
+pub(crate) struct Machine<'a>(MainnetEvm<BlockContext<'a>>);
 
-impl<'a, S: WorldState> Machine<'a, S> {
-    pub(super) const fn new(evm: MainnetEvm<BlockContext<'a, S>>) -> Self {
+impl<'a> Machine<'a> {
+    pub(super) const fn new(evm: MainnetEvm<BlockContext<'a>>) -> Self {
         Self(evm)
     }
 
     /// The state as the next transaction finds it.
-    pub(crate) fn db(&mut self) -> &mut BlockDb<'a, S> {
+    pub(crate) fn db(&mut self) -> &mut BlockDb<'a> {
         &mut self.0.ctx.journaled_state.database
     }
 
     /// Executes a transaction. What it did to the state is in the answer, and not yet in the state.
-    pub(crate) fn transact(&mut self, transaction: TxEnv) -> Result<ResultAndState, Failed<S>> {
+    pub(crate) fn transact(&mut self, transaction: TxEnv) -> Result<ResultAndState, Failed> {
         self.0.ctx.set_tx(transaction);
-        let outcome = MainnetHandler::<_, Failed<S>, _>::default().run(self);
+        let outcome = MainnetHandler::<_, Failed, _>::default().run(self);
         self.settle(outcome)
     }
 
     /// Executes a call that the protocol itself makes, as [`transact`](Self::transact) does.
-    pub(crate) fn system_call(&mut self, call: &SystemCall) -> Result<ResultAndState, Failed<S>> {
+    pub(crate) fn system_call(&mut self, call: &SystemCall) -> Result<ResultAndState, Failed> {
         let mut transaction = TxEnv::new_system_tx(call.contract, call.input.clone());
         transaction.gas_limit = SYSTEM_CALL_GAS;
         self.0.ctx.set_tx(transaction);
@@ -73,16 +73,16 @@ impl<'a, S: WorldState> Machine<'a, S> {
     /// Takes what was done out of the journal, which is empty then for what comes next.
     fn settle(
         &mut self,
-        outcome: Result<revm::context::result::ExecutionResult, Failed<S>>,
-    ) -> Result<ResultAndState, Failed<S>> {
+        outcome: Result<revm::context::result::ExecutionResult, Failed>,
+    ) -> Result<ResultAndState, Failed> {
         let state = self.0.ctx.journaled_state.finalize();
         Ok(ResultAndState::new(outcome?, state))
     }
 }
 
-impl<'a, S: WorldState> EvmTr for Machine<'a, S> {
-    type Context = BlockContext<'a, S>;
-    type Instructions = EthInstructions<EthInterpreter, BlockContext<'a, S>>;
+impl<'a> EvmTr for Machine<'a> {
+    type Context = BlockContext<'a>;
+    type Instructions = EthInstructions<EthInterpreter, BlockContext<'a>>;
     type Precompiles = EthPrecompiles;
     type Frame = EthFrame<EthInterpreter>;
 
@@ -141,9 +141,9 @@ impl<'a, S: WorldState> EvmTr for Machine<'a, S> {
 /// How system calls are run: as revm does it, with other gas.
 struct SystemCalls<E>(PhantomData<E>);
 
-impl<'a, S: WorldState> Handler for SystemCalls<Machine<'a, S>> {
-    type Evm = Machine<'a, S>;
-    type Error = Failed<S>;
+impl<'a> Handler for SystemCalls<Machine<'a>> {
+    type Evm = Machine<'a>;
+    type Error = Failed;
     type HaltReason = HaltReason;
 
     fn tx_gas(&self, evm: &mut Self::Evm, _: &InitialAndFloorGas) -> GasTracker {

@@ -28,16 +28,15 @@ use revm::{
     interpreter::{Host, Instruction, InstructionContext, InstructionResult, InterpreterTypes},
     state::AccountInfo,
 };
-use spinney_state::StateRead;
 
 pub(crate) use self::machine::Machine;
 use crate::{
+    block_state::{BlockState, StateFailed},
     config::{ChainConfig, Fork},
     database::{DatabaseError, account_info, bytecode},
     overlay::Overlay,
     senders::Signer,
     source::Transaction,
-    world::WorldState,
 };
 
 /// How far back a contract can ask for the hash of a block.
@@ -133,8 +132,8 @@ impl Oldest {
 }
 
 /// The state as a transaction finds it.
-pub(crate) struct BlockDb<'a, S> {
-    pub(crate) state: &'a mut S,
+pub(crate) struct BlockDb<'a> {
+    pub(crate) state: &'a mut (dyn BlockState + 'a),
     pub(crate) overlay: Overlay,
     hashes: &'a BlockHashes,
     codes: &'a Codes,
@@ -164,15 +163,15 @@ impl Codes {
     }
 }
 
-impl<S: WorldState> BlockDb<'_, S> {
+impl BlockDb<'_> {
     /// Whether an account has slots that are not zero.
-    fn has_storage(&mut self, address: Address) -> Result<bool, DatabaseError<S::Error>> {
+    fn has_storage(&mut self, address: Address) -> Result<bool, DatabaseError<StateFailed>> {
         self.overlay.has_storage(&*self.state, address).map_err(DatabaseError::State)
     }
 }
 
-impl<S: StateRead> Database for BlockDb<'_, S> {
-    type Error = DatabaseError<S::Error>;
+impl Database for BlockDb<'_> {
+    type Error = DatabaseError<StateFailed>;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
         let account = self.overlay.account(&*self.state, address).map_err(DatabaseError::State)?;
@@ -195,13 +194,13 @@ impl<S: StateRead> Database for BlockDb<'_, S> {
 }
 
 /// The EVM for one block.
-pub(crate) fn block_evm<'a, S: WorldState>(
+pub(crate) fn block_evm<'a>(
     config: &ChainConfig,
     fork: Fork,
     header: &Header,
     (hashes, codes): (&'a BlockHashes, &'a Codes),
-    state: &'a mut S,
-) -> Machine<'a, S> {
+    state: &'a mut (dyn BlockState + 'a),
+) -> Machine<'a> {
     let blobs = config.blob_params(header.timestamp);
     let db = BlockDb { state, overlay: Overlay::default(), hashes, codes };
     let context: MainnetContext<_> = Context::new(db, fork.spec());

@@ -11,8 +11,9 @@ use super::BinaryTree;
 use crate::error::TreeError;
 use crate::page::corrupt;
 use crate::page_key::PageKey;
-use crate::prove::{Met, MetNode};
+use crate::prove::{Met, MetNode, in_order};
 use crate::read::Entry;
+use crate::rows::ReadRows;
 use crate::scheme::BranchJob;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
@@ -76,14 +77,20 @@ impl<S: BinaryTree> Tree<S> {
         state: Option<&Pending<S>>,
         keys: &[K],
     ) -> Result<KeysProof, TreeError> {
-        let mut asked: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        for key in &asked {
+        self.prove_sorted(snapshot, state, &in_order(keys))
+    }
+
+    fn prove_sorted(
+        &self,
+        snapshot: &dyn ReadRows,
+        state: Option<&Pending<S>>,
+        asked: &[&[u8]],
+    ) -> Result<KeysProof, TreeError> {
+        for key in asked {
             let refused = |source| TreeError::Refused { key: key.to_vec(), source };
             self.scheme.admit(key, None).map_err(refused)?;
         }
-        let mut walked = self.walk(snapshot, state, &asked)?;
+        let mut walked = self.walk(snapshot, state, asked)?;
         let mut witnesses = self.witnesses(snapshot, state, &walked)?;
         let entries = asked.iter().map(|key| key.to_vec()).zip(walked.values.clone()).collect();
         let mut known = 0;
@@ -93,7 +100,7 @@ impl<S: BinaryTree> Tree<S> {
         {
             known = witnesses.len();
             let mut all: Vec<_> = witnesses.keys().map(|key| &key[..]).collect();
-            all.extend(&asked);
+            all.extend(asked);
             all.sort_unstable();
             walked = self.walk(snapshot, state, &all)?;
         }
@@ -110,9 +117,9 @@ impl<S: BinaryTree> Tree<S> {
         Ok(KeysProof { entries, proof })
     }
 
-    fn walk<N: Snapshot>(
+    fn walk(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
     ) -> Result<Walked, TreeError> {
@@ -137,9 +144,9 @@ impl<S: BinaryTree> Tree<S> {
 
     /// The leaves that have to be shown beside the keys: those met instead of them, and one of each
     /// stem in which no key that was asked for is present.
-    fn witnesses<N: Snapshot>(
+    fn witnesses(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         walked: &Walked,
     ) -> Result<BTreeMap<Vec<u8>, Word>, TreeError> {
@@ -150,7 +157,7 @@ impl<S: BinaryTree> Tree<S> {
             if found || met.next().is_some_and(|key| key.starts_with(stem)) {
                 continue;
             }
-            if let Some(entry) = self.prefix(snapshot, state, stem).next() {
+            if let Some(entry) = self.entries_with(snapshot, state, stem).next() {
                 let (key, value) = self.witness(entry?)?;
                 witnesses.insert(key, value);
             }
@@ -160,9 +167,9 @@ impl<S: BinaryTree> Tree<S> {
 
     /// Adds a leaf below each side that has to be told from what a stem holds, and has none that is
     /// shown. Answers whether there was any.
-    fn tell_apart<N: Snapshot>(
+    fn tell_apart(
         &self,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         walked: &Walked,
         witnesses: &mut BTreeMap<Vec<u8>, Word>,
@@ -172,7 +179,7 @@ impl<S: BinaryTree> Tree<S> {
             if walked.values[keys.clone()].iter().any(Option::is_some) {
                 continue;
             }
-            if let Some(entry) = self.range(snapshot, state, first, None).next() {
+            if let Some(entry) = self.entries_of(snapshot, state, (first, None)).next() {
                 let (key, value) = self.witness(entry?)?;
                 witnesses.insert(key, value);
             }

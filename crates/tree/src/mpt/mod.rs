@@ -15,6 +15,7 @@ pub use spinney_proof::mpt::{
     partial, slot_value,
 };
 
+use crate::engine::Engine;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// Proofs of the trie: [`spinney_proof::mpt`].
@@ -60,6 +61,11 @@ impl Scheme for Mpt {
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 1, hash: 0 }
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, _: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {
@@ -125,6 +131,11 @@ impl Scheme for MptState {
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 2, hash: 0 }
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

@@ -10,7 +10,8 @@ use spinney_proof::mpt::{
 
 use super::{Leaves, Mpt, MptState};
 use crate::error::TreeError;
-use crate::prove::{Met, MetNode};
+use crate::prove::{Met, MetNode, in_order};
+use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Scheme};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
@@ -84,9 +85,9 @@ struct Walked {
 }
 
 impl Walked {
-    fn of<S: Leaves, N: Snapshot>(
+    fn of<S: Leaves>(
         tree: &Tree<S>,
-        snapshot: &N,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
     ) -> Result<Self, TreeError> {
@@ -187,14 +188,6 @@ impl Walked {
     }
 }
 
-/// The same keys in order, each once.
-fn in_order<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
-    let mut keys: Vec<_> = keys.collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
-}
-
 impl Tree<Mpt> {
     /// The nodes that prove `keys` in `state`, or in the last commit, present or absent: the union
     /// of their paths, each node once, a parent before its children. Making it is one walk.
@@ -221,7 +214,7 @@ impl Tree<Mpt> {
         state: Option<&Pending<Mpt>>,
         keys: &[K],
     ) -> Result<Proof, TreeError> {
-        let keys = in_order(keys.iter().map(AsRef::as_ref));
+        let keys = in_order(keys);
         Ok(Proof::new(Walked::of(self, snapshot, state, &keys)?.into_proof()))
     }
 
@@ -239,11 +232,21 @@ impl Tree<Mpt> {
         end: Option<&[u8]>,
         limit: usize,
     ) -> Result<RangeProof, TreeError> {
+        self.proven_range(snapshot, state, (start, end), limit)
+    }
+
+    fn proven_range(
+        &self,
+        snapshot: &dyn ReadRows,
+        state: Option<&Pending<Mpt>>,
+        (start, end): (&[u8], Option<&[u8]>),
+        limit: usize,
+    ) -> Result<RangeProof, TreeError> {
         // The key just behind the last one.
         let beyond = end.map(|end| [end, &[0]].concat());
         let mut end = end.map(<[u8]>::to_vec);
         let mut entries = Vec::new();
-        for entry in self.range(snapshot, state, start, beyond.as_deref()) {
+        for entry in self.entries_of(snapshot, state, (start, beyond.as_deref())) {
             let entry = entry?;
             if entries.len() == limit.max(1) {
                 end = entries.last().map(|(key, _): &(Vec<u8>, _)| key.clone());
@@ -251,8 +254,9 @@ impl Tree<Mpt> {
             }
             entries.push((entry.key, entry.value.to_vec()));
         }
-        let edges = Some(start).filter(|start| !start.is_empty()).into_iter().chain(end.as_deref());
-        let walked = Walked::of(self, snapshot, state, &in_order(edges))?;
+        let start_if_any = Some(start).filter(|start| !start.is_empty());
+        let edges: Vec<&[u8]> = start_if_any.into_iter().chain(end.as_deref()).collect();
+        let walked = Walked::of(self, snapshot, state, &in_order(&edges))?;
         Ok(RangeProof { start: start.to_vec(), end, entries, nodes: walked.into_proof() })
     }
 }
@@ -269,8 +273,18 @@ impl Tree<MptState> {
         state: Option<&Pending<MptState>>,
         wanted: &[([u8; 20], Vec<[u8; 32]>)],
     ) -> Result<Vec<AccountProof>, TreeError> {
+        self.proven_accounts(snapshot, state, wanted)
+    }
+
+    fn proven_accounts(
+        &self,
+        snapshot: &dyn ReadRows,
+        state: Option<&Pending<MptState>>,
+        wanted: &[([u8; 20], Vec<[u8; 32]>)],
+    ) -> Result<Vec<AccountProof>, TreeError> {
         let hashed: Vec<_> = wanted.iter().map(|(address, slots)| paths(address, slots)).collect();
-        let keys = in_order(hashed.iter().flatten().map(|key| &key[..]));
+        let keys: Vec<&Vec<u8>> = hashed.iter().flatten().collect();
+        let keys = in_order(&keys);
         let walked = Walked::of(self, snapshot, state, &keys)?.in_order();
         let nodes = walked.paths();
         let at = |key: &Vec<u8>| {
@@ -306,7 +320,7 @@ impl Tree<MptState> {
         state: Option<&Pending<MptState>>,
         keys: &[K],
     ) -> Result<PathNodes, TreeError> {
-        let keys = in_order(keys.iter().map(AsRef::as_ref));
+        let keys = in_order(keys);
         Ok(Walked::of(self, snapshot, state, &keys)?.into_nodes())
     }
 }

@@ -21,6 +21,7 @@ pub use spinney_proof::binary::Pbt;
 use spinney_proof::binary::{PBT_BRANCH, PBT_LEAF};
 
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
+use crate::engine::Engine;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// Buffers of the scheme.
@@ -41,6 +42,11 @@ impl Scheme for Pbt {
 
     fn id(&self) -> SchemeId {
         scheme_id(4, self.hash)
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

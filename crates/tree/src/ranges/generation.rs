@@ -5,8 +5,9 @@ use crate::error::TreeError;
 use crate::page_key::Space;
 use crate::rebuild::rebuild_key;
 use crate::root_record::RootRecord;
+use crate::rows::KeepRows;
 use crate::scheme::Scheme;
-use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::store::{PageStore, Table, WriteSet};
 use crate::tree::{BlockId, Tree};
 
 /// Pages of the new generation kept in memory while it is opened.
@@ -35,17 +36,7 @@ impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
         store: &'a P,
         run: [u8; 32],
     ) -> Result<(Self, bool), TreeError> {
-        let key = rebuild_key(tree.id());
-        let snapshot = store.snapshot()?;
-        tree.current(&snapshot)?;
-        let same = snapshot.read(Table::Meta, &key)?.is_some_and(|row| *row == run);
-        drop(snapshot);
-        if !same {
-            tree.sweep(store)?;
-            let mut set = WriteSet::new();
-            set.put(Table::Meta, &key, run);
-            store.commit(&set)?;
-        }
+        let same = begin(tree, store, run)?;
         let generation = tree.space.generation.wrapping_add(1);
         let space = Space { generation, ..tree.space };
         Ok((Self { tree, store, space, run }, same))
@@ -82,25 +73,46 @@ impl<'a, S: Scheme + Clone, P: PageStore> Ranges<'a, S, P> {
         self,
         root: S::Root,
         block: Option<BlockId>,
-        mut set: WriteSet,
+        set: WriteSet,
     ) -> Result<(), TreeError> {
         let Self { tree, store, space, run } = self;
-        let key = rebuild_key(tree.id());
-        let snapshot = store.snapshot()?;
-        tree.current(&snapshot)?;
-        if snapshot.read(Table::Meta, &key)?.is_none_or(|row| *row != run) {
-            return Err(TreeError::Swept { tree: tree.id() });
-        }
-        drop(snapshot);
-        let mut fresh = tree.generation(space, CACHE_BYTES);
-        let record = fresh.record(tree.commit_number() + 1, block, root);
-        set.put(Table::Roots, &RootRecord::key(tree.id()), record.encode(tree.id()));
-        set.delete(Table::Meta, &key);
-        set.sort();
-        store.commit_owned(set)?;
-        fresh.load(&store.snapshot()?, &record)?;
-        tree.take_over(fresh, block);
-        tree.sweep(store)?;
-        Ok(())
+        finish(tree, store, (space, run), (root, block, set))
     }
+}
+
+/// Begins a rebuild, unless it is the one under way: which is answered.
+fn begin<S: Scheme>(
+    tree: &Tree<S>,
+    store: &dyn KeepRows,
+    run: [u8; 32],
+) -> Result<bool, TreeError> {
+    let same = tree.is_rebuilt_by(&*store.view()?, &run)?;
+    if !same {
+        tree.sweep_in(store)?;
+        let mut set = WriteSet::new();
+        set.put(Table::Meta, &rebuild_key(tree.id()), run);
+        store.put(set)?;
+    }
+    Ok(same)
+}
+
+fn finish<S: Scheme + Clone>(
+    tree: &mut Tree<S>,
+    store: &dyn KeepRows,
+    (space, run): (Space, [u8; 32]),
+    (root, block, mut set): (S::Root, Option<BlockId>, WriteSet),
+) -> Result<(), TreeError> {
+    if !tree.is_rebuilt_by(&*store.view()?, &run)? {
+        return Err(TreeError::Swept { tree: tree.id() });
+    }
+    let mut fresh = tree.generation(space, CACHE_BYTES);
+    let record = fresh.record(tree.commit_number() + 1, block, root);
+    set.put(Table::Roots, &RootRecord::key(tree.id()), record.encode(tree.id()));
+    set.delete(Table::Meta, &rebuild_key(tree.id()));
+    set.sort();
+    store.put(set)?;
+    S::engine().parts().load(&mut fresh, &*store.view()?, &record)?;
+    tree.take_over(fresh, block);
+    tree.sweep_in(store)?;
+    Ok(())
 }

@@ -35,6 +35,7 @@ pub mod reference;
 pub use prove::Proven;
 use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
+use crate::engine::Engine;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, WasTerminal};
 use spinney_proof::sum::LeafHashes;
 pub use spinney_proof::sum::{
@@ -182,6 +183,11 @@ impl Scheme for Sum {
             Profile::Bound => 1,
         };
         SchemeId { tree: 5, hash }
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

@@ -7,6 +7,7 @@
 use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value};
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode};
+use crate::rows::ReadRows;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -58,7 +59,7 @@ impl Tree<Sum> {
         state: Option<&Pending<Sum>>,
         keys: &[[u8; 32]],
     ) -> Result<Vec<Proof>, TreeError> {
-        let proven = self.prove_leaves(snapshot, state, keys)?;
+        let proven = self.proven(snapshot, state, keys)?;
         Ok(proven.into_iter().map(|proven| proven.proof).collect())
     }
 
@@ -69,6 +70,15 @@ impl Tree<Sum> {
     pub fn prove_leaves<N: Snapshot>(
         &self,
         snapshot: &N,
+        state: Option<&Pending<Sum>>,
+        keys: &[[u8; 32]],
+    ) -> Result<Vec<Proven>, TreeError> {
+        self.proven(snapshot, state, keys)
+    }
+
+    fn proven(
+        &self,
+        snapshot: &dyn ReadRows,
         state: Option<&Pending<Sum>>,
         keys: &[[u8; 32]],
     ) -> Result<Vec<Proven>, TreeError> {

@@ -16,6 +16,7 @@ use spinney_hash::{Digest, HashFunction};
 pub use spinney_proof::binary::{STEM_BYTES, Ubt};
 
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
+use crate::engine::Engine;
 use crate::scheme::{BranchJob, Owned, Owner, Refused, Scheme, SchemeId, TerminalJob};
 use spinney_proof::digits::Run;
 
@@ -55,6 +56,11 @@ impl Scheme for Ubt {
 
     fn id(&self) -> SchemeId {
         scheme_id(3, self.hash)
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

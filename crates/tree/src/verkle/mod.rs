@@ -24,6 +24,7 @@ use level::{Level, Shape};
 use spinney_ipa::{Crs, Element, TableOptions};
 pub use spinney_proof::verkle::STEM_BYTES;
 
+use crate::engine::Engine;
 use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
 
 /// Proofs of the tree: [`spinney_proof::verkle`].
@@ -96,6 +97,11 @@ impl Scheme for Verkle {
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 6, hash: 0 }
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

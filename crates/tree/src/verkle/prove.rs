@@ -13,7 +13,8 @@ use spinney_proof::verkle::{
 use super::Verkle;
 use super::commit::{Commit, Kind, element};
 use crate::error::TreeError;
-use crate::prove::{Met, MetNode};
+use crate::prove::{Met, MetNode, in_order};
+use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Refused, Scheme, TerminalJob};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
@@ -71,10 +72,16 @@ impl Tree<Verkle> {
         state: Option<&Pending<Verkle>>,
         keys: &[K],
     ) -> Result<(Proof, StateDiff), TreeError> {
-        let mut asked: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        for key in &asked {
+        self.prove_sorted(snapshot, state, &in_order(keys))
+    }
+
+    fn prove_sorted(
+        &self,
+        snapshot: &dyn ReadRows,
+        state: Option<&Pending<Verkle>>,
+        asked: &[&[u8]],
+    ) -> Result<(Proof, StateDiff), TreeError> {
+        for key in asked {
             let refused = |source| TreeError::Refused { key: key.to_vec(), source };
             self.scheme.admit(key, None).map_err(refused)?;
         }
@@ -84,14 +91,14 @@ impl Tree<Verkle> {
         }
         let mut maker = Maker {
             crs: self.scheme.crs(),
-            keys: &asked,
+            keys: asked,
             nodes: BTreeMap::new(),
             ends: vec![(Status::Empty, 1); asked.len()],
             values: vec![None; asked.len()],
             other_stems: BTreeMap::new(),
         };
         maker.root_of_nothing();
-        self.visit_paths(snapshot, state, &asked, &mut |met| maker.meet(met))?;
+        self.visit_paths(snapshot, state, asked, &mut |met| maker.meet(met))?;
         Ok(maker.finish())
     }
 }
