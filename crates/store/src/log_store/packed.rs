@@ -430,7 +430,7 @@ mod tests {
         let mut model = BTreeMap::new();
         // All at once, then a few at a time.
         for numbers in
-            [0..20_000_u32].into_iter().chain((0..50).map(|n| 20_000 + n * 9..20_009 + n * 9))
+            std::iter::once(0..20_000_u32).chain((0..50).map(|n| 20_000 + n * 9..20_009 + n * 9))
         {
             let mut set = WriteSet::new();
             for number in numbers {
