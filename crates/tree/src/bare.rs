@@ -19,10 +19,11 @@ use std::sync::Arc;
 use spinney_proof::digits::Run;
 
 use crate::error::TreeError;
+use crate::ids::SchemeId;
 use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES, SkipView, seal_in_place};
 use crate::page::{Kind, Lists, Page, Within, corrupt, owner_digits};
 use crate::page_key::PageKey;
-use crate::scheme::{BranchJob, Children, JobKey, Owned, Scheme, SchemeId, TerminalJob};
+use crate::scheme::{BranchJob, Children, JobKey, Owned, Scheme, TerminalJob};
 use crate::{HashFunction, mpt, pbt, ubt};
 
 /// Blanks and restores the rows of one tree's pages.

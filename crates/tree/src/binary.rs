@@ -6,7 +6,9 @@ mod prove;
 use spinney_hash::{Digest, HashFunction, Inputs};
 pub(crate) use spinney_proof::binary::EMPTY;
 
-use crate::scheme::{Refused, Scheme, SchemeId};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::Scheme;
 
 /// Proofs of the binary trees: [`spinney_proof::binary`].
 pub mod proof {

@@ -7,10 +7,10 @@ use std::{
 
 use rayon::prelude::*;
 
-use crate::error::TreeError;
+use crate::error::{Refused, TreeError};
 use crate::grow::{Item, NO_EDGE, Reducer, What, end_position};
 use crate::image::Codec;
-use crate::scheme::{KEY_BYTES_MAX, Refused, Scheme, VALUE_BYTES_MAX};
+use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
 use spinney_proof::digits::Width;
 
 /// How many leaves one thread reduces at a time: few enough that they stay in its cache.

@@ -8,13 +8,14 @@ use std::fmt;
 use crate::batch::Batch;
 use crate::entries::Entries;
 use crate::error::TreeError;
+use crate::ids::{BlockId, TreeId};
 use crate::prove::Met;
 use crate::read::{Entry, Value};
 use crate::root_record::RootRecord;
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::WriteSet;
-use crate::tree::{BlockId, Pending, Staged, Tree, TreeId};
+use crate::tree::{Pending, Staged, Tree};
 use crate::view::TreeView;
 
 /// The engine, compiled for a scheme: see [`Scheme::engine`].
@@ -38,30 +39,23 @@ impl<S: Scheme> fmt::Debug for Engine<S> {
     }
 }
 
+/// What the engine answers.
+type Answer<T> = Result<T, TreeError>;
+type State<'a, S> = Option<&'a Pending<S>>;
+
 /// What the engine does. Each part is what the function of its name says that calls it.
 pub(crate) trait Parts<S: Scheme>: Sync {
-    fn open(
-        &self,
-        scheme: S,
-        id: TreeId,
-        rows: &dyn ReadRows,
-        cache_bytes: usize,
-    ) -> Result<Tree<S>, TreeError>;
+    fn open(&self, scheme: S, id: TreeId, rows: &dyn ReadRows, cache: usize) -> Answer<Tree<S>>;
 
-    fn load(
-        &self,
-        tree: &mut Tree<S>,
-        rows: &dyn ReadRows,
-        record: &RootRecord,
-    ) -> Result<(), TreeError>;
+    fn load(&self, tree: &mut Tree<S>, rows: &dyn ReadRows, record: &RootRecord) -> Answer<()>;
 
     fn prepare(
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        parent: Option<&Pending<S>>,
+        parent: State<'_, S>,
         batch: &mut Batch,
-    ) -> Result<Pending<S>, TreeError>;
+    ) -> Answer<Pending<S>>;
 
     fn stage(
         &self,
@@ -69,7 +63,7 @@ pub(crate) trait Parts<S: Scheme>: Sync {
         rows: &dyn ReadRows,
         pending: (&Pending<S>, Option<BlockId>),
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, TreeError>;
+    ) -> Answer<Staged<S>>;
 
     fn adopt(&self, tree: &mut Tree<S>, staged: Staged<S>);
 
@@ -77,47 +71,36 @@ pub(crate) trait Parts<S: Scheme>: Sync {
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        state: Option<&Pending<S>>,
+        state: State<'_, S>,
         key: &[u8],
-    ) -> Result<Option<Value>, TreeError>;
+    ) -> Answer<Option<Value>>;
 
     fn view_get(
         &self,
         view: &TreeView<S>,
         rows: &dyn ReadRows,
         key: &[u8],
-    ) -> Result<Option<Value>, TreeError>;
+    ) -> Answer<Option<Value>>;
 
-    fn next(&self, entries: &mut Entries<'_, S>) -> Option<Result<Entry<S::Commit>, TreeError>>;
+    fn next(&self, entries: &mut Entries<'_, S>) -> Option<Answer<Entry<S::Commit>>>;
 
     fn visit_paths(
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        paths: (Option<&Pending<S>>, &[&[u8]]),
+        paths: (State<'_, S>, &[&[u8]]),
         visit: &mut dyn FnMut(Met<'_, S>),
-    ) -> Result<(), TreeError>;
+    ) -> Answer<()>;
 }
 
 struct Compiled;
 
 impl<S: Scheme> Parts<S> for Compiled {
-    fn open(
-        &self,
-        scheme: S,
-        id: TreeId,
-        rows: &dyn ReadRows,
-        cache_bytes: usize,
-    ) -> Result<Tree<S>, TreeError> {
-        Tree::open_here(scheme, id, rows, cache_bytes)
+    fn open(&self, scheme: S, id: TreeId, rows: &dyn ReadRows, cache: usize) -> Answer<Tree<S>> {
+        Tree::open_here(scheme, id, rows, cache)
     }
 
-    fn load(
-        &self,
-        tree: &mut Tree<S>,
-        rows: &dyn ReadRows,
-        record: &RootRecord,
-    ) -> Result<(), TreeError> {
+    fn load(&self, tree: &mut Tree<S>, rows: &dyn ReadRows, record: &RootRecord) -> Answer<()> {
         tree.load_here(rows, record)
     }
 
@@ -125,9 +108,9 @@ impl<S: Scheme> Parts<S> for Compiled {
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        parent: Option<&Pending<S>>,
+        parent: State<'_, S>,
         batch: &mut Batch,
-    ) -> Result<Pending<S>, TreeError> {
+    ) -> Answer<Pending<S>> {
         tree.prepare_here(rows, parent, batch)
     }
 
@@ -137,7 +120,7 @@ impl<S: Scheme> Parts<S> for Compiled {
         rows: &dyn ReadRows,
         (pending, block): (&Pending<S>, Option<BlockId>),
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, TreeError> {
+    ) -> Answer<Staged<S>> {
         tree.stage_here(rows, pending, block, set)
     }
 
@@ -149,9 +132,9 @@ impl<S: Scheme> Parts<S> for Compiled {
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        state: Option<&Pending<S>>,
+        state: State<'_, S>,
         key: &[u8],
-    ) -> Result<Option<Value>, TreeError> {
+    ) -> Answer<Option<Value>> {
         tree.get_here(rows, state, key)
     }
 
@@ -160,11 +143,11 @@ impl<S: Scheme> Parts<S> for Compiled {
         view: &TreeView<S>,
         rows: &dyn ReadRows,
         key: &[u8],
-    ) -> Result<Option<Value>, TreeError> {
+    ) -> Answer<Option<Value>> {
         view.get_here(rows, key)
     }
 
-    fn next(&self, entries: &mut Entries<'_, S>) -> Option<Result<Entry<S::Commit>, TreeError>> {
+    fn next(&self, entries: &mut Entries<'_, S>) -> Option<Answer<Entry<S::Commit>>> {
         entries.next_here()
     }
 
@@ -172,9 +155,9 @@ impl<S: Scheme> Parts<S> for Compiled {
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
-        paths: (Option<&Pending<S>>, &[&[u8]]),
+        paths: (State<'_, S>, &[&[u8]]),
         visit: &mut dyn FnMut(Met<'_, S>),
-    ) -> Result<(), TreeError> {
+    ) -> Answer<()> {
         tree.visit_paths_here(rows, paths, visit)
     }
 }

@@ -1,8 +1,32 @@
 //! What can go wrong in a tree.
 
-use crate::scheme::Refused;
+use crate::ids::{SchemeId, TreeId};
 use crate::store::StoreError;
-use crate::{SchemeId, TreeId};
+
+/// Why a scheme takes no such key or value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The key's length does not suit the tree.
+    #[error("a key of {got} bytes where the tree takes {expected}")]
+    KeyLength {
+        /// The key's length in bytes.
+        got: usize,
+        /// What the tree takes.
+        expected: &'static str,
+    },
+    /// The value's length does not suit the tree.
+    #[error("a value of {got} bytes where the tree takes {expected}")]
+    ValueLength {
+        /// The value's length in bytes.
+        got: usize,
+        /// What the tree takes.
+        expected: &'static str,
+    },
+    /// The value's bytes mean nothing to the tree.
+    #[error("the value is malformed: {0}")]
+    Value(&'static str),
+}
 
 /// Why a tree refused or failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -36,6 +36,7 @@ mod engine;
 mod entries;
 mod error;
 mod grow;
+mod ids;
 mod image;
 mod key_proofs;
 mod levels;
@@ -72,7 +73,8 @@ pub use check::Finding;
 pub use costs::TreeCosts;
 pub use engine::Engine;
 pub use entries::Entries;
-pub use error::TreeError;
+pub use error::{Refused, TreeError};
+pub use ids::{BlockId, SchemeId, TreeId};
 pub use key_proofs::KeyProofs;
 pub use memory::{MemorySnapshot, MemoryStore};
 pub use page_key::is_on_path;
@@ -81,12 +83,12 @@ pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use rows::{SharedSnapshot, SharedStore};
 pub use scheme::{
-    BranchJob, Changes, Children, KEY_BYTES_MAX, Owned, Owner, Refused, Scheme, SchemeId,
-    TerminalJob, VALUE_BYTES_MAX, WasTerminal,
+    BranchJob, Changes, Children, KEY_BYTES_MAX, Owned, Owner, Scheme, TerminalJob,
+    VALUE_BYTES_MAX, WasTerminal,
 };
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
 pub use spinney_proof::verkle::KeysFault;
 pub use store::{KeptCommits, PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
-pub use tree::{BlockId, CACHE_BYTES_DEFAULT, CommitStats, Pending, Staged, Tree, TreeId};
+pub use tree::{CACHE_BYTES_DEFAULT, CommitStats, Pending, Staged, Tree};
 pub use view::TreeView;

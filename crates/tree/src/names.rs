@@ -21,10 +21,9 @@
     clippy::unwrap_used
 )]
 
+use crate::ids::{SchemeId, TreeId};
 use crate::rows::ReadRows;
-use crate::scheme::SchemeId;
 use crate::store::{Snapshot, StoreError, Table, WriteSet};
-use crate::tree::TreeId;
 
 /// What keys begin with, and the first key behind all of them.
 const SUM: (&[u8], &[u8]) = (b"sum:", b"sum;");

@@ -14,12 +14,13 @@ use std::fmt;
 
 use crate::batch::Batch;
 use crate::error::TreeError;
+use crate::ids::{BlockId, TreeId};
 use crate::page_key::{Space, whole};
 use crate::root_record::RootRecord;
 use crate::rows::{KeepRows, ReadRows};
 use crate::scheme::Scheme;
 use crate::store::{PageStore, Table, WriteSet};
-use crate::tree::{BlockId, CommitStats, Tree, TreeId, next_batch};
+use crate::tree::{CommitStats, Tree, next_batch};
 
 /// Leaves are written whenever they take so many bytes.
 const HELD_BYTES_MAX: usize = 16 << 20;

@@ -16,11 +16,11 @@
 )]
 
 use crate::error::TreeError;
+use crate::ids::{BlockId, SchemeId, TreeId};
 use crate::image::{SUM_BYTES, checksum};
 use crate::rows::ReadRows;
-use crate::scheme::{Scheme, SchemeId};
+use crate::scheme::Scheme;
 use crate::store::Table;
-use crate::{BlockId, TreeId};
 
 /// The newest format of pages that this program knows. Those of version 1 keep what owned values
 /// commit to; trees that leave it out have version 2 from their next commit on, whatever else they

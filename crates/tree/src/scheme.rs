@@ -20,6 +20,8 @@
 use std::fmt;
 
 use crate::engine::Engine;
+use crate::error::Refused;
+use crate::ids::SchemeId;
 use crate::image::Codec;
 use crate::node::{Chain, Link, TouchedChild};
 use crate::page::{Entry, Page};
@@ -46,59 +48,6 @@ pub struct Owner {
 /// Whether owners come and go with what they own.
 pub(crate) const fn implicit_owners<S: Scheme>() -> bool {
     matches!(S::OWNER, Some(Owner { implicit: true, .. }))
-}
-
-/// The discriminant of a scheme, as the root record keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchemeId {
-    /// Which tree.
-    pub tree: u16,
-    /// Which hash, or 0 where the tree fixes it.
-    pub hash: u16,
-}
-
-impl fmt::Display for SchemeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.tree, self.hash) {
-            (1, 0) => f.write_str("mpt over raw keys"),
-            (2, 0) => f.write_str("mpt over Ethereum state"),
-            (3, 1) => f.write_str("ubt:keccak"),
-            (3, 2) => f.write_str("ubt:sha256"),
-            (3, 3) => f.write_str("ubt:blake3"),
-            (4, 1) => f.write_str("pbt:keccak"),
-            (4, 2) => f.write_str("pbt:sha256"),
-            (4, 3) => f.write_str("pbt:blake3"),
-            (5, 0) => f.write_str("sum"),
-            (5, 1) => f.write_str("sum:bound"),
-            (6, 0) => f.write_str("verkle"),
-            (tree, hash) => write!(f, "unknown scheme {tree}/{hash}"),
-        }
-    }
-}
-
-/// Why a scheme takes no such key or value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The key's length does not suit the tree.
-    #[error("a key of {got} bytes where the tree takes {expected}")]
-    KeyLength {
-        /// The key's length in bytes.
-        got: usize,
-        /// What the tree takes.
-        expected: &'static str,
-    },
-    /// The value's length does not suit the tree.
-    #[error("a value of {got} bytes where the tree takes {expected}")]
-    ValueLength {
-        /// The value's length in bytes.
-        got: usize,
-        /// What the tree takes.
-        expected: &'static str,
-    },
-    /// The value's bytes mean nothing to the tree.
-    #[error("the value is malformed: {0}")]
-    Value(&'static str),
 }
 
 /// A tree's commitments. See the module's documentation for how each tree maps onto it.

@@ -1,6 +1,5 @@
 //! A tree over a store: its last commit, and states prepared on top of it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +10,7 @@ use crate::batch::Operation;
 use crate::cache::Cache;
 use crate::costs::{Meter, TreeCosts};
 use crate::error::TreeError;
+use crate::ids::{BlockId, SchemeId, TreeId};
 use crate::image::{Codec, PageKind, unseal};
 use crate::node::{Arena, Link, PageRef, Top};
 use crate::page::{HandleCell, Lists, Page, corrupt};
@@ -19,30 +19,11 @@ use crate::pool::Pool;
 use crate::read::{Halt, Reader, Value};
 use crate::root_record::{RootRecord, version};
 use crate::rows::{KeepRows, ReadRows};
-use crate::scheme::{Scheme, SchemeId};
+use crate::scheme::Scheme;
 use crate::store::{PageStore, Snapshot, Table, WriteSet};
 use crate::update::{Loaded, Missing};
 use crate::view::TreeView;
 use crate::write;
-
-/// Names a tree within its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreeId(pub u32);
-
-impl fmt::Display for TreeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tree {}", self.0)
-    }
-}
-
-/// A block, by number and hash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockId {
-    /// Its number.
-    pub number: u64,
-    /// Its hash.
-    pub hash: [u8; 32],
-}
 
 /// So many pages ahead a row is asked for that is to be parsed.
 const ROWS_AHEAD: usize = 3;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::costs::Meter;
 use crate::error::TreeError;
+use crate::ids::{BlockId, TreeId};
 use crate::image::{Codec, unseal};
 use crate::node::{Arena, Top};
 use crate::page::{HandleCell, Lists, Page, corrupt};
@@ -20,7 +21,7 @@ use crate::root_record::RootRecord;
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::{Snapshot, Table};
-use crate::tree::{BlockId, Head, TreeId};
+use crate::tree::Head;
 use crate::verified::PathCheck;
 
 /// A commit of a tree, for readers: see [`Tree::view`](crate::Tree::view).

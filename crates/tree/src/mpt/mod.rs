@@ -16,7 +16,9 @@ pub use spinney_proof::mpt::{
 };
 
 use crate::engine::Engine;
-use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
 
 /// Proofs of the trie: [`spinney_proof::mpt`].
 pub mod proof {

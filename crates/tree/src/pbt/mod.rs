@@ -22,7 +22,9 @@ use spinney_proof::binary::{PBT_BRANCH, PBT_LEAF};
 
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::engine::Engine;
-use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]

@@ -2,13 +2,14 @@
 
 use super::{Join, RangeBuilder};
 use crate::error::TreeError;
+use crate::ids::BlockId;
 use crate::page_key::Space;
 use crate::rebuild::rebuild_key;
 use crate::root_record::RootRecord;
 use crate::rows::KeepRows;
 use crate::scheme::Scheme;
 use crate::store::{PageStore, Table, WriteSet};
-use crate::tree::{BlockId, Tree};
+use crate::tree::Tree;
 
 /// Pages of the new generation kept in memory while it is opened.
 const CACHE_BYTES: usize = 1 << 20;

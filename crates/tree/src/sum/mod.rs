@@ -36,7 +36,9 @@ pub use prove::Proven;
 use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
 use crate::engine::Engine;
-use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob, WasTerminal};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob, WasTerminal};
 use spinney_proof::sum::LeafHashes;
 pub use spinney_proof::sum::{
     Claim, ClaimError, DEPTH, Excluded, Included, Leaf, Profile, Proof, ProofError, SumNode,

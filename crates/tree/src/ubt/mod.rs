@@ -17,7 +17,9 @@ pub use spinney_proof::binary::{STEM_BYTES, Ubt};
 
 use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
 use crate::engine::Engine;
-use crate::scheme::{BranchJob, Owned, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::{BranchJob, Owned, Owner, Scheme, TerminalJob};
 use spinney_proof::digits::Run;
 
 /// Buffers of the scheme.

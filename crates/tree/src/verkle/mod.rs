@@ -25,7 +25,9 @@ use spinney_ipa::{Crs, Element, TableOptions};
 pub use spinney_proof::verkle::STEM_BYTES;
 
 use crate::engine::Engine;
-use crate::scheme::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use crate::error::Refused;
+use crate::ids::SchemeId;
+use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
 
 /// Proofs of the tree: [`spinney_proof::verkle`].
 pub mod proof {

@@ -12,10 +12,10 @@ use spinney_proof::verkle::{
 
 use super::Verkle;
 use super::commit::{Commit, Kind, element};
-use crate::error::TreeError;
+use crate::error::{Refused, TreeError};
 use crate::prove::{Met, MetNode, in_order};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Refused, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Scheme, TerminalJob};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
