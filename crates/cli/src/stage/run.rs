@@ -304,7 +304,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The leaves of a document; its code and preimages go to the store. Answers the block and the root that it has to have.
+    /// The leaves of a document; its code and preimages go to the store. Answers the block and the
+    /// root that it has to have.
     fn state_leaves(
         &self,
         gather: &mut Gather,

@@ -65,9 +65,9 @@ impl PackedError {
 }
 
 /// The rows of a shared row; `None` for bytes that are none.
-struct Rows<'a>(Bytes<'a>);
+struct Shared<'a>(Bytes<'a>);
 
-impl<'a> Iterator for Rows<'a> {
+impl<'a> Iterator for Shared<'a> {
     type Item = Option<(&'a [u8], &'a [u8])>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -87,8 +87,8 @@ impl<'a> Iterator for Rows<'a> {
     }
 }
 
-fn rows(shared: &[u8]) -> Rows<'_> {
-    Rows(Bytes::new(shared))
+fn rows(shared: &[u8]) -> Shared<'_> {
+    Shared(Bytes::new(shared))
 }
 
 fn put((key, row): (&[u8], &[u8]), out: &mut Vec<u8>) {
@@ -457,7 +457,10 @@ mod tests {
         let store = LogStore::create(folder.path()).unwrap();
         put_raw(&store, &[SHARED, 9], &[4, 1, 7]);
         let snapshot = store.snapshot().unwrap();
-        let told = |outcome: Result<(), StoreError>| matches!(outcome, Err(StoreError::Corrupt { what, .. }) if what.contains("row 0x0609"));
+        let told = |outcome: Result<(), StoreError>| {
+            let Err(StoreError::Corrupt { what, .. }) = outcome else { return false };
+            what.contains("row 0x0609")
+        };
         assert!(told(snapshot.read(PACKED, &[7]).map(drop)));
         assert!(told(snapshot.scan(PACKED, &[], None, &mut |_, _| true)));
         let mut set = WriteSet::new();
@@ -467,7 +470,10 @@ mod tests {
 
         put_raw(&store, &[PACKED as u8, 1, 2], &[3]);
         store.close().unwrap();
-        let told = |opened: Result<LogStore, StoreError>| matches!(opened, Err(StoreError::Foreign { what, .. }) if what.contains("earlier"));
+        let told = |opened: Result<LogStore, StoreError>| {
+            let Err(StoreError::Foreign { what, .. }) = opened else { return false };
+            what.contains("earlier")
+        };
         assert!(told(LogStore::open(folder.path())));
         assert!(told(LogStore::open_read_only(folder.path())));
     }
