@@ -65,9 +65,9 @@ impl PackedError {
 }
 
 /// The rows of a shared row; `None` for bytes that are none.
-struct Shared<'a>(Bytes<'a>);
+struct Packing<'a>(Bytes<'a>);
 
-impl<'a> Iterator for Shared<'a> {
+impl<'a> Iterator for Packing<'a> {
     type Item = Option<(&'a [u8], &'a [u8])>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -87,8 +87,8 @@ impl<'a> Iterator for Shared<'a> {
     }
 }
 
-fn rows(shared: &[u8]) -> Shared<'_> {
-    Shared(Bytes::new(shared))
+fn rows(shared: &[u8]) -> Packing<'_> {
+    Packing(Bytes::new(shared))
 }
 
 fn put((key, row): (&[u8], &[u8]), out: &mut Vec<u8>) {
