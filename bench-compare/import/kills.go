@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// kill replays a chain, kills the replay at a random moment, looks at every row of what is left, and goes on with
-// the same command: so many times, each in a new store. Every replay has to come to the root of one that nobody
+// kill replays a chain, kills or interrupts the replay in turn at a random moment, looks at every row of what is
+// left, and goes on with the same command: so many times, each in a new store. Every replay has to come to the root of one that nobody
 // disturbed, and `db check` says of every row whether it is what the entries make of it.
 func kill(chain chain, spinney, folder string, times int, seed uint64) error {
 	store := filepath.Join(folder, "store")
@@ -36,12 +36,16 @@ func kill(chain chain, spinney, folder string, times int, seed uint64) error {
 		fails := func(what string, err error) error {
 			return fmt.Errorf("seed %d, round %d, %s: %w", seed, round, what, err)
 		}
-		ended, err := killAfter(replay(), time.Duration(random.Float64()*float64(whole)))
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[round%2]
+		ended, err := endAfter(replay(), time.Duration(random.Float64()*float64(whole)), signal)
 		if err != nil {
-			return fails("the replay that was to be killed", err)
+			return fails("the replay that was to end by "+signal.String(), err)
 		}
 		if ended {
 			early++
+		}
+		if round%10 == 9 {
+			fmt.Fprintf(os.Stderr, "%d of %d\n", round+1, times)
 		}
 		if _, err := os.Stat(store); errors.Is(err, os.ErrNotExist) {
 			empty++
@@ -66,18 +70,21 @@ func kill(chain chain, spinney, folder string, times int, seed uint64) error {
 			return err
 		}
 	}
-	fmt.Printf("%s: seed %d: %d of %d replays of %.1f s were killed before they ended, %d of them before there was a store; all went on to root %s, every row checked\n",
+	fmt.Printf("%s: seed %d: %d of %d replays of %.1f s were killed or interrupted before they ended, %d of them before there was a store; all went on to root %s, every row checked\n",
 		chain.name, seed, times-early, times, whole.Seconds(), empty, undisturbed)
 	return nil
 }
 
-// killAfter answers whether the process had ended by itself.
-func killAfter(command *exec.Cmd, after time.Duration) (bool, error) {
+// Of a replay that was interrupted.
+const interrupted = 3
+
+// endAfter answers whether the process had ended by itself before the signal.
+func endAfter(command *exec.Cmd, after time.Duration, signal syscall.Signal) (bool, error) {
 	if err := command.Start(); err != nil {
 		return false, err
 	}
 	time.Sleep(after)
-	if err := command.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return false, err
 	}
 	err := command.Wait()
@@ -86,7 +93,8 @@ func killAfter(command *exec.Cmd, after time.Duration) (bool, error) {
 		return true, nil
 	}
 	if errors.As(err, &exit) {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		if ok && (status.Signaled() || signal == syscall.SIGINT && status.ExitStatus() == interrupted) {
 			return false, nil
 		}
 	}

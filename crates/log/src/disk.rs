@@ -90,8 +90,11 @@ pub trait DiskFile: Debug + Send + Sync {
     /// Unlocks the file.
     fn unlock(&self);
 
-    /// Says that these bytes are to be read soon.
-    fn will_read(&self, _at: u64, _bytes: u64) {}
+    /// Reads all of `out` if nobody has to wait for that. Else asks for these bytes, so that to read
+    /// them takes a shorter wait, and answers `false`.
+    fn read_at_hand(&self, _out: &mut [u8], _at: u64) -> bool {
+        false
+    }
 }
 
 /// A folder of the system.
@@ -244,14 +247,17 @@ impl DiskFile for File {
         let _ = Self::unlock(self);
     }
 
-    fn will_read(&self, at: u64, bytes: u64) {
-        #[cfg(target_os = "linux")]
-        if let Some(bytes) = std::num::NonZero::new(bytes) {
-            let advice = rustix::fs::Advice::WillNeed;
-            let _ = rustix::fs::fadvise(self, at, Some(bytes), advice);
+    #[cfg(target_os = "linux")]
+    fn read_at_hand(&self, out: &mut [u8], at: u64) -> bool {
+        use rustix::{fs, io};
+        let (len, flags) = (out.len(), io::ReadWriteFlags::NOWAIT);
+        if io::preadv2(self, &mut [std::io::IoSliceMut::new(out)], at, flags) == Ok(len) {
+            return true;
         }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (at, bytes);
+        if let Some(bytes) = std::num::NonZero::new(len as u64) {
+            let _ = fs::fadvise(self, at, Some(bytes), fs::Advice::WillNeed);
+        }
+        false
     }
 }
 

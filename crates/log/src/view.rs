@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
+
 use crate::delta;
 use crate::disk::DiskFile;
 use crate::error::{LogError, corrupt, failed};
@@ -51,6 +53,11 @@ impl Meter {
         }
     }
 
+    fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn moved(&self, bytes: u64) {
         self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -83,10 +90,18 @@ impl Segment {
         Ok(())
     }
 
+    /// Reads all of it if that takes no wait; else asks for it, and answers `false`.
+    fn read_at_hand(&self, at: u64, out: &mut [u8]) -> bool {
+        let is_read = self.file.read_at_hand(out, at);
+        if is_read {
+            self.meter.read(out.len());
+        }
+        is_read
+    }
+
     pub(crate) fn read_some(&self, at: u64, out: &mut [u8]) -> Result<usize, LogError> {
         let read = self.file.read_at(out, at).map_err(failed(&self.place))?;
-        self.meter.reads.fetch_add(1, Ordering::Relaxed);
-        self.meter.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+        self.meter.read(read);
         Ok(read)
     }
 
@@ -166,31 +181,49 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn row(&self, key: &[u8], entry: &Entry) -> Result<Vec<u8>, LogError> {
-        let pieces = entry.pieces.iter().map(|piece| Ok((self.segment(*piece)?, *piece)));
-        let pieces = pieces.collect::<Result<smallvec::SmallVec<[_; 9]>, LogError>>()?;
-        let Some(((first, piece), deltas)) = pieces.split_first() else {
-            return Err(corrupt("the index", "a row without pieces"));
-        };
-        if !deltas.is_empty() {
-            // All are asked for before the first one is waited for.
-            for (segment, piece) in &pieces {
-                segment.file.will_read(piece.at.into(), piece.len.into());
+        let mut row = self.read(&entry.pieces)?;
+        if let [first, deltas @ ..] = &entry.pieces[..]
+            && !deltas.is_empty()
+        {
+            let (whole, mut rest) = row.split_at(first.len as usize);
+            let (mut made, mut next) = (Vec::new(), Vec::new());
+            for (number, piece) in deltas.iter().enumerate() {
+                let (delta, behind) = rest.split_at(piece.len as usize);
+                let before = if number == 0 { whole } else { &made };
+                if delta::apply(before, delta, &mut next).is_none() {
+                    return Err(damaged(self.segment(*piece)?, key, piece));
+                }
+                std::mem::swap(&mut made, &mut next);
+                rest = behind;
             }
-        }
-        let mut row = first.read(piece.at.into(), piece.len as usize)?;
-        let (mut delta, mut next) = (Vec::new(), Vec::new());
-        for (segment, piece) in deltas {
-            delta.resize(piece.len as usize, 0);
-            segment.read_into(piece.at.into(), &mut delta)?;
-            if delta::apply(&row, &delta, &mut next).is_none() {
-                return Err(damaged(segment, key, piece));
-            }
-            std::mem::swap(&mut row, &mut next);
+            row = made;
         }
         if format::row_hash(key, &row) != entry.hash {
-            return Err(damaged(first, key, piece));
+            let Some(first) = entry.pieces.first() else {
+                return Err(corrupt("the index", "a row without pieces"));
+            };
+            return Err(damaged(self.segment(*first)?, key, first));
         }
         Ok(row)
+    }
+
+    /// Reads pieces, one behind the other.
+    fn read(&self, pieces: &[Piece]) -> Result<Vec<u8>, LogError> {
+        let mut bytes = vec![0; pieces.iter().map(|piece| piece.len as usize).sum()];
+        let (mut rest, mut waits) = (&mut bytes[..], SmallVec::<[_; 9]>::new());
+        for piece in pieces {
+            let segment = self.segment(*piece)?;
+            let (out, behind) = rest.split_at_mut(piece.len as usize);
+            rest = behind;
+            // All that the disk has to be waited for is asked for before the first wait.
+            if pieces.len() == 1 || !segment.read_at_hand(piece.at.into(), out) {
+                waits.push((segment, piece, out));
+            }
+        }
+        for (segment, piece, out) in waits {
+            segment.read_into(piece.at.into(), out)?;
+        }
+        Ok(bytes)
     }
 
     fn segment(&self, piece: Piece) -> Result<&Segment, LogError> {

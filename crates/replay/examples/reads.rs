@@ -4,11 +4,13 @@
 //! STORE is a folder that `spinney replay` made. Accounts are drawn among those whose
 //! addresses it knows. *Cold*: no page is in memory; each read that needs a page asks the store for
 //! it. *Warm*: the same reads once more. Beside both: rows of pages drawn at random, each read from
-//! the store by its key. The system may have the file in memory: to measure a disk, have it forget
-//! that (`sync; echo 3 > /proc/sys/vm/drop_caches`) before.
+//! the store by its key. All of it is measured twice: with the files in the memory of the system,
+//! and on the disk, where the system forgets them before each row of reads; it does so for root
+//! alone, and on Linux.
 
 use std::error::Error;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use alloy_primitives::Address;
@@ -21,25 +23,40 @@ const CACHE_BYTES: usize = 1 << 30;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let place = args.next().ok_or("name a store that spinney replay made")?;
-    let count = args.next().map_or(Ok(20_000), |count| count.parse())?;
-    let store = Location::directory(Path::new(&place)).open(OpenFor::Reading, CACHE_BYTES / 16)?;
-    let (addresses, pages) = drawn(&store, count)?;
-    println!("{} accounts and {} pages drawn", addresses.len(), pages.len());
+    let count = args.next().map_or(Ok(2_000), |count| count.parse())?;
+    let store = Location::directory(Path::new(&place)).open(OpenFor::Writing, CACHE_BYTES / 16)?;
+    let drawn = drawn(&store, count)?;
+    println!("{} accounts and {} pages drawn", drawn.0.len(), drawn.1.len());
+    measure(&store, &drawn, "memory of the system", || true)?;
+    measure(&store, &drawn, "disk", forget_files)
+}
+
+fn measure(
+    store: &AnyStore,
+    (addresses, pages): &Drawn,
+    files_in: &str,
+    before: fn() -> bool,
+) -> Result<(), Box<dyn Error>> {
     let (mut per_page, mut cold, mut warm, mut asked) = (vec![], vec![], vec![], 0);
     for _ in 0..5 {
+        if !before() {
+            println!("{files_in}: the system does not forget files for us");
+            return Ok(());
+        }
         let snapshot = store.snapshot()?;
         let began = Instant::now();
         let mut bytes = 0;
-        for key in &pages {
+        for key in pages {
             bytes += snapshot.read(Table::Pages, key)?.map_or(0, |row| row.len());
         }
         per_page.push(began.elapsed() / u32::try_from(pages.len())?);
         assert!(bytes > 0);
-        let state = State::open(&store, CACHE_BYTES)?;
+        let state = State::open(store, CACHE_BYTES)?;
         let first = state.costs().pages_read;
+        before();
         for took in [&mut cold, &mut warm] {
             let began = Instant::now();
-            for address in &addresses {
+            for address in addresses {
                 assert!(state.account(*address)?.is_some());
             }
             took.push(began.elapsed() / u32::try_from(addresses.len())?);
@@ -50,14 +67,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let [page, cold, warm] = [per_page, cold, warm].map(median);
     let pages_each = asked as f64 / addresses.len() as f64;
-    let ratio = |took: Duration, beside: f64| took.as_secs_f64() / (page.as_secs_f64() * beside);
-    println!("a page: {page:.2?}");
+    let ratio = cold.as_secs_f64() / (page.as_secs_f64() * pages_each);
     println!(
-        "an account, cold: {cold:.2?}, {pages_each:.2} pages each: {:.2} of these",
-        ratio(cold, pages_each)
+        "{files_in}: a page {page:.2?}; an account, warm {warm:.2?}, cold {cold:.2?}: \
+         {pages_each:.2} pages each, {ratio:.2} of these"
     );
-    println!("an account, warm: {warm:.2?}");
     Ok(())
+}
+
+/// Has the system forget what it holds of files.
+fn forget_files() -> bool {
+    let synced = Command::new("sync").status().is_ok_and(|status| status.success());
+    synced && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
 /// Accounts, and keys of pages.
