@@ -1,5 +1,6 @@
 //! Durable commits beside nomt: same keys, same values, one run, one table. See ../README.md.
 
+mod allocator;
 #[path = "../../trees/src/inputs.rs"]
 mod inputs;
 #[path = "../../trees/src/meter.rs"]

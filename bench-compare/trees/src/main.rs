@@ -1,5 +1,6 @@
 //! Spinney's trees beside their peers: same inputs, one run, one table. See ../README.md.
 
+mod allocator;
 mod alloy;
 mod blocks;
 mod cases;

@@ -4,11 +4,8 @@ use std::{fs, time::Duration, time::Instant};
 
 use cpu_time::ProcessTime;
 use serde::{Deserialize, Serialize};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use std::alloc::System;
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::allocator;
 
 /// What one run of a case took, and what came out.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -54,18 +51,17 @@ impl Meter {
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> (T, Cost) {
         // Resets the peak; where that is forbidden, the peak is that of the process so far.
         drop(fs::write("/proc/self/clear_refs", "5"));
-        let region = Region::new(ALLOCATOR);
+        let before = allocator::counts();
         let (cpu, wall) = (ProcessTime::now(), Instant::now());
         let done = work();
         let (cpu, wall): (Duration, Duration) = (cpu.elapsed(), wall.elapsed());
-        let change = region.change();
+        let after = allocator::counts();
         let cost = Cost {
             root: String::new(),
             cpu_ns: cpu.as_nanos() as u64,
             wall_ns: wall.as_nanos() as u64,
-            allocs: (change.allocations + change.reallocations) as u64,
-            // A reallocation that grows counts as bytes allocated, one that shrinks does not.
-            alloc_bytes: change.bytes_allocated as u64,
+            allocs: after.0 - before.0,
+            alloc_bytes: after.1 - before.1,
             peak_bytes: status_bytes("VmHWM:").saturating_sub(self.inputs_bytes),
         };
         (done, cost)

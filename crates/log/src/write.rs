@@ -11,6 +11,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use spinney_hash::prefetch;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::Batch;
@@ -263,6 +264,10 @@ impl Writer {
         let mut cleaning = self.begin_cleaning(chore);
         let moved = cleaning.choose(self, view, batch)?;
         for (number, change) in batch.changes.iter().enumerate() {
+            if let Some(next) = batch.changes.get(number + 1) {
+                // Rows are read whole, and lie anywhere in memory.
+                next.row.into_iter().chain(next.before).for_each(prefetch);
+            }
             let key = &change.key[..];
             let old = view.index.get(key).filter(|_| !batch.drops(key));
             let Some(row) = change.row else {

@@ -23,6 +23,10 @@ use spinney_store::{Keep, LogStore};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, PageStore, Snapshot, Table, Tree, TreeId};
 
+/// As the command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const CACHE_BYTES: usize = 256 << 20;
 const ID: TreeId = TreeId(1);
 const VALUE_BYTES: usize = 78;

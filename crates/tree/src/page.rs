@@ -566,6 +566,11 @@ impl<C: Copy> Page<C> {
         prefetch(&self.row);
     }
 
+    /// Asks for the commitments that the row does not keep.
+    pub(crate) fn fetch_learned(&self) {
+        prefetch(self.learned());
+    }
+
     /// Asks for what a branch with these children is committed to with.
     pub(crate) fn fetch_commits(&self, within: Within) {
         let learned = self.learned();

@@ -580,8 +580,10 @@ impl<S: Scheme> Tree<S> {
         let (mut pages, mut lists) = (Vec::with_capacity(puts.len()), Lists::default());
         let mut puts = puts.into_iter();
         while let Some(write::Written { put, like, known: range }) = puts.next() {
-            if let Some(next) = puts.as_slice().get(ROWS_AHEAD) {
-                prefetch(&next.put.row);
+            match puts.as_slice().get(ROWS_AHEAD) {
+                Some(write::Written { like: Some(like), .. }) => like.fetch_learned(),
+                Some(next) => prefetch(&next.put.row),
+                None => {}
             }
             let (known, row) = (&known[range], put.row);
             let page = match like {
