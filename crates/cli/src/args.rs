@@ -13,9 +13,9 @@ use spinney_store::{AnyStore, Keep};
 use spinney_tree::StoreError;
 
 use crate::failure::Failure;
-use crate::output::Format;
 use crate::place_name::PlaceName;
 use crate::stores::{Kind, Place};
+use crate::ui::Format;
 
 /// How a verb reports. What was asked is looked up by [`Asked`], for any verb.
 #[derive(Clone, Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Parser, Subcommand};
 
-use crate::output::Color;
+use crate::ui::Color;
 
 /// Authenticated state: one engine for every Ethereum state tree.
 ///
@@ -46,36 +46,29 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Demo(crate::demo::DemoArgs),
-    Replay(crate::replay::ReplayArgs),
-    Root(crate::root::RootArgs),
-    StateRoot(crate::state_root::StateRootArgs),
-    Prove(crate::proof::ProveArgs),
-    Verify(crate::proof::VerifyArgs),
-    Witness(crate::witness::WitnessArgs),
-    Db(crate::db::DbArgs),
-    Stage(crate::stage::StageArgs),
-    Import(crate::import::ImportArgs),
-    Convert(crate::convert::ConvertArgs),
-    Snapshot(crate::snapshot::SnapshotArgs),
-    CatchUp(crate::catch_up::CatchUpArgs),
-    Serve(crate::serve::ServeArgs),
-    Follow(crate::follow::FollowArgs),
-    Bisect(crate::bisect::BisectArgs),
-    Archive(crate::archive::ArchiveArgs),
-    Vectors(crate::vectors::VectorsArgs),
-    Bench(crate::bench::BenchArgs),
-    Doctor(crate::doctor::DoctorArgs),
+    Demo(crate::commands::demo::DemoArgs),
+    Replay(crate::commands::replay::ReplayArgs),
+    Root(crate::commands::root::RootArgs),
+    StateRoot(crate::commands::state_root::StateRootArgs),
+    Prove(crate::commands::proof::ProveArgs),
+    Verify(crate::commands::proof::VerifyArgs),
+    Witness(crate::commands::witness::WitnessArgs),
+    Db(crate::commands::db::DbArgs),
+    Stage(crate::commands::stage::StageArgs),
+    Import(crate::commands::import::ImportArgs),
+    Convert(crate::commands::convert::ConvertArgs),
+    Snapshot(crate::commands::snapshot::SnapshotArgs),
+    CatchUp(crate::commands::catch_up::CatchUpArgs),
+    Serve(crate::commands::serve::ServeArgs),
+    Follow(crate::commands::follow::FollowArgs),
+    Bisect(crate::commands::bisect::BisectArgs),
+    Archive(crate::commands::archive::ArchiveArgs),
+    Vectors(crate::commands::vectors::VectorsArgs),
+    Bench(crate::commands::bench::BenchArgs),
+    Doctor(crate::commands::doctor::DoctorArgs),
     #[command(hide = true)]
-    Reference(crate::reference::ReferenceArgs),
-    /// Print a shell's completion script.
-    #[command(
-        after_help = "Example:\n  spinney completions bash > ~/.local/share/bash-completion/completions/spinney"
-    )]
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    Reference(crate::commands::reference::ReferenceArgs),
+    Completions(crate::commands::completions::CompletionsArgs),
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::failure::Failure;
-use crate::output::Warnings;
+use crate::ui::output::Warnings;
 
 /// Tells warnings, and writes the events that a filter lets through on standard error, a line each.
 pub(crate) fn listen(filter: Option<&str>, warnings: Warnings) -> anyhow::Result<()> {

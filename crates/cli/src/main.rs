@@ -1,55 +1,37 @@
 //! The `spinney` command: thin verbs over the libraries, and the way they speak.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod args;
-mod bench;
-mod bisect;
-mod catch_up;
 mod cli;
 mod clock;
+mod commands;
 mod commits;
-mod convert;
-mod db;
-mod demo;
-mod doctor;
-mod ending;
 mod failure;
-mod follow;
 mod hints;
-mod import;
 mod interrupt;
 mod log;
 mod memory;
 mod out_file;
-mod output;
 mod place_name;
-mod progress;
-mod proof;
-mod reference;
-mod replay;
-mod root;
 mod scratch;
-mod serve;
 mod sink;
-mod snapshot;
-mod stage;
-mod state_root;
 mod stores;
-mod sums;
-mod terminal;
 mod trees;
-mod usage;
-mod vectors;
-mod witness;
+mod ui;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Verb};
+use crate::commands::{
+    archive, bench, bisect, catch_up, completions, convert, db, demo, doctor, follow, import,
+    proof, reference, replay, root, serve, snapshot, stage, state_root, vectors, witness,
+};
 use crate::failure::{Exit, Failure};
-use crate::output::{Asked, Output};
+use crate::ui::Output;
+use crate::ui::output::Asked;
+use crate::ui::{ending, usage};
 
 /// Threads free what other threads made. In a large replay the system's allocator took a fourth of
 /// the time of the thread that executes.
@@ -118,12 +100,6 @@ fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
         Verb::Demo(args) => demo::run(&args, output),
         Verb::Doctor(args) => doctor::run(&args, output),
         Verb::Reference(args) => reference::run(&args, command()),
-        Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            let mut command = reference::with_names(command());
-            clap_complete::generate(shell, &mut command, "spinney", &mut script);
-            output.bytes(&script)?;
-            Ok(Exit::Ok)
-        }
+        Verb::Completions(args) => completions::run(&args, command(), output),
     }
 }

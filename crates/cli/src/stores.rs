@@ -9,8 +9,8 @@ use spinney_store::{AnyStore, Location, LogStore, OpenFor};
 use spinney_tree::StoreError;
 
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::place_name::{PlaceName, without_password};
+use crate::ui::Output;
 
 /// The most that is read of a file that has to be in memory as a whole: many times mainnet's
 /// genesis.

@@ -19,7 +19,6 @@ use spinney_tree::{
 use crate::failure::Failure;
 use crate::place_name::without_password;
 use crate::stores::{Mode, Place};
-use crate::sums;
 
 /// A root record, or what is wrong with it.
 pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
@@ -333,7 +332,7 @@ impl fmt::Display for Name {
             Self::Ubt(hash) => ("ubt", hash),
             Self::Pbt(hash) => ("pbt", hash),
             Self::Verkle => return f.write_str("verkle"),
-            Self::Sum(profile) => return f.write_str(sums::name(*profile)),
+            Self::Sum(profile) => return f.write_str(profile_name(*profile)),
         };
         let hash = match hash {
             HashFunction::Keccak256 => "keccak",
@@ -353,6 +352,14 @@ pub(crate) fn check_name(name: Name, takes: impl Fn(Name) -> bool) -> Result<(),
         Name::ALL.into_iter().filter(|name| takes(*name)).map(|name| name.to_string()).collect();
     let what = format!("tree {name} is not in this version of this verb (--tree)");
     Err(Failure::new(what).hint(format!("this verb has: {}", have.join(", "))))
+}
+
+/// A sum tree's profile, as `--tree` takes it.
+pub(crate) const fn profile_name(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Bound => "sum:bound",
+        _ => "sum",
+    }
 }
 
 /// The name of a scheme that a store holds.

@@ -145,7 +145,7 @@ enum Next {
 
 /// Follows a node.
 ///
-/// `crates/cli/src/follow.rs` is its first user.
+/// `crates/cli/src/commands/follow.rs` is its first user.
 #[derive(Debug)]
 pub struct Follower<'a> {
     node: &'a Node,

@@ -1,0 +1,309 @@
+//! `bench`: the same blocks into every tree and store that is asked for, and what that cost.
+
+mod found;
+mod input;
+mod machine;
+mod measure;
+mod page;
+mod plot;
+mod report;
+mod rows;
+mod stages;
+mod subject;
+mod workload;
+
+use std::io::{BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use spinney_replay::{ChainReader, DiffReader, Genesis, parse_alloc};
+use spinney_state::Changes;
+use spinney_store::{Location, OpenFor};
+use spinney_tree::StoreError;
+
+use self::input::Input;
+use self::measure::{Cell, Settings, Site};
+use self::report::Report;
+use self::workload::{Size, Workload};
+use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
+use crate::commands::replay::open_traces;
+use crate::failure::{Exit, Failure};
+use crate::hints::TRACE_HINT;
+use crate::interrupt::{Interrupt, this_command};
+use crate::out_file::OutFile;
+use crate::place_name::PlaceName;
+use crate::stores::{self, Kind};
+use crate::trees::Name;
+use crate::ui::Output;
+use crate::ui::progress::{Progress, Unit};
+
+/// Measure trees and stores on the same blocks.
+///
+/// Blocks come from a chain.rlp with its genesis.json, executed once or traced; as state
+/// differences; or are made by a workload. Each tree goes alone into a new store of each kind,
+/// which is deleted again, and is given the same reads and writes. Printed is a line a tree and
+/// store; `--report` writes one page of HTML with all figures in it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report \
+    out.html\n  \
+    spinney bench --workload transfers --keys 1000000 --store log,sqlite --report out.html")]
+pub(crate) struct BenchArgs {
+    /// The chain's genesis.json, as geth writes it.
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// Blocks as `geth export` writes them, plain or zstd.
+    #[arg(long, value_name = "FILE", requires = "genesis", conflicts_with = "diffs")]
+    blocks: Option<PathBuf>,
+    /// State differences, one block a line.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    diffs: Option<PathBuf>,
+    /// What transactions did, as geth's prestateTracer says it in diff mode, one block a line; see
+    /// replay.
+    #[arg(long, value_name = "FILE", group = "lines")]
+    traces: Option<PathBuf>,
+    /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
+    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
+    alloc: Option<PathBuf>,
+    /// The last block.
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// A state and blocks that are made up; how is in docs/design.md.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs", "traces"])]
+    workload: Option<Workload>,
+    /// Accounts and slots of a workload's first state.
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "workload")]
+    keys: u64,
+    /// Blocks of a workload.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "workload")]
+    blocks_count: u64,
+    /// Operations of a workload's block.
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "workload")]
+    operations: u64,
+    /// Where the chance of a workload comes from.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workload")]
+    seed: u64,
+    /// The trees, with commas between them.
+    #[arg(long, value_name = "TREES", default_value = "mpt,ubt:sha256,pbt:blake3,verkle")]
+    tree: String,
+    /// The stores, with commas between them: memory, log, redb, sqlite, postgres.
+    #[arg(long, value_name = "STORES", default_value = "memory,log")]
+    store: String,
+    /// Blocks a commit: a number, or `all` for one commit at the end.
+    #[arg(long, value_name = "K", default_value = "1")]
+    commit_every: CommitEvery,
+    /// Prove what one block of so many touched, after it if it ends a commit, and before it if it
+    /// begins one; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    prove_every: u64,
+    /// Count also what a store writes that keeps each node as a row of its own, beside each store
+    /// of files in one of its kind.
+    #[arg(long)]
+    node_rows: bool,
+    /// Memory for pages, the store's included.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    cache: Bytes,
+    /// Where stores are made meanwhile. Without it, the system's folder for such files.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where a server keeps the stores of postgres meanwhile: a schema without a store.
+    #[arg(long, value_name = "URL")]
+    postgres: Option<PlaceName>,
+    /// Write a page of HTML, whole or not at all, and its figures beside it: FILE with .json and
+    /// .csv at its end.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Keep the figures within the page, however large it grows (--report).
+    #[arg(long, requires = "report")]
+    single_file: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
+    let cells = cells(args)?;
+    let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
+    let server = on_server.then(|| server(args.postgres.as_ref())).transpose()?;
+    let page = args.report.as_deref().map(|path| Page::begin(path, args.single_file));
+    let page = page.transpose()?;
+    let input = input(args)?;
+    let interrupt = Interrupt::listen()?;
+    let settings = Settings {
+        commit_every: args.commit_every.0,
+        prove_every: args.prove_every,
+        node_rows: args.node_rows,
+        cache_bytes: args.cache.0,
+    };
+    let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
+    for (name, kind) in cells {
+        let folder = folder(args)?;
+        let what = format!("{name} in {}", kind.name());
+        let total = Some(input.blocks.len() as u64);
+        let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
+        let site = Site { folder: folder.path(), server: server.as_ref() };
+        let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
+            progress.update(block, || format!("{what}, block {block}"));
+        });
+        progress.finish();
+        done.push(cell.with_context(|| what)?);
+    }
+    let mut report = Report::new(&input, settings, done, this_command());
+    if let (Some(genesis), Some(blocks), None) = (&args.genesis, &args.blocks, &args.traces)
+        && page.is_some()
+    {
+        let folder = folder(args)?;
+        let place = (folder.path(), args.cache.0);
+        let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
+        report.stages = Some(stages::run(chain, args.to, place, &interrupt)?);
+    }
+    page.map(|page| page.write(&report)).transpose()?;
+    report.print(output)?;
+    Ok(Exit::Ok)
+}
+
+/// The page of a report, and its figures beside it, if they are not in it.
+struct Page {
+    page: OutFile,
+    beside: Option<[Beside; 2]>,
+}
+
+/// A file beside a page.
+struct Beside {
+    file: OutFile,
+    name: String,
+}
+
+impl Page {
+    fn begin(path: &Path, alone: bool) -> anyhow::Result<Self> {
+        let beside = |end: &str| -> anyhow::Result<Beside> {
+            let path = path.with_extension(end);
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(Beside { file: OutFile::begin(Some(&path))?, name })
+        };
+        let ends = ["json", "csv"];
+        if !alone && ends.iter().any(|end| path.extension().is_some_and(|own| own == *end)) {
+            return Err(Failure::new("a page is no file of figures (--report)")
+                .hint("name it FILE.html; its figures are then beside it")
+                .into());
+        }
+        let page = OutFile::begin(Some(path))?;
+        let beside = if alone { None } else { Some([beside(ends[0])?, beside(ends[1])?]) };
+        Ok(Self { page, beside })
+    }
+
+    fn write(mut self, report: &Report) -> anyhow::Result<()> {
+        let names = self.beside.as_ref().map(|[json, csv]| [&json.name[..], &csv.name[..]]);
+        self.page.write_all(page::html(report, names)?.as_bytes())?;
+        if let Some([mut json, mut csv]) = self.beside {
+            serde_json::to_writer(&mut json.file, report)?;
+            csv.file.write_all(report.csv().as_bytes())?;
+            json.file.finish()?;
+            csv.file.finish()?;
+        }
+        Ok(self.page.finish()?)
+    }
+}
+
+/// Where a store is made, and removed again.
+fn folder(args: &BenchArgs) -> Result<tempfile::TempDir, Failure> {
+    let folder = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir),
+        None => tempfile::tempdir(),
+    };
+    folder.map_err(|error| {
+        Failure::new("cannot make a folder for a store").because(error).hint("--dir names one")
+    })
+}
+
+/// A server that can be reached, and has no store where ours are to be.
+fn server(name: Option<&PlaceName>) -> Result<Location, Failure> {
+    let hint = "--postgres postgres://user@host/database: no store may be there yet, since ours \
+                are removed";
+    let location = name.map(|name| Kind::Postgres.at(name)).transpose()?.flatten();
+    let Some(location) = location else {
+        return Err(Failure::new("nobody says where PostgreSQL is (--postgres)").hint(hint));
+    };
+    match location.open(OpenFor::Reading, 0) {
+        Err(StoreError::Missing { .. }) => Ok(location),
+        Err(error) => {
+            Err(Failure::new("the server cannot be measured (--postgres)").because(error))
+        }
+        Ok(_) => Err(Failure::new("there is a store already (--postgres)").hint(hint)),
+    }
+}
+
+/// All trees in all stores.
+fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
+    let mut cells = Vec::new();
+    for store in args.store.split(',') {
+        let kind = Kind::named(store)?;
+        for tree in args.tree.split(',') {
+            let name = Name::parse(tree)?;
+            name.check_holds_accounts()?;
+            if cells.contains(&(name, kind)) {
+                return Err(Failure::new(format!("{name} in {store} is given twice")));
+            }
+            cells.push((name, kind));
+        }
+    }
+    Ok(cells)
+}
+
+fn input(args: &BenchArgs) -> anyhow::Result<Input> {
+    if let Some(workload) = args.workload {
+        let size = Size {
+            workload,
+            keys: args.keys,
+            blocks: args.blocks_count,
+            operations: args.operations,
+            seed: args.seed,
+        };
+        return size.input();
+    }
+    let genesis = |path: &PathBuf| {
+        let file = BufReader::new(stores::open_file(path)?);
+        Genesis::read(file).with_context(|| format!("in {}", path.display()))
+    };
+    match (&args.genesis, &args.blocks, args.diffs.as_ref().or(args.traces.as_ref())) {
+        (Some(at), Some(blocks), _) => {
+            let file = stores::open_file(blocks)?;
+            let chain =
+                ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
+            let traces = args.traces.as_deref().map(open_traces).transpose()?;
+            let mut name = blocks.display().to_string();
+            if let Some(traces) = &args.traces {
+                name += &format!(", traced in {}", traces.display());
+            }
+            let blocks = args.traces.as_ref().map_or_else(
+                || format!("in {}", blocks.display()),
+                |traces| format!("in {} with {}", blocks.display(), traces.display()),
+            );
+            input::record(name, genesis(at)?, (chain, traces), args.to).context(blocks)
+        }
+        (start, _, Some(diffs)) => {
+            let alloc = match (start, &args.alloc) {
+                (Some(at), _) => genesis(at)?.alloc,
+                (None, Some(alloc)) => parse_alloc(&stores::read_file(alloc)?)
+                    .with_context(|| format!("in {}", alloc.display()))?,
+                (None, None) => Changes::default(),
+            };
+            let name = diffs.display().to_string();
+            if args.traces.is_some() {
+                let lines = open_traces(diffs)?.into_diffs();
+                return input::differences(name, alloc, lines, args.to).map_err(|error| {
+                    Failure::new("the traces cannot be read (--traces)")
+                        .because(error)
+                        .hint(TRACE_HINT)
+                        .into()
+                });
+            }
+            let lines = BufReader::new(stores::open_file(diffs)?);
+            input::differences(name, alloc, DiffReader::new(lines), args.to)
+                .with_context(|| format!("in {}", diffs.display()))
+        }
+        _ => Err(Failure::new("there is nothing to measure")
+            .hint("give --genesis and --blocks, --diffs, --traces, or --workload transfers")
+            .into()),
+    }
+}

@@ -1,0 +1,248 @@
+//! All that was measured, and its sums.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::input::Input;
+use super::machine::Machine;
+use super::measure::{BlockCost, Cell, Settings};
+use super::stages::Stages;
+use crate::ui::{Format, Grid, Output, human_bytes};
+
+/// What `bench` answers.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) version: &'static str,
+    pub(super) command: String,
+    pub(super) machine: Machine,
+    pub(super) input: String,
+    pub(super) settings: Settings,
+    pub(super) blocks: usize,
+    pub(super) transactions: u64,
+    /// Executing all blocks, once for all trees.
+    pub(super) execution_seconds: f64,
+    /// Whether the roots of the Merkle Patricia trie were compared with those of the headers.
+    pub(super) roots_checked: bool,
+    pub(super) cells: Vec<Cell>,
+    /// A replay of the same blocks by stages, for a page.
+    pub(super) stages: Option<Stages>,
+}
+
+/// A figure of a cell a block, in the middle and near the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+}
+
+impl Spread {
+    pub(super) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let index = (values.len() as f64 * share).ceil() as usize;
+            values.get(index.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self { p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+impl Cell {
+    pub(super) fn name(&self) -> String {
+        format!("{} in {}", self.tree, self.store)
+    }
+
+    pub(super) fn sum(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
+        self.blocks.iter().map(figure).sum()
+    }
+
+    /// A figure a block, on average.
+    pub(super) fn mean(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
+        self.sum(figure) / (self.blocks.len().max(1) as f64)
+    }
+
+    pub(super) fn spread(&self, figure: impl Fn(&BlockCost) -> f64) -> Spread {
+        Spread::of(self.blocks.iter().map(figure).collect())
+    }
+
+    /// Bytes of a proof of what one block touched, on average over those that were proven.
+    pub(super) fn proof_bytes(&self) -> Option<f64> {
+        self.mean_of(|block| block.proof_bytes)
+    }
+
+    /// Bytes of what one block takes to be executed without a state, on average over those that
+    /// were proven.
+    pub(super) fn witness_bytes(&self) -> Option<f64> {
+        self.mean_of(|block| block.witness_bytes)
+    }
+
+    /// A figure of a store with a row a node, a block, if it was counted: commits have it for all
+    /// of their blocks.
+    pub(super) fn node_rows(&self, figure: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
+        let figure = |block: &BlockCost| figure(block).map(|value| value as f64);
+        let is_known = self.blocks.iter().any(|block| figure(block).is_some());
+        is_known.then(|| self.mean(|block| figure(block).unwrap_or_default()))
+    }
+
+    fn mean_of(&self, bytes: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
+        let known: Vec<_> = self.blocks.iter().filter_map(bytes).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<u64>() as f64 / known.len() as f64)
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        input: &Input,
+        settings: Settings,
+        cells: Vec<Cell>,
+        command: String,
+    ) -> Self {
+        let execution = input.blocks.iter().map(|block| block.execution.as_secs_f64()).sum();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            command,
+            machine: Machine::this(),
+            input: input.name.clone(),
+            settings,
+            blocks: input.blocks.len(),
+            transactions: input.blocks.iter().map(|block| block.transactions).sum(),
+            execution_seconds: execution,
+            roots_checked: input.checked,
+            cells,
+            stages: None,
+        }
+    }
+
+    pub(super) fn print(&self, output: &Output) -> io::Result<()> {
+        match output.format() {
+            Format::Json => output.envelope(&json!(self), &[]),
+            Format::Csv => output.bytes(self.csv().as_bytes()),
+            Format::Table => output.grid(&self.table()),
+        }
+    }
+
+    fn table(&self) -> Grid {
+        let mut header = vec![
+            "tree",
+            "store",
+            "root, p50",
+            "root, p99",
+            "commit, p50",
+            "pages read",
+            "pages written",
+            "page bytes",
+            "to write calls",
+            "proof",
+            "witness",
+            "size",
+        ];
+        if self.settings.node_rows {
+            header.extend(["node rows", "node bytes", "nodes to write calls"]);
+        }
+        let mut grid = Grid::new(&header);
+        for cell in &self.cells {
+            let root = cell.spread(BlockCost::root_us);
+            let commit = cell.spread(|block| block.encode_us + block.store_us);
+            let bytes = |value: f64| human_bytes(value.round() as u64);
+            let known = |value: Option<f64>| value.map_or_else(String::new, bytes);
+            let mut row = vec![
+                cell.tree.clone(),
+                cell.store.to_owned(),
+                human_micros(root.p50),
+                human_micros(root.p99),
+                human_micros(commit.p50),
+                format!("{:.1}", cell.mean(|block| block.pages_read as f64)),
+                format!("{:.1}", cell.mean(|block| block.pages_written as f64)),
+                bytes(cell.mean(|block| block.page_bytes as f64)),
+                bytes(cell.mean(|block| block.written_bytes as f64)),
+                known(cell.proof_bytes()),
+                known(cell.witness_bytes()),
+                human_bytes(cell.file_bytes),
+            ];
+            if self.settings.node_rows {
+                let rows = cell.node_rows(|block| block.node_rows);
+                row.push(rows.map_or_else(String::new, |rows| format!("{rows:.1}")));
+                row.push(known(cell.node_rows(|block| block.node_row_bytes)));
+                row.push(known(cell.node_rows(|block| block.node_row_written_bytes)));
+            }
+            grid.row(row);
+        }
+        grid
+    }
+
+    /// A line a block, tree and store.
+    pub(super) fn csv(&self) -> String {
+        let mut text = String::from(
+            "tree,store,block,touched,execution_us,read_us,keys_us,apply_us,hash_us,encode_us,store_us,\
+             pages_read,pages_written,page_bytes,written_bytes,proof_bytes,proof_us,\
+             witness_bytes,code_bytes,node_rows,node_row_bytes,node_row_written_bytes\n",
+        );
+        for cell in &self.cells {
+            for block in &cell.blocks {
+                let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+                let proof_us = block.proof_us.map_or_else(String::new, |v| v.to_string());
+                text += &format!(
+                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                    cell.tree,
+                    cell.store,
+                    block.number,
+                    block.touched,
+                    block.execution_us,
+                    block.read_us,
+                    block.keys_us,
+                    block.apply_us,
+                    block.hash_us,
+                    block.encode_us,
+                    block.store_us,
+                    block.pages_read,
+                    block.pages_written,
+                    block.page_bytes,
+                    block.written_bytes,
+                    whole(block.proof_bytes),
+                    proof_us,
+                    whole(block.witness_bytes),
+                    whole(block.code_bytes),
+                    whole(block.node_rows),
+                    whole(block.node_row_bytes),
+                    whole(block.node_row_written_bytes),
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Microseconds for people.
+pub(super) fn human_micros(micros: f64) -> String {
+    match micros {
+        _ if micros >= 1e6 => format!("{:.2} s", micros / 1e6),
+        _ if micros >= 1e3 => format!("{:.1} ms", micros / 1e3),
+        _ => format!("{micros:.0} us"),
+    }
+}
+
+/// Bytes, as short as they can be said.
+pub(super) fn human_size(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64).replace(".0 ", " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Spread, human_micros};
+
+    #[test]
+    fn spreads_are_by_rank() {
+        let spread = Spread::of((1..=100).rev().map(f64::from).collect());
+        assert_eq!((spread.p50, spread.p99), (50.0, 99.0));
+        let spread = Spread::of(vec![7.0]);
+        assert_eq!((spread.p50, spread.p99), (7.0, 7.0));
+        assert_eq!(Spread::of(Vec::new()).p50, 0.0);
+    }
+
+    #[test]
+    fn times_are_scaled() {
+        let scaled = [12.4, 1_500.0, 2_340_000.0].map(human_micros);
+        assert_eq!(scaled, ["12 us", "1.5 ms", "2.34 s"]);
+    }
+}

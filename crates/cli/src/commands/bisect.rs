@@ -1,0 +1,250 @@
+//! `bisect`: the first block, account and slot in which a node and a store, or two nodes, differ.
+
+use std::num::NonZeroUsize;
+
+use alloy_primitives::{B256, U256};
+use clap::Args;
+use serde_json::{Value, json};
+use spinney_follow::{
+    AccountDifference, AccountSeen, BisectError, BisectOptions, Bisected, BlockSeen, Divergence,
+    Node, SlotDifference, Url, bisect_nodes, bisect_store,
+};
+use spinney_state::State;
+use spinney_store::Frozen;
+use spinney_tree::{PageStore as _, SharedStore};
+
+use crate::args::{AtOrNoneArgs, FormatArgs};
+use crate::clock::Clock;
+use crate::failure::{Exit, Failure};
+use crate::stores::Mode;
+use crate::trees::{self, Name};
+use crate::ui::{Format, Grid, Output};
+
+/// Name the first block, account and slot in which a node and a store, or two nodes, differ.
+///
+/// The first block whose state roots differ is found by halving the range that both keep: roots
+/// that are the same at a block are taken to be the same before it. Then both tries are followed
+/// from these roots, by proofs of the node, each of which has to hold under the root of its header.
+/// Accounts and slots come in order of their hashes. Exit code 1 says that they differ.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney bisect http://127.0.0.1:8545 --db state.db\n  \
+    spinney bisect http://127.0.0.1:8545 http://127.0.0.1:8546 --from 100 --to 200 --all 50")]
+pub(crate) struct BisectArgs {
+    /// The node, http://HOST:PORT. It needs eth_getBlockByNumber, eth_getProof and eth_getCode, and
+    /// the state of the block that is found; debug_accountRange and debug_storageRangeAt are asked
+    /// where they are there.
+    #[arg(value_name = "URL", env = "SPINNEY_NODE", hide_env_values = true)]
+    node: Url,
+    /// Another node, to compare it with that instead of a store.
+    #[arg(value_name = "URL2")]
+    other: Option<Url>,
+    #[command(flatten)]
+    at: AtOrNoneArgs,
+    /// The first block to compare. Without it, the first one that both have; of two nodes the
+    /// genesis.
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// The last block to compare. Without it, the last one that both have.
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// Name up to so many accounts, and so many slots of each, instead of the first.
+    #[arg(long, value_name = "N", default_value = "1")]
+    all: NonZeroUsize,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+pub(crate) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<Exit> {
+    let clock = Clock::start();
+    let node = Node::new(args.node.clone());
+    let mut options = BisectOptions::default();
+    (options.from, options.to, options.limit) = (args.from, args.to, args.all.get());
+    let (right, found) = match (&args.other, args.at.place(args.other.is_some())?) {
+        (Some(other), None) => {
+            let other = Node::new(other.clone());
+            let found = bisect_nodes(&node, &other, &options).map_err(failure)?;
+            (other.url().to_string(), found)
+        }
+        (None, Some(place)) => {
+            let store = place.open(Mode::Look)?;
+            // Who writes meanwhile does not change what is compared.
+            let store = SharedStore::new(Frozen::of(&store)?);
+            let record = trees::record_of(&store.snapshot()?, Name::Mpt, &place.name())?;
+            if trees::keys_of(record.scheme) != "state" {
+                let what = format!("the store holds raw keys, and no state ({})", place.name());
+                return Err(Failure::new(what).hint("give the store of a state").into());
+            }
+            let state = State::open(store, place.tree_cache())?;
+            (place.name(), bisect_store(&node, &state, &options).map_err(failure)?)
+        }
+        _ => {
+            return Err(Failure::new("a node is compared with one other side")
+                .hint("give the URL of a second node, or the store as --db")
+                .into());
+        }
+    };
+    let sides = [node.url().to_string(), right];
+    print(&found, &sides, (clock, output))?;
+    Ok(if found.divergence.is_some() { Exit::No } else { Exit::Ok })
+}
+
+fn failure(error: BisectError) -> anyhow::Error {
+    let (hint, exit) = match &error {
+        BisectError::State(_) => {
+            return match error {
+                BisectError::State(error) => (*error).into(),
+                other => other.into(),
+            };
+        }
+        BisectError::Node { .. } => (
+            "does it listen there, and keep the state of that block? --from N --to N compares \
+             block N alone",
+            Exit::Error,
+        ),
+        BisectError::Proof { .. } | BisectError::Code { .. } | BisectError::Leaf { .. } => {
+            ("the node contradicts itself: it is damaged, or it lies", Exit::No)
+        }
+        BisectError::Trie { .. } => ("spinney db check reads all of a store", Exit::No),
+        BisectError::NoCommonBlock { .. } => {
+            ("a larger --keep-undo keeps more blocks of a store", Exit::Error)
+        }
+        BisectError::Unfinished { .. } => ("give a smaller --all", Exit::Error),
+        BisectError::NoState => ("fill it first: spinney replay, or spinney follow", Exit::Error),
+        _ => ("spinney bisect --help shows what is needed", Exit::Error),
+    };
+    Failure::new(error.to_string()).hint(hint).exit(exit).into()
+}
+
+fn print(
+    found: &Bisected,
+    sides: &[String; 2],
+    (clock, output): (Clock, &Output),
+) -> std::io::Result<()> {
+    let [left, right] = sides;
+    match output.format() {
+        Format::Json => {
+            let data = json!({
+                "left": left, "right": right, "first": found.first, "last": found.last,
+                "differs": found.divergence.is_some(), "asks": found.asks,
+                "seconds": clock.seconds(),
+                "divergence": found.divergence.as_ref().map(divergence),
+            });
+            output.envelope(&data, &[])
+        }
+        Format::Csv => output.grid(&grid(found.divergence.as_ref())),
+        Format::Table => {
+            let Some(divergence) = &found.divergence else {
+                let Bisected { first, last, .. } = found;
+                return output.line(&format!(
+                    "the same state after block {last} (blocks {first} to {last} are in both)"
+                ));
+            };
+            for line in lines(divergence, sides) {
+                output.line(&line)?;
+            }
+            if divergence.accounts.is_empty() {
+                return Ok(());
+            }
+            output.grid(&grid(Some(divergence)))
+        }
+    }
+}
+
+fn lines(found: &Divergence, [left, right]: &[String; 2]) -> Vec<String> {
+    let block = found.block;
+    let which = match block.checked_sub(1) {
+        Some(before) if found.is_first => {
+            format!("first: block {before} is the same on both sides")
+        }
+        Some(_) => "or an earlier block: none before it was compared".into(),
+        None => "the genesis".into(),
+    };
+    let mut lines = vec![
+        format!("the states differ after block {block} ({which})"),
+        format!("left: {left}, root {}", found.left.root),
+        format!("right: {right}, root {}", found.right.root),
+    ];
+    if found.left.hash.is_some()
+        && found.right.hash.is_some()
+        && found.left.hash != found.right.hash
+    {
+        lines.push("they have different blocks of that number".into());
+    }
+    let hidden = |below: &[String], what: &str| {
+        let below = below.join(", ");
+        format!("below {below} {what} differs that nobody can name, and a node is asked by names")
+    };
+    if !found.hidden.is_empty() {
+        lines.push(hidden(&found.hidden, "an account"));
+    }
+    for account in found.accounts.iter().filter(|account| !account.hidden_slots.is_empty()) {
+        lines.push(hidden(&account.hidden_slots, &format!("a slot of account {}", account.key)));
+    }
+    lines
+}
+
+/// What differs, a line each.
+fn grid(found: Option<&Divergence>) -> Grid {
+    let mut grid = Grid::new(&["block", "account", "slot", "what", "left", "right"]);
+    if let Some(divergence) = found {
+        for row in divergence.rows() {
+            let slot = row.slot.unwrap_or_default();
+            let block = divergence.block.to_string();
+            grid.row(vec![block, row.account, slot, row.what.into(), row.left, row.right]);
+        }
+    }
+    grid
+}
+
+fn divergence(found: &Divergence) -> Value {
+    let mut data = differences(found);
+    data["is_first"] = json!(found.is_first);
+    data["left"] = block(&found.left);
+    data["right"] = block(&found.right);
+    data
+}
+
+fn block(seen: &BlockSeen) -> Value {
+    json!({ "hash": seen.hash, "root": seen.root })
+}
+
+/// The block and what differs after it, for programs.
+pub(crate) fn differences(found: &Divergence) -> Value {
+    json!({
+        "block": found.block,
+        "accounts": found.accounts.iter().map(account).collect::<Vec<_>>(),
+        "is_all": found.is_all,
+        "hidden": found.hidden,
+    })
+}
+
+fn account(found: &AccountDifference) -> Value {
+    json!({
+        "key": found.key,
+        "address": found.address,
+        "left": found.left.as_ref().map(seen),
+        "right": found.right.as_ref().map(seen),
+        "slots": found.slots.iter().map(slot).collect::<Vec<_>>(),
+        "has_all_slots": found.has_all_slots,
+        "hidden_slots": found.hidden_slots,
+    })
+}
+
+fn seen(seen: &AccountSeen) -> Value {
+    json!({
+        "nonce": seen.nonce,
+        "balance": seen.balance.to_string(),
+        "code_hash": seen.code_hash,
+        "code_bytes": seen.code_len,
+        "storage_root": seen.storage_root,
+    })
+}
+
+fn slot(found: &SlotDifference) -> Value {
+    let word = |value: U256| B256::from(value);
+    json!({
+        "key": found.key, "slot": found.slot,
+        "left": word(found.left), "right": word(found.right),
+    })
+}

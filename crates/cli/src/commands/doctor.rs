@@ -1,0 +1,59 @@
+//! `doctor`: what this build and this machine have.
+
+use std::path::Path;
+use std::thread::available_parallelism;
+
+use clap::Args;
+use serde_json::{Value, json};
+use spinney_tree::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::args::FormatArgs;
+use crate::failure::Exit;
+use crate::ui::{Format, Grid, Output, field};
+
+/// Say what this build and this machine have: for bug reports, and before a long run.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  spinney doctor --format table")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+pub(crate) fn run(_args: &DoctorArgs, output: &Output) -> anyhow::Result<Exit> {
+    let facts = facts();
+    if output.format() == Format::Json {
+        output.envelope(&facts, &[])?;
+        return Ok(Exit::Ok);
+    }
+    let mut grid = Grid::new(&["what", "is"]);
+    for (name, value) in facts.as_object().into_iter().flatten() {
+        grid.row(vec![name.replace('_', " "), field(name, value, output.format())]);
+    }
+    output.grid(&grid)?;
+    Ok(Exit::Ok)
+}
+
+fn facts() -> Value {
+    let cores = available_parallelism().map_or(1, usize::from);
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "build": if cfg!(debug_assertions) { "debug: many times slower than release" } else { "release" },
+        "target": format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+        "hash_kernels": spinney_hash::backends().to_string(),
+        "stores": "memory, log, redb, sqlite, postgres",
+        "trees": "mpt, ubt, pbt, verkle, sum",
+        "newest_fork": "Amsterdam",
+        "cores": cores,
+        "memory_bytes": memory_bytes(),
+        "temporary_folder": std::env::temp_dir().display().to_string(),
+        "key_bytes_max": KEY_BYTES_MAX,
+        "value_bytes_max": VALUE_BYTES_MAX,
+    })
+}
+
+/// The machine's memory, where the system says.
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}

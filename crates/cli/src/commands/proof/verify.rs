@@ -1,0 +1,315 @@
+//! `verify`: a proof document against a root, with no store.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
+use std::path::PathBuf;
+
+use alloy_primitives::{Address, B256, Bytes, U256};
+use clap::Args;
+use serde_json::json;
+use spinney_cli::document::{self, Claim, Document, DocumentError};
+use spinney_cli::spans::SpanDocument;
+use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
+
+use super::over_time;
+use super::roots::RootsArgs;
+use super::words;
+use crate::args::{FormatArgs, Size};
+use crate::commands::sums;
+use crate::failure::{Exit, Failure};
+use crate::stores;
+use crate::trees::Name;
+use crate::ui::{Format, Output};
+
+/// Check a proof document against a root, without a store.
+///
+/// Reads what `spinney prove` prints, what eth_getProof answers, and the execution witnesses of
+/// Verkle blocks (stateDiff and verkleProof), of which it says the root after the block, too. A
+/// root says nothing of the tree that it is of, and one hash can be that of a UBT and of a PBT that
+/// hold different keys: --tree says which tree the root is trusted to be of. A proof of many blocks
+/// is checked against the root of each, by --roots or --blocks. Exit code 0 if the proof holds, 1
+/// if it does not or is of another tree, 2 if the document is none.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    spinney verify --tree mpt --root 0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
+    spinney prove --db raw.db 0x646f65 | spinney verify --tree mpt -")]
+pub(crate) struct VerifyArgs {
+    /// The document; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The root that is trusted. Without it the document's own is taken, which proves little.
+    #[arg(long, value_name = "ROOT")]
+    root: Option<B256>,
+    #[command(flatten)]
+    roots: RootsArgs,
+    /// The sum of all leaves that is trusted, of a sum tree.
+    #[arg(long, value_name = "SUM")]
+    root_sum: Option<u64>,
+    /// The tree that the root is of, by the names that `prove` takes. Without it the document's
+    /// word is taken.
+    #[arg(long, value_name = "TREE")]
+    tree: Option<String>,
+    /// The most that is read of a document.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    max_input: Size,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
+    let trusted = args.tree.as_deref().map(Name::parse).transpose()?;
+    let longer = "is it the document you mean? --max-input says how long it may be";
+    let bytes = stores::read_file_of(&args.file, args.max_input.0 as u64, longer)?;
+    if sums::is_sum(&bytes) {
+        let root = (args.root, args.root_sum);
+        let mut said = Said::new(output);
+        sums::verify(&bytes, &args.file, root, trusted, (output, &mut said))?;
+        return said.finish();
+    }
+    if args.root_sum.is_some() {
+        return Err(Failure::new("the document is of a tree without sums (--root-sum)")
+            .hint("is it the document you mean?")
+            .into());
+    }
+    let refused = |error| refused(args, &error);
+    let value = document::read(&bytes).map_err(refused)?;
+    if SpanDocument::is_one(&value) {
+        return many(args, SpanDocument::of(value).map_err(refused)?, trusted, output);
+    }
+    if args.roots.are_given() {
+        return Err(Failure::new("the proof is of one block (--roots, --blocks)")
+            .hint("--root names the root that is trusted")
+            .into());
+    }
+    let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
+    let name = match tree.as_deref() {
+        Some(tree) => Name::parse_of(tree, "the document's")?,
+        None => Name::Mpt,
+    };
+    // A document names its tree, and what it claims is of that tree; else it is no document.
+    if matches!(claim, Claim::Keys { .. } | Claim::Account(_)) && name != Name::Mpt {
+        let what = format!("the document says tree {name}, and its proof is of an mpt");
+        return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
+    }
+    check_tree(trusted, name, output)?;
+    let root = match (args.root, own) {
+        (Some(root), own) => {
+            if let Some(own) = own.filter(|own| *own != root) {
+                output.warn(format!("the document was made for another root: {own}"));
+            }
+            root
+        }
+        (None, Some(own)) => {
+            output
+                .warn(format!("checked against the document's own root, {own}; --root trusts one"));
+            own
+        }
+        (None, None) => {
+            return Err(Failure::new("there is no root to check against")
+                .hint("--root 0x.. names the root that is trusted: a header's state root")
+                .into());
+        }
+    };
+    let unsure = words::unsure(name, &claim);
+    let shown = show(&root, name, claim).map_err(|error| {
+        let what = format!("the proof does not hold under {root}");
+        let hint = "proof, claims and root do not belong together: was it made for this root?";
+        Failure::new(what).because(error).hint(hint).exit(Exit::No)
+    })?;
+    for stem in unsure {
+        output.warn(format!(
+            "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf may be hidden"
+        ));
+    }
+    let mut said = Said::new(output);
+    said.line(format!("holds under {root}, tree {name}"))?;
+    shown.into_iter().try_for_each(|line| said.line(line))?;
+    said.finish()
+}
+
+/// Verifies a proof of blocks that follow each other.
+fn many(
+    args: &VerifyArgs,
+    document: SpanDocument,
+    trusted: Option<Name>,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    let name = Name::parse_of(&document.tree, "the document's")?;
+    check_tree(trusted, name, output)?;
+    if args.root.is_some() {
+        return Err(Failure::new("the proof is of many blocks, and of their roots (--root)")
+            .hint("--roots names those that are trusted, --blocks the headers that have them")
+            .into());
+    }
+    let roots = args.roots.read(name)?;
+    if roots.is_none() {
+        output.warn("checked against the document's own roots; --roots or --blocks trusts some");
+    }
+    let trusts = |block: u64, root: &[u8; 32]| {
+        roots.as_ref().is_none_or(|roots| roots.get(&block).is_some_and(|it| it.0 == *root))
+    };
+    let (first, last) = over_time::blocks_of(&document.claim);
+    if let Some(roots) = &roots
+        && let Some(lacks) = (first..=last).find(|block| !roots.contains_key(block))
+    {
+        let what = format!("no root of block {lacks} is trusted (--roots, --blocks)");
+        return Err(Failure::new(what)
+            .hint(format!("the proof is of blocks {first} to {last}: give all of their roots"))
+            .into());
+    }
+    let shown = over_time::show(name, &document.claim, &trusts).map_err(|error| {
+        let hint = "proof, claims and roots do not belong together: was it made for these blocks?";
+        Failure::new("the proof does not hold").because(error).hint(hint).exit(Exit::No)
+    })?;
+    let mut said = Said::new(output);
+    said.line(format!("holds at blocks {first} to {last}, tree {name}"))?;
+    shown.into_iter().try_for_each(|line| said.line(line))?;
+    said.finish()
+}
+
+/// What a proof shows: line by line for people, at once in an envelope.
+pub(crate) struct Said<'o> {
+    output: &'o Output,
+    lines: Option<Vec<String>>,
+}
+
+impl<'o> Said<'o> {
+    fn new(output: &'o Output) -> Self {
+        Self { output, lines: (output.asked() == Some(Format::Json)).then(Vec::new) }
+    }
+
+    pub(crate) fn line(&mut self, line: String) -> std::io::Result<()> {
+        match &mut self.lines {
+            Some(lines) => lines.push(line),
+            None => self.output.line(&line)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> anyhow::Result<Exit> {
+        if let Some(lines) = self.lines {
+            self.output.envelope(&json!({ "holds": true, "shown": lines }), &[])?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// What a claim shows, line by line.
+pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<String>> {
+    Ok(match claim {
+        Claim::Keys { entries, preimages, proof } => {
+            show_keys(root, &entries, preimages.as_deref(), &proof)?
+        }
+        Claim::Account(proof) => show_account(root, &proof)?,
+        Claim::Words(claim) => words::verify(root, name, &claim)?,
+        Claim::Witness(claim) => words::verify_witness(root, &claim)?,
+    })
+}
+
+/// Checks a document of our own under its own root.
+pub(super) fn holds(document: &[u8]) -> anyhow::Result<()> {
+    let value = document::read(document)?;
+    if SpanDocument::is_one(&value) {
+        let SpanDocument { tree, claim } = SpanDocument::of(value)?;
+        let name = Name::parse(&tree)?;
+        return over_time::show(name, &claim, &|_, _| true).map(drop).map_err(of_our_own);
+    }
+    let Document { tree, root, claim } = Document::of(value)?;
+    let name = Name::parse(tree.as_deref().unwrap_or("mpt"))?;
+    show(&root.unwrap_or_default(), name, claim).map(drop).map_err(of_our_own)
+}
+
+/// A document of our own that does not hold.
+fn of_our_own(error: anyhow::Error) -> anyhow::Error {
+    let hint = "rows of the store are old or forged: spinney db check looks at all of it";
+    let what = "what was made of the store does not hold under its root";
+    Failure::new(what).because(error).hint(hint).into()
+}
+
+/// A document that was not read. What it says of preimages is a claim like others, and can be
+/// false.
+fn refused(args: &VerifyArgs, error: &DocumentError) -> Failure {
+    let failure = Failure::new(format!("{error} ({})", args.file.display()));
+    match error {
+        DocumentError::Preimage { .. } => failure
+            .hint("the key was put under another preimage than the document says")
+            .exit(Exit::No),
+        _ => failure.hint(
+            "the document is one JSON object: what spinney prove prints, the EIP-1186 object that \
+             eth_getProof answers, alone or as the result of a response, or the execution witness \
+             of a Verkle block",
+        ),
+    }
+}
+
+/// Refuses a document of another tree than the trusted one; without one, says whose word is taken.
+pub(crate) fn check_tree(
+    trusted: Option<Name>,
+    name: Name,
+    output: &Output,
+) -> Result<(), Failure> {
+    match trusted {
+        Some(trusted) if trusted != name => {
+            let what = format!("the document is of a tree {name}, not of {trusted} (--tree)");
+            Err(Failure::new(what)
+                .hint("spinney prove --tree makes one of the tree that you trust")
+                .exit(Exit::No))
+        }
+        Some(_) => Ok(()),
+        None => {
+            output.warn(format!(
+                "that the root is one of {name} is the document's own word; --tree {name} says so"
+            ));
+            Ok(())
+        }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "what was verified for these keys has them all")]
+fn show_keys(
+    root: &B256,
+    entries: &[(Bytes, Option<Bytes>)],
+    preimages: Option<&[Bytes]>,
+    proof: &Proof,
+) -> Result<Vec<String>, ProofError> {
+    let keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
+    let verified = proof.verify(&root.0, &keys)?;
+    let describe = |value: Option<&[u8]>, nothing: &str| match value {
+        Some(value) => Bytes::copy_from_slice(value).to_string(),
+        None => nothing.to_owned(),
+    };
+    let preimages = preimages.unwrap_or_default().iter().map(Some);
+    let preimages = preimages.chain(std::iter::repeat(None));
+    let line = |((key, claimed), preimage): (&(Bytes, Option<Bytes>), Option<&Bytes>)| {
+        let proven = verified.get(key).expect("it was verified for all of the keys");
+        let claimed = claimed.as_ref().map(|value| &value[..]);
+        if proven != claimed {
+            let [proven, claimed] = [proven, claimed].map(|value| describe(value, "nothing"));
+            return Err(ProofError::Differs { key: key.to_vec(), proven, claimed });
+        }
+        let of = preimage.map_or_else(String::new, |preimage| format!(" (of {preimage})"));
+        Ok(format!("{key}{of}: {}", describe(proven, "absent")))
+    };
+    entries.iter().zip(preimages).map(line).collect()
+}
+
+#[expect(clippy::expect_used, reason = "what was verified for these slots has them all")]
+fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<String>, ProofError> {
+    let verified = proof.verify(&root.0)?;
+    let address = Address::from(proof.address);
+    let mut lines = vec![match verified.account() {
+        None => format!("account {address}: absent"),
+        Some(account) => format!("account {address}: {}", words::of_fields(account)),
+    }];
+    for slot in &proof.storage_proof {
+        let value = verified.slot(&slot.key).expect("it was verified for all of the slots");
+        lines.push(format!("slot {}: {:#x}", B256::from(slot.key), U256::from_be_bytes(value)));
+    }
+    Ok(lines)
+}

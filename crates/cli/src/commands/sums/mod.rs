@@ -1,0 +1,115 @@
+//! What verbs do with Merkle-sum trees: in any store, by their namespaces.
+
+mod dump;
+mod load;
+mod prove;
+mod remove;
+mod root;
+mod verify;
+
+use std::env;
+
+use clap::Args;
+use spinney_state::sum::{SumError, SumTree};
+use spinney_tree::sum::{Profile, Sum};
+use spinney_tree::{PageStore, Scheme as _, SchemeId, Snapshot, names};
+
+use crate::failure::Failure;
+use crate::trees::profile_name;
+
+pub(crate) use dump::dump;
+pub(crate) use load::load;
+pub(crate) use prove::{prove, prove_all};
+pub(crate) use remove::{RemoveArgs, remove};
+pub(crate) use root::SumSink;
+pub(crate) use spinney_cli::sum_trace::SumLine;
+pub(crate) use verify::{is_sum, verify};
+
+/// Which of the sum trees of a store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NamespaceArgs {
+    /// The namespace of a sum tree: a store holds any number of them.
+    #[arg(long, value_name = "NAME", default_value = "default", env = "SPINNEY_NAMESPACE")]
+    pub(crate) namespace: String,
+}
+
+impl NamespaceArgs {
+    /// Whether the command itself names one, and not the environment or nobody.
+    pub(crate) fn is_said() -> bool {
+        env::args_os().any(|word| {
+            let word = word.to_string_lossy();
+            word == "--namespace" || word.starts_with("--namespace=")
+        })
+    }
+}
+
+/// An error as other trees have it, where it is the tree's own.
+pub(crate) fn plain(error: SumError) -> anyhow::Error {
+    match error {
+        SumError::Tree(error) => error.into(),
+        SumError::Output(error) => error.into(),
+        SumError::OtherProfile { name, is, asked } => other_profile(&name, is, asked).into(),
+        other => other.into(),
+    }
+}
+
+/// The tree of a namespace, which is to be there and of that profile.
+fn open<'s, P: PageStore>(
+    store: &'s P,
+    namespace: &str,
+    profile: Profile,
+    cache: usize,
+) -> anyhow::Result<SumTree<'s, P>> {
+    let Some(tree) = SumTree::open(store, namespace, cache).map_err(plain)? else {
+        let what = format!("the store holds no sum tree of namespace {namespace} (--namespace)");
+        return Err(Failure::new(what).hint(namespaces(&store.snapshot()?)?).into());
+    };
+    if tree.profile() != profile {
+        return Err(other_profile(namespace, tree.profile(), profile).into());
+    }
+    Ok(tree)
+}
+
+/// So many namespaces are named.
+const NAMED_MAX: usize = 8;
+
+/// The namespaces that a store holds, in words.
+fn namespaces(snapshot: &impl Snapshot) -> anyhow::Result<String> {
+    let named = names::list(snapshot).map_err(SumError::from).map_err(plain)?;
+    let sums: Vec<_> = named
+        .iter()
+        .filter(|named| of_scheme(named.scheme).is_some())
+        .map(|named| &named.name[..])
+        .collect();
+    let more = sums.len().saturating_sub(NAMED_MAX);
+    let first = sums.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    Ok(match (sums.len(), more) {
+        (0, _) => "it holds none; does --db name another store?".to_owned(),
+        (_, 0) => format!("those that it holds: {first}"),
+        _ => format!("those that it holds: {first}, and {more} more; spinney db info shows all"),
+    })
+}
+
+/// The profile of a sum tree's scheme.
+fn of_scheme(scheme: SchemeId) -> Option<Profile> {
+    let profiles = [Profile::Compatible, Profile::Bound];
+    profiles.into_iter().find(|profile| Sum { profile: *profile }.id() == scheme)
+}
+
+/// The profile of the tree of a namespace; where there is none, the usual one.
+pub(crate) fn profile_of(snapshot: &impl Snapshot, namespace: &str) -> anyhow::Result<Profile> {
+    let named = names::find(snapshot, namespace).map_err(SumError::from).map_err(plain)?;
+    let found = named.and_then(|named| of_scheme(named.scheme));
+    Ok(found.unwrap_or(Profile::Compatible))
+}
+
+fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {
+    let (is, asked) = (profile_name(is), profile_name(asked));
+    let what = format!("namespace {namespace} holds a tree {is}, not {asked} (--tree)");
+    Failure::new(what).hint(format!("say --tree {is}, or give another --namespace"))
+}
+
+/// The profile of a tree's name.
+fn profile(name: &str) -> Option<Profile> {
+    [Profile::Compatible, Profile::Bound].into_iter().find(|profile| profile_name(*profile) == name)
+}

@@ -1,0 +1,56 @@
+//! `witness`: all that blocks need to be executed; made, checked, compared and minimized.
+
+mod binary;
+mod doctor;
+mod make;
+mod source;
+
+use clap::{Args, Subcommand};
+
+use self::{
+    doctor::{DiffArgs, MinimizeArgs, WitnessCheckArgs},
+    make::MakeArgs,
+};
+use crate::failure::Exit;
+use crate::ui::Output;
+
+/// Make the execution witnesses of blocks, and say what is wrong with those of others.
+///
+/// Without a verb of its own: replays the chain in memory up to the last block asked for, makes
+/// witnesses and checks each by executing its block on nothing else. --block prints the witness as
+/// debug_executionWitness answers it; --from, --to and --all print a line a block, {"number",
+/// "hash", "witness"}.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --block 77\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --from 100 --to 120 --out \
+    witnesses.ndjson\n  \
+    spinney witness --genesis genesis.json --blocks chain.rlp --block 77 --encoding ssz --out \
+    input.ssz\n  \
+    spinney witness check witness.json --genesis genesis.json --blocks chain.rlp"
+)]
+pub(crate) struct WitnessArgs {
+    #[command(subcommand)]
+    verb: Option<WitnessVerb>,
+    #[command(flatten)]
+    make: MakeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum WitnessVerb {
+    Check(WitnessCheckArgs),
+    Diff(DiffArgs),
+    Minimize(MinimizeArgs),
+}
+
+pub(crate) fn run(args: &WitnessArgs, output: &Output) -> anyhow::Result<Exit> {
+    match &args.verb {
+        Some(WitnessVerb::Check(args)) => doctor::check(args, output),
+        Some(WitnessVerb::Diff(args)) => doctor::diff(args, output),
+        Some(WitnessVerb::Minimize(args)) => doctor::minimize(args, output),
+        None => make::run(&args.make, output),
+    }
+}
