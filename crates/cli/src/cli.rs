@@ -1,8 +1,17 @@
 //! The whole command line: the verbs, and what all of them take.
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgAction, ArgMatches, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::{
+    AnyCommand, Command, archive::ArchiveArgs, bench::BenchArgs, bisect::BisectArgs,
+    catch_up::CatchUpArgs, completions::CompletionsArgs, convert::ConvertArgs, db::DbArgs,
+    demo::DemoArgs, doctor::DoctorArgs, follow::FollowArgs, import::ImportArgs, proof::ProveArgs,
+    proof::VerifyArgs, reference::ReferenceArgs, replay::ReplayArgs, root::RootArgs,
+    serve::ServeArgs, snapshot::SnapshotArgs, stage::StageArgs, state_root::StateRootArgs,
+    vectors::VectorsArgs, witness::WitnessArgs,
+};
 use crate::ui::Color;
 
 /// Authenticated state: one engine for every Ethereum state tree.
@@ -16,7 +25,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
     /// Print nothing on standard error but errors and warnings.
-    #[arg(short, long, global = true, env = "SPINNEY_QUIET", value_parser = FalseyValueParser::new())]
+    #[arg(short, long, global = true, env = "SPINNEY_QUIET")]
+    #[arg(value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
     /// Write more of what happens on standard error, as --log info does; -vv as --log debug.
     #[arg(short, long, global = true, action = ArgAction::Count)]
@@ -44,31 +54,87 @@ impl Cli {
     }
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    Demo(crate::commands::demo::DemoArgs),
-    Replay(crate::commands::replay::ReplayArgs),
-    Root(crate::commands::root::RootArgs),
-    StateRoot(crate::commands::state_root::StateRootArgs),
-    Prove(crate::commands::proof::ProveArgs),
-    Verify(crate::commands::proof::VerifyArgs),
-    Witness(crate::commands::witness::WitnessArgs),
-    Db(crate::commands::db::DbArgs),
-    Stage(crate::commands::stage::StageArgs),
-    Import(crate::commands::import::ImportArgs),
-    Convert(crate::commands::convert::ConvertArgs),
-    Snapshot(crate::commands::snapshot::SnapshotArgs),
-    CatchUp(crate::commands::catch_up::CatchUpArgs),
-    Serve(crate::commands::serve::ServeArgs),
-    Follow(crate::commands::follow::FollowArgs),
-    Bisect(crate::commands::bisect::BisectArgs),
-    Archive(crate::commands::archive::ArchiveArgs),
-    Vectors(crate::commands::vectors::VectorsArgs),
-    Bench(crate::commands::bench::BenchArgs),
-    Doctor(crate::commands::doctor::DoctorArgs),
-    #[command(hide = true)]
-    Reference(crate::commands::reference::ReferenceArgs),
-    Completions(crate::commands::completions::CompletionsArgs),
+/// The whole command, whose long version names the hash kernels in use.
+pub(crate) fn command() -> clap::Command {
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SPINNEY_COMMIT"));
+    let kernels = spinney_hash::backends();
+    let long = format!("{version}\ncommit: {commit}\nhash kernels: {kernels}");
+    Cli::command().version(format!("{version} ({commit})")).long_version(long)
+}
+
+/// The verbs, in the order of the help.
+const VERBS: [VerbEntry; 22] = [
+    VerbEntry::of::<DemoArgs>(),
+    VerbEntry::of::<ReplayArgs>(),
+    VerbEntry::of::<RootArgs>(),
+    VerbEntry::of::<StateRootArgs>(),
+    VerbEntry::of::<ProveArgs>(),
+    VerbEntry::of::<VerifyArgs>(),
+    VerbEntry::of::<WitnessArgs>(),
+    VerbEntry::of::<DbArgs>(),
+    VerbEntry::of::<StageArgs>(),
+    VerbEntry::of::<ImportArgs>(),
+    VerbEntry::of::<ConvertArgs>(),
+    VerbEntry::of::<SnapshotArgs>(),
+    VerbEntry::of::<CatchUpArgs>(),
+    VerbEntry::of::<ServeArgs>(),
+    VerbEntry::of::<FollowArgs>(),
+    VerbEntry::of::<BisectArgs>(),
+    VerbEntry::of::<ArchiveArgs>(),
+    VerbEntry::of::<VectorsArgs>(),
+    VerbEntry::of::<BenchArgs>(),
+    VerbEntry::of::<DoctorArgs>(),
+    VerbEntry::of::<ReferenceArgs>(),
+    VerbEntry::of::<CompletionsArgs>(),
+];
+
+/// A verb as the command line has it.
+struct VerbEntry {
+    name: &'static str,
+    take: fn(clap::Command) -> clap::Command,
+    read: fn(&ArgMatches) -> Result<Verb, clap::Error>,
+}
+
+impl VerbEntry {
+    const fn of<C: Command + 'static>() -> Self {
+        let read = |matches: &ArgMatches| Ok(Verb(Box::new(C::from_arg_matches(matches)?)));
+        Self { name: C::NAME, take: C::augment_args, read }
+    }
+}
+
+/// The verb that was asked for.
+#[derive(Debug)]
+pub(crate) struct Verb(pub(crate) Box<dyn AnyCommand>);
+
+impl FromArgMatches for Verb {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let asked = matches.subcommand();
+        let entry = asked.and_then(|(name, below)| {
+            Some((VERBS.iter().find(|entry| entry.name == name)?, below))
+        });
+        let (entry, below) = entry.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        (entry.read)(below)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for Verb {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        let verbs = VERBS.iter().map(|entry| (entry.take)(clap::Command::new(entry.name)));
+        command.subcommands(verbs)
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        VERBS.iter().any(|entry| entry.name == name)
+    }
 }
 
 #[cfg(test)]

@@ -21,14 +21,10 @@ mod ui;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches as _;
 
-use crate::cli::{Cli, Verb};
-use crate::commands::{
-    archive, bench, bisect, catch_up, completions, convert, db, demo, doctor, follow, import,
-    proof, reference, replay, root, serve, snapshot, stage, state_root, vectors, witness,
-};
-use crate::failure::{Exit, Failure};
+use crate::cli::{Cli, command};
+use crate::failure::Failure;
 use crate::ui::Output;
 use crate::ui::output::Asked;
 use crate::ui::{ending, usage};
@@ -48,18 +44,11 @@ fn main() -> ExitCode {
         Ok(read) => read,
         Err(error) => usage::exit(error, command()),
     };
-    let output = Output::new(asked, cli.quiet, cli.color);
+    let verb = &*cli.verb.0;
+    let output = Output::new(asked, verb.speech(), (cli.quiet, cli.color), command);
     let listens = || log::listen(cli.events(), output.warnings());
-    let outcome = chosen.and_then(|()| listens()).and_then(|()| run(cli.verb, &output));
+    let outcome = chosen.and_then(|()| listens()).and_then(|()| output.answer(verb.run(&output)?));
     ending::finish(outcome, &output).into()
-}
-
-/// The command, whose long version names the hash kernels in use.
-fn command() -> clap::Command {
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SPINNEY_COMMIT"));
-    let kernels = spinney_hash::backends();
-    let long = format!("{version}\ncommit: {commit}\nhash kernels: {kernels}");
-    Cli::command().version(format!("{version} ({commit})")).long_version(long)
 }
 
 /// Heeds `SPINNEY_SIMD`, which is there for tests and bug reports: no digest depends on it.
@@ -75,31 +64,4 @@ fn choose_kernels() -> anyhow::Result<()> {
             .hint("unset it, or say avx512, avx2, sha-ni or portable")
             .into()
     })
-}
-
-fn run(verb: Verb, output: &Output) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::Replay(args) => replay::run(&args, output),
-        Verb::Root(args) => root::run(&args, output),
-        Verb::Prove(args) => proof::prove(&args, output),
-        Verb::Verify(args) => proof::verify(&args, output),
-        Verb::Witness(args) => witness::run(&args, output),
-        Verb::StateRoot(args) => state_root::run(&args, output),
-        Verb::Db(args) => db::run(&args, output),
-        Verb::Stage(args) => stage::run(&args, output),
-        Verb::Import(args) => import::run(&args, output),
-        Verb::Convert(args) => convert::run(&args, output),
-        Verb::Snapshot(args) => snapshot::run(&args, output),
-        Verb::CatchUp(args) => catch_up::run(&args, output),
-        Verb::Serve(args) => serve::run(&args, output),
-        Verb::Follow(args) => follow::run(&args, output),
-        Verb::Bisect(args) => bisect::run(&args, output),
-        Verb::Archive(args) => archive::run(&args, output),
-        Verb::Vectors(args) => vectors::run(&args, output),
-        Verb::Bench(args) => bench::run(&args, output),
-        Verb::Demo(args) => demo::run(&args, output),
-        Verb::Doctor(args) => doctor::run(&args, output),
-        Verb::Reference(args) => reference::run(&args, command()),
-        Verb::Completions(args) => completions::run(&args, command(), output),
-    }
 }

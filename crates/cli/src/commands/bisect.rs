@@ -15,10 +15,11 @@ use spinney_tree::{PageStore as _, SharedStore};
 
 use crate::args::{AtOrNoneArgs, FormatArgs};
 use crate::clock::Clock;
+use crate::commands::Command;
 use crate::failure::{Exit, Failure};
 use crate::stores::Mode;
 use crate::trees::{self, Name};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// Name the first block, account and slot in which a node and a store, or two nodes, differ.
 ///
@@ -55,38 +56,41 @@ pub(crate) struct BisectArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(crate) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<Exit> {
-    let clock = Clock::start();
-    let node = Node::new(args.node.clone());
-    let mut options = BisectOptions::default();
-    (options.from, options.to, options.limit) = (args.from, args.to, args.all.get());
-    let (right, found) = match (&args.other, args.at.place(args.other.is_some())?) {
-        (Some(other), None) => {
-            let other = Node::new(other.clone());
-            let found = bisect_nodes(&node, &other, &options).map_err(failure)?;
-            (other.url().to_string(), found)
-        }
-        (None, Some(place)) => {
-            let store = place.open(Mode::Look)?;
-            // Who writes meanwhile does not change what is compared.
-            let store = SharedStore::new(Frozen::of(&store)?);
-            let record = trees::record_of(&store.snapshot()?, Name::Mpt, &place.name())?;
-            if trees::keys_of(record.scheme) != "state" {
-                let what = format!("the store holds raw keys, and no state ({})", place.name());
-                return Err(Failure::new(what).hint("give the store of a state").into());
+impl Command for BisectArgs {
+    const NAME: &'static str = "bisect";
+
+    fn run(&self, _: &Output) -> anyhow::Result<Answer> {
+        let clock = Clock::start();
+        let node = Node::new(self.node.clone());
+        let mut options = BisectOptions::default();
+        (options.from, options.to, options.limit) = (self.from, self.to, self.all.get());
+        let (right, found) = match (&self.other, self.at.place(self.other.is_some())?) {
+            (Some(other), None) => {
+                let other = Node::new(other.clone());
+                let found = bisect_nodes(&node, &other, &options).map_err(failure)?;
+                (other.url().to_string(), found)
             }
-            let state = State::open(store, place.tree_cache())?;
-            (place.name(), bisect_store(&node, &state, &options).map_err(failure)?)
-        }
-        _ => {
-            return Err(Failure::new("a node is compared with one other side")
-                .hint("give the URL of a second node, or the store as --db")
-                .into());
-        }
-    };
-    let sides = [node.url().to_string(), right];
-    print(&found, &sides, (clock, output))?;
-    Ok(if found.divergence.is_some() { Exit::No } else { Exit::Ok })
+            (None, Some(place)) => {
+                let store = place.open(Mode::Look)?;
+                // Who writes meanwhile does not change what is compared.
+                let store = SharedStore::new(Frozen::of(&store)?);
+                let record = trees::record_of(&store.snapshot()?, Name::Mpt, &place.name())?;
+                if trees::keys_of(record.scheme) != "state" {
+                    let what = format!("the store holds raw keys, and no state ({})", place.name());
+                    return Err(Failure::new(what).hint("give the store of a state").into());
+                }
+                let state = State::open(store, place.tree_cache())?;
+                (place.name(), bisect_store(&node, &state, &options).map_err(failure)?)
+            }
+            _ => {
+                return Err(Failure::new("a node is compared with one other side")
+                    .hint("give the URL of a second node, or the store as --db")
+                    .into());
+            }
+        };
+        let sides = [node.url().to_string(), right];
+        answer(&found, &sides, &clock)
+    }
 }
 
 fn failure(error: BisectError) -> anyhow::Error {
@@ -116,39 +120,26 @@ fn failure(error: BisectError) -> anyhow::Error {
     Failure::new(error.to_string()).hint(hint).exit(exit).into()
 }
 
-fn print(
-    found: &Bisected,
-    sides: &[String; 2],
-    (clock, output): (Clock, &Output),
-) -> std::io::Result<()> {
+fn answer(found: &Bisected, sides: &[String; 2], clock: &Clock) -> anyhow::Result<Answer> {
     let [left, right] = sides;
-    match output.format() {
-        Format::Json => {
-            let data = json!({
-                "left": left, "right": right, "first": found.first, "last": found.last,
-                "differs": found.divergence.is_some(), "asks": found.asks,
-                "seconds": clock.seconds(),
-                "divergence": found.divergence.as_ref().map(divergence),
-            });
-            output.envelope(&data, &[])
-        }
-        Format::Csv => output.grid(&grid(found.divergence.as_ref())),
-        Format::Table => {
-            let Some(divergence) = &found.divergence else {
-                let Bisected { first, last, .. } = found;
-                return output.line(&format!(
-                    "the same state after block {last} (blocks {first} to {last} are in both)"
-                ));
-            };
-            for line in lines(divergence, sides) {
-                output.line(&line)?;
-            }
-            if divergence.accounts.is_empty() {
-                return Ok(());
-            }
-            output.grid(&grid(Some(divergence)))
-        }
-    }
+    let answer = Answer::of(&json!({
+        "left": left, "right": right, "first": found.first, "last": found.last,
+        "differs": found.divergence.is_some(), "asks": found.asks,
+        "seconds": clock.seconds(),
+        "divergence": found.divergence.as_ref().map(divergence),
+    }))?;
+    let answer = answer.csv(grid(found.divergence.as_ref()));
+    let Some(divergence) = &found.divergence else {
+        let Bisected { first, last, .. } = found;
+        return Ok(answer.line(format!(
+            "the same state after block {last} (blocks {first} to {last} are in both)"
+        )));
+    };
+    let answer = answer.lines(lines(divergence, sides)).exit(Exit::No);
+    Ok(match divergence.accounts.is_empty() {
+        true => answer,
+        false => answer.table(grid(Some(divergence))),
+    })
 }
 
 fn lines(found: &Divergence, [left, right]: &[String; 2]) -> Vec<String> {

@@ -16,13 +16,14 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormatArgs};
+use crate::commands::Command;
 use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, check_alone, of_states};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// Lines are one block each, and no block's list takes more.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -100,77 +101,79 @@ struct Report {
     dropped: u64,
 }
 
-pub(crate) fn run(args: &CatchUpArgs, output: &Output) -> anyhow::Result<Exit> {
-    let place = args.at.place()?;
-    let input = BufReader::with_capacity(1 << 18, open_file(&args.lists)?);
-    let interrupt = Interrupt::listen()?;
-    let store = place.open(Mode::Change)?;
-    let scheme = pbt_of(&store)?;
-    let mut roots = args.roots.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
-    let mut tree = CatchUp::open(scheme, SharedStore::new(&store), place.tree_cache())?;
-    let mut report = Report { tree: Name::Pbt(scheme.hash).to_string(), ..Report::default() };
-    let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, args.to);
-    let mut stopped = false;
-    // What the lists say of the block where the store stands: they may have forks of it.
-    let (start, mut at_start) = (tree.base(), Vec::new());
-    let mut before = None;
-    for (number, line) in (1_u64..).zip(Lines(input)) {
-        let line =
-            line.with_context(|| format!("reading line {number} of {}", args.lists.display()))?;
-        let line: Line = parse(&line, number)?;
-        let parent = line.parent.or(before).unwrap_or_else(|| B256::from(tree.head().hash));
-        before = Some(line.hash);
-        if args.to.is_some_and(|to| line.number > to) {
-            continue;
+impl Command for CatchUpArgs {
+    const NAME: &'static str = "catch-up";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let place = self.at.place()?;
+        let input = BufReader::with_capacity(1 << 18, open_file(&self.lists)?);
+        let interrupt = Interrupt::listen()?;
+        let store = place.open(Mode::Change)?;
+        let scheme = pbt_of(&store)?;
+        let mut roots = self.roots.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
+        let mut tree = CatchUp::open(scheme, SharedStore::new(&store), place.tree_cache())?;
+        let mut report = Report { tree: Name::Pbt(scheme.hash).to_string(), ..Report::default() };
+        let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, self.to);
+        let mut stopped = false;
+        // What the lists say of the block where the store stands: they may have forks of it.
+        let (start, mut at_start) = (tree.base(), Vec::new());
+        let mut before = None;
+        for (number, line) in (1_u64..).zip(Lines(input)) {
+            let line =
+                line.with_context(|| format!("reading line {number} of {}", self.lists.display()))?;
+            let line: Line = parse(&line, number)?;
+            let parent = line.parent.or(before).unwrap_or_else(|| B256::from(tree.head().hash));
+            before = Some(line.hash);
+            if self.to.is_some_and(|to| line.number > to) {
+                continue;
+            }
+            if line.number == start.number {
+                at_start.push(line.hash);
+            }
+            if line.number <= tree.base().number {
+                report.known += 1;
+                continue;
+            }
+            if interrupt.flag().load(Ordering::Relaxed) {
+                stopped = true;
+                break;
+            }
+            let root = apply(&mut tree, &line, parent, &mut report)?;
+            if let Some(roots) = &mut roots {
+                let line = json!({ "number": line.number, "hash": line.hash, "root": root });
+                writeln!(roots, "{line}")?;
+            }
+            if let Some(is_final) = tree.at_depth(self.depth) {
+                tree.finalise(is_final)?;
+            }
+            progress.update(line.number, || format!("block {}", line.number));
         }
-        if line.number == start.number {
-            at_start.push(line.hash);
+        progress.finish();
+        if let Some(other) = at_start.first()
+            && report.blocks == 0
+            && !at_start.contains(&start.hash.into())
+        {
+            return Err(other_chain(start, *other).into());
         }
-        if line.number <= tree.base().number {
-            report.known += 1;
-            continue;
+        let head = tree.head();
+        tree.finalise(head.hash.into())?;
+        (report.block, report.block_hash, report.root) =
+            (head.number, head.hash.into(), tree.root());
+        drop(tree);
+        store.close()?;
+        if let Some(roots) = roots {
+            roots.finish()?;
         }
-        if interrupt.flag().load(Ordering::Relaxed) {
-            stopped = true;
-            break;
+        if stopped {
+            output.warn(format!("interrupted after block {}", report.block));
+        } else if report.blocks == 0 {
+            let what = "no list follows block";
+            output
+                .warn(format!("{what} {}, where the store stands: nothing was done", report.block));
         }
-        let root = apply(&mut tree, &line, parent, &mut report)?;
-        if let Some(roots) = &mut roots {
-            let line = json!({ "number": line.number, "hash": line.hash, "root": root });
-            writeln!(roots, "{line}")?;
-        }
-        if let Some(is_final) = tree.at_depth(args.depth) {
-            tree.finalise(is_final)?;
-        }
-        progress.update(line.number, || format!("block {}", line.number));
+        let answer = report.answer()?;
+        Ok(if stopped { answer.goes_on() } else { answer })
     }
-    progress.finish();
-    if let Some(other) = at_start.first()
-        && report.blocks == 0
-        && !at_start.contains(&start.hash.into())
-    {
-        return Err(other_chain(start, *other).into());
-    }
-    let head = tree.head();
-    tree.finalise(head.hash.into())?;
-    (report.block, report.block_hash, report.root) = (head.number, head.hash.into(), tree.root());
-    drop(tree);
-    store.close()?;
-    if let Some(roots) = roots {
-        roots.finish()?;
-    }
-    if stopped {
-        output.warn(format!("interrupted after block {}", report.block));
-    } else if report.blocks == 0 {
-        let what = "no list follows block";
-        output.warn(format!("{what} {}, where the store stands: nothing was done", report.block));
-    }
-    print(&report, output)?;
-    if stopped {
-        output.tell(&format!("continue with: {}", this_command()));
-        return Ok(Exit::Interrupted);
-    }
-    Ok(Exit::Ok)
 }
 
 fn other_chain(start: BlockId, theirs: B256) -> Failure {
@@ -246,20 +249,16 @@ fn pbt_of(store: &AnyStore) -> anyhow::Result<Pbt> {
     }
 }
 
-fn print(report: &Report, output: &Output) -> std::io::Result<()> {
-    match output.format() {
-        Format::Json => output.envelope(report, &[]),
-        Format::Csv => {
-            let mut grid = Grid::new(&["block", "root", "blocks", "reorganisations", "dropped"]);
-            let counts = [report.blocks, report.reorganisations, report.dropped];
-            let counts = counts.map(|count| count.to_string());
-            let place = [report.block.to_string(), report.root.to_string()];
-            grid.row(place.into_iter().chain(counts).collect());
-            output.grid(&grid)
-        }
-        Format::Table => output.line(&format!(
+impl Report {
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let mut grid = Grid::new(&["block", "root", "blocks", "reorganisations", "dropped"]);
+        let counts = [self.blocks, self.reorganisations, self.dropped];
+        let counts = counts.map(|count| count.to_string());
+        let place = [self.block.to_string(), self.root.to_string()];
+        grid.row(place.into_iter().chain(counts).collect());
+        Ok(Answer::of(self)?.csv(grid).line(format!(
             "block {}, root {} ({} blocks, {} of them dropped)",
-            report.block, report.root, report.blocks, report.dropped
-        )),
+            self.block, self.root, self.blocks, self.dropped
+        )))
     }
 }

@@ -3,9 +3,9 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use super::reference;
+use super::{Command, reference};
 use crate::failure::Exit;
-use crate::ui::Output;
+use crate::ui::{Answer, Output, Speech};
 
 /// Print a shell's completion script.
 #[derive(Debug, Args)]
@@ -16,14 +16,18 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(
-    args: &CompletionsArgs,
-    command: clap::Command,
-    output: &Output,
-) -> anyhow::Result<Exit> {
-    let mut script = Vec::new();
-    let mut command = reference::with_names(command);
-    clap_complete::generate(args.shell, &mut command, "spinney", &mut script);
-    output.bytes(&script)?;
-    Ok(Exit::Ok)
+impl Command for CompletionsArgs {
+    const NAME: &'static str = "completions";
+
+    fn speech(&self) -> Speech {
+        Speech::Documents
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let mut script = Vec::new();
+        let mut command = reference::with_names(output.command());
+        clap_complete::generate(self.shell, &mut command, "spinney", &mut script);
+        output.bytes(&script)?;
+        Ok(Answer::documents(Exit::Ok))
+    }
 }

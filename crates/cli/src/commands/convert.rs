@@ -18,16 +18,17 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, SharedStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
-use crate::failure::{Exit, Failure};
+use crate::commands::Command;
+use crate::failure::Failure;
 use crate::hints::is_final;
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::memory::peak_memory;
 use crate::place_name::PlaceName;
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::{Name, of_states, record_of};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// Where a store notes what it is being made of.
 const ORIGIN: &[u8] = b"converted";
@@ -109,61 +110,63 @@ impl MemoryArgs {
     }
 }
 
-pub(crate) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<Exit> {
-    let to = named(&args.tree, "--tree")?;
-    let said = args.source_tree.as_deref().map(|name| named(name, "--source-tree")).transpose()?;
-    if let Some(from) = said {
-        check_trees(from, to)?;
-    }
-    args.mode.heed();
-    let cache = args.work.cache();
-    let source = args.stores.source(cache)?;
-    let interrupt = Interrupt::listen()?;
-    let store = source.open(Mode::Look)?;
-    let frozen = SharedStore::new(Frozen::of(&store)?);
-    let from = match said {
-        Some(from) => from,
-        None => held(&frozen.snapshot()?)?,
-    };
-    check_trees(from, to)?;
-    let names = args.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
-    let started = Instant::now();
-    let (place, interrupt, verify) = (args.stores.names()?.0, &interrupt, args.verify);
-    let mut run = Run { from, to, names, verify, source: &frozen, place, interrupt, output };
-    if args.dry_run {
-        let scratch = Scratch::new()?;
-        let target = AnyStore::from(MemoryStore::new());
-        let work = (args.work.options(), scratch.path(), cache / 2);
-        let made = match run.convert(&target, work, Some(SAMPLE)) {
-            Err(error) if is_stopped(&error) => {
-                output.tell("interrupted: a dry run keeps nothing, the same command begins anew");
-                return Ok(Exit::Interrupted);
-            }
-            made => made?,
-        };
-        let seconds = started.elapsed().as_secs_f64();
-        return estimate(&run, &made, seconds).print(output).map(|()| Exit::Ok);
-    }
-    let site = Site::of(args.stores.names()?.1, args.stores.target_store(), cache)?;
-    let origin = format!("{} of {} from {}", to, run.root()?, from);
-    let filled = site.fill(&origin, (&args.work.scratch, output), |target, spill| {
-        run.convert(target, (args.work.options(), spill, cache / 2), None)
-    });
-    let (target, made) = match filled {
-        Ok(filled) => filled,
-        Err(error) if is_stopped(&error) => {
-            output.tell(&format!("continue with: {}", this_command()));
-            return Ok(Exit::Interrupted);
+impl Command for ConvertArgs {
+    const NAME: &'static str = "convert";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let to = named(&self.tree, "--tree")?;
+        let said =
+            self.source_tree.as_deref().map(|name| named(name, "--source-tree")).transpose()?;
+        if let Some(from) = said {
+            check_trees(from, to)?;
         }
-        Err(error) => return Err(error),
-    };
-    let bytes = site.finish(target, output)?;
-    let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), bytes)?;
-    for note in &made.report.notes {
-        output.warn(note.clone());
+        self.mode.heed();
+        let cache = self.work.cache();
+        let source = self.stores.source(cache)?;
+        let interrupt = Interrupt::listen()?;
+        let store = source.open(Mode::Look)?;
+        let frozen = SharedStore::new(Frozen::of(&store)?);
+        let from = match said {
+            Some(from) => from,
+            None => held(&frozen.snapshot()?)?,
+        };
+        check_trees(from, to)?;
+        let names = self.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
+        let started = Instant::now();
+        let (place, interrupt, verify) = (self.stores.names()?.0, &interrupt, self.verify);
+        let mut run = Run { from, to, names, verify, source: &frozen, place, interrupt, output };
+        if self.dry_run {
+            let scratch = Scratch::new()?;
+            let target = AnyStore::from(MemoryStore::new());
+            let work = (self.work.options(), scratch.path(), cache / 2);
+            let made = match run.convert(&target, work, Some(SAMPLE)) {
+                Err(error) if is_stopped(&error) => {
+                    output
+                        .tell("interrupted: a dry run keeps nothing, the same command begins anew");
+                    return Ok(Answer::interrupted());
+                }
+                made => made?,
+            };
+            let seconds = started.elapsed().as_secs_f64();
+            return estimate(&run, &made, seconds).answer();
+        }
+        let site = Site::of(self.stores.names()?.1, self.stores.target_store(), cache)?;
+        let origin = format!("{} of {} from {}", to, run.root()?, from);
+        let filled = site.fill(&origin, (&self.work.scratch, output), |target, spill| {
+            run.convert(target, (self.work.options(), spill, cache / 2), None)
+        });
+        let (target, made) = match filled {
+            Ok(filled) => filled,
+            Err(error) if is_stopped(&error) => return Ok(Answer::interrupted().goes_on()),
+            Err(error) => return Err(error),
+        };
+        let bytes = site.finish(target, output)?;
+        let report = ConvertReport::of(&run, &made, started.elapsed().as_secs_f64(), bytes)?;
+        for note in &made.report.notes {
+            output.warn(note.clone());
+        }
+        report.answer()
     }
-    report.print(output)?;
-    Ok(Exit::Ok)
 }
 
 fn named(name: &str, option: &str) -> Result<Name, Failure> {
@@ -484,41 +487,30 @@ impl ConvertReport {
         })
     }
 
-    fn print(&self, output: &Output) -> anyhow::Result<()> {
-        match output.format() {
-            Format::Json => output.envelope(self, &[])?,
-            Format::Csv => {
-                let mut grid =
-                    Grid::new(&["from", "to", "root", "accounts", "slots", "codes", "leaves"]);
-                let counts = [self.accounts, self.slots, self.codes, self.leaves];
-                let counts = counts.map(|count| count.to_string());
-                let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
-                grid.row(names.into_iter().chain(counts).collect());
-                output.grid(&grid)?;
-            }
-            Format::Table => {
-                let Self { from, to, root, source_root, .. } = self;
-                output.line(&format!("{from} {source_root}"))?;
-                output.line(&format!("{to} {root}"))?;
-                output.line(&format!(
-                    "{} accounts, {} slots, {} codes; {} leaves, {} on disk, {:.1} s",
-                    self.accounts,
-                    self.slots,
-                    self.codes,
-                    self.leaves,
-                    human_bytes(self.target_bytes),
-                    self.seconds,
-                ))?;
-                if let Some(peak) = self.peak_memory {
-                    output.line(&format!("{} of memory at the most", human_bytes(peak)))?;
-                }
-                if let Some(digest) = self.snapshot_digest {
-                    output.line(&format!("snapshot digest {digest}"))?;
-                }
-                output.line("checked: the target's leaves, and the source's root from them")?;
-            }
-        }
-        Ok(())
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let mut grid = Grid::new(&["from", "to", "root", "accounts", "slots", "codes", "leaves"]);
+        let counts = [self.accounts, self.slots, self.codes, self.leaves];
+        let counts = counts.map(|count| count.to_string());
+        let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
+        grid.row(names.into_iter().chain(counts).collect());
+        let Self { from, to, root, source_root, .. } = self;
+        let sizes = format!(
+            "{} accounts, {} slots, {} codes; {} leaves, {} on disk, {:.1} s",
+            self.accounts,
+            self.slots,
+            self.codes,
+            self.leaves,
+            human_bytes(self.target_bytes),
+            self.seconds,
+        );
+        let peak =
+            self.peak_memory.map(|peak| format!("{} of memory at the most", human_bytes(peak)));
+        let digest = self.snapshot_digest.map(|digest| format!("snapshot digest {digest}"));
+        let answer = Answer::of(self)?.csv(grid);
+        Ok(answer
+            .lines([format!("{from} {source_root}"), format!("{to} {root}"), sizes])
+            .lines(peak.into_iter().chain(digest))
+            .line("checked: the target's leaves, and the source's root from them"))
     }
 }
 
@@ -559,35 +551,28 @@ fn estimate(run: &Run<'_, impl PageStore>, made: &Converted, seconds: f64) -> Es
 }
 
 impl Estimate {
-    fn print(&self, output: &Output) -> anyhow::Result<()> {
-        match output.format() {
-            Format::Json => output.envelope(self, &[])?,
-            Format::Csv => {
-                let mut grid = Grid::new(&["accounts", "slots", "leaves", "page bytes", "seconds"]);
-                let counts = [self.accounts, self.slots, self.leaves, self.page_bytes];
-                let counts = counts.map(|count| count.to_string());
-                let seconds = format!("{:.1}", self.seconds);
-                grid.row(counts.into_iter().chain([seconds]).collect());
-                output.grid(&grid)?;
-            }
-            Format::Table => {
-                output.line(&format!(
-                    "about {} accounts and {} slots, {} leaves of {}",
-                    self.accounts, self.slots, self.leaves, self.to
-                ))?;
-                output.line(&format!(
-                    "about {} of pages and {} to sort, {:.0} s without the target's disk",
-                    human_bytes(self.page_bytes),
-                    human_bytes(self.sorted_bytes),
-                    self.seconds
-                ))?;
-                output.line(&format!(
-                    "by {} accounts and slots, {:.1}% of the source",
-                    self.sampled,
-                    100.0 * self.share
-                ))?;
-            }
-        }
-        Ok(())
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let mut grid = Grid::new(&["accounts", "slots", "leaves", "page bytes", "seconds"]);
+        let counts = [self.accounts, self.slots, self.leaves, self.page_bytes];
+        let counts = counts.map(|count| count.to_string());
+        let seconds = format!("{:.1}", self.seconds);
+        grid.row(counts.into_iter().chain([seconds]).collect());
+        Ok(Answer::of(self)?.csv(grid).lines([
+            format!(
+                "about {} accounts and {} slots, {} leaves of {}",
+                self.accounts, self.slots, self.leaves, self.to
+            ),
+            format!(
+                "about {} of pages and {} to sort, {:.0} s without the target's disk",
+                human_bytes(self.page_bytes),
+                human_bytes(self.sorted_bytes),
+                self.seconds
+            ),
+            format!(
+                "by {} accounts and slots, {:.1}% of the source",
+                self.sampled,
+                100.0 * self.share
+            ),
+        ]))
     }
 }

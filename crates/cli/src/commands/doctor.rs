@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use spinney_tree::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::args::FormatArgs;
-use crate::failure::Exit;
-use crate::ui::{Format, Grid, Output, field};
+use crate::commands::Command;
+use crate::ui::{Answer, Format, Grid, Output, field};
 
 /// Say what this build and this machine have: for bug reports, and before a long run.
 #[derive(Debug, Args)]
@@ -19,18 +19,20 @@ pub(crate) struct DoctorArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(crate) fn run(_args: &DoctorArgs, output: &Output) -> anyhow::Result<Exit> {
-    let facts = facts();
-    if output.format() == Format::Json {
-        output.envelope(&facts, &[])?;
-        return Ok(Exit::Ok);
+impl Command for DoctorArgs {
+    const NAME: &'static str = "doctor";
+
+    fn run(&self, _: &Output) -> anyhow::Result<Answer> {
+        let facts = facts();
+        let grid = |format| {
+            let mut grid = Grid::new(&["what", "is"]);
+            for (name, value) in facts.as_object().into_iter().flatten() {
+                grid.row(vec![name.replace('_', " "), field(name, value, format)]);
+            }
+            grid
+        };
+        Ok(Answer::of(&facts)?.csv(grid(Format::Csv)).table(grid(Format::Table)))
     }
-    let mut grid = Grid::new(&["what", "is"]);
-    for (name, value) in facts.as_object().into_iter().flatten() {
-        grid.row(vec![name.replace('_', " "), field(name, value, output.format())]);
-    }
-    output.grid(&grid)?;
-    Ok(Exit::Ok)
 }
 
 fn facts() -> Value {

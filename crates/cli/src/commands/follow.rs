@@ -24,6 +24,7 @@ use spinney_tree::{BlockId, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::clock::Clock;
+use crate::commands::Command;
 use crate::commands::archive::growing::{self, Filling, GrowArgs, Growing};
 use crate::commands::bisect::differences;
 use crate::commands::replay::{
@@ -32,10 +33,10 @@ use crate::commands::replay::{
 };
 use crate::commands::serve::{LimitArgs, addresses};
 use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::stores::Place;
 use crate::trees::TreeSet;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// For those who are told what differs.
 const DIFFERS_HINT: &str = "all blocks before it are good, and nothing of it is in the store; one \
@@ -191,73 +192,84 @@ impl Report {
             stopped: followed.summary.stopped,
         }
     }
+
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let columns = ["head", "root", "blocks", "reorganisations", "dropped", "failures"];
+        let mut grid = Grid::new(&columns);
+        let place = [self.head.to_string(), self.root.to_string()];
+        let counts = [self.blocks, self.reorganisations, self.dropped, self.failures];
+        grid.row(place.into_iter().chain(counts.map(|count| count.to_string())).collect());
+        Ok(Answer::of(self)?.csv(grid).line(format!(
+            "block {}, root {} ({} blocks, {} reorganisations, {} blocks dropped)",
+            self.head, self.root, self.blocks, self.reorganisations, self.dropped
+        )))
+    }
 }
 
-pub(crate) fn run(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
-    let clock = Clock::start();
-    args.store.mode.heed();
-    let place = args.store.place()?;
-    let trees = trees_of(&args.store, &place)?;
-    if args.serve.is_none() && args.limits.metrics.is_some() {
-        return Err(Failure::new("--metrics without a server")
-            .hint("give --serve 127.0.0.1:0 along: metrics are told by the one who serves")
-            .into());
+impl Command for FollowArgs {
+    const NAME: &'static str = "follow";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let clock = Clock::start();
+        self.store.mode.heed();
+        let place = self.store.place()?;
+        let trees = trees_of(&self.store, &place)?;
+        if self.serve.is_none() && self.limits.metrics.is_some() {
+            return Err(Failure::new("--metrics without a server")
+                .hint("give --serve 127.0.0.1:0 along: metrics are told by the one who serves")
+                .into());
+        }
+        check_witnesses(self.keep_witnesses, &trees)?;
+        self.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
+        if self.by() != By::Execution && self.keeps_witnesses() {
+            return Err(Failure::new("--keep-witnesses of blocks that are not executed (--by)")
+                .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
+                .into());
+        }
+        let growing = self.grow.growing(Filling { behind: BEHIND, ends: false })?;
+        let genesis = parse_genesis(&self.genesis)?;
+        let threads = self.threads.map_or_else(all_cores, NonZeroUsize::get);
+        limit_threads(threads);
+        let interrupt = Interrupt::listen()?;
+        let node = Node::new(self.node.clone());
+        let server =
+            self.serve.map(|address| self.limits.bind_over((address, "--serve"), &place, output));
+        let server = server.transpose()?;
+        let mut told = Told::new(self, output, &interrupt);
+        told.growing = growing.as_ref();
+        told.metrics.archived(growing.as_ref().and_then(Growing::last));
+        let follower = Follower::new(&node, &genesis, options((self, &place), threads, &interrupt));
+        // Nothing is made of the genesis of another chain.
+        if !follower.meet(|event| told.event(event)).map_err(failure)? {
+            return Ok(ended(self));
+        }
+        let (store, ()) =
+            place.fill(output, |store| begin(&follower, store, (&place, &trees), self))?;
+        let served = told.options(self, &place, genesis.config.chain_id);
+        server.iter().for_each(|server| told.listening(server));
+        let done = beside(&store, server.map(|server| (server, served)), || {
+            let follow = Follow { args: self, place: &place, trees: &trees, follower: &follower };
+            growing::beside(growing.as_ref(), (&place, &store), (&interrupt, output), || {
+                if threads == 1 {
+                    return follow.fill(SharedStore::new(&store), &mut told);
+                }
+                WriteBehind::over(&store, |store| follow.fill(SharedStore::new(store), &mut told))
+            })
+        });
+        let (followed, head, root) = done?;
+        place.close(store)?;
+        told.broken()?;
+        let report = Report::of((&followed, head, root), (self, &place, &trees), clock);
+        let answer = report.answer()?;
+        let is_short = report.stopped && self.to.is_some_and(|to| report.head < to);
+        Ok(if is_short { answer.goes_on() } else { answer })
     }
-    check_witnesses(args.keep_witnesses, &trees)?;
-    args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
-    if args.by() != By::Execution && args.keeps_witnesses() {
-        return Err(Failure::new("--keep-witnesses of blocks that are not executed (--by)")
-            .hint("a witness is what an execution reads: leave out --by, or --keep-witnesses")
-            .into());
-    }
-    let growing = args.grow.growing(Filling { behind: BEHIND, ends: false })?;
-    let genesis = parse_genesis(&args.genesis)?;
-    let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
-    limit_threads(threads);
-    let interrupt = Interrupt::listen()?;
-    let node = Node::new(args.node.clone());
-    let server =
-        args.serve.map(|address| args.limits.bind_over((address, "--serve"), &place, output));
-    let server = server.transpose()?;
-    let mut told = Told::new(args, output, &interrupt);
-    told.growing = growing.as_ref();
-    told.metrics.archived(growing.as_ref().and_then(Growing::last));
-    let follower = Follower::new(&node, &genesis, options((args, &place), threads, &interrupt));
-    // Nothing is made of the genesis of another chain.
-    if !follower.meet(|event| told.event(event)).map_err(failure)? {
-        return ended(args, output);
-    }
-    let (store, ()) =
-        place.fill(output, |store| begin(&follower, store, (&place, &trees), args))?;
-    let served = told.options(args, &place, genesis.config.chain_id);
-    server.iter().for_each(|server| told.listening(server));
-    let done = beside(&store, server.map(|server| (server, served)), || {
-        let follow = Follow { args, place: &place, trees: &trees, follower: &follower };
-        growing::beside(growing.as_ref(), (&place, &store), (&interrupt, output), || {
-            if threads == 1 {
-                return follow.fill(SharedStore::new(&store), &mut told);
-            }
-            WriteBehind::over(&store, |store| follow.fill(SharedStore::new(store), &mut told))
-        })
-    });
-    let (followed, head, root) = done?;
-    place.close(store)?;
-    told.broken()?;
-    let report = Report::of((&followed, head, root), (args, &place, &trees), clock);
-    print(&report, output)?;
-    if report.stopped && args.to.is_some_and(|to| report.head < to) {
-        return ended(args, output);
-    }
-    Ok(Exit::Ok)
 }
 
 /// It was told to end: before a block that was wanted, or, where none was, as it always ends.
-fn ended(args: &FollowArgs, output: &Output) -> anyhow::Result<Exit> {
-    if args.to.is_none() {
-        return Ok(Exit::Ok);
-    }
-    output.tell(&format!("continue with: {}", this_command()));
-    Ok(Exit::Interrupted)
+fn ended(args: &FollowArgs) -> Answer {
+    let answer = Answer::interrupted();
+    if args.to.is_some() { answer.goes_on() } else { answer.exit(Exit::Ok) }
 }
 
 fn options<'i>(
@@ -548,23 +560,5 @@ impl<'a> Told<'a> {
     /// Why events could not be written.
     fn broken(&mut self) -> std::io::Result<()> {
         self.broken.take().map_or(Ok(()), Err)
-    }
-}
-
-fn print(report: &Report, output: &Output) -> std::io::Result<()> {
-    match output.format() {
-        Format::Json => output.envelope(report, &[]),
-        Format::Csv => {
-            let columns = ["head", "root", "blocks", "reorganisations", "dropped", "failures"];
-            let mut grid = Grid::new(&columns);
-            let place = [report.head.to_string(), report.root.to_string()];
-            let counts = [report.blocks, report.reorganisations, report.dropped, report.failures];
-            grid.row(place.into_iter().chain(counts.map(|count| count.to_string())).collect());
-            output.grid(&grid)
-        }
-        Format::Table => output.line(&format!(
-            "block {}, root {} ({} blocks, {} reorganisations, {} blocks dropped)",
-            report.head, report.root, report.blocks, report.reorganisations, report.dropped
-        )),
     }
 }

@@ -22,3 +22,39 @@ pub(crate) mod state_root;
 pub(crate) mod sums;
 pub(crate) mod vectors;
 pub(crate) mod witness;
+
+use std::fmt::Debug;
+
+use clap::Args;
+
+use crate::ui::{Answer, Output, Speech};
+
+/// A verb: what it takes, which is the type itself, and what it does.
+pub(crate) trait Command: Args + Debug {
+    /// As it is written.
+    const NAME: &'static str;
+
+    /// Most verbs report. One that does not says so here, and with it that errors have no envelope.
+    fn speech(&self) -> Speech {
+        Speech::default()
+    }
+
+    /// Does it. What it answers is printed afterwards, in the form that was asked for.
+    fn run(&self, output: &Output) -> anyhow::Result<Answer>;
+}
+
+/// A [`Command`], whichever it is.
+pub(crate) trait AnyCommand: Debug {
+    fn speech(&self) -> Speech;
+    fn run(&self, output: &Output) -> anyhow::Result<Answer>;
+}
+
+impl<C: Command> AnyCommand for C {
+    fn speech(&self) -> Speech {
+        Command::speech(self)
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        Command::run(self, output)
+    }
+}

@@ -10,9 +10,11 @@ use clap::{Arg, Args, Command};
 use crate::failure::Exit;
 use crate::stores::Kind;
 use crate::trees::Name;
+use crate::ui::{Answer, Output, Speech};
 
 /// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
 #[derive(Debug, Args)]
+#[command(hide = true)]
 pub(crate) struct ReferenceArgs {
     /// The folder; pages that are there are replaced.
     #[arg(value_name = "DIR")]
@@ -47,21 +49,29 @@ pub(crate) fn with_names(mut command: Command) -> Command {
     command
 }
 
-pub(crate) fn run(args: &ReferenceArgs, command: Command) -> anyhow::Result<Exit> {
-    fs::create_dir_all(&args.folder)
-        .with_context(|| format!("making {}", args.folder.display()))?;
-    if args.man {
-        let command = command.disable_help_subcommand(true);
-        return clap_mangen::generate_to(command, &args.folder)
-            .map(|()| Exit::Ok)
-            .with_context(|| format!("writing into {}", args.folder.display()));
+impl super::Command for ReferenceArgs {
+    const NAME: &'static str = "reference";
+
+    fn speech(&self) -> Speech {
+        Speech::Documents
     }
-    let mut command = command.term_width(COLUMNS).disable_help_subcommand(true);
-    command.build();
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        page(&args.folder, verb)?;
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let folder = &self.folder;
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let mut command = output.command().disable_help_subcommand(true);
+        if self.man {
+            clap_mangen::generate_to(command, folder)
+                .with_context(|| format!("writing into {}", folder.display()))?;
+            return Ok(Answer::documents(Exit::Ok));
+        }
+        command = command.term_width(COLUMNS);
+        command.build();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            page(folder, verb)?;
+        }
+        Ok(Answer::documents(Exit::Ok))
     }
-    Ok(Exit::Ok)
 }
 
 /// A page of a verb and of those below it.

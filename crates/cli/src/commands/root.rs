@@ -27,13 +27,14 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{BlockId, PageStore as _, Scheme, SharedStore, Tree, TreeId};
 
 use crate::args::StoreArgs;
+use crate::commands::Command;
 use crate::commands::sums::{NamespaceArgs, SumSink};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::sink::{Committed, Sink};
 use crate::stores;
 use crate::trees::{self, Name};
-use crate::ui::Output;
+use crate::ui::{Answer, Output, Speech};
 use spinney_cli::trace::{Lines, TraceLine};
 
 /// Print the roots of a trace, one line a batch.
@@ -62,17 +63,27 @@ pub(crate) struct RootArgs {
     namespace: NamespaceArgs,
 }
 
-pub(crate) fn run(args: &RootArgs, output: &Output) -> anyhow::Result<Exit> {
-    args.store.mode.heed();
-    let place = args.store.place()?;
-    let tree = trees::asked(args.store.tree.as_deref(), &place)?;
-    let input = BufReader::with_capacity(1 << 16, stores::open_file(&args.file)?);
-    // Without a store there is nothing to end well.
-    let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
-    let feed = Feed { lines: read_ahead(Lines::new(input)), interrupt, args, output, tree };
-    let (store, exit) = place.fill(output, |store| feed.fill_store(store, place.tree_cache()))?;
-    store.close()?;
-    Ok(exit)
+impl Command for RootArgs {
+    const NAME: &'static str = "root";
+
+    fn speech(&self) -> Speech {
+        Speech::Documents
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        self.store.mode.heed();
+        let place = self.store.place()?;
+        let tree = trees::asked(self.store.tree.as_deref(), &place)?;
+        let input = BufReader::with_capacity(1 << 16, stores::open_file(&self.file)?);
+        // Without a store there is nothing to end well.
+        let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
+        let feed =
+            Feed { lines: read_ahead(Lines::new(input)), interrupt, args: self, output, tree };
+        let (store, exit) =
+            place.fill(output, |store| feed.fill_store(store, place.tree_cache()))?;
+        store.close()?;
+        Ok(Answer::documents(exit))
+    }
 }
 
 /// A line with its number; `None` is the end.

@@ -12,11 +12,12 @@ use spinney_replay::Genesis;
 use spinney_rpc::{Finality, Hosts, Limits, Options, Server, Stop};
 
 use crate::args::{FromArgs, ReadFrom, Size};
+use crate::commands::Command;
 use crate::commands::archive;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores::{self, Mode, Place};
-use crate::ui::Output;
+use crate::ui::{Answer, Output, Speech};
 
 /// How often it looks whether it is to end.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
@@ -195,31 +196,41 @@ impl ServeArgs {
     }
 }
 
-pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<Exit> {
-    let listen = (args.listen.listen, "--listen");
-    match args.from()? {
-        ReadFrom::Store(place) => {
-            let options = args.options(place.tree_cache())?;
-            let store = place.open(Mode::Look)?;
-            let server = args.listen.limits.bind_over(listen, &place, output)?;
-            let stop = announced(&server, output)?;
-            server.run(&store, options, &stop).context("serving")?;
-            store.close()?;
-        }
-        ReadFrom::Archive(name) => {
-            let cache_bytes = args.from.cache();
-            let options = args.options(cache_bytes)?;
-            let archive = archive::open(&name, cache_bytes - cache_bytes / Options::PAGES_PART)?;
-            let archive = Arc::new(archive);
-            let server = args.listen.limits.bind(listen, output)?;
-            let looked_at = Arc::clone(&archive);
-            let server = server
-                .with_store_bytes(Arc::new(move || Some(archive::bytes_of(&looked_at.manifest()))));
-            let stop = announced(&server, output)?;
-            server.run_archive(&archive, options, &stop).context("serving")?;
-        }
+impl Command for ServeArgs {
+    const NAME: &'static str = "serve";
+
+    fn speech(&self) -> Speech {
+        Speech::Documents
     }
-    Ok(Exit::Ok)
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let listen = (self.listen.listen, "--listen");
+        match self.from()? {
+            ReadFrom::Store(place) => {
+                let options = self.options(place.tree_cache())?;
+                let store = place.open(Mode::Look)?;
+                let server = self.listen.limits.bind_over(listen, &place, output)?;
+                let stop = announced(&server, output)?;
+                server.run(&store, options, &stop).context("serving")?;
+                store.close()?;
+            }
+            ReadFrom::Archive(name) => {
+                let cache_bytes = self.from.cache();
+                let options = self.options(cache_bytes)?;
+                let archive =
+                    archive::open(&name, cache_bytes - cache_bytes / Options::PAGES_PART)?;
+                let archive = Arc::new(archive);
+                let server = self.listen.limits.bind(listen, output)?;
+                let looked_at = Arc::clone(&archive);
+                let server = server.with_store_bytes(Arc::new(move || {
+                    Some(archive::bytes_of(&looked_at.manifest()))
+                }));
+                let stop = announced(&server, output)?;
+                server.run_archive(&archive, options, &stop).context("serving")?;
+            }
+        }
+        Ok(Answer::documents(Exit::Ok))
+    }
 }
 
 /// Says where a server listens, and has Ctrl-C and SIGTERM stop it.

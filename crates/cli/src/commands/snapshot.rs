@@ -19,14 +19,15 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs};
+use crate::commands::Command;
 use crate::commands::convert::{MemoryArgs, Site, Telling, is_stopped};
-use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, this_command};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::place_name::PlaceName;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, of_states};
-use crate::ui::{Format, Grid, Output, field};
+use crate::ui::{Answer, Format, Grid, Output, field};
 
 /// Write, verify or read the files of EIP-8347: the snapshot of a PBT, and the preimages of its
 /// state.
@@ -138,19 +139,20 @@ pub(crate) struct ImportArgs {
     format: FormatArgs,
 }
 
-pub(crate) fn run(args: &SnapshotArgs, output: &Output) -> anyhow::Result<Exit> {
-    let interrupt = Interrupt::listen()?;
-    let outcome = match &args.verb {
-        SnapshotVerb::Export(args) => export(args, &interrupt, output),
-        SnapshotVerb::Verify(args) => verify(args, &interrupt, output),
-        SnapshotVerb::Import(args) => import(args, &interrupt, output),
-    };
-    match outcome {
-        Err(error) if is_stopped(&error) => {
-            output.tell(&format!("continue with: {}", this_command()));
-            Ok(Exit::Interrupted)
+impl Command for SnapshotArgs {
+    const NAME: &'static str = "snapshot";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let interrupt = Interrupt::listen()?;
+        let outcome = match &self.verb {
+            SnapshotVerb::Export(args) => export(args, &interrupt, output),
+            SnapshotVerb::Verify(args) => verify(args, &interrupt, output),
+            SnapshotVerb::Import(args) => import(args, &interrupt, output),
+        };
+        match outcome {
+            Err(error) if is_stopped(&error) => Ok(Answer::interrupted().goes_on()),
+            outcome => answer(&outcome?),
         }
-        outcome => outcome.map(|()| Exit::Ok),
     }
 }
 
@@ -190,7 +192,7 @@ fn pbt_named(name: &str) -> Result<Pbt, Failure> {
     }
 }
 
-fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
+fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<Value> {
     let place = args.at.place()?;
     let store = place.open(Mode::Look)?;
     let store = SharedStore::new(Frozen::of(&store)?);
@@ -234,7 +236,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         out.finish()?;
         written.insert("preimages".into(), json!(Written::from(file)));
     }
-    print(&Value::Object(written), output)
+    Ok(Value::Object(written))
 }
 
 /// Whether two paths name one place, also by links.
@@ -246,7 +248,7 @@ fn same_place(one: Option<&Path>, other: Option<&Path>) -> bool {
 /// Where there is no pbt whose hash would matter.
 const DEFAULT: Pbt = Pbt { hash: spinney_tree::HashFunction::Blake3 };
 
-fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
+fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<Value> {
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
     let Some(preimages) = &check.preimages else {
@@ -255,8 +257,7 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         let found = found.map_err(|error| in_file(error.into(), &check.file))?;
         output.note("without --preimages: accounts, code and the state root were not checked");
         let file = Written::from(found.file);
-        let data = json!({ "snapshot": file, "root": found.root, "leaves": found.leaves });
-        return print(&data, output);
+        return Ok(json!({ "snapshot": file, "root": found.root, "leaves": found.leaves }));
     };
     let folder = match check.work.scratch.asked() {
         Some(scratch) => tempfile::tempdir_in(scratch),
@@ -268,10 +269,10 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     let spill = folder.path().join("leaves");
     let data = read(check, &store, (scheme, None, preimages), &spill, (interrupt, output))?;
     store.close()?;
-    print(&data, output)
+    Ok(data)
 }
 
-fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<()> {
+fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<Value> {
     args.mode.heed();
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
@@ -297,7 +298,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
         read(check, store, (scheme, block, preimages), spill, with)
     })?;
     site.finish(store, output)?;
-    print(&data, output)
+    Ok(data)
 }
 
 /// Reads a snapshot and its preimages into a store, and checks both.
@@ -343,23 +344,21 @@ fn in_file(error: MigrateError, path: &Path) -> anyhow::Error {
     }
 }
 
-fn print(data: &Value, output: &Output) -> anyhow::Result<()> {
-    if output.format() == Format::Json {
-        output.envelope(data, &[])?;
-        return Ok(());
-    }
-    let mut grid = Grid::new(&["what", "is"]);
-    let mut row = |name: &str, value: &Value| {
-        grid.row(vec![name.replace('_', " "), field(name, value, output.format())]);
-    };
-    for (name, value) in data.as_object().into_iter().flatten() {
-        match value.as_object() {
-            None => row(name, value),
-            Some(parts) => {
-                parts.iter().for_each(|(part, value)| row(&format!("{name} {part}"), value));
+fn answer(data: &Value) -> anyhow::Result<Answer> {
+    let grid = |format| {
+        let mut grid = Grid::new(&["what", "is"]);
+        let mut row = |name: &str, value: &Value| {
+            grid.row(vec![name.replace('_', " "), field(name, value, format)]);
+        };
+        for (name, value) in data.as_object().into_iter().flatten() {
+            match value.as_object() {
+                None => row(name, value),
+                Some(parts) => {
+                    parts.iter().for_each(|(part, value)| row(&format!("{name} {part}"), value));
+                }
             }
         }
-    }
-    output.grid(&grid)?;
-    Ok(())
+        grid
+    };
+    Ok(Answer::of(data)?.csv(grid(Format::Csv)).table(grid(Format::Table)))
 }

@@ -14,10 +14,11 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use crate::args::FormatArgs;
-use crate::failure::{Exit, Failure};
+use crate::commands::Command;
+use crate::failure::Failure;
 use crate::stores;
 use crate::trees::Name;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output, Speech};
 
 /// Print the root of a genesis allocation.
 ///
@@ -35,44 +36,44 @@ pub(crate) struct StateRootArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(crate) fn run(args: &StateRootArgs, output: &Output) -> anyhow::Result<Exit> {
-    let tree = Name::parse(&args.tree)?;
-    tree.check_holds_accounts()?;
-    let bytes = stores::read_file(&args.file)?;
-    let alloc = parse_alloc(&bytes).map_err(|error| {
-        Failure::new(format!("{error} ({})", args.file.display())).hint(
-            "the file is {\"alloc\": {\"0xaddress\": {\"balance\": \"..\"}}}, as geth writes it",
-        )
-    })?;
-    let root = match tree {
-        Name::Mpt => {
-            let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
-            // The root is all that is wanted: what is behind the keys need not be noted.
-            state.keep_preimages(false);
-            state.apply(&alloc)?
-        }
-        Name::Ubt(hash) => binary(Ubt { hash }, &alloc)?,
-        Name::Pbt(hash) => binary(Pbt { hash }, &alloc)?,
-        Name::Verkle => binary(Verkle::shared(), &alloc)?,
-        Name::Sum(_) => unreachable!("it is refused"),
-    };
-    match output.asked() {
-        Some(Format::Json) => {
-            let accounts = alloc.accounts.len();
-            let mut data = json!({ "tree": args.tree, "accounts": accounts, "root": root });
-            if let Some(other) = tree.other_root(&root) {
-                data["root_hash"] = json!(other);
-            }
-            output.envelope(&data, &[])?;
-        }
-        Some(Format::Csv) => {
-            let mut grid = Grid::new(&["tree", "accounts", "root"]);
-            grid.row(vec![args.tree.clone(), alloc.accounts.len().to_string(), root.to_string()]);
-            output.grid(&grid)?;
-        }
-        Some(Format::Table) | None => output.line(&root.to_string())?,
+impl Command for StateRootArgs {
+    const NAME: &'static str = "state-root";
+
+    fn speech(&self) -> Speech {
+        Speech::Lines
     }
-    Ok(Exit::Ok)
+
+    fn run(&self, _: &Output) -> anyhow::Result<Answer> {
+        let tree = Name::parse(&self.tree)?;
+        tree.check_holds_accounts()?;
+        let bytes = stores::read_file(&self.file)?;
+        let alloc = parse_alloc(&bytes).map_err(|error| {
+            Failure::new(format!("{error} ({})", self.file.display())).hint(
+                "the file is {\"alloc\": {\"0xaddress\": {\"balance\": \"..\"}}}, as geth writes it",
+            )
+        })?;
+        let root = match tree {
+            Name::Mpt => {
+                let mut state =
+                    State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
+                // The root is all that is wanted: what is behind the keys need not be noted.
+                state.keep_preimages(false);
+                state.apply(&alloc)?
+            }
+            Name::Ubt(hash) => binary(Ubt { hash }, &alloc)?,
+            Name::Pbt(hash) => binary(Pbt { hash }, &alloc)?,
+            Name::Verkle => binary(Verkle::shared(), &alloc)?,
+            Name::Sum(_) => unreachable!("it is refused"),
+        };
+        let accounts = alloc.accounts.len();
+        let mut data = json!({ "tree": self.tree, "accounts": accounts, "root": root });
+        if let Some(other) = tree.other_root(&root) {
+            data["root_hash"] = json!(other);
+        }
+        let mut grid = Grid::new(&["tree", "accounts", "root"]);
+        grid.row(vec![self.tree.clone(), accounts.to_string(), root.to_string()]);
+        Ok(Answer::of(&data)?.csv(grid).line(root.to_string()))
+    }
 }
 
 fn binary<S: Embedding>(scheme: S, alloc: &Changes) -> Result<B256, EmbedError> {

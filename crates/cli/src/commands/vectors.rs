@@ -10,9 +10,10 @@ use serde_json::json;
 use spinney_vectors::{EMBEDDED, Options, Outcome, Over};
 
 use crate::args::FormatArgs;
+use crate::commands::Command;
 use crate::failure::{Exit, Failure};
 use crate::place_name::{PlaceName, without_password};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Format, Grid, Output, Speech};
 
 /// Above it a case is large.
 const QUICK_KEYS_MAX: u64 = 200_000;
@@ -89,48 +90,56 @@ impl FileReport {
     }
 }
 
-pub(crate) fn run(args: &VectorsArgs, output: &Output) -> anyhow::Result<Exit> {
-    let mut options = Options::default();
-    options.over = over(args)?;
-    if args.quick {
-        options.keys_max = QUICK_KEYS_MAX;
+impl Command for VectorsArgs {
+    const NAME: &'static str = "vectors";
+
+    fn speech(&self) -> Speech {
+        Speech::Lines
     }
-    let mut reports = Vec::new();
-    let mut report = |name: String, json: &[u8]| -> anyhow::Result<()> {
-        let file = name.rsplit('/').next().unwrap_or(&name);
-        match spinney_vectors::run(file, json, &options).with_context(|| format!("in {name}"))? {
-            Some(outcome) => {
-                let report = FileReport::of(name, outcome);
-                tell(&report, output)?;
-                reports.push(report);
-            }
-            None => output.warn(format!("{name}: no vectors known by this name; passed over")),
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let mut options = Options::default();
+        options.over = over(self)?;
+        if self.quick {
+            options.keys_max = QUICK_KEYS_MAX;
         }
-        Ok(())
-    };
-    match &args.dir {
-        None => {
-            for (name, json) in EMBEDDED {
-                report(name.to_owned(), json.as_bytes())?;
+        let mut reports = Vec::new();
+        let mut report = |name: String, json: &[u8]| -> anyhow::Result<()> {
+            let file = name.rsplit('/').next().unwrap_or(&name);
+            match spinney_vectors::run(file, json, &options)
+                .with_context(|| format!("in {name}"))?
+            {
+                Some(outcome) => {
+                    let report = FileReport::of(name, outcome);
+                    tell(&report, output)?;
+                    reports.push(report);
+                }
+                None => output.warn(format!("{name}: no vectors known by this name; passed over")),
+            }
+            Ok(())
+        };
+        match &self.dir {
+            None => {
+                for (name, json) in EMBEDDED {
+                    report(name.to_owned(), json.as_bytes())?;
+                }
+            }
+            Some(dir) => {
+                for path in files(dir)? {
+                    let bytes =
+                        fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+                    let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
+                    report(name, &bytes)?;
+                }
             }
         }
-        Some(dir) => {
-            for path in files(dir)? {
-                let bytes =
-                    fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-                let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
-                report(name, &bytes)?;
-            }
+        if reports.is_empty() {
+            return Err(Failure::new("there are no vectors (--dir)")
+                .hint("--dir names a directory with files like raw.json")
+                .into());
         }
+        answer(&reports)
     }
-    if reports.is_empty() {
-        return Err(Failure::new("there are no vectors (--dir)")
-            .hint("--dir names a directory with files like raw.json")
-            .into());
-    }
-    finish(&reports, output)?;
-    let sound = reports.iter().all(|report| report.failed == 0);
-    Ok(if sound { Exit::Ok } else { Exit::No })
 }
 
 /// JSON files, in order, of a directory and one level below.
@@ -169,21 +178,13 @@ fn tell(report: &FileReport, output: &Output) -> std::io::Result<()> {
     failures.iter().try_for_each(|failure| output.line(&format!("  {failure}")))
 }
 
-fn finish(reports: &[FileReport], output: &Output) -> std::io::Result<()> {
-    match output.asked() {
-        Some(Format::Json) => output.envelope(&json!({ "files": reports }), &[]),
-        Some(Format::Csv) => {
-            let mut grid = Grid::new(&["file", "checks", "failed", "skipped"]);
-            for report in reports {
-                grid.row(vec![
-                    report.file.clone(),
-                    report.checks.to_string(),
-                    report.failed.to_string(),
-                    report.skipped.to_string(),
-                ]);
-            }
-            output.grid(&grid)
-        }
-        Some(Format::Table) | None => Ok(()),
+fn answer(reports: &[FileReport]) -> anyhow::Result<Answer> {
+    let mut grid = Grid::new(&["file", "checks", "failed", "skipped"]);
+    for FileReport { file, checks, failed, skipped, .. } in reports {
+        let counts = [*checks, *failed as u64, *skipped].map(|count| count.to_string());
+        grid.row([file.clone()].into_iter().chain(counts).collect());
     }
+    let is_sound = reports.iter().all(|report| report.failed == 0);
+    let exit = if is_sound { Exit::Ok } else { Exit::No };
+    Ok(Answer::of(&json!({ "files": reports }))?.csv(grid).exit(exit))
 }

@@ -46,7 +46,7 @@ impl Report {
 pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
     let outcome = outcome.and_then(|exit| {
         if exit == Exit::Interrupted && output.reports() && output.format() == Format::Json {
-            output.interrupted(&serde_json::Value::Null)?;
+            output.interrupted()?;
         }
         output.finish()?;
         Ok(exit)
@@ -75,8 +75,8 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
         let Report { what, details, causes, hint, .. } = &report;
         let error = json!({ "message": what, "details": details, "causes": causes, "hint": hint });
         let _ = match report.exit {
-            Exit::Interrupted => output.interrupted(&serde_json::Value::Null),
-            _ => output.envelope(&serde_json::Value::Null, &[error]),
+            Exit::Interrupted => output.interrupted(),
+            _ => output.failed(error),
         };
         let _ = output.finish();
     }

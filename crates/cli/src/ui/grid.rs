@@ -10,7 +10,7 @@ use super::format::Format;
 use super::terminal::printable;
 
 /// Rows under a header. Columns that hold numbers are aligned to the right.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Grid {
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -19,6 +19,10 @@ pub(crate) struct Grid {
 impl Grid {
     pub(crate) fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) const fn of(header: Vec<&'static str>, rows: Vec<Vec<String>>) -> Self {
+        Self { header, rows }
     }
 
     pub(super) fn is_empty(&self) -> bool {

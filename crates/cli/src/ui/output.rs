@@ -9,10 +9,12 @@ use clap::ArgMatches;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::answer::{Answer, Data, Part, Speech};
 use super::color::{Color, Colors};
 use super::format::Format;
 use super::grid::{Grid, width};
 use super::terminal::{printable, printable_json, shown, tell};
+use crate::failure::Exit;
 use crate::out_file::OutFile;
 
 /// The version of the envelope and of what verbs put into it.
@@ -24,17 +26,11 @@ pub(crate) struct Asked {
     /// How the verb is written, for hints: `db info`.
     pub(crate) verb: String,
     pub(crate) format: Option<Format>,
-    /// Whether the verb reports, and so in an envelope also where it fails; bare documents have
-    /// none.
-    pub(crate) reports: bool,
-    /// Whether the verb prints bare documents, of which --out takes no envelope.
-    pub(crate) bare: bool,
+    /// Whether the verb takes --format at all.
+    has_format: bool,
     pub(crate) full: bool,
     pub(crate) out: Option<PathBuf>,
 }
-
-/// Verbs that print lines, as long as nobody asks for JSON.
-const LINES: [&str; 5] = ["state-root", "verify", "witness check", "vectors", "demo"];
 
 impl Asked {
     pub(crate) fn of(matches: &ArgMatches) -> Self {
@@ -52,8 +48,7 @@ impl Asked {
         let json = flag("json") || flag("events");
         Self {
             format: if json { Some(Format::Json) } else { asked },
-            reports: has_json && !LINES.contains(&&*verb),
-            bare: !has_json && !json && asked.is_none(),
+            has_format: has_json,
             verb,
             full: flag("full"),
             out: at.try_get_one("report_out").ok().flatten().cloned(),
@@ -65,6 +60,7 @@ impl Asked {
 #[derive(Debug)]
 pub(crate) struct Output {
     asked: Asked,
+    speech: Speech,
     /// What is to be in the file of --out.
     kept: Mutex<Vec<u8>>,
     /// Whether an envelope was written: there is one a run.
@@ -72,17 +68,31 @@ pub(crate) struct Output {
     quiet: bool,
     colors: Colors,
     warnings: Warnings,
+    /// The whole command line.
+    command: fn() -> clap::Command,
 }
 
 impl Output {
-    pub(crate) fn new(asked: Asked, quiet: bool, color: Color) -> Self {
+    pub(crate) fn new(
+        asked: Asked,
+        speech: Speech,
+        (quiet, color): (bool, Color),
+        command: fn() -> clap::Command,
+    ) -> Self {
+        debug_assert_eq!(
+            asked.has_format,
+            speech != Speech::Documents,
+            "--format is of all that do not print documents"
+        );
         Self {
             asked,
+            speech,
             kept: Mutex::default(),
             enveloped: AtomicBool::new(false),
             quiet,
             colors: Colors::of(color),
             warnings: Warnings::default(),
+            command,
         }
     }
 
@@ -99,13 +109,18 @@ impl Output {
 
     /// Whether the verb reports: in an envelope, if it is to be JSON.
     pub(crate) fn reports(&self) -> bool {
-        self.asked.reports
+        self.speech == Speech::Report
     }
 
     /// Whether the verb prints bare documents: then an error is told on standard error alone, and a
     /// file of --out stays as it was.
     pub(crate) fn is_bare(&self) -> bool {
-        self.asked.bare
+        self.speech == Speech::Documents
+    }
+
+    /// The whole command line, for verbs that write about it.
+    pub(crate) fn command(&self) -> clap::Command {
+        (self.command)()
     }
 
     /// How the verb is written.
@@ -186,20 +201,49 @@ impl Output {
         tell(text);
     }
 
-    /// Writes the envelope around a verb's data.
-    pub(crate) fn envelope(&self, data: &impl Serialize, errors: &[Value]) -> io::Result<()> {
-        self.enclose(data, errors, false)
+    /// Prints what a verb answers, in the form that was asked for.
+    pub(crate) fn answer(&self, answer: Answer) -> anyhow::Result<Exit> {
+        let Answer { data, csv, shown, exit, is_stopped, next } = answer;
+        let format = match self.speech {
+            Speech::Lines => self.asked().unwrap_or(Format::Table),
+            Speech::Report | Speech::Documents => self.format(),
+        };
+        match (data, format, csv) {
+            (Data::Nothing, ..) => {}
+            (Data::Documents, ..) => {
+                debug_assert!(!self.reports(), "a verb that reports has an envelope");
+            }
+            (Data::Report(data), Format::Json, _) => self.enclose(&data, &[], is_stopped)?,
+            (Data::Report(_), Format::Csv, Some(csv)) => self.grid(&csv)?,
+            (Data::Report(_), ..) => {
+                for part in &shown {
+                    match part {
+                        Part::Line(line) => self.line(line)?,
+                        Part::Table(grid) => self.grid(grid)?,
+                    }
+                }
+            }
+        }
+        next.iter().for_each(|next| self.tell(next));
+        Ok(exit)
+    }
+
+    /// Writes the envelope of a run that failed.
+    pub(crate) fn failed(&self, error: Value) -> io::Result<()> {
+        self.enclose(&Value::Null, &[error], false)
     }
 
     /// Writes the envelope of a run that was interrupted, if none was written.
-    pub(crate) fn interrupted(&self, data: &impl Serialize) -> io::Result<()> {
-        if self.enveloped.load(Ordering::Relaxed) { Ok(()) } else { self.enclose(data, &[], true) }
+    pub(crate) fn interrupted(&self) -> io::Result<()> {
+        match self.enveloped.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.enclose(&Value::Null, &[], true),
+        }
     }
 
-    fn enclose(&self, data: &impl Serialize, errors: &[Value], stopped: bool) -> io::Result<()> {
+    fn enclose(&self, data: &Value, errors: &[Value], stopped: bool) -> io::Result<()> {
         self.enveloped.store(true, Ordering::Relaxed);
-        let data = serde_json::to_value(data).map_err(io::Error::other)?;
-        self.json(&envelope(&data, errors, &self.warnings.all(), stopped))
+        self.json(&envelope(data, errors, &self.warnings.all(), stopped))
     }
 
     /// Writes a grid of cells as a table or as CSV.

@@ -16,19 +16,19 @@ use spinney_store::{AnyStore, Location};
 use spinney_tree::SharedStore;
 
 use super::build::oldest_block;
-use super::opened::{CACHE_BYTES, Told, described, failure, open, source, told_as};
+use super::opened::{CACHE_BYTES, Told, described, failure, open, source};
 use crate::args::FormatArgs;
 use crate::clock::Clock;
 use crate::commands::replay::chain::{self, AfterCommit};
 use crate::commands::replay::input::{Input, InputArgs, Source};
 use crate::commands::replay::watch::Watch;
 use crate::commands::replay::{check_head, check_trees};
-use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, this_command};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::scratch::with_suffix;
 use crate::stores::{Kind, Place};
 use crate::trees::TreeSet;
-use crate::ui::Output;
+use crate::ui::{Answer, Output};
 
 /// Move an archive's beginning back: to that of an older archive, or by replaying a chain.
 ///
@@ -63,7 +63,7 @@ pub(super) struct BackfillArgs {
     format: FormatArgs,
 }
 
-pub(super) fn backfill(args: &BackfillArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn backfill(args: &BackfillArgs, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
     let first = archive.manifest().first;
@@ -73,8 +73,7 @@ pub(super) fn backfill(args: &BackfillArgs, output: &Output) -> anyhow::Result<E
         None => {
             let chain = ReplayedChain { args, first, scratch: scratch(args)? };
             if chain.replay(&archive, output)? {
-                output.tell(&format!("continue with: {}", this_command()));
-                return Ok(Exit::Interrupted);
+                return Ok(Answer::interrupted().goes_on());
             }
             Some(Archive::open(Arc::new(chain.folder()), CACHE_BYTES).map_err(failure)?)
         }
@@ -101,8 +100,7 @@ pub(super) fn backfill(args: &BackfillArgs, output: &Output) -> anyhow::Result<E
             manifest.first, manifest.last
         ),
     };
-    told_as(&data, &line, output)?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(line))
 }
 
 /// The folder in which a chain is replayed.

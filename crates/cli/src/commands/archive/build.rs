@@ -9,15 +9,15 @@ use spinney_state::kept_range;
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, Snapshot};
 
-use super::opened::{Told, bytes_of, check_whole, described, failure, source, told_as};
+use super::opened::{Told, bytes_of, check_whole, described, failure, source};
 use crate::args::{AtArgs, FormatArgs};
 use crate::clock::Clock;
 use crate::commits;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::stores::{Mode, Place};
 use crate::trees;
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Output, human_bytes};
+use crate::ui::{Answer, Output, human_bytes};
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {
@@ -37,7 +37,7 @@ pub(super) struct BuildArgs {
     format: FormatArgs,
 }
 
-pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let db = args.at.place()?;
     let store = db.open(Mode::Look)?;
@@ -73,9 +73,8 @@ pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Exit> {
         "{} blocks, {} rows, {grown} were added: the archive holds blocks {} to {}",
         extended.blocks, extended.rows, manifest.first, manifest.last
     );
-    told_as(&data, &line, output)?;
     store.close()?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(line))
 }
 
 /// Refuses to begin without history, or before it, where a store keeps commits: who asks for their

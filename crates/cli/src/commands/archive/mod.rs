@@ -21,8 +21,8 @@ use self::prune::PruneArgs;
 use self::restore::RestoreArgs;
 use self::slice::SliceArgs;
 use self::verify::VerifyArgs;
-use crate::failure::Exit;
-use crate::ui::Output;
+use super::Command;
+use crate::ui::{Answer, Output};
 
 /// Keep every block of a store in sealed objects: build them, look at them, check them, move their
 /// beginning.
@@ -64,14 +64,18 @@ enum ArchiveVerb {
     Verify(VerifyArgs),
 }
 
-pub(crate) fn run(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Exit> {
-    match &args.verb {
-        ArchiveVerb::Backfill(args) => backfill::backfill(args, output),
-        ArchiveVerb::Build(args) => build::build(args, output),
-        ArchiveVerb::Info(args) => info::info(args, output),
-        ArchiveVerb::Prune(args) => prune::prune(args, output),
-        ArchiveVerb::Restore(args) => restore::restore(args, output),
-        ArchiveVerb::Slice(args) => slice::slice(args, output),
-        ArchiveVerb::Verify(args) => verify::verify(args, output),
+impl Command for ArchiveArgs {
+    const NAME: &'static str = "archive";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        match &self.verb {
+            ArchiveVerb::Backfill(args) => backfill::backfill(args, output),
+            ArchiveVerb::Build(args) => build::build(args, output),
+            ArchiveVerb::Info(args) => info::info(args),
+            ArchiveVerb::Prune(args) => prune::prune(args),
+            ArchiveVerb::Restore(args) => restore::restore(args, output),
+            ArchiveVerb::Slice(args) => slice::slice(args, output),
+            ArchiveVerb::Verify(args) => verify::verify(args, output),
+        }
     }
 }

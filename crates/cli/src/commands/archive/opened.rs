@@ -9,7 +9,6 @@ use spinney_tree::{PageStore as _, SharedStore};
 use crate::failure::{Exit, Failure};
 use crate::stores::Place;
 use crate::trees::{self, TreeSet};
-use crate::ui::{Format, Output};
 
 /// Memory for parts of segments.
 pub(super) const CACHE_BYTES: usize = 256 << 20;
@@ -114,13 +113,6 @@ pub(super) fn described(manifest: &Manifest) -> Value {
         });
     }
     described
-}
-
-pub(super) fn told_as(data: &Value, line: &str, output: &Output) -> std::io::Result<()> {
-    match output.format() {
-        Format::Json => output.envelope(data, &[]),
-        _ => output.line(line),
-    }
 }
 
 /// Refuses a slice, where all of an archive is needed.

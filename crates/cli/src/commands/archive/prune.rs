@@ -4,11 +4,10 @@ use clap::Args;
 use serde_json::json;
 use spinney_archive::{ArchiveError, Options, Writer, place};
 
-use super::opened::{CACHE_BYTES, described, failure, open, told_as};
+use super::opened::{CACHE_BYTES, described, failure, open};
 use crate::args::FormatArgs;
 use crate::clock::Clock;
-use crate::failure::Exit;
-use crate::ui::Output;
+use crate::ui::Answer;
 
 /// Drop the first blocks of an archive, with their witnesses.
 ///
@@ -27,7 +26,7 @@ pub(super) struct PruneArgs {
     format: FormatArgs,
 }
 
-pub(super) fn prune(args: &PruneArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let manifest = open(&args.archive, CACHE_BYTES)?.manifest();
     let first = manifest.last.saturating_sub(args.keep - 1);
@@ -41,8 +40,7 @@ pub(super) fn prune(args: &PruneArgs, output: &Output) -> anyhow::Result<Exit> {
             manifest.last,
             manifest.last - manifest.first + 1
         );
-        told_as(&data, &line, output)?;
-        return Ok(Exit::Ok);
+        return Ok(Answer::of(&data)?.line(line));
     }
     let objects = place(&args.archive).map_err(ArchiveError::from).map_err(failure)?;
     let mut writer = Writer::open(objects, Options::default()).map_err(failure)?;
@@ -56,6 +54,5 @@ pub(super) fn prune(args: &PruneArgs, output: &Output) -> anyhow::Result<Exit> {
          is removed when the archive is next written",
         manifest.first, manifest.last
     );
-    told_as(&data, &line, output)?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(line))
 }

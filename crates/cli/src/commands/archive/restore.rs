@@ -4,15 +4,14 @@ use clap::Args;
 use serde_json::json;
 use spinney_tree::PageStore as _;
 
-use super::opened::{CACHE_BYTES, check_whole, failure, open, told_as};
+use super::opened::{CACHE_BYTES, check_whole, failure, open};
 use crate::args::{FormatArgs, ModeArgs};
 use crate::clock::Clock;
 use crate::commands::db;
-use crate::failure::Exit;
 use crate::place_name::PlaceName;
 use crate::stores::Place;
 use crate::trees;
-use crate::ui::{Output, human_bytes};
+use crate::ui::{Answer, Output, human_bytes};
 
 #[derive(Debug, Args)]
 pub(super) struct RestoreArgs {
@@ -35,7 +34,7 @@ pub(super) struct RestoreArgs {
     mode: ModeArgs,
 }
 
-pub(super) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Answer> {
     args.mode.heed();
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
@@ -58,6 +57,5 @@ pub(super) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Exi
     let data =
         json!({ "block": block, "rows": rows, "file_bytes": file_bytes, "seconds": seconds });
     let bytes = human_bytes(file_bytes);
-    told_as(&data, &format!("block {block}: {rows} rows, {bytes}, all roots checked"), output)?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(format!("block {block}: {rows} rows, {bytes}, all roots checked")))
 }

@@ -5,13 +5,12 @@ use clap::Args;
 use serde_json::json;
 use spinney_archive::{ArchiveError, Wanted, place};
 
-use super::opened::{CACHE_BYTES, bytes_of, described, failure, open, told_as};
+use super::opened::{CACHE_BYTES, bytes_of, described, failure, open};
 use crate::args::{FormatArgs, address};
 use crate::clock::Clock;
-use crate::failure::Exit;
 use crate::trees;
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Output, human_bytes};
+use crate::ui::{Answer, Output, human_bytes};
 
 /// Make an archive of what some accounts need: leaves, slots, code, and the pages on their paths.
 ///
@@ -40,7 +39,7 @@ pub(super) struct SliceArgs {
     format: FormatArgs,
 }
 
-pub(super) fn slice(args: &SliceArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn slice(args: &SliceArgs, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
     let objects = place(&args.target).map_err(ArchiveError::from).map_err(failure)?;
@@ -67,6 +66,5 @@ pub(super) fn slice(args: &SliceArgs, output: &Output) -> anyhow::Result<Exit> {
         manifest.last,
         human_bytes(bytes_of(&manifest)),
     );
-    told_as(&data, &line, output)?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(line))
 }

@@ -17,14 +17,14 @@ use spinney_state::embed::{BinaryState, Whole};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{KeyProofs as _, RootRecord, SharedStore};
 
-use super::opened::{CACHE_BYTES, bytes_of, failure, open, told_as};
+use super::opened::{CACHE_BYTES, bytes_of, failure, open};
 use crate::args::FormatArgs;
 use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::stores;
 use crate::trees::{self, Name};
-use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
+use crate::ui::{Answer, Output};
 
 /// Memory for the pages of a tree of a slice.
 const TREE_CACHE_BYTES: usize = 16 << 20;
@@ -47,7 +47,7 @@ pub(super) struct VerifyArgs {
     format: FormatArgs,
 }
 
-pub(super) fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
     let manifest = archive.manifest();
@@ -106,8 +106,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit>
              headers, and {entries} entries lie under their roots"
         );
     }
-    told_as(&data, &line, output)?;
-    Ok(Exit::Ok)
+    Ok(Answer::of(&data)?.line(line))
 }
 
 /// Compares all blocks with their headers, and says what these could not be compared with.

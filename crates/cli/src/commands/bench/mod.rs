@@ -24,19 +24,20 @@ use spinney_tree::StoreError;
 
 use self::input::Input;
 use self::measure::{Cell, Settings, Site};
-use self::report::Report;
+use self::report::{Listing, Report};
 use self::workload::{Size, Workload};
 use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
+use crate::commands::Command;
 use crate::commands::replay::open_traces;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::hints::TRACE_HINT;
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::place_name::PlaceName;
 use crate::stores::{self, Kind};
 use crate::trees::Name;
-use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
+use crate::ui::{Answer, Grid, Output};
 
 /// Measure trees and stores on the same blocks.
 ///
@@ -121,45 +122,49 @@ pub(crate) struct BenchArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Exit> {
-    let cells = cells(args)?;
-    let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
-    let server = on_server.then(|| server(args.postgres.as_ref())).transpose()?;
-    let page = args.report.as_deref().map(|path| Page::begin(path, args.single_file));
-    let page = page.transpose()?;
-    let input = input(args)?;
-    let interrupt = Interrupt::listen()?;
-    let settings = Settings {
-        commit_every: args.commit_every.0,
-        prove_every: args.prove_every,
-        node_rows: args.node_rows,
-        cache_bytes: args.cache.0,
-    };
-    let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
-    for (name, kind) in cells {
-        let folder = folder(args)?;
-        let what = format!("{name} in {}", kind.name());
-        let total = Some(input.blocks.len() as u64);
-        let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
-        let site = Site { folder: folder.path(), server: server.as_ref() };
-        let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
-            progress.update(block, || format!("{what}, block {block}"));
-        });
-        progress.finish();
-        done.push(cell.with_context(|| what)?);
+impl Command for BenchArgs {
+    const NAME: &'static str = "bench";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let cells = cells(self)?;
+        let on_server = cells.iter().any(|(_, kind)| *kind == Kind::Postgres);
+        let server = on_server.then(|| server(self.postgres.as_ref())).transpose()?;
+        let page = self.report.as_deref().map(|path| Page::begin(path, self.single_file));
+        let page = page.transpose()?;
+        let input = input(self)?;
+        let interrupt = Interrupt::listen()?;
+        let settings = Settings {
+            commit_every: self.commit_every.0,
+            prove_every: self.prove_every,
+            node_rows: self.node_rows,
+            cache_bytes: self.cache.0,
+        };
+        let mut done: Vec<Cell> = Vec::with_capacity(cells.len());
+        for (name, kind) in cells {
+            let folder = folder(self)?;
+            let what = format!("{name} in {}", kind.name());
+            let total = Some(input.blocks.len() as u64);
+            let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
+            let site = Site { folder: folder.path(), server: server.as_ref() };
+            let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
+                progress.update(block, || format!("{what}, block {block}"));
+            });
+            progress.finish();
+            done.push(cell.with_context(|| what)?);
+        }
+        let mut report = Report::new(&input, settings, done, this_command());
+        if let (Some(genesis), Some(blocks), None) = (&self.genesis, &self.blocks, &self.traces)
+            && page.is_some()
+        {
+            let folder = folder(self)?;
+            let place = (folder.path(), self.cache.0);
+            let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
+            report.stages = Some(stages::run(chain, self.to, place, &interrupt)?);
+        }
+        page.map(|page| page.write(&report)).transpose()?;
+        let grid = |Listing { header, rows }| Grid::of(header, rows);
+        Ok(Answer::of(&report)?.csv(grid(report.lines())).table(grid(report.table())))
     }
-    let mut report = Report::new(&input, settings, done, this_command());
-    if let (Some(genesis), Some(blocks), None) = (&args.genesis, &args.blocks, &args.traces)
-        && page.is_some()
-    {
-        let folder = folder(args)?;
-        let place = (folder.path(), args.cache.0);
-        let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
-        report.stages = Some(stages::run(chain, args.to, place, &interrupt)?);
-    }
-    page.map(|page| page.write(&report)).transpose()?;
-    report.print(output)?;
-    Ok(Exit::Ok)
 }
 
 /// The page of a report, and its figures beside it, if they are not in it.

@@ -1,15 +1,12 @@
 //! All that was measured, and its sums.
 
-use std::io;
-
 use serde::Serialize;
-use serde_json::json;
 
 use super::input::Input;
 use super::machine::Machine;
 use super::measure::{BlockCost, Cell, Settings};
 use super::stages::Stages;
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::human_bytes;
 
 /// What `bench` answers.
 #[derive(Clone, Debug, Serialize)]
@@ -114,15 +111,8 @@ impl Report {
         }
     }
 
-    pub(super) fn print(&self, output: &Output) -> io::Result<()> {
-        match output.format() {
-            Format::Json => output.envelope(&json!(self), &[]),
-            Format::Csv => output.bytes(self.csv().as_bytes()),
-            Format::Table => output.grid(&self.table()),
-        }
-    }
-
-    fn table(&self) -> Grid {
+    /// A line a tree and store.
+    pub(super) fn table(&self) -> Listing {
         let mut header = vec![
             "tree",
             "store",
@@ -140,7 +130,7 @@ impl Report {
         if self.settings.node_rows {
             header.extend(["node rows", "node bytes", "nodes to write calls"]);
         }
-        let mut grid = Grid::new(&header);
+        let mut rows = Vec::new();
         for cell in &self.cells {
             let root = cell.spread(BlockCost::root_us);
             let commit = cell.spread(|block| block.encode_us + block.store_us);
@@ -166,50 +156,88 @@ impl Report {
                 row.push(known(cell.node_rows(|block| block.node_row_bytes)));
                 row.push(known(cell.node_rows(|block| block.node_row_written_bytes)));
             }
-            grid.row(row);
+            rows.push(row);
         }
-        grid
+        Listing { header, rows }
     }
 
     /// A line a block, tree and store.
+    pub(super) fn lines(&self) -> Listing {
+        let line = |cell: &Cell, block: &BlockCost| {
+            let places = [cell.tree.clone(), cell.store.to_owned()];
+            places.into_iter().chain(block.cells()).collect()
+        };
+        let lines = |cell| move |block| line(cell, block);
+        let rows = self.cells.iter().flat_map(|cell| cell.blocks.iter().map(lines(cell)));
+        let header = ["tree", "store"].into_iter().chain(BLOCK_COLUMNS).collect();
+        Listing { header, rows: rows.collect() }
+    }
+
+    /// The same as CSV: no cell has a comma.
     pub(super) fn csv(&self) -> String {
-        let mut text = String::from(
-            "tree,store,block,touched,execution_us,read_us,keys_us,apply_us,hash_us,encode_us,store_us,\
-             pages_read,pages_written,page_bytes,written_bytes,proof_bytes,proof_us,\
-             witness_bytes,code_bytes,node_rows,node_row_bytes,node_row_written_bytes\n",
-        );
-        for cell in &self.cells {
-            for block in &cell.blocks {
-                let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
-                let proof_us = block.proof_us.map_or_else(String::new, |v| v.to_string());
-                text += &format!(
-                    "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
-                    cell.tree,
-                    cell.store,
-                    block.number,
-                    block.touched,
-                    block.execution_us,
-                    block.read_us,
-                    block.keys_us,
-                    block.apply_us,
-                    block.hash_us,
-                    block.encode_us,
-                    block.store_us,
-                    block.pages_read,
-                    block.pages_written,
-                    block.page_bytes,
-                    block.written_bytes,
-                    whole(block.proof_bytes),
-                    proof_us,
-                    whole(block.witness_bytes),
-                    whole(block.code_bytes),
-                    whole(block.node_rows),
-                    whole(block.node_row_bytes),
-                    whole(block.node_row_written_bytes),
-                );
-            }
-        }
-        text
+        let Listing { header, rows } = self.lines();
+        let rows = rows.iter().map(|row| row.join(","));
+        [header.join(",")].into_iter().chain(rows).map(|line| line + "\n").collect()
+    }
+}
+
+/// Rows under a header.
+#[derive(Clone, Debug)]
+pub(super) struct Listing {
+    pub(super) header: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// The columns of a block.
+const BLOCK_COLUMNS: [&str; 20] = [
+    "block",
+    "touched",
+    "execution_us",
+    "read_us",
+    "keys_us",
+    "apply_us",
+    "hash_us",
+    "encode_us",
+    "store_us",
+    "pages_read",
+    "pages_written",
+    "page_bytes",
+    "written_bytes",
+    "proof_bytes",
+    "proof_us",
+    "witness_bytes",
+    "code_bytes",
+    "node_rows",
+    "node_row_bytes",
+    "node_row_written_bytes",
+];
+
+impl BlockCost {
+    /// Its figures, in the order of the columns.
+    fn cells(&self) -> [String; 20] {
+        let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+        [
+            self.number.to_string(),
+            self.touched.to_string(),
+            self.execution_us.to_string(),
+            self.read_us.to_string(),
+            self.keys_us.to_string(),
+            self.apply_us.to_string(),
+            self.hash_us.to_string(),
+            self.encode_us.to_string(),
+            self.store_us.to_string(),
+            self.pages_read.to_string(),
+            self.pages_written.to_string(),
+            self.page_bytes.to_string(),
+            self.written_bytes.to_string(),
+            whole(self.proof_bytes),
+            self.proof_us.map_or_else(String::new, |v| v.to_string()),
+            whole(self.witness_bytes),
+            whole(self.code_bytes),
+            whole(self.node_rows),
+            whole(self.node_row_bytes),
+            whole(self.node_row_written_bytes),
+        ]
     }
 }
 

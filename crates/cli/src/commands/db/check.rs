@@ -22,14 +22,14 @@ use crate::failure::{Exit, Failure};
 use crate::stores::{Mode, Place};
 use crate::trees::{self, Name, TreeSet};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// Rows of [`Table::Meta`] that name a tree that is being built begin with this; its id follows.
 const REBUILD: &[u8] = b"rebuild";
 /// Findings of one kind beyond which they are only counted.
 const FINDINGS_MAX: usize = 1_000;
 
-pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Answer> {
     let mut check = Check { output, findings: Vec::new(), trees: 0, entries: 0, left_over: 0 };
     if let Err(error) = check.store(place) {
         if !super::is_damage(&error) {
@@ -37,8 +37,7 @@ pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
         }
         check.found(format!("{error:#}"));
     }
-    check.print()?;
-    Ok(if check.findings.is_empty() { Exit::Ok } else { Exit::No })
+    check.answer()
 }
 
 struct Check<'o> {
@@ -282,38 +281,27 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn print(&self) -> std::io::Result<()> {
-        let sound = self.findings.is_empty();
-        match self.output.format() {
-            Format::Json => {
-                let data = json!({
-                    "sound": sound, "trees": self.trees, "entries": self.entries,
-                    "left_over_rows": self.left_over, "findings": self.findings,
-                });
-                self.output.envelope(&data, &[])
-            }
-            Format::Csv => {
-                let mut grid = Grid::new(&["finding"]);
-                self.findings.iter().for_each(|finding| grid.row(vec![finding.clone()]));
-                self.output.grid(&grid)
-            }
-            Format::Table => {
-                for finding in &self.findings {
-                    self.output.line(finding)?;
-                }
-                let verdict = match self.findings.len() {
-                    0 => "sound".to_owned(),
-                    FINDINGS_MAX => format!("{FINDINGS_MAX} findings and perhaps more"),
-                    count => format!("{count} findings"),
-                };
-                if self.left_over > 0 {
-                    let rows = self.left_over;
-                    let next = "a rebuild was stopped, and the next one removes them";
-                    self.output.line(&format!("{rows} rows of pages are left over: {next}"))?;
-                }
-                let (trees, entries) = (self.trees, self.entries);
-                self.output.line(&format!("{verdict} (trees: {trees}, entries: {entries})"))
-            }
-        }
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let Self { trees, entries, left_over, findings, .. } = self;
+        let is_sound = findings.is_empty();
+        let mut grid = Grid::new(&["finding"]);
+        findings.iter().for_each(|finding| grid.row(vec![finding.clone()]));
+        let verdict = match findings.len() {
+            0 => "sound".to_owned(),
+            FINDINGS_MAX => format!("{FINDINGS_MAX} findings and perhaps more"),
+            count => format!("{count} findings"),
+        };
+        let next = "a rebuild was stopped, and the next one removes them";
+        let left = format!("{left_over} rows of pages are left over: {next}");
+        let answer = Answer::of(&json!({
+            "sound": is_sound, "trees": trees, "entries": entries,
+            "left_over_rows": left_over, "findings": findings,
+        }))?;
+        Ok(answer
+            .csv(grid)
+            .lines(findings.iter().cloned())
+            .lines((*left_over > 0).then_some(left))
+            .line(format!("{verdict} (trees: {trees}, entries: {entries})"))
+            .exit(if is_sound { Exit::Ok } else { Exit::No }))
     }
 }

@@ -8,10 +8,10 @@ use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::stores::Mode;
 use crate::trees;
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, Output, human_bytes};
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
@@ -88,7 +88,7 @@ pub(crate) fn copy_rows(source: &impl Snapshot, target: &AnyStore) -> anyhow::Re
     Ok(fill(source, target)?.rows)
 }
 
-pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Answer> {
     args.mode.heed();
     let source = args.stores.source(CACHE_BYTES)?.open(Mode::Look)?;
     let target = args.stores.target(CACHE_BYTES)?;
@@ -100,30 +100,16 @@ pub(super) fn run(args: &CopyArgs, output: &Output) -> anyhow::Result<Exit> {
     })?;
     let records = trees::records(&made.snapshot()?)?;
     let file_bytes = target.close(made)?;
-    let mut roots = Vec::new();
+    let (mut roots, mut grid) = (Vec::new(), Grid::new(&["id", "tree", "root"]));
     for (id, record) in records {
         let record = record?;
-        roots.push((id.0, trees::name_of(record.scheme), hex::encode_prefixed(&record.root)));
+        let (tree, root) = (trees::name_of(record.scheme), hex::encode_prefixed(&record.root));
+        roots.push(json!({ "id": id.0, "tree": tree, "root": root }));
+        grid.row(vec![id.0.to_string(), tree, root]);
     }
-    if output.format() == Format::Json {
-        let roots: Vec<_> = roots
-            .iter()
-            .map(|(id, tree, root)| json!({ "id": id, "tree": tree, "root": root }))
-            .collect();
-        let data = json!({
-            "rows": passed.rows, "bytes": passed.bytes, "file_bytes": file_bytes, "trees": roots,
-        });
-        output.envelope(&data, &[])?;
-        return Ok(Exit::Ok);
-    }
-    let mut grid = Grid::new(&["id", "tree", "root"]);
-    for (id, tree, root) in roots {
-        grid.row(vec![id.to_string(), tree, root]);
-    }
-    output.grid(&grid)?;
-    if output.format() == Format::Table {
-        let (rows, bytes) = (passed.rows, human_bytes(passed.bytes));
-        output.line(&format!("{rows} rows of {bytes} were copied and read again"))?;
-    }
-    Ok(Exit::Ok)
+    let answer = Answer::of(&json!({
+        "rows": passed.rows, "bytes": passed.bytes, "file_bytes": file_bytes, "trees": roots,
+    }))?;
+    let (rows, bytes) = (passed.rows, human_bytes(passed.bytes));
+    Ok(answer.grid(grid).line(format!("{rows} rows of {bytes} were copied and read again")))
 }

@@ -19,19 +19,16 @@ use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
 use crate::stores::Mode;
 use crate::trees::{self, Name, TreeSet};
-use crate::ui::Output;
+use crate::ui::{Answer, Output};
 
-pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let name = trees::asked(args.tree.as_deref(), &place)?;
     let id = match (name, name.id()) {
         (Name::Sum(profile), _) => {
-            return sums::dump(
-                &place,
-                &args.namespace.namespace,
-                profile,
-                (args.verify, args.out.as_deref()),
-            );
+            let (namespace, with) = (&args.namespace.namespace, (args.verify, args.out.as_deref()));
+            sums::dump(&place, namespace, profile, with)?;
+            return Ok(Answer::documents(Exit::Ok));
         }
         (_, id) => id.expect("all others have one"),
     };
@@ -55,7 +52,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         Name::Sum(_) => unreachable!("it was dumped above"),
     }
     out.finish()?;
-    Ok(Exit::Ok)
+    Ok(Answer::documents(Exit::Ok))
 }
 
 /// Keys and values as the tree has them.

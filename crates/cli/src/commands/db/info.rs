@@ -14,9 +14,8 @@ use spinney_tree::{PageStore as _, RootRecord, Scheme as _, SchemeId, TreeId};
 
 use crate::commands::sums;
 use crate::commits;
-use crate::failure::Exit;
 use crate::trees;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid};
 
 #[derive(Debug, Serialize)]
 struct TreeInfo {
@@ -100,7 +99,7 @@ impl From<&NamedTree> for TreeInfo {
     }
 }
 
-pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(store: &AnyStore) -> anyhow::Result<Answer> {
     let mut infos = Vec::new();
     let snapshot = store.snapshot()?;
     let names = names::list(&snapshot).map_err(SumError::from).map_err(sums::plain)?;
@@ -111,13 +110,10 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
         names.iter().filter(|named| infos.iter().all(|info| info.id != named.id.0)).collect();
     infos.extend(empty.into_iter().map(TreeInfo::from));
     infos.sort_by_key(|info| info.id);
-    if output.format() == Format::Json {
-        let mut data = json!({ "store": store.kind(), "trees": infos });
-        if let Some(kept) = store.kept_commits()? {
-            data["kept_commits"] = commits::told(&kept);
-        }
-        output.envelope(&data, &[])?;
-        return Ok(Exit::Ok);
+    let kept = store.kept_commits()?;
+    let mut data = json!({ "store": store.kind(), "trees": infos });
+    if let Some(kept) = &kept {
+        data["kept_commits"] = commits::told(kept);
     }
     let mut grid = Grid::new(&[
         "id",
@@ -147,9 +143,6 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
             info.root_sum.unwrap_or_default(),
         ]);
     }
-    output.grid(&grid)?;
-    if let Some(kept) = store.kept_commits()?.filter(|_| output.format() == Format::Table) {
-        output.line(&format!("kept: {}", commits::described(&kept)))?;
-    }
-    Ok(Exit::Ok)
+    let kept = kept.map(|kept| format!("kept: {}", commits::described(&kept)));
+    Ok(Answer::of(&data)?.grid(grid).lines(kept))
 }

@@ -15,12 +15,11 @@ use clap::{Args, Subcommand};
 use spinney_tree::{StoreError, TreeError};
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
-use crate::commands::import;
 use crate::commands::sums::{self, NamespaceArgs, RemoveArgs};
-use crate::failure::Exit;
+use crate::commands::{Command, import};
 use crate::stores::Mode;
 use crate::trees::{self, Name};
-use crate::ui::Output;
+use crate::ui::{Answer, Output, Speech};
 
 /// Look into a store.
 #[derive(Debug, Args)]
@@ -124,27 +123,38 @@ pub(crate) struct DumpArgs {
     verify: bool,
 }
 
-pub(crate) fn run(args: &DbArgs, output: &Output) -> anyhow::Result<Exit> {
-    match &args.verb {
-        DbVerb::Info(args) => info::run(&args.at.place()?.open(Mode::Look)?, output),
-        DbVerb::Stats(args) => stats::run(&args.at.place()?.open(Mode::Look)?, output),
-        DbVerb::Check(args) => check::run(&args.at.place()?, output),
-        DbVerb::Dump(args) => dump::run(args, output),
-        DbVerb::Load(args) => {
-            args.mode.heed();
-            let (name, place) = (Name::parse(&args.tree)?, args.at.place()?);
-            trees::check_name(name, |name| matches!(name, Name::Mpt | Name::Sum(_)))?;
-            match name {
-                Name::Sum(profile) => {
-                    sums::load(&place, &args.namespace.namespace, profile, &args.file, output)
-                }
-                _ => import::load(&place, &args.file, output),
-            }
+impl Command for DbArgs {
+    const NAME: &'static str = "db";
+
+    fn speech(&self) -> Speech {
+        match self.verb {
+            DbVerb::Dump(_) => Speech::Documents,
+            _ => Speech::Report,
         }
-        DbVerb::Remove(args) => sums::remove(args, output),
-        DbVerb::Compact(args) => compact::run(&args.at.place()?, output),
-        DbVerb::Copy(args) => copy::run(args, output),
-        DbVerb::Ship(args) => ship::run(args, output),
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        match &self.verb {
+            DbVerb::Info(args) => info::run(&args.at.place()?.open(Mode::Look)?),
+            DbVerb::Stats(args) => stats::run(&args.at.place()?.open(Mode::Look)?),
+            DbVerb::Check(args) => check::run(&args.at.place()?, output),
+            DbVerb::Dump(args) => dump::run(args, output),
+            DbVerb::Load(args) => {
+                args.mode.heed();
+                let (name, place) = (Name::parse(&args.tree)?, args.at.place()?);
+                trees::check_name(name, |name| matches!(name, Name::Mpt | Name::Sum(_)))?;
+                match name {
+                    Name::Sum(profile) => {
+                        sums::load(&place, &args.namespace.namespace, profile, &args.file, output)
+                    }
+                    _ => import::load(&place, &args.file, output),
+                }
+            }
+            DbVerb::Remove(args) => sums::remove(args),
+            DbVerb::Compact(args) => compact::run(&args.at.place()?),
+            DbVerb::Copy(args) => copy::run(args, output),
+            DbVerb::Ship(args) => ship::run(args),
+        }
     }
 }
 

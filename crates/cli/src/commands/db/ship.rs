@@ -8,10 +8,10 @@ use serde_json::json;
 use spinney_store::AnyStore;
 
 use crate::args::{FormatArgs, ModeArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::place_name::PlaceName;
 use crate::stores::{Mode, Place};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid};
 
 /// Memory for what is read once.
 const CACHE_BYTES: usize = 64 << 20;
@@ -35,7 +35,7 @@ pub(crate) struct ShipArgs {
     mode: ModeArgs,
 }
 
-pub(super) fn run(args: &ShipArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &ShipArgs) -> anyhow::Result<Answer> {
     args.mode.heed();
     let source = args.source.as_ref().or(args.db.as_ref());
     let target = args.target.as_ref().or(args.to.as_ref());
@@ -47,18 +47,11 @@ pub(super) fn run(args: &ShipArgs, output: &Output) -> anyhow::Result<Exit> {
     };
     let shipped = log.ship(target)?;
     let (commit, bytes, segments) = (shipped.commit, shipped.bytes, shipped.segments);
-    match output.format() {
-        Format::Json => output
-            .envelope(&json!({ "commit": commit, "bytes": bytes, "segments": segments }), &[])?,
-        Format::Csv => {
-            let mut grid = Grid::new(&["commit", "bytes", "segments"]);
-            grid.row(vec![commit.to_string(), bytes.to_string(), segments.to_string()]);
-            output.grid(&grid)?;
-        }
-        Format::Table => output.line(&format!(
-            "{} has commit {commit} in {segments} segments; {bytes} bytes were copied",
-            target.display()
-        ))?,
-    }
-    Ok(Exit::Ok)
+    let mut grid = Grid::new(&["commit", "bytes", "segments"]);
+    grid.row(vec![commit.to_string(), bytes.to_string(), segments.to_string()]);
+    let data = json!({ "commit": commit, "bytes": bytes, "segments": segments });
+    Ok(Answer::of(&data)?.csv(grid).line(format!(
+        "{} has commit {commit} in {segments} segments; {bytes} bytes were copied",
+        target.display()
+    )))
 }

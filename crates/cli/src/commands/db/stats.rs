@@ -6,10 +6,9 @@ use spinney_store::{AnyStore, StoreStats};
 use spinney_tree::names;
 use spinney_tree::{KeptCommits, PageStore as _, Snapshot, StoreError, Table};
 
-use crate::commits;
-use crate::failure::Exit;
+use crate::commits::{self, described};
 use crate::trees;
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, human_bytes};
 
 #[derive(Debug, Serialize)]
 struct TableReport {
@@ -60,7 +59,7 @@ fn pages_of(snapshot: &impl Snapshot) -> anyhow::Result<Vec<TreePages>> {
     Ok(trees)
 }
 
-pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(store: &AnyStore) -> anyhow::Result<Answer> {
     let stats = store.stats()?;
     let snapshot = store.snapshot()?;
     let mut tables = Vec::new();
@@ -78,8 +77,7 @@ pub(super) fn run(store: &AnyStore, output: &Output) -> anyhow::Result<Exit> {
             fragmented_bytes: table.fragmented_bytes,
         });
     }
-    print(&tables, &pages_of(&snapshot)?, &stats, log_of(store)?.as_ref(), output)?;
-    Ok(Exit::Ok)
+    answer(&tables, &pages_of(&snapshot)?, &stats, log_of(store)?.as_ref())
 }
 
 /// What a store that is a log has besides.
@@ -146,26 +144,33 @@ fn measure(snapshot: &impl Snapshot, table: Table) -> Result<Rows, StoreError> {
     Ok(rows)
 }
 
-fn print(
+fn answer(
     tables: &[TableReport],
     trees: &[TreePages],
     stats: &StoreStats,
     log: Option<&LogReport>,
-    output: &Output,
-) -> std::io::Result<()> {
+) -> anyhow::Result<Answer> {
     let (file_bytes, unused_bytes) = (stats.file_bytes, stats.unused_bytes());
-    let format = output.format();
-    if format == Format::Json {
-        let mut data = json!({
-            "tables": tables, "trees": trees, "file_bytes": file_bytes,
-            "unused_bytes": unused_bytes,
-        });
-        if let Some(log) = log {
-            data["log"] = json!(log);
-        }
-        return output.envelope(&data, &[]);
+    let mut data = json!({
+        "tables": tables, "trees": trees, "file_bytes": file_bytes, "unused_bytes": unused_bytes,
+    });
+    if let Some(log) = log {
+        data["log"] = json!(log);
     }
-    let bytes = |n: u64| if format == Format::Csv { n.to_string() } else { human_bytes(n) };
+    let pages = trees.iter().map(|TreePages { tree, name, rows, bytes, .. }| {
+        let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        format!("{tree}{name}: {}, {} ({bytes} bytes)", counted(*rows, "page"), human_bytes(*bytes))
+    });
+    let of_file = [("file", file_bytes), ("in no table", unused_bytes)]
+        .map(|(what, bytes)| format!("{what}: {} ({bytes} bytes)", human_bytes(bytes)));
+    Ok(Answer::of(&data)?
+        .csv(grid(tables, |bytes| bytes.to_string()))
+        .table(grid(tables, human_bytes))
+        .lines(pages.chain(of_file))
+        .lines(log.into_iter().flat_map(LogReport::lines)))
+}
+
+fn grid(tables: &[TableReport], bytes: fn(u64) -> String) -> Grid {
     let mut grid = Grid::new(&[
         "table",
         "rows",
@@ -190,27 +195,23 @@ fn print(
             bytes(table.fragmented_bytes),
         ]);
     }
-    output.grid(&grid)?;
-    if format == Format::Table {
-        for TreePages { tree, name, rows, bytes, .. } in trees {
-            let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-            let (pages, size) = (counted(*rows, "page"), human_bytes(*bytes));
-            output.line(&format!("{tree}{name}: {pages}, {size} ({bytes} bytes)"))?;
-        }
-        output.line(&format!("file: {} ({file_bytes} bytes)", human_bytes(file_bytes)))?;
-        output
-            .line(&format!("in no table: {} ({unused_bytes} bytes)", human_bytes(unused_bytes)))?;
-        if let Some(log) = log {
-            let (live, used) = (human_bytes(log.live_bytes), human_bytes(log.used_bytes));
-            let (files, oldest, last) = (counted(log.files, "file"), log.oldest_commit, log.commit);
-            output.line(&format!("log: {files}, with records of commits {oldest} to {last}"))?;
-            if let Some(kept) = &log.kept_commits {
-                output.line(&format!("log: {} kept", commits::described(kept)))?;
-            }
-            output.line(&format!("log: {live} alive in {used} of segments"))?;
-            output.line(&format!("log: {:.2} deltas a row", log.deltas_per_row))?;
-            output.line(&format!("log: index of {} in memory", human_bytes(log.index_bytes)))?;
-        }
+    grid
+}
+
+impl LogReport {
+    fn lines(&self) -> Vec<String> {
+        let (live, used) = (human_bytes(self.live_bytes), human_bytes(self.used_bytes));
+        let (files, oldest, last) = (counted(self.files, "file"), self.oldest_commit, self.commit);
+        let kept = self.kept_commits.as_ref().map(|kept| format!("{} kept", described(kept)));
+        [format!("{files}, with records of commits {oldest} to {last}")]
+            .into_iter()
+            .chain(kept)
+            .chain([
+                format!("{live} alive in {used} of segments"),
+                format!("{:.2} deltas a row", self.deltas_per_row),
+                format!("index of {} in memory", human_bytes(self.index_bytes)),
+            ])
+            .map(|line| format!("log: {line}"))
+            .collect()
     }
-    Ok(())
 }

@@ -17,9 +17,10 @@ use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
 use self::traces::Traces;
 use crate::args::FormatArgs;
+use crate::commands::Command;
 use crate::commands::replay::Lists;
-use crate::failure::{Exit, Failure};
-use crate::ui::{Format, Output};
+use crate::failure::Failure;
+use crate::ui::{Answer, Output, Speech};
 
 /// Write small inputs of every kind into a new folder, and print what to try on them.
 ///
@@ -45,30 +46,38 @@ struct Made {
     busy: Address,
 }
 
-pub(crate) fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<Exit> {
-    let folder = &args.folder;
-    if fs::symlink_metadata(folder).is_ok() {
-        return Err(Failure::new(format!("{} is there already", folder.display()))
-            .hint("name a folder that is not there")
-            .into());
+impl Command for DemoArgs {
+    const NAME: &'static str = "demo";
+
+    fn speech(&self) -> Speech {
+        Speech::Lines
     }
-    let above = match folder.parent() {
-        Some(above) if above != Path::new("") => above,
-        _ => Path::new("."),
-    };
-    let unwritten = |error: std::io::Error| {
-        Failure::new(format!("cannot write {}", folder.display()))
-            .because(error)
-            .hint("name a folder in one that is there, and that can be written")
-    };
-    // Whole under its name, or not there at all.
-    let scratch = tempfile::Builder::new().prefix(".demo").tempdir_in(above).map_err(unwritten)?;
-    let made = make(scratch.path())?;
-    fs::rename(scratch.path(), folder).map_err(unwritten)?;
-    // It has another name now, and stays.
-    let _ = scratch.keep();
-    report(&made, args, output)?;
-    Ok(Exit::Ok)
+
+    fn run(&self, _: &Output) -> anyhow::Result<Answer> {
+        let folder = &self.folder;
+        if fs::symlink_metadata(folder).is_ok() {
+            return Err(Failure::new(format!("{} is there already", folder.display()))
+                .hint("name a folder that is not there")
+                .into());
+        }
+        let above = match folder.parent() {
+            Some(above) if above != Path::new("") => above,
+            _ => Path::new("."),
+        };
+        let unwritten = |error: std::io::Error| {
+            Failure::new(format!("cannot write {}", folder.display()))
+                .because(error)
+                .hint("name a folder in one that is there, and that can be written")
+        };
+        // Whole under its name, or not there at all.
+        let scratch =
+            tempfile::Builder::new().prefix(".demo").tempdir_in(above).map_err(unwritten)?;
+        let made = make(scratch.path())?;
+        fs::rename(scratch.path(), folder).map_err(unwritten)?;
+        // It has another name now, and stays.
+        let _ = scratch.keep();
+        answer(&made, folder)
+    }
 }
 
 fn make(folder: &Path) -> anyhow::Result<Made> {
@@ -135,8 +144,8 @@ fn derived(folder: &Path, genesis: &Genesis, chain: Vec<u8>) -> anyhow::Result<M
     Ok(Made { blocks: summary.block_count, transactions: summary.transaction_count, root, busy })
 }
 
-fn report(made: &Made, args: &DemoArgs, output: &Output) -> std::io::Result<()> {
-    let dir = args.folder.display();
+fn answer(made: &Made, folder: &Path) -> anyhow::Result<Answer> {
+    let dir = folder.display();
     let Made { blocks, transactions, root, busy } = made;
     let next = [
         format!(
@@ -148,22 +157,22 @@ fn report(made: &Made, args: &DemoArgs, output: &Output) -> std::io::Result<()> 
         format!("spinney convert --tree ubt:sha256 {dir}/state {dir}/ubt"),
         format!("spinney import tapd --db {dir}/assets {dir}/assets.db"),
     ];
-    if output.asked() == Some(Format::Json) {
-        let files = ["genesis.json", "chain.rlp", "traces.ndjson", "lists.ndjson", "assets.db"];
-        let data = json!({
-            "folder": dir.to_string(), "files": files, "blocks": blocks,
-            "transactions": transactions, "root": root, "next": next,
-        });
-        return output.envelope(&data, &[]);
-    }
-    output.line(&format!(
-        "{dir}/genesis.json and {dir}/chain.rlp: {blocks} blocks, {transactions} transactions"
-    ))?;
-    output.line(&format!(
-        "{dir}/traces.ndjson and {dir}/lists.ndjson: the same blocks as traces, and as access lists"
-    ))?;
-    output
-        .line(&format!("{dir}/assets.db: two sum trees, as a Taproot Assets daemon keeps them"))?;
-    output.line("Next:")?;
-    next.iter().try_for_each(|command| output.line(&format!("  {command}")))
+    let files = ["genesis.json", "chain.rlp", "traces.ndjson", "lists.ndjson", "assets.db"];
+    let data = json!({
+        "folder": dir.to_string(), "files": files, "blocks": blocks,
+        "transactions": transactions, "root": root, "next": next,
+    });
+    let lines = [
+        format!(
+            "{dir}/genesis.json and {dir}/chain.rlp: {blocks} blocks, {transactions} transactions"
+        ),
+        format!(
+            "{dir}/traces.ndjson and {dir}/lists.ndjson: the same blocks as traces, and as access \
+             lists"
+        ),
+        format!("{dir}/assets.db: two sum trees, as a Taproot Assets daemon keeps them"),
+        "Next:".into(),
+    ];
+    let next = next.iter().map(|command| format!("  {command}"));
+    Ok(Answer::of(&data)?.lines(lines.into_iter().chain(next)))
 }

@@ -14,10 +14,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
-use crate::failure::{Exit, Failure};
+use crate::commands::Command;
+use crate::failure::Failure;
 use crate::stores::{self, Place};
 use crate::trees::TreeSet;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 use self::fill::{Filled, Filler};
 use self::tapd::TapdArgs;
@@ -77,20 +78,24 @@ pub(crate) struct StateArgs {
     format: FormatArgs,
 }
 
-pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Exit> {
-    match &args.verb {
-        ImportVerb::State(args) => {
-            args.mode.heed();
-            let trees = TreeSet::parse(&args.tree)?;
-            let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
-            make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)
+impl Command for ImportArgs {
+    const NAME: &'static str = "import";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        match &self.verb {
+            ImportVerb::State(args) => {
+                args.mode.heed();
+                let trees = TreeSet::parse(&args.tree)?;
+                let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
+                make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)
+            }
+            ImportVerb::Tapd(args) => tapd::run(args, output),
         }
-        ImportVerb::Tapd(args) => tapd::run(args, output),
     }
 }
 
 /// `db load`: all that is wanted stands in the dump.
-pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Result<Exit> {
+pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Result<Answer> {
     make(place, file, None, &TreeSet::parse("mpt")?, output)
 }
 
@@ -101,7 +106,7 @@ fn make(
     wanted: Option<&Wanted>,
     trees: &TreeSet,
     output: &Output,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Answer> {
     place.must_be_new("a state is imported into a new --db")?;
     let mut input = stores::open_file(file)?;
     let mut start = Vec::new();
@@ -127,36 +132,25 @@ fn make(
         Ok(())
     })?;
     store.close()?;
-    print(&filled, output)?;
-    Ok(Exit::Ok)
+    answer(&filled)
 }
 
-fn print(filled: &Filled, output: &Output) -> std::io::Result<()> {
+fn answer(filled: &Filled) -> anyhow::Result<Answer> {
     let Filled { block, root, entries, commits, checked } = filled;
     let number = block.map(|block| block.number);
-    match output.format() {
-        Format::Json => {
-            let hash = block.map(|block| B256::from(block.hash)).filter(|hash| !hash.is_zero());
-            let data = json!({
-                "block": number, "block_hash": hash, "root": root, "root_checked": checked,
-                "entries": entries, "commits": commits,
-            });
-            output.envelope(&data, &[])
-        }
-        Format::Csv => {
-            let mut grid = Grid::new(&["block", "root", "root_checked", "entries"]);
-            let number = number.map(|number| number.to_string()).unwrap_or_default();
-            let cells = [root.to_string(), checked.to_string(), entries.to_string()];
-            grid.row([number].into_iter().chain(cells).collect());
-            output.grid(&grid)
-        }
-        Format::Table => {
-            let what = match number {
-                Some(number) => format!("block {number}, {entries} accounts"),
-                None => format!("{entries} entries"),
-            };
-            let how = if *checked { "as it should be" } else { "not checked: nobody said it" };
-            output.line(&format!("{what}, root {root} ({how})"))
-        }
-    }
+    let hash = block.map(|block| B256::from(block.hash)).filter(|hash| !hash.is_zero());
+    let data = json!({
+        "block": number, "block_hash": hash, "root": root, "root_checked": checked,
+        "entries": entries, "commits": commits,
+    });
+    let what = match number {
+        Some(number) => format!("block {number}, {entries} accounts"),
+        None => format!("{entries} entries"),
+    };
+    let how = if *checked { "as it should be" } else { "not checked: nobody said it" };
+    let mut grid = Grid::new(&["block", "root", "root_checked", "entries"]);
+    let number = number.map(|number| number.to_string()).unwrap_or_default();
+    let cells = [root.to_string(), checked.to_string(), entries.to_string()];
+    grid.row([number].into_iter().chain(cells).collect());
+    Ok(Answer::of(&data)?.csv(grid).line(format!("{what}, root {root} ({how})")))
 }

@@ -21,7 +21,7 @@ use crate::failure::{Exit, Failure};
 use crate::hints::server_hint;
 use crate::place_name::PlaceName;
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// What a leaf counts for, beside its value.
 const LEAF_BYTES: usize = 300;
@@ -56,7 +56,7 @@ struct Imported {
     report: Report,
 }
 
-pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Answer> {
     args.mode.heed();
     let place = args.at.place()?;
     place.must_be_new("trees are imported into a new --db")?;
@@ -99,8 +99,7 @@ pub(super) fn run(args: &TapdArgs, output: &Output) -> anyhow::Result<Exit> {
             output.tell(&format!("  and {more} more"));
         }
     }
-    print(&imported, output)?;
-    Ok(Exit::Ok)
+    answer(&imported)
 }
 
 fn open(database: &PlaceName) -> Result<Database, TapdError> {
@@ -185,31 +184,25 @@ fn explain(error: TapdError) -> Failure {
     Failure::new(error.to_string()).hint(hint)
 }
 
-fn print(imported: &[Imported], output: &Output) -> std::io::Result<()> {
-    match output.format() {
-        Format::Json => {
-            let tree = |tree: &Imported| {
-                json!({
-                    "namespace": tree.name, "root": B256::from(tree.root.hash),
-                    "sum": tree.root.sum.to_string(), "leaves": tree.report.leaves,
-                    "rows": tree.report.rows,
-                    "stored_root": tree.report.root.map(|root| B256::from(root.hash)),
-                    "damage_count": tree.report.damage_count,
-                    "damage": tree.report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                })
-            };
-            output.envelope(&json!({ "trees": imported.iter().map(tree).collect::<Vec<_>>() }), &[])
-        }
-        format => {
-            let mut grid = Grid::new(&["namespace", "leaves", "sum", "root"]);
-            for Imported { name, root, report } in imported {
-                let (leaves, sum) = (report.leaves.to_string(), root.sum.to_string());
-                grid.row(vec![name.clone(), leaves, sum, hex::encode_prefixed(root.hash)]);
-            }
-            if format == Format::Table && imported.is_empty() {
-                return output.line("the database has no trees");
-            }
-            output.grid(&grid)
-        }
+fn answer(imported: &[Imported]) -> anyhow::Result<Answer> {
+    let tree = |Imported { name, root, report }: &Imported| {
+        json!({
+            "namespace": name, "root": B256::from(root.hash), "sum": root.sum.to_string(),
+            "leaves": report.leaves, "rows": report.rows,
+            "stored_root": report.root.map(|root| B256::from(root.hash)),
+            "damage_count": report.damage_count,
+            "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+    };
+    let mut grid = Grid::new(&["namespace", "leaves", "sum", "root"]);
+    for Imported { name, root, report } in imported {
+        let (leaves, sum) = (report.leaves.to_string(), root.sum.to_string());
+        grid.row(vec![name.clone(), leaves, sum, hex::encode_prefixed(root.hash)]);
     }
+    let trees: Vec<_> = imported.iter().map(tree).collect();
+    let answer = Answer::of(&json!({ "trees": trees }))?;
+    Ok(match imported {
+        [] => answer.csv(grid).line("the database has no trees"),
+        _ => answer.grid(grid),
+    })
 }

@@ -13,17 +13,25 @@ mod words;
 use self::args::ProofSource;
 pub(crate) use self::args::ProveArgs;
 pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
-pub(crate) use self::verify::{Said, VerifyArgs, check_tree, run as verify};
+pub(crate) use self::verify::{Said, VerifyArgs, check_tree};
 
 use crate::args::ReadFrom;
-use crate::failure::Exit;
-use crate::ui::Output;
+use crate::commands::Command;
+use crate::ui::{Answer, Output, Speech};
 
-/// Proves from a store, from an archive, or from a node.
-pub(crate) fn prove(args: &ProveArgs, output: &Output) -> anyhow::Result<Exit> {
-    match args.source()? {
-        ProofSource::Here(ReadFrom::Store(place)) => prove::run(args, &place, output),
-        ProofSource::Here(ReadFrom::Archive(name)) => prove::from_archive(args, &name, output),
-        ProofSource::Node(url) => remote::prove(args, &url, output),
+impl Command for ProveArgs {
+    const NAME: &'static str = "prove";
+
+    fn speech(&self) -> Speech {
+        Speech::Documents
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let exit = match self.source()? {
+            ProofSource::Here(ReadFrom::Store(place)) => prove::run(self, &place, output),
+            ProofSource::Here(ReadFrom::Archive(name)) => prove::from_archive(self, &name, output),
+            ProofSource::Node(url) => remote::prove(self, &url, output),
+        }?;
+        Ok(Answer::documents(exit))
     }
 }

@@ -21,11 +21,12 @@ use super::over_time;
 use super::roots::RootsArgs;
 use super::words;
 use crate::args::{FormatArgs, Size};
+use crate::commands::Command;
 use crate::commands::sums;
 use crate::failure::{Exit, Failure};
 use crate::stores;
 use crate::trees::Name;
-use crate::ui::{Format, Output};
+use crate::ui::{Answer, Format, Output, Speech};
 
 /// Check a proof document against a root, without a store.
 ///
@@ -62,75 +63,84 @@ pub(crate) struct VerifyArgs {
     format: FormatArgs,
 }
 
-pub(crate) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<Exit> {
-    let trusted = args.tree.as_deref().map(Name::parse).transpose()?;
-    let longer = "is it the document you mean? --max-input says how long it may be";
-    let bytes = stores::read_file_of(&args.file, args.max_input.0 as u64, longer)?;
-    if sums::is_sum(&bytes) {
-        let root = (args.root, args.root_sum);
-        let mut said = Said::new(output);
-        sums::verify(&bytes, &args.file, root, trusted, (output, &mut said))?;
-        return said.finish();
+impl Command for VerifyArgs {
+    const NAME: &'static str = "verify";
+
+    fn speech(&self) -> Speech {
+        Speech::Lines
     }
-    if args.root_sum.is_some() {
-        return Err(Failure::new("the document is of a tree without sums (--root-sum)")
-            .hint("is it the document you mean?")
-            .into());
-    }
-    let refused = |error| refused(args, &error);
-    let value = document::read(&bytes).map_err(refused)?;
-    if SpanDocument::is_one(&value) {
-        return many(args, SpanDocument::of(value).map_err(refused)?, trusted, output);
-    }
-    if args.roots.are_given() {
-        return Err(Failure::new("the proof is of one block (--roots, --blocks)")
-            .hint("--root names the root that is trusted")
-            .into());
-    }
-    let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
-    let name = match tree.as_deref() {
-        Some(tree) => Name::parse_of(tree, "the document's")?,
-        None => Name::Mpt,
-    };
-    // A document names its tree, and what it claims is of that tree; else it is no document.
-    if matches!(claim, Claim::Keys { .. } | Claim::Account(_)) && name != Name::Mpt {
-        let what = format!("the document says tree {name}, and its proof is of an mpt");
-        return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
-    }
-    check_tree(trusted, name, output)?;
-    let root = match (args.root, own) {
-        (Some(root), own) => {
-            if let Some(own) = own.filter(|own| *own != root) {
-                output.warn(format!("the document was made for another root: {own}"));
-            }
-            root
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let trusted = self.tree.as_deref().map(Name::parse).transpose()?;
+        let longer = "is it the document you mean? --max-input says how long it may be";
+        let bytes = stores::read_file_of(&self.file, self.max_input.0 as u64, longer)?;
+        if sums::is_sum(&bytes) {
+            let root = (self.root, self.root_sum);
+            let mut said = Said::new(output);
+            sums::verify(&bytes, &self.file, root, trusted, (output, &mut said))?;
+            return said.finish();
         }
-        (None, Some(own)) => {
-            output
-                .warn(format!("checked against the document's own root, {own}; --root trusts one"));
-            own
-        }
-        (None, None) => {
-            return Err(Failure::new("there is no root to check against")
-                .hint("--root 0x.. names the root that is trusted: a header's state root")
+        if self.root_sum.is_some() {
+            return Err(Failure::new("the document is of a tree without sums (--root-sum)")
+                .hint("is it the document you mean?")
                 .into());
         }
-    };
-    let unsure = words::unsure(name, &claim);
-    let shown = show(&root, name, claim).map_err(|error| {
-        let what = format!("the proof does not hold under {root}");
-        let hint = "proof, claims and root do not belong together: was it made for this root?";
-        Failure::new(what).because(error).hint(hint).exit(Exit::No)
-    })?;
-    for stem in unsure {
-        output.warn(format!(
-            "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf may be hidden"
-        ));
+        let refused = |error| refused(self, &error);
+        let value = document::read(&bytes).map_err(refused)?;
+        if SpanDocument::is_one(&value) {
+            return many(self, SpanDocument::of(value).map_err(refused)?, trusted, output);
+        }
+        if self.roots.are_given() {
+            return Err(Failure::new("the proof is of one block (--roots, --blocks)")
+                .hint("--root names the root that is trusted")
+                .into());
+        }
+        let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
+        let name = match tree.as_deref() {
+            Some(tree) => Name::parse_of(tree, "the document's")?,
+            None => Name::Mpt,
+        };
+        // A document names its tree, and what it claims is of that tree; else it is no document.
+        if matches!(claim, Claim::Keys { .. } | Claim::Account(_)) && name != Name::Mpt {
+            let what = format!("the document says tree {name}, and its proof is of an mpt");
+            return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
+        }
+        check_tree(trusted, name, output)?;
+        let root = match (self.root, own) {
+            (Some(root), own) => {
+                if let Some(own) = own.filter(|own| *own != root) {
+                    output.warn(format!("the document was made for another root: {own}"));
+                }
+                root
+            }
+            (None, Some(own)) => {
+                output.warn(format!(
+                    "checked against the document's own root, {own}; --root trusts one"
+                ));
+                own
+            }
+            (None, None) => {
+                return Err(Failure::new("there is no root to check against")
+                    .hint("--root 0x.. names the root that is trusted: a header's state root")
+                    .into());
+            }
+        };
+        let unsure = words::unsure(name, &claim);
+        let shown = show(&root, name, claim).map_err(|error| {
+            let what = format!("the proof does not hold under {root}");
+            let hint = "proof, claims and root do not belong together: was it made for this root?";
+            Failure::new(what).because(error).hint(hint).exit(Exit::No)
+        })?;
+        for stem in unsure {
+            output.warn(format!(
+                "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf may be hidden"
+            ));
+        }
+        let mut said = Said::new(output);
+        said.line(format!("holds under {root}, tree {name}"))?;
+        shown.into_iter().try_for_each(|line| said.line(line))?;
+        said.finish()
     }
-    let mut said = Said::new(output);
-    said.line(format!("holds under {root}, tree {name}"))?;
-    shown.into_iter().try_for_each(|line| said.line(line))?;
-    said.finish()
 }
 
 /// Verifies a proof of blocks that follow each other.
@@ -139,7 +149,7 @@ fn many(
     document: SpanDocument,
     trusted: Option<Name>,
     output: &Output,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Answer> {
     let name = Name::parse_of(&document.tree, "the document's")?;
     check_tree(trusted, name, output)?;
     if args.root.is_some() {
@@ -192,11 +202,9 @@ impl<'o> Said<'o> {
         Ok(())
     }
 
-    fn finish(self) -> anyhow::Result<Exit> {
-        if let Some(lines) = self.lines {
-            self.output.envelope(&json!({ "holds": true, "shown": lines }), &[])?;
-        }
-        Ok(Exit::Ok)
+    fn finish(self) -> anyhow::Result<Answer> {
+        // Other forms are lines, which were told as they came.
+        Ok(Answer::of(&json!({ "holds": true, "shown": self.lines.unwrap_or_default() }))?)
     }
 }
 

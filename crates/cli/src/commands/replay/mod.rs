@@ -25,13 +25,14 @@ use spinney_tree::{PageStore, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::clock::Clock;
+use crate::commands::Command;
 use crate::commands::archive::growing::{self, Filling, GrowArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::hints::TRACE_HINT;
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::TreeSet;
-use crate::ui::Output;
+use crate::ui::{Answer, Output};
 
 pub(crate) use self::input::{Traces, open_traces, parse_genesis};
 
@@ -135,55 +136,68 @@ pub(crate) fn default_keep_undo() -> KeepUndo {
     KeepUndo(KeepHistory::default())
 }
 
-pub(crate) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<Exit> {
-    if let Some(url) = &args.state_from {
-        return remote::run(args, url, output);
-    }
-    let clock = Clock::start();
-    args.store.mode.heed();
-    let place = args.store.place()?;
-    let trees = trees_of(&args.store, &place)?;
-    if args.no_preimages && trees.len() > 1 {
-        return Err(Failure::new("--no-preimages with several trees (--tree)")
-            .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
-            .into());
-    }
-    // All that can be refused is refused before a store is made.
-    check_witnesses(args.keep_witnesses, &trees)?;
-    args.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
-    let growing = args.grow.growing(Filling { behind: 0, ends: true })?;
-    let sort_in = (trees.is_mpt_alone() && args.bals.is_none()).then(|| place.memory());
-    let input = Input::open(&args.input, args.traces.as_deref(), sort_in)?;
-    let interrupt = Interrupt::listen()?;
-    let input = match input {
-        Some(input) => input,
-        None => {
-            let sample = Sample { seed: args.seed, blocks: args.blocks_count, to: args.to };
-            Input::sample(sample, &interrupt, output)?
+impl Command for ReplayArgs {
+    const NAME: &'static str = "replay";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        if let Some(url) = &self.state_from {
+            return remote::run(self, url, output);
         }
-    };
-    let threads = args.threads.map_or_else(all_cores, NonZeroUsize::get);
-    limit_threads(threads);
-    let filled = place.fill(output, |store| {
-        let mut watch = Watch::new(("replay", args.to, args.events), &input, &interrupt, output)
-            .since(clock, store);
-        watch.growing = growing.as_ref();
-        let run = Run { args, place: &place, store, trees, threads };
-        let done = growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
-            run.replay(input, &interrupt, &mut watch)
+        let clock = Clock::start();
+        self.store.mode.heed();
+        let place = self.store.place()?;
+        let trees = trees_of(&self.store, &place)?;
+        if self.no_preimages && trees.len() > 1 {
+            return Err(Failure::new("--no-preimages with several trees (--tree)")
+                .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
+                .into());
+        }
+        // All that can be refused is refused before a store is made.
+        check_witnesses(self.keep_witnesses, &trees)?;
+        self.keep_commits.map_or(Ok(()), |keep| keep.check(&place))?;
+        let growing = self.grow.growing(Filling { behind: 0, ends: true })?;
+        let sort_in = (trees.is_mpt_alone() && self.bals.is_none()).then(|| place.memory());
+        let input = Input::open(&self.input, self.traces.as_deref(), sort_in)?;
+        let interrupt = Interrupt::listen()?;
+        let input = match input {
+            Some(input) => input,
+            None => {
+                let sample = Sample { seed: self.seed, blocks: self.blocks_count, to: self.to };
+                Input::sample(sample, &interrupt, output)?
+            }
+        };
+        let threads = self.threads.map_or_else(all_cores, NonZeroUsize::get);
+        limit_threads(threads);
+        let filled = place.fill(output, |store| {
+            let mut watch =
+                Watch::new(("replay", self.to, self.events), &input, &interrupt, output)
+                    .since(clock, store);
+            watch.growing = growing.as_ref();
+            let run = Run { args: self, place: &place, store, trees, threads };
+            let done =
+                growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
+                    run.replay(input, &interrupt, &mut watch)
+                });
+            watch.finish();
+            Ok((done?, watch.broken()))
         });
-        watch.finish();
-        Ok((done?, watch.broken()))
-    });
-    let (store, (mut report, broken)) = filled?;
-    report.store_bytes = place.close(store)?;
-    broken?;
-    if report.stopped {
-        output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
+        let (store, (mut report, broken)) = filled?;
+        report.store_bytes = place.close(store)?;
+        broken?;
+        if report.stopped {
+            output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
+        }
+        report.warn_of_little(self.to, output);
+        let answer = report.answer()?;
+        if report.stopped && place.kind == Kind::Memory {
+            // The report is told all the same.
+            output.answer(answer)?;
+            let what = "interrupted, and a store in memory keeps nothing (--store memory)";
+            let hint = "with --db DIR an interrupted replay continues where it stopped";
+            return Err(Failure::new(what).hint(hint).into());
+        }
+        Ok(if report.stopped { answer.goes_on() } else { answer })
     }
-    report.warn_of_little(args.to, output);
-    report.print(output)?;
-    if report.stopped { interrupted(&place, output) } else { Ok(Exit::Ok) }
 }
 
 /// The trees that are asked for, or those that are there, or the one that a new store has.
@@ -205,19 +219,6 @@ pub(crate) fn all_cores() -> usize {
 pub(crate) fn limit_threads(threads: usize) {
     // Somebody has used them already: then they are as many as there are cores.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-}
-
-/// Says how to go on; in memory there is nothing to go on from.
-fn interrupted(place: &Place, output: &Output) -> anyhow::Result<Exit> {
-    if place.kind == Kind::Memory {
-        return Err(Failure::new(
-            "interrupted, and a store in memory keeps nothing (--store memory)",
-        )
-        .hint("with --db DIR an interrupted replay continues where it stopped")
-        .into());
-    }
-    output.tell(&format!("continue with: {}", this_command()));
-    Ok(Exit::Interrupted)
 }
 
 /// A replay into one store.

@@ -30,7 +30,7 @@ use crate::commands::proof::{remote_failure, remote_failure_at};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores;
-use crate::ui::Output;
+use crate::ui::{Answer, Output};
 
 type Failed = ReplayError<RemoteError>;
 
@@ -43,7 +43,7 @@ struct Base<'n> {
     before: Vec<ChainBlock>,
 }
 
-pub(super) fn run(args: &ReplayArgs, url: &Url, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &ReplayArgs, url: &Url, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     check(args)?;
     let Some(path) = args.input.blocks.as_deref().filter(|path| *path != Path::new("-")) else {
@@ -100,8 +100,8 @@ pub(super) fn run(args: &ReplayArgs, url: &Url, output: &Output) -> anyhow::Resu
     watch.broken()?;
     let report = report(&replay, &summary, (url, number, hash), clock);
     report.warn_of_little(args.to, output);
-    report.print(output)?;
-    Ok(if summary.stopped { Exit::Interrupted } else { Exit::Ok })
+    let exit = if summary.stopped { Exit::Interrupted } else { Exit::Ok };
+    Ok(report.answer()?.exit(exit))
 }
 
 /// Refuses what has no meaning without a store.

@@ -1,6 +1,5 @@
 //! What a replay says at its end.
 
-use std::io;
 use std::time::Duration;
 
 use alloy_primitives::B256;
@@ -11,7 +10,7 @@ use spinney_state::StateTimes;
 
 use super::watch::FirstCommit;
 use crate::trees;
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// One tree in one store.
 #[derive(Debug, Serialize)]
@@ -131,13 +130,9 @@ impl Times {
 }
 
 impl RunReport {
-    pub(super) fn print(&self, output: &Output) -> io::Result<()> {
-        match output.format() {
-            Format::Json if self.stopped => output.interrupted(&json!({ "runs": [self] })),
-            Format::Json => output.envelope(&json!({ "runs": [self] }), &[]),
-            Format::Csv => output.grid(&self.csv()),
-            Format::Table => output.grid(&self.table()),
-        }
+    pub(super) fn answer(&self) -> anyhow::Result<Answer> {
+        let answer = Answer::of(&json!({ "runs": [self] }))?.stopped(self.stopped);
+        Ok(answer.csv(self.csv()).table(self.table()))
     }
 
     /// Says what somebody may not have meant: no block at all, or fewer than were asked for.

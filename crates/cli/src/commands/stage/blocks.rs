@@ -1,7 +1,6 @@
 //! `stage run` of blocks, or of state differences: a range of them in chunks.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use alloy_primitives::B256;
 use clap::Args;
@@ -13,18 +12,17 @@ use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, SharedStore};
 
 use super::run::RebuildWatch;
-use super::status::{hash_of, roots_of};
+use super::status::{hash_of, others, roots_of};
 use super::{RunArgs, WorkArgs};
 use crate::args::{CommitEvery, KeepUndo, Size};
 use crate::clock::Clock;
 use crate::commands::replay::input::{Input, Source};
 use crate::commands::replay::watch::Watch;
 use crate::commands::replay::{chain, check_head, check_trees, diffs};
-use crate::failure::Exit;
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::stores::Place;
 use crate::trees::TreeSet;
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// How blocks are cut into chunks, and what is kept of them.
 #[derive(Debug, Args)]
@@ -103,7 +101,7 @@ struct Staged {
     stopped: bool,
 }
 
-pub(super) fn run(args: &RunArgs, input: Input, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &RunArgs, input: Input, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let interrupt = Interrupt::listen()?;
     let to = args.chunks.to;
@@ -117,14 +115,9 @@ pub(super) fn run(args: &RunArgs, input: Input, output: &Output) -> anyhow::Resu
     watch.finish();
     let (store, staged) = filled?;
     store.close()?;
-    if let Some(staged) = &staged {
-        print(staged, output)?;
-    }
-    if staged.is_none_or(|staged| staged.stopped) {
-        output.tell(&format!("continue with: {}", this_command()));
-        return Ok(Exit::Interrupted);
-    }
-    Ok(Exit::Ok)
+    let Some(staged) = staged else { return Ok(Answer::interrupted().goes_on()) };
+    let answer = staged.answer()?;
+    Ok(if staged.stopped { answer.goes_on() } else { answer })
 }
 
 /// Whether a rebuild was stopped.
@@ -191,30 +184,19 @@ impl Staged {
             stopped: summary.stopped,
         }
     }
-}
 
-fn print(staged: &Staged, output: &Output) -> io::Result<()> {
-    let number = staged.block.map(|number| number.to_string()).unwrap_or_default();
-    let Staged { root, blocks, chunks, chunks_rebuilt, changes, chunk_bytes, .. } = staged;
-    match output.format() {
-        Format::Json => output.envelope(staged, &[]),
-        Format::Csv => {
-            let names = ["block", "root", "blocks", "chunks", "chunks_rebuilt", "changes"];
-            let mut grid = Grid::new(&names);
-            let counts = [blocks, chunks, chunks_rebuilt, changes].map(ToString::to_string);
-            grid.row([number, root.to_string()].into_iter().chain(counts).collect());
-            output.grid(&grid)
-        }
-        Format::Table => {
-            let most = human_bytes(*chunk_bytes);
-            output.line(&format!(
-                "block {number}, root {root} ({blocks} blocks in {chunks} chunks, {chunks_rebuilt} \
-                 built anew; {changes} changes, at most {most} a chunk)"
-            ))?;
-            for (tree, root) in staged.roots.iter().filter(|(tree, _)| *tree != "mpt") {
-                output.line(&format!("{tree}: {root}"))?;
-            }
-            Ok(())
-        }
+    fn answer(&self) -> anyhow::Result<Answer> {
+        let number = self.block.map(|number| number.to_string()).unwrap_or_default();
+        let Self { root, blocks, chunks, chunks_rebuilt, changes, .. } = self;
+        let most = human_bytes(self.chunk_bytes);
+        let line = format!(
+            "block {number}, root {root} ({blocks} blocks in {chunks} chunks, {chunks_rebuilt} \
+             built anew; {changes} changes, at most {most} a chunk)"
+        );
+        let names = ["block", "root", "blocks", "chunks", "chunks_rebuilt", "changes"];
+        let mut grid = Grid::new(&names);
+        let counts = [blocks, chunks, chunks_rebuilt, changes].map(ToString::to_string);
+        grid.row([number, root.to_string()].into_iter().chain(counts).collect());
+        Ok(Answer::of(self)?.csv(grid).line(line).lines(others(&self.roots)))
     }
 }

@@ -12,21 +12,21 @@ use spinney_tree::mpt::MptState;
 use spinney_tree::{PageStore, SharedStore, Snapshot as _, Table, Tree, WriteSet};
 
 use super::DumpArgs;
-use super::run::{Built, Work, is_stopped, print};
-use crate::failure::{Exit, Failure};
+use super::run::{Built, Work, is_stopped};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::stores::Mode;
 use crate::trees;
-use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
+use crate::ui::{Answer, Output};
 
 /// Rows are copied so many bytes at a time.
 const COPY_BYTES: usize = 16 << 20;
 /// Memory for pages of each of the stores.
 const CACHE_BYTES: usize = 64 << 20;
 
-pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.stores.source(CACHE_BYTES)?;
     let into = args.stores.target(CACHE_BYTES)?;
     let before = args.from.checked_sub(1).ok_or_else(|| {
@@ -93,7 +93,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
     let made = match made {
         Err(error) if is_stopped(&error) => {
             output.tell("nothing was made; the same command begins anew");
-            return Ok(Exit::Interrupted);
+            return Ok(Answer::interrupted());
         }
         made => made?,
     };
@@ -102,10 +102,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Exit> {
         lines.each::<anyhow::Error>(|_, line| Ok(out.write_all(line)?))?;
         out.finish()?;
     }
-    if let Some(built) = built {
-        print(&built, output)?;
-    }
-    Ok(Exit::Ok)
+    built.expect("what made the store built it").answer()
 }
 
 /// What the blocks of the range did, by their numbers: lines of state differences, on disk where

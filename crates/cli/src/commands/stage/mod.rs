@@ -12,10 +12,10 @@ use alloy_primitives::B256;
 use clap::{ArgGroup, Args, Subcommand};
 
 use crate::args::{AtArgs, FormatArgs, ModeArgs, PairArgs, Size};
+use crate::commands::Command;
 use crate::commands::replay::input::{Input, InputArgs};
-use crate::failure::Exit;
 use crate::scratch::ScratchArgs;
-use crate::ui::Output;
+use crate::ui::{Answer, Output};
 
 /// Build a state anew, see how far a store is, take blocks back, or out into a store of their own.
 #[derive(Debug, Args)]
@@ -163,20 +163,24 @@ pub(crate) struct UnwindArgs {
     format: FormatArgs,
 }
 
-pub(crate) fn run(args: &StageArgs, output: &Output) -> anyhow::Result<Exit> {
-    match &args.verb {
-        StageVerb::Run(args) => {
-            args.work.mode.heed();
-            match Input::open(&args.input, None, None)? {
-                Some(input) => blocks::run(args, input, output),
-                None => run::run(args, output),
+impl Command for StageArgs {
+    const NAME: &'static str = "stage";
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        match &self.verb {
+            StageVerb::Run(args) => {
+                args.work.mode.heed();
+                match Input::open(&args.input, None, None)? {
+                    Some(input) => blocks::run(args, input, output),
+                    None => run::run(args, output),
+                }
             }
+            StageVerb::Dump(args) => {
+                args.work.mode.heed();
+                dump::run(args, output)
+            }
+            StageVerb::Status(args) => status::run(&args.at.place()?),
+            StageVerb::Unwind(args) => unwind::run(args),
         }
-        StageVerb::Dump(args) => {
-            args.work.mode.heed();
-            dump::run(args, output)
-        }
-        StageVerb::Status(args) => status::run(&args.at.place()?, output),
-        StageVerb::Unwind(args) => unwind::run(args, output),
     }
 }

@@ -20,16 +20,16 @@ use spinney_tree::{
 
 use super::{RunArgs, WorkArgs};
 use crate::failure::{Exit, Failure};
-use crate::interrupt::{Interrupt, this_command};
+use crate::interrupt::Interrupt;
 use crate::stores::Mode;
 use crate::trees;
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 /// Code and preimages are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
 
-pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let source = match &args.state {
         Some(file) => source_of(file, args)?,
@@ -63,8 +63,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         Err(error) if is_stopped(&error) => {
             drop(tree);
             store.close()?;
-            output.tell(&format!("continue with: {}", this_command()));
-            return Ok(Exit::Interrupted);
+            return Ok(Answer::interrupted().goes_on());
         }
         Err(error) if is_refused(&error) => {
             drop(tree);
@@ -83,8 +82,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
     let (root, block) = (tree.root(), tree.block());
     drop(tree);
     store.close()?;
-    print(&Built::of(&report, root.into(), block), output)?;
-    Ok(Exit::Ok)
+    Built::of(&report, root.into(), block).answer()
 }
 
 pub(super) fn is_stopped(error: &anyhow::Error) -> bool {
@@ -474,23 +472,15 @@ impl Built {
             was_finished: report.was_finished,
         }
     }
-}
 
-pub(super) fn print(built: &Built, output: &Output) -> io::Result<()> {
-    let number = built.block.map(|number| number.to_string()).unwrap_or_default();
-    match output.format() {
-        Format::Json => output.envelope(built, &[]),
-        Format::Csv => {
-            let mut grid = Grid::new(&["block", "root", "leaves", "leaves_hashed", "ranges"]);
-            let counts = [built.leaves, built.leaves_hashed, built.ranges.into()];
-            let counts = counts.map(|count| count.to_string());
-            grid.row([number, built.root.to_string()].into_iter().chain(counts).collect());
-            output.grid(&grid)
-        }
-        Format::Table => {
-            let Built { root, leaves, ranges, .. } = built;
-            output
-                .line(&format!("block {number}, root {root} ({leaves} leaves in {ranges} ranges)"))
-        }
+    pub(super) fn answer(&self) -> anyhow::Result<Answer> {
+        let number = self.block.map(|number| number.to_string()).unwrap_or_default();
+        let Self { root, leaves, ranges, .. } = self;
+        let line = format!("block {number}, root {root} ({leaves} leaves in {ranges} ranges)");
+        let mut grid = Grid::new(&["block", "root", "leaves", "leaves_hashed", "ranges"]);
+        let counts = [*leaves, self.leaves_hashed, (*ranges).into()];
+        let counts = counts.map(|count| count.to_string());
+        grid.row([number, root.to_string()].into_iter().chain(counts).collect());
+        Ok(Answer::of(self)?.csv(grid).line(line))
     }
 }

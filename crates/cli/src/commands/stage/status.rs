@@ -9,10 +9,9 @@ use spinney_state::{MPT, State, TreeReport};
 use spinney_store::Frozen;
 use spinney_tree::{BlockId, PageStore, Snapshot as _, Table};
 
-use crate::failure::Exit;
 use crate::stores::{Mode, Place};
 use crate::trees::{self, TreeSet};
-use crate::ui::{Format, Grid, Output, human_bytes};
+use crate::ui::{Answer, Grid, human_bytes};
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -52,7 +51,7 @@ pub(super) fn roots_of<P: PageStore>(state: &State<P>) -> BTreeMap<String, B256>
     state.trees().into_iter().map(root).collect()
 }
 
-pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(place: &Place) -> anyhow::Result<Answer> {
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
     let state = TreeSet::open_all(&store, place.tree_cache())?;
@@ -80,52 +79,52 @@ pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Exit> {
             ranges: at.ranges,
         }),
     };
-    print(&status, output)?;
-    Ok(Exit::Ok)
+    status.answer()
 }
 
-fn print(status: &Status, output: &Output) -> std::io::Result<()> {
-    let format = output.format();
-    if format == Format::Json {
-        return output.envelope(status, &[]);
+/// The roots of trees beside mpt, a line each.
+pub(super) fn others(roots: &BTreeMap<String, B256>) -> impl Iterator<Item = String> {
+    let others = roots.iter().filter(|(tree, _)| *tree != "mpt");
+    others.map(|(tree, root)| format!("{tree}: {root}"))
+}
+
+impl Status {
+    fn answer(&self) -> anyhow::Result<Answer> {
+        Ok(Answer::of(self)?
+            .csv(self.grid(|bytes| bytes.to_string()))
+            .table(self.grid(human_bytes))
+            .lines(others(&self.roots)))
     }
-    let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
-    let hash = |hash: Option<B256>| hash.map(|hash| hash.to_string()).unwrap_or_default();
-    let bytes = match format {
-        Format::Csv => status.history_bytes.to_string(),
-        _ => human_bytes(status.history_bytes),
-    };
-    let mut grid = Grid::new(&[
-        "commit",
-        "block",
-        "block hash",
-        "root",
-        "genesis",
-        "oldest",
-        "history rows",
-        "history bytes",
-        "rebuild",
-    ]);
-    let rebuild = status.rebuild.as_ref().map(|at| match at.finished {
-        true => format!("{} leaves", at.leaves),
-        false => format!("{} of {} leaves", at.leaves_built, at.leaves),
-    });
-    grid.row(vec![
-        status.commit.to_string(),
-        number(status.block),
-        hash(status.block_hash),
-        status.root.to_string(),
-        hash(status.genesis),
-        number(status.oldest),
-        status.history_rows.to_string(),
-        bytes,
-        rebuild.unwrap_or_default(),
-    ]);
-    output.grid(&grid)?;
-    if format == Format::Table {
-        for (tree, root) in status.roots.iter().filter(|(tree, _)| *tree != "mpt") {
-            output.line(&format!("{tree}: {root}"))?;
-        }
+
+    fn grid(&self, bytes: fn(u64) -> String) -> Grid {
+        let number = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
+        let hash = |hash: Option<B256>| hash.map(|hash| hash.to_string()).unwrap_or_default();
+        let rebuild = self.rebuild.as_ref().map(|at| match at.finished {
+            true => format!("{} leaves", at.leaves),
+            false => format!("{} of {} leaves", at.leaves_built, at.leaves),
+        });
+        let mut grid = Grid::new(&[
+            "commit",
+            "block",
+            "block hash",
+            "root",
+            "genesis",
+            "oldest",
+            "history rows",
+            "history bytes",
+            "rebuild",
+        ]);
+        grid.row(vec![
+            self.commit.to_string(),
+            number(self.block),
+            hash(self.block_hash),
+            self.root.to_string(),
+            hash(self.genesis),
+            number(self.oldest),
+            self.history_rows.to_string(),
+            bytes(self.history_bytes),
+            rebuild.unwrap_or_default(),
+        ]);
+        grid
     }
-    Ok(())
 }

@@ -10,14 +10,14 @@ use spinney_store::AnyStore;
 use spinney_tree::PageStore;
 
 use super::UnwindArgs;
-use super::status::{hash_of, roots_of};
+use super::status::{hash_of, others, roots_of};
 use crate::commits::Commits;
 use crate::failure::{Exit, Failure};
 use crate::stores::{self, Mode};
 use crate::trees::TreeSet;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid};
 
-pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &UnwindArgs) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let store = place.open(Mode::Change)?;
     let mut state = TreeSet::open_all(&store, place.tree_cache())?;
@@ -47,29 +47,16 @@ pub(super) fn run(args: &UnwindArgs, output: &Output) -> anyhow::Result<Exit> {
     drop(state);
     store.close()?;
     let undone = from.unwrap_or(block.number) - block.number;
-    match output.format() {
-        Format::Json => {
-            let data = json!({
-                "block": block.number, "block_hash": hash_of(block), "root": root,
-                "commit": commit, "undone": undone, "roots": roots,
-            });
-            output.envelope(&data, &[])?;
-        }
-        Format::Csv => {
-            let mut grid = Grid::new(&["block", "root", "commit", "undone"]);
-            let cells = [block.number.to_string(), root.to_string(), commit.to_string()];
-            grid.row(cells.into_iter().chain([undone.to_string()]).collect());
-            output.grid(&grid)?;
-        }
-        Format::Table => {
-            let number = block.number;
-            output.line(&format!("block {number}, root {root} ({undone} blocks taken back)"))?;
-            for (tree, root) in roots.iter().filter(|(tree, _)| *tree != "mpt") {
-                output.line(&format!("{tree}: {root}"))?;
-            }
-        }
-    }
-    Ok(Exit::Ok)
+    let number = block.number;
+    let mut grid = Grid::new(&["block", "root", "commit", "undone"]);
+    let cells = [number.to_string(), root.to_string(), commit.to_string(), undone.to_string()];
+    grid.row(cells.to_vec());
+    let answer = Answer::of(&json!({
+        "block": number, "block_hash": hash_of(block), "root": root,
+        "commit": commit, "undone": undone, "roots": roots,
+    }))?;
+    let line = format!("block {number}, root {root} ({undone} blocks taken back)");
+    Ok(answer.csv(grid).line(line).lines(others(&roots)))
 }
 
 /// A block of a file, by its number.

@@ -18,7 +18,6 @@ use spinney_tree::SharedStore;
 use spinney_tree::sum::Profile;
 
 use super::{open, plain};
-use crate::failure::Exit;
 use crate::out_file::OutFile;
 use crate::stores::{Mode, Place};
 
@@ -28,7 +27,7 @@ pub(crate) fn dump(
     namespace: &str,
     profile: Profile,
     (verify, out): (bool, Option<&Path>),
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<()> {
     let store = place.open(Mode::Look)?;
     let store = SharedStore::new(Frozen::of(&store)?);
     let tree = open(&store, namespace, profile, place.tree_cache())?;
@@ -43,6 +42,5 @@ pub(crate) fn dump(
         Ok::<_, SumError>(true)
     });
     written.map_err(plain)?;
-    out.finish()?;
-    Ok(Exit::Ok)
+    Ok(out.finish()?)
 }

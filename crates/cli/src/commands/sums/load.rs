@@ -13,10 +13,10 @@ use spinney_store::AnyStore;
 use spinney_tree::sum::{Leaf, Profile, SumNode, path};
 
 use super::plain;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::stores::{self, Place};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid, Output};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ pub(crate) fn load(
     profile: Profile,
     file: &Path,
     output: &Output,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Answer> {
     let dump = Dump::open(file)?;
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
@@ -62,8 +62,7 @@ pub(crate) fn load(
         (store, loaded.expect("what made the store filled it"))
     };
     store.close()?;
-    print(namespace, &loaded, output)?;
-    Ok(Exit::Ok)
+    answer(namespace, &loaded)
 }
 
 fn fill<R: BufRead>(
@@ -165,22 +164,11 @@ impl<R: BufRead> Dump<'_, R> {
     }
 }
 
-fn print(namespace: &str, loaded: &Loaded, output: &Output) -> std::io::Result<()> {
-    let Loaded { root, leaves } = loaded;
+fn answer(namespace: &str, Loaded { root, leaves }: &Loaded) -> anyhow::Result<Answer> {
     let (hash, sum) = (B256::from(root.hash), root.sum.to_string());
-    match output.format() {
-        Format::Json => {
-            let data =
-                json!({ "namespace": namespace, "root": hash, "root_sum": sum, "entries": leaves });
-            output.envelope(&data, &[])
-        }
-        Format::Csv => {
-            let mut grid = Grid::new(&["namespace", "root", "root_sum", "entries"]);
-            grid.row(vec![namespace.into(), hash.to_string(), sum, leaves.to_string()]);
-            output.grid(&grid)
-        }
-        Format::Table => {
-            output.line(&format!("{leaves} leaves, root {hash}, sum {sum} ({namespace})"))
-        }
-    }
+    let data = json!({ "namespace": namespace, "root": hash, "root_sum": sum, "entries": leaves });
+    let line = format!("{leaves} leaves, root {hash}, sum {sum} ({namespace})");
+    let mut grid = Grid::new(&["namespace", "root", "root_sum", "entries"]);
+    grid.row(vec![namespace.into(), hash.to_string(), sum, leaves.to_string()]);
+    Ok(Answer::of(&data)?.csv(grid).line(line))
 }

@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::{open, plain};
 use crate::args::{AtArgs, FormatArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::stores::Mode;
 use crate::trees::Name;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Answer, Grid};
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
@@ -34,7 +34,7 @@ pub(crate) struct RemoveArgs {
 }
 
 /// Removes a tree in one commit: leaves, root and name.
-pub(crate) fn remove(args: &RemoveArgs, output: &Output) -> anyhow::Result<Exit> {
+pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<Answer> {
     let Name::Sum(profile) = Name::parse(&args.tree)? else {
         let what = format!("{} has no namespaces that could be removed (--tree)", args.tree);
         let hint = "a state goes with its store; --tree sum --namespace NAME removes a sum tree";
@@ -46,19 +46,9 @@ pub(crate) fn remove(args: &RemoveArgs, output: &Output) -> anyhow::Result<Exit>
     let (root, sum) = (B256::from(tree.root().hash), tree.root().sum.to_string());
     tree.remove().map_err(plain)?;
     store.close()?;
-    match output.format() {
-        Format::Json => {
-            let data = json!({ "namespace": namespace, "root": root, "root_sum": sum });
-            output.envelope(&data, &[])?;
-        }
-        Format::Csv => {
-            let mut grid = Grid::new(&["namespace", "root", "root_sum"]);
-            grid.row(vec![namespace.clone(), root.to_string(), sum]);
-            output.grid(&grid)?;
-        }
-        Format::Table => {
-            output.line(&format!("removed {namespace}: root {root}, sum {sum}"))?;
-        }
-    }
-    Ok(Exit::Ok)
+    let data = json!({ "namespace": namespace, "root": root, "root_sum": sum });
+    let line = format!("removed {namespace}: root {root}, sum {sum}");
+    let mut grid = Grid::new(&["namespace", "root", "root_sum"]);
+    grid.row(vec![namespace.clone(), root.to_string(), sum]);
+    Ok(Answer::of(&data)?.csv(grid).line(line))
 }

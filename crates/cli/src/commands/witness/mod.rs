@@ -11,8 +11,8 @@ use self::{
     doctor::{DiffArgs, MinimizeArgs, WitnessCheckArgs},
     make::MakeArgs,
 };
-use crate::failure::Exit;
-use crate::ui::Output;
+use crate::commands::Command;
+use crate::ui::{Answer, Output, Speech};
 
 /// Make the execution witnesses of blocks, and say what is wrong with those of others.
 ///
@@ -46,11 +46,24 @@ enum WitnessVerb {
     Minimize(MinimizeArgs),
 }
 
-pub(crate) fn run(args: &WitnessArgs, output: &Output) -> anyhow::Result<Exit> {
-    match &args.verb {
-        Some(WitnessVerb::Check(args)) => doctor::check(args, output),
-        Some(WitnessVerb::Diff(args)) => doctor::diff(args, output),
-        Some(WitnessVerb::Minimize(args)) => doctor::minimize(args, output),
-        None => make::run(&args.make, output),
+impl Command for WitnessArgs {
+    const NAME: &'static str = "witness";
+
+    fn speech(&self) -> Speech {
+        match self.verb {
+            // A line of JSON a witness, where that is asked for.
+            Some(WitnessVerb::Check(_)) => Speech::Lines,
+            _ => Speech::Documents,
+        }
+    }
+
+    fn run(&self, output: &Output) -> anyhow::Result<Answer> {
+        let exit = match &self.verb {
+            Some(WitnessVerb::Check(args)) => doctor::check(args, output),
+            Some(WitnessVerb::Diff(args)) => doctor::diff(args, output),
+            Some(WitnessVerb::Minimize(args)) => doctor::minimize(args, output),
+            None => make::run(&self.make, output),
+        }?;
+        Ok(Answer::documents(exit))
     }
 }
