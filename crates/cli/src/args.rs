@@ -17,7 +17,7 @@ use crate::place_name::PlaceName;
 use crate::stores::{Kind, Place};
 use crate::ui::Format;
 
-/// How a verb reports. What was asked is looked up by [`Asked`], for any verb.
+/// How a verb reports. What was asked is looked up by [`Request`], for any verb.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatArgs {
     #[command(flatten)]

@@ -3,7 +3,6 @@
 
 mod args;
 mod cli;
-mod clock;
 mod commands;
 mod commits;
 mod failure;
@@ -26,7 +25,7 @@ use clap::FromArgMatches as _;
 use crate::cli::{Cli, command};
 use crate::failure::Failure;
 use crate::ui::Output;
-use crate::ui::output::Asked;
+use crate::ui::output::Request;
 use crate::ui::{ending, usage};
 
 /// Threads free what other threads made. In a large replay the system's allocator took a fourth of
@@ -39,7 +38,7 @@ fn main() -> ExitCode {
     ending::quieten_panics();
     // Before anything is hashed, and before `--version` names the choice.
     let chosen = choose_kernels();
-    let read = |matches| Cli::from_arg_matches(&matches).map(|cli| (cli, Asked::of(&matches)));
+    let read = |matches| Cli::from_arg_matches(&matches).map(|cli| (cli, Request::of(&matches)));
     let (cli, asked) = match command().try_get_matches().and_then(read) {
         Ok(read) => read,
         Err(error) => usage::exit(error, command()),

@@ -14,12 +14,12 @@ use spinney_store::Frozen;
 use spinney_tree::{PageStore as _, SharedStore};
 
 use crate::args::{AtOrNoneArgs, FormatArgs};
-use crate::clock::Clock;
 use crate::commands::Command;
 use crate::failure::{Exit, Failure};
 use crate::stores::Mode;
 use crate::trees::{self, Name};
 use crate::ui::{Answer, Grid, Output};
+use spinney_bench::Clock;
 
 /// Name the first block, account and slot in which a node and a store, or two nodes, differ.
 ///

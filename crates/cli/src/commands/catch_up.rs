@@ -59,7 +59,7 @@ pub(crate) struct CatchUpArgs {
 /// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct BlockLine {
     number: u64,
     hash: B256,
     /// Without it, the block of the line before is meant.
@@ -73,7 +73,7 @@ struct Line {
     access_list: Option<Box<RawValue>>,
 }
 
-impl Line {
+impl BlockLine {
     /// The RLP of the list.
     fn rlp(&self) -> anyhow::Result<Bytes> {
         if let Some(rlp) = &self.bal {
@@ -88,7 +88,7 @@ impl Line {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Report {
+struct CatchUpReport {
     tree: String,
     block: u64,
     block_hash: B256,
@@ -112,16 +112,17 @@ impl Command for CatchUpArgs {
         let scheme = pbt_of(&store)?;
         let mut roots = self.roots.as_deref().map(|path| OutFile::begin(Some(path))).transpose()?;
         let mut tree = CatchUp::open(scheme, SharedStore::new(&store), place.tree_cache())?;
-        let mut report = Report { tree: Name::Pbt(scheme.hash).to_string(), ..Report::default() };
+        let tree_name = Name::Pbt(scheme.hash).to_string();
+        let mut report = CatchUpReport { tree: tree_name, ..CatchUpReport::default() };
         let mut progress = Progress::new(output.quiet(), "catch up", Unit::Blocks, self.to);
         let mut stopped = false;
         // What the lists say of the block where the store stands: they may have forks of it.
         let (start, mut at_start) = (tree.base(), Vec::new());
         let mut before = None;
-        for (number, line) in (1_u64..).zip(Lines(input)) {
+        for (number, line) in (1_u64..).zip(BoundedLines(input)) {
             let line =
                 line.with_context(|| format!("reading line {number} of {}", self.lists.display()))?;
-            let line: Line = parse(&line, number)?;
+            let line: BlockLine = parse(&line, number)?;
             let parent = line.parent.or(before).unwrap_or_else(|| B256::from(tree.head().hash));
             before = Some(line.hash);
             if self.to.is_some_and(|to| line.number > to) {
@@ -157,19 +158,17 @@ impl Command for CatchUpArgs {
         }
         let head = tree.head();
         tree.finalise(head.hash.into())?;
-        (report.block, report.block_hash, report.root) =
-            (head.number, head.hash.into(), tree.root());
+        (report.block, report.block_hash) = (head.number, head.hash.into());
+        report.root = tree.root();
         drop(tree);
         store.close()?;
-        if let Some(roots) = roots {
-            roots.finish()?;
-        }
+        roots.map(OutFile::finish).transpose()?;
+        let block = report.block;
         if stopped {
-            output.warn(format!("interrupted after block {}", report.block));
+            output.warn(format!("interrupted after block {block}"));
         } else if report.blocks == 0 {
-            let what = "no list follows block";
-            output
-                .warn(format!("{what} {}, where the store stands: nothing was done", report.block));
+            let what = format!("no list follows block {block}, where the store stands");
+            output.warn(format!("{what}: nothing was done"));
         }
         let answer = report.answer()?;
         Ok(if stopped { answer.goes_on() } else { answer })
@@ -189,9 +188,9 @@ fn other_chain(start: BlockId, theirs: B256) -> Failure {
 
 fn apply(
     tree: &mut CatchUp<SharedStore<'_>>,
-    line: &Line,
+    line: &BlockLine,
     parent: B256,
-    report: &mut Report,
+    report: &mut CatchUpReport,
 ) -> anyhow::Result<B256> {
     let layers = tree.layers();
     let rlp = line.rlp()?;
@@ -208,7 +207,7 @@ fn apply(
     Ok(root)
 }
 
-fn parse(line: &str, number: u64) -> Result<Line, Failure> {
+fn parse(line: &str, number: u64) -> Result<BlockLine, Failure> {
     serde_json::from_str(line).map_err(|error| {
         Failure::new(format!("line {number} of the access lists: {error}")).hint(
             r#"a line is {"number": 7, "hash": "0x..", "parent": "0x..", "bal_hash": "0x..", "bal": "0x.."}"#,
@@ -217,9 +216,9 @@ fn parse(line: &str, number: u64) -> Result<Line, Failure> {
 }
 
 /// The lines of a file, each of them bounded.
-struct Lines<R>(R);
+struct BoundedLines<R>(R);
 
-impl<R: std::io::BufRead> Iterator for Lines<R> {
+impl<R: std::io::BufRead> Iterator for BoundedLines<R> {
     type Item = std::io::Result<String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -249,7 +248,7 @@ fn pbt_of(store: &AnyStore) -> anyhow::Result<Pbt> {
     }
 }
 
-impl Report {
+impl CatchUpReport {
     fn answer(&self) -> anyhow::Result<Answer> {
         let mut grid = Grid::new(&["block", "root", "blocks", "reorganisations", "dropped"]);
         let counts = [self.blocks, self.reorganisations, self.dropped];

@@ -134,7 +134,8 @@ impl Command for ConvertArgs {
         let names = self.preimages.as_deref().map_or(NameSource::Store, NameSource::File);
         let started = Instant::now();
         let (place, interrupt, verify) = (self.stores.names()?.0, &interrupt, self.verify);
-        let mut run = Run { from, to, names, verify, source: &frozen, place, interrupt, output };
+        let mut run =
+            Conversion { from, to, names, verify, source: &frozen, place, interrupt, output };
         if self.dry_run {
             let scratch = Scratch::new()?;
             let target = AnyStore::from(MemoryStore::new());
@@ -207,7 +208,7 @@ pub(crate) fn is_stopped(error: &anyhow::Error) -> bool {
 }
 
 /// A conversion between two trees.
-struct Run<'a, P> {
+struct Conversion<'a, P> {
     from: Name,
     to: Name,
     names: NameSource<'a>,
@@ -220,7 +221,7 @@ struct Run<'a, P> {
     output: &'a Output,
 }
 
-impl<P: PageStore> Run<'_, P> {
+impl<P: PageStore> Conversion<'_, P> {
     /// The root of the source.
     fn root(&self) -> anyhow::Result<B256> {
         let record = record_of(&self.source.snapshot()?, self.from, self.place)?;
@@ -461,7 +462,7 @@ struct ConvertReport {
 
 impl ConvertReport {
     fn of(
-        run: &Run<'_, impl PageStore>,
+        run: &Conversion<'_, impl PageStore>,
         made: &Converted,
         seconds: f64,
         target_bytes: u64,
@@ -532,7 +533,7 @@ struct Estimate {
     seconds: f64,
 }
 
-fn estimate(run: &Run<'_, impl PageStore>, made: &Converted, seconds: f64) -> Estimate {
+fn estimate(run: &Conversion<'_, impl PageStore>, made: &Converted, seconds: f64) -> Estimate {
     let share = made.share.max(1e-9);
     let all = |count: u64| (count as f64 / share) as u64;
     let counts = made.counts;

@@ -23,7 +23,6 @@ use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
-use crate::clock::Clock;
 use crate::commands::Command;
 use crate::commands::archive::growing::{self, Filling, GrowArgs, Growing};
 use crate::commands::bisect::differences;
@@ -37,6 +36,7 @@ use crate::interrupt::Interrupt;
 use crate::stores::Place;
 use crate::trees::TreeSet;
 use crate::ui::{Answer, Grid, Output};
+use spinney_bench::Clock;
 
 /// For those who are told what differs.
 const DIFFERS_HINT: &str = "all blocks before it are good, and nothing of it is in the store; one \
@@ -144,7 +144,7 @@ impl From<By> for TakeBy {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct FollowReport {
     node: String,
     tree: String,
     store: &'static str,
@@ -166,7 +166,7 @@ struct Report {
     stopped: bool,
 }
 
-impl Report {
+impl FollowReport {
     fn of(
         (followed, head, root): (&Followed, BlockId, B256),
         (args, place, trees): (&FollowArgs, &Place, &TreeSet),
@@ -235,7 +235,7 @@ impl Command for FollowArgs {
         let server =
             self.serve.map(|address| self.limits.bind_over((address, "--serve"), &place, output));
         let server = server.transpose()?;
-        let mut told = Told::new(self, output, &interrupt);
+        let mut told = FollowTold::new(self, output, &interrupt);
         told.growing = growing.as_ref();
         told.metrics.archived(growing.as_ref().and_then(Growing::last));
         let follower = Follower::new(&node, &genesis, options((self, &place), threads, &interrupt));
@@ -259,7 +259,7 @@ impl Command for FollowArgs {
         let (followed, head, root) = done?;
         place.close(store)?;
         told.broken()?;
-        let report = Report::of((&followed, head, root), (self, &place, &trees), clock);
+        let report = FollowReport::of((&followed, head, root), (self, &place, &trees), clock);
         let answer = report.answer()?;
         let is_short = report.stopped && self.to.is_some_and(|to| report.head < to);
         Ok(if is_short { answer.goes_on() } else { answer })
@@ -323,7 +323,7 @@ impl Follow<'_> {
     fn fill(
         &self,
         store: SharedStore<'_>,
-        told: &mut Told<'_>,
+        told: &mut FollowTold<'_>,
     ) -> anyhow::Result<(Followed, BlockId, B256)> {
         let mut state = self.trees.open(store, self.place.tree_cache())?;
         state.keep_history(self.args.keep_undo.0);
@@ -387,7 +387,7 @@ fn failure(error: FollowError) -> anyhow::Error {
 }
 
 /// What is told on the way: lines for people, or events for programs; and what is counted.
-struct Told<'a> {
+struct FollowTold<'a> {
     output: &'a Output,
     interrupt: &'a Interrupt,
     events: bool,
@@ -401,7 +401,7 @@ struct Told<'a> {
     growing: Option<&'a Growing>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> FollowTold<'a> {
     fn new(args: &FollowArgs, output: &'a Output, interrupt: &'a Interrupt) -> Self {
         let finalized = Arc::new(AtomicU64::new(u64::MAX));
         let metrics = FollowMetrics::default();

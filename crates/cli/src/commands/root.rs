@@ -78,7 +78,7 @@ impl Command for RootArgs {
         // Without a store there is nothing to end well.
         let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
         let feed =
-            Feed { lines: read_ahead(Lines::new(input)), interrupt, args: self, output, tree };
+            TraceFeed { lines: read_ahead(Lines::new(input)), interrupt, args: self, output, tree };
         let (store, exit) =
             place.fill(output, |store| feed.fill_store(store, place.tree_cache()))?;
         store.close()?;
@@ -87,10 +87,10 @@ impl Command for RootArgs {
 }
 
 /// A line with its number; `None` is the end.
-type Line = (u64, io::Result<Option<Vec<u8>>>);
+type NumberedLine = (u64, io::Result<Option<Vec<u8>>>);
 
 /// Reads on another thread, one line ahead: while one waits for input, Ctrl-C is to be noticed.
-fn read_ahead(mut lines: Lines<impl io::BufRead + Send + 'static>) -> Receiver<Line> {
+fn read_ahead(mut lines: Lines<impl io::BufRead + Send + 'static>) -> Receiver<NumberedLine> {
     let (sender, receiver) = sync_channel(1);
     thread::spawn(move || {
         loop {
@@ -105,8 +105,8 @@ fn read_ahead(mut lines: Lines<impl io::BufRead + Send + 'static>) -> Receiver<L
 }
 
 /// The lines of a trace, and how they are told.
-struct Feed<'a> {
-    lines: Receiver<Line>,
+struct TraceFeed<'a> {
+    lines: Receiver<NumberedLine>,
     interrupt: Option<Interrupt>,
     args: &'a RootArgs,
     output: &'a Output,
@@ -116,7 +116,7 @@ struct Feed<'a> {
 /// How often somebody who waits for input looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-impl Feed<'_> {
+impl TraceFeed<'_> {
     fn fill_store(&self, store: &AnyStore, cache: usize) -> anyhow::Result<Exit> {
         if let Some(id) = self.tree.id() {
             trees::check_alone(&store.snapshot()?, id)?;
@@ -210,7 +210,7 @@ impl Feed<'_> {
     }
 
     /// The next line; `None` where the run is to end.
-    fn next(&self) -> Option<Line> {
+    fn next(&self) -> Option<NumberedLine> {
         loop {
             let asked = |interrupt: &Interrupt| interrupt.flag().load(Ordering::Relaxed);
             if self.interrupt.as_ref().is_some_and(asked) {

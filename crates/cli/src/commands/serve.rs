@@ -38,14 +38,14 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]
-    chain: ChainArgs,
+    chain: ServedChainArgs,
     #[command(flatten)]
     listen: ListenArgs,
 }
 
 /// What a store does not say of its chain.
 #[derive(Clone, Debug, Args)]
-struct ChainArgs {
+struct ServedChainArgs {
     /// The chain's id, for eth_chainId and net_version: the store does not hold it.
     #[arg(long, value_name = "N", env = "SPINNEY_CHAIN_ID")]
     chain_id: Option<u64>,
@@ -164,7 +164,7 @@ impl LimitArgs {
     }
 }
 
-impl ChainArgs {
+impl ServedChainArgs {
     fn id(&self) -> anyhow::Result<Option<u64>> {
         let Some(path) = &self.genesis else { return Ok(self.chain_id) };
         let genesis = Genesis::parse(&stores::read_file(path)?);

@@ -57,7 +57,7 @@ pub(crate) enum SnapshotVerb {
     #[command(
         after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages --root 0x.."
     )]
-    Verify(VerifyArgs),
+    Verify(SnapshotVerifyArgs),
     /// Make a store of files, after they were checked.
     ///
     /// The store is made at TARGET.part, and Ctrl-C and kill -9 cost little: the same command goes
@@ -65,7 +65,7 @@ pub(crate) enum SnapshotVerb {
     #[command(
         after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages state.preimages --root 0x.."
     )]
-    Import(ImportArgs),
+    Import(SnapshotImportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
+pub(crate) struct SnapshotVerifyArgs {
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
@@ -116,7 +116,7 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
+pub(crate) struct SnapshotImportArgs {
     #[command(flatten)]
     check: CheckArgs,
     /// The store that is made: a directory for log and redb, a file for sqlite, the address of a
@@ -248,7 +248,11 @@ fn same_place(one: Option<&Path>, other: Option<&Path>) -> bool {
 /// Where there is no pbt whose hash would matter.
 const DEFAULT: Pbt = Pbt { hash: spinney_tree::HashFunction::Blake3 };
 
-fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<Value> {
+fn verify(
+    args: &SnapshotVerifyArgs,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<Value> {
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;
     let Some(preimages) = &check.preimages else {
@@ -272,7 +276,11 @@ fn verify(args: &VerifyArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
     Ok(data)
 }
 
-fn import(args: &ImportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::Result<Value> {
+fn import(
+    args: &SnapshotImportArgs,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<Value> {
     args.mode.heed();
     let check = &args.check;
     let scheme = pbt_named(&check.tree)?;

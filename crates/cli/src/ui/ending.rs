@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure};
 use crate::hints::{exit_of, hint_of};
 
 /// What the user sees of an error.
-struct Report {
+struct ErrorReport {
     what: String,
     details: Vec<String>,
     causes: Vec<String>,
@@ -21,7 +21,7 @@ struct Report {
     exit: Exit,
 }
 
-impl Report {
+impl ErrorReport {
     fn of(error: &anyhow::Error, verb: &str) -> Self {
         let mut lines: Vec<String> = Vec::new();
         for cause in error.chain() {
@@ -56,7 +56,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
         Err(error) if is_broken_pipe(&error) => return Exit::Ok,
         Err(error) => error,
     };
-    let mut report = Report::of(&error, output.verb());
+    let mut report = ErrorReport::of(&error, output.verb());
     report.details.extend(of_environment(&report));
     let Colors { red, cyan, plain } = output.colors();
     let mut text = format!("{red}error:{plain} {}\n", report.what);
@@ -72,7 +72,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
     // Verbs that report do so in an envelope also when they fail; bare documents have none.
     let fitting = if output.reports() { Some(output.format()) } else { None };
     if !output.is_bare() && output.asked().or(fitting) == Some(Format::Json) {
-        let Report { what, details, causes, hint, .. } = &report;
+        let ErrorReport { what, details, causes, hint, .. } = &report;
         let error = json!({ "message": what, "details": details, "causes": causes, "hint": hint });
         let _ = match report.exit {
             Exit::Interrupted => output.interrupted(),
@@ -84,7 +84,7 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, output: &Output) -> Exit {
 }
 
 /// What the environment said that an error names, and no word of the command does.
-fn of_environment(report: &Report) -> Option<String> {
+fn of_environment(report: &ErrorReport) -> Option<String> {
     let words: Vec<_> = std::env::args().collect();
     let said = std::env::vars().filter(|(name, value)| {
         // A word of its own that is long enough to be meant.

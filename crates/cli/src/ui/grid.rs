@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
+pub(crate) use spinney_bench::human_bytes;
 
 use super::format::Format;
 use super::terminal::printable;
@@ -126,21 +127,6 @@ pub(crate) fn field(name: &str, value: &Value, format: Format) -> String {
     }
 }
 
-/// Bytes for people: binary units.
-pub(crate) fn human_bytes(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1 << 10 {
-        return format!("{bytes} B");
-    }
-    let mut scaled = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while scaled >= 1024.0 && unit + 1 < units.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
-    format!("{scaled:.1} {}", units[unit])
-}
-
 /// Columns that a table may take: those of the terminal, or 80.
 pub(super) fn width() -> usize {
     let terminal = io::stdout().is_terminal().then(terminal_size).flatten();
@@ -171,14 +157,7 @@ fn shortened(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grid, csv_cell, human_bytes};
-
-    #[test]
-    fn bytes_are_scaled() {
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(1536), "1.5 KiB");
-        assert_eq!(human_bytes(3 << 40), "3.0 TiB");
-    }
+    use super::{Grid, csv_cell};
 
     #[test]
     fn what_others_named_moves_no_cursor() {

@@ -22,7 +22,7 @@ const SCHEMA_VERSION: u32 = 1;
 
 /// What was asked of the report, whichever the verb.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Request {
     /// How the verb is written, for hints: `db info`.
     pub(crate) verb: String,
     pub(crate) format: Option<Format>,
@@ -32,7 +32,7 @@ pub(crate) struct Asked {
     pub(crate) out: Option<PathBuf>,
 }
 
-impl Asked {
+impl Request {
     pub(crate) fn of(matches: &ArgMatches) -> Self {
         let (mut words, mut at) = (Vec::new(), matches);
         while let Some((word, below)) = at.subcommand() {
@@ -59,7 +59,7 @@ impl Asked {
 /// Standard output, and how this run speaks.
 #[derive(Debug)]
 pub(crate) struct Output {
-    asked: Asked,
+    asked: Request,
     speech: Speech,
     /// What is to be in the file of --out.
     kept: Mutex<Vec<u8>>,
@@ -74,7 +74,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(
-        asked: Asked,
+        asked: Request,
         speech: Speech,
         (quiet, color): (bool, Color),
         command: fn() -> clap::Command,

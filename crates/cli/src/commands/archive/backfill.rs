@@ -18,7 +18,6 @@ use spinney_tree::SharedStore;
 use super::build::oldest_block;
 use super::opened::{CACHE_BYTES, Told, described, failure, open, source};
 use crate::args::FormatArgs;
-use crate::clock::Clock;
 use crate::commands::replay::chain::{self, AfterCommit};
 use crate::commands::replay::input::{Input, InputArgs, Source};
 use crate::commands::replay::watch::Watch;
@@ -29,6 +28,7 @@ use crate::scratch::with_suffix;
 use crate::stores::{Kind, Place};
 use crate::trees::TreeSet;
 use crate::ui::{Answer, Output};
+use spinney_bench::Clock;
 
 /// Move an archive's beginning back: to that of an older archive, or by replaying a chain.
 ///

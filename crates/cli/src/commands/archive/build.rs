@@ -11,13 +11,13 @@ use spinney_tree::{PageStore as _, Snapshot};
 
 use super::opened::{Told, bytes_of, check_whole, described, failure, source};
 use crate::args::{AtArgs, FormatArgs};
-use crate::clock::Clock;
 use crate::commits;
 use crate::failure::Failure;
 use crate::stores::{Mode, Place};
 use crate::trees;
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Output, human_bytes};
+use spinney_bench::Clock;
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {

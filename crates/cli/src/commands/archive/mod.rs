@@ -20,7 +20,7 @@ use self::info::InfoArgs;
 use self::prune::PruneArgs;
 use self::restore::RestoreArgs;
 use self::slice::SliceArgs;
-use self::verify::VerifyArgs;
+use self::verify::ArchiveVerifyArgs;
 use super::Command;
 use crate::ui::{Answer, Output};
 
@@ -61,7 +61,7 @@ enum ArchiveVerb {
     Slice(SliceArgs),
     /// Read all of an archive, compare its blocks with headers, and compute roots of blocks from
     /// all of their entries.
-    Verify(VerifyArgs),
+    Verify(ArchiveVerifyArgs),
 }
 
 impl Command for ArchiveArgs {

@@ -6,8 +6,8 @@ use spinney_archive::{ArchiveError, Options, Writer, place};
 
 use super::opened::{CACHE_BYTES, described, failure, open};
 use crate::args::FormatArgs;
-use crate::clock::Clock;
 use crate::ui::Answer;
+use spinney_bench::Clock;
 
 /// Drop the first blocks of an archive, with their witnesses.
 ///

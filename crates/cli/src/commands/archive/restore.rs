@@ -6,12 +6,12 @@ use spinney_tree::PageStore as _;
 
 use super::opened::{CACHE_BYTES, check_whole, failure, open};
 use crate::args::{FormatArgs, ModeArgs};
-use crate::clock::Clock;
 use crate::commands::db;
 use crate::place_name::PlaceName;
 use crate::stores::Place;
 use crate::trees;
 use crate::ui::{Answer, Output, human_bytes};
+use spinney_bench::Clock;
 
 #[derive(Debug, Args)]
 pub(super) struct RestoreArgs {

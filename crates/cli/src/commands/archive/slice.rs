@@ -7,10 +7,10 @@ use spinney_archive::{ArchiveError, Wanted, place};
 
 use super::opened::{CACHE_BYTES, bytes_of, described, failure, open};
 use crate::args::{FormatArgs, address};
-use crate::clock::Clock;
 use crate::trees;
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Output, human_bytes};
+use spinney_bench::Clock;
 
 /// Make an archive of what some accounts need: leaves, slots, code, and the pages on their paths.
 ///

@@ -19,18 +19,18 @@ use spinney_tree::{KeyProofs as _, RootRecord, SharedStore};
 
 use super::opened::{CACHE_BYTES, bytes_of, failure, open};
 use crate::args::FormatArgs;
-use crate::clock::Clock;
 use crate::failure::{Exit, Failure};
 use crate::stores;
 use crate::trees::{self, Name};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Output};
+use spinney_bench::Clock;
 
 /// Memory for the pages of a tree of a slice.
 const TREE_CACHE_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Args)]
-pub(super) struct VerifyArgs {
+pub(super) struct ArchiveVerifyArgs {
     /// The archive: a directory, or a URL of a bucket.
     #[arg(value_name = "ARCHIVE", env = "SPINNEY_ARCHIVE")]
     archive: String,
@@ -47,7 +47,7 @@ pub(super) struct VerifyArgs {
     format: FormatArgs,
 }
 
-pub(super) fn verify(args: &VerifyArgs, output: &Output) -> anyhow::Result<Answer> {
+pub(super) fn verify(args: &ArchiveVerifyArgs, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
     let archive = open(&args.archive, CACHE_BYTES)?;
     let manifest = archive.manifest();

@@ -15,7 +15,7 @@ use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, SampleChai
 use spinney_state::{Change, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
-use self::traces::Traces;
+use self::traces::DemoTraces;
 use crate::args::FormatArgs;
 use crate::commands::Command;
 use crate::commands::replay::Lists;
@@ -116,7 +116,7 @@ fn derived(folder: &Path, genesis: &Genesis, chain: Vec<u8>) -> anyhow::Result<M
     replay.keep_steps(true);
     let mut lists = Lists::begin(&folder.join("lists.ndjson"), false, None)?;
     let mut lines = BufWriter::new(File::create(folder.join("traces.ndjson"))?);
-    let mut traces = Traces::new(&genesis.alloc);
+    let mut traces = DemoTraces::new(&genesis.alloc);
     let (mut busy, mut root, mut written) = (Address::ZERO, genesis.header.state_root, Ok(()));
     let summary = replay.run(
         ChainReader::new(Cursor::new(chain))?,

@@ -17,11 +17,11 @@ struct Now {
 }
 
 /// All accounts, as they are behind the last step that was told.
-pub(super) struct Traces {
+pub(super) struct DemoTraces {
     accounts: BTreeMap<Address, Now>,
 }
 
-impl Traces {
+impl DemoTraces {
     /// Before the first block.
     pub(super) fn new(genesis: &Changes) -> Self {
         let mut traces = Self { accounts: BTreeMap::new() };

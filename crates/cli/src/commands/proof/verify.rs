@@ -106,25 +106,7 @@ impl Command for VerifyArgs {
             return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
         }
         check_tree(trusted, name, output)?;
-        let root = match (self.root, own) {
-            (Some(root), own) => {
-                if let Some(own) = own.filter(|own| *own != root) {
-                    output.warn(format!("the document was made for another root: {own}"));
-                }
-                root
-            }
-            (None, Some(own)) => {
-                output.warn(format!(
-                    "checked against the document's own root, {own}; --root trusts one"
-                ));
-                own
-            }
-            (None, None) => {
-                return Err(Failure::new("there is no root to check against")
-                    .hint("--root 0x.. names the root that is trusted: a header's state root")
-                    .into());
-            }
-        };
+        let root = self.trusted_root(own, output)?;
         let unsure = words::unsure(name, &claim);
         let shown = show(&root, name, claim).map_err(|error| {
             let what = format!("the proof does not hold under {root}");
@@ -133,13 +115,36 @@ impl Command for VerifyArgs {
         })?;
         for stem in unsure {
             output.warn(format!(
-                "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf may be hidden"
+                "stem {stem} is said to be absent, and a Verkle proof cannot show that: its leaf \
+                 may be hidden"
             ));
         }
         let mut said = Said::new(output);
         said.line(format!("holds under {root}, tree {name}"))?;
         shown.into_iter().try_for_each(|line| said.line(line))?;
         said.finish()
+    }
+}
+
+impl VerifyArgs {
+    /// The root to check against: the one that is trusted, else the document's own.
+    fn trusted_root(&self, own: Option<B256>, output: &Output) -> Result<B256, Failure> {
+        match (self.root, own) {
+            (Some(root), own) => {
+                if let Some(own) = own.filter(|own| *own != root) {
+                    output.warn(format!("the document was made for another root: {own}"));
+                }
+                Ok(root)
+            }
+            (None, Some(own)) => {
+                output.warn(format!(
+                    "checked against the document's own root, {own}; --root trusts one"
+                ));
+                Ok(own)
+            }
+            (None, None) => Err(Failure::new("there is no root to check against")
+                .hint("--root 0x.. names the root that is trusted: a header's state root")),
+        }
     }
 }
 

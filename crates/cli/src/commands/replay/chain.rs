@@ -22,7 +22,7 @@ use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 
 /// Who is told of blocks; and what is done after each commit.
-type Told<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>, Option<AfterCommit<'a>>);
+type ChainTold<'a, 'w> = (&'a mut Watch<'w>, Option<&'a mut Lists>, Option<AfterCommit<'a>>);
 
 /// What is done after each commit. If that fails, the run ends.
 pub(crate) type AfterCommit<'a> = &'a mut dyn FnMut() -> anyhow::Result<()>;
@@ -32,7 +32,7 @@ pub(crate) fn run<S: Driven>(
     origin: Origin,
     (blocks, traces): (ChainReader<'static>, Option<Traces>),
     options: &RunOptions<'_>,
-    (watch, mut lists, mut after_commit): Told<'_, '_>,
+    (watch, mut lists, mut after_commit): ChainTold<'_, '_>,
 ) -> anyhow::Result<(Summary, S)> {
     let Origin { mut genesis, accounts } = origin;
     check_genesis(state.kept(), &genesis)?;

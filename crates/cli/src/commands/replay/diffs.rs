@@ -18,7 +18,7 @@ use spinney_replay::{
 use spinney_state::StateError;
 
 use super::driven::{Driven, check_genesis};
-use super::input::{Lines, Start};
+use super::input::{DiffLines, Start};
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 use crate::trees::name_of;
@@ -26,7 +26,7 @@ use crate::trees::name_of;
 pub(crate) fn run<S: Driven>(
     mut state: S,
     start: Option<Start>,
-    lines: Lines,
+    lines: DiffLines,
     options: &RunOptions<'_>,
     watch: &mut Watch<'_>,
 ) -> anyhow::Result<(Summary, S)> {

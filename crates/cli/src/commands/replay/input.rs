@@ -58,7 +58,7 @@ pub(super) struct Sample {
 
 pub(crate) enum Source {
     Chain { genesis: Origin, blocks: ChainReader<'static>, traces: Option<Traces> },
-    Diffs { start: Option<Start>, lines: Lines },
+    Diffs { start: Option<Start>, lines: DiffLines },
 }
 
 impl Source {
@@ -82,7 +82,7 @@ pub(crate) struct Origin {
 pub(crate) type Traces = TraceReader<Box<dyn BufRead + Send>>;
 
 /// Differences of blocks, written as such or made of traces.
-pub(crate) type Lines = Box<dyn Iterator<Item = Result<BlockDiff, DiffError>>>;
+pub(crate) type DiffLines = Box<dyn Iterator<Item = Result<BlockDiff, DiffError>>>;
 
 /// What differences start from.
 pub(crate) enum Start {
@@ -131,7 +131,7 @@ impl Input {
         };
         let (file, read, total) = counted(lines)?;
         let file = BufReader::with_capacity(1 << 18, file);
-        let lines: Lines = if are_traces {
+        let lines: DiffLines = if are_traces {
             Box::new(TraceReader::new(file).into_diffs())
         } else {
             Box::new(DiffReader::new(file))

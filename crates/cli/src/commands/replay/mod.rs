@@ -24,7 +24,6 @@ use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{PageStore, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
-use crate::clock::Clock;
 use crate::commands::Command;
 use crate::commands::archive::growing::{self, Filling, GrowArgs};
 use crate::failure::Failure;
@@ -33,8 +32,9 @@ use crate::interrupt::Interrupt;
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::TreeSet;
 use crate::ui::{Answer, Output};
+use spinney_bench::Clock;
 
-pub(crate) use self::input::{Traces, open_traces, parse_genesis};
+pub(crate) use self::input::{open_traces, parse_genesis};
 
 use self::input::{Input, InputArgs, Sample, Source};
 pub(crate) use self::lists::Lists;

@@ -25,12 +25,12 @@ use super::input::{Input, Source};
 use super::report::{RunReport, StateFrom, Times};
 use super::watch::Watch;
 use crate::args::is_of_environment;
-use crate::clock::Clock;
 use crate::commands::proof::{remote_failure, remote_failure_at};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores;
 use crate::ui::{Answer, Output};
+use spinney_bench::Clock;
 
 type Failed = ReplayError<RemoteError>;
 

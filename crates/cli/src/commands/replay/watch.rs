@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use spinney_store::AnyStore;
 
 use super::input::Input;
-use crate::clock::Clock;
 use crate::commands::archive::growing::Growing;
 use crate::interrupt::Interrupt;
 use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
+use spinney_bench::Clock;
 
 /// How often blocks alone make an event.
 const EVENT_EVERY: Duration = Duration::from_secs(1);

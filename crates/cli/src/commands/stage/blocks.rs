@@ -15,7 +15,6 @@ use super::run::RebuildWatch;
 use super::status::{hash_of, others, roots_of};
 use super::{RunArgs, WorkArgs};
 use crate::args::{CommitEvery, KeepUndo, Size};
-use crate::clock::Clock;
 use crate::commands::replay::input::{Input, Source};
 use crate::commands::replay::watch::Watch;
 use crate::commands::replay::{chain, check_head, check_trees, diffs};
@@ -23,6 +22,7 @@ use crate::interrupt::Interrupt;
 use crate::stores::Place;
 use crate::trees::TreeSet;
 use crate::ui::{Answer, Grid, Output, human_bytes};
+use spinney_bench::Clock;
 
 /// How blocks are cut into chunks, and what is kept of them.
 #[derive(Debug, Args)]

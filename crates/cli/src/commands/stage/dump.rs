@@ -11,7 +11,7 @@ use spinney_store::{AnyStore, Frozen};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{PageStore, SharedStore, Snapshot as _, Table, Tree, WriteSet};
 
-use super::DumpArgs;
+use super::StageDumpArgs;
 use super::run::{Built, Work, is_stopped};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -26,7 +26,7 @@ const COPY_BYTES: usize = 16 << 20;
 /// Memory for pages of each of the stores.
 const CACHE_BYTES: usize = 64 << 20;
 
-pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
+pub(super) fn run(args: &StageDumpArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.stores.source(CACHE_BYTES)?;
     let into = args.stores.target(CACHE_BYTES)?;
     let before = args.from.checked_sub(1).ok_or_else(|| {
@@ -108,7 +108,7 @@ pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
 /// What the blocks of the range did, by their numbers: lines of state differences, on disk where
 /// they are many.
 fn lines<P: PageStore>(
-    args: &DumpArgs,
+    args: &StageDumpArgs,
     state: &State<P>,
     scratch: &Path,
 ) -> anyhow::Result<Latest> {

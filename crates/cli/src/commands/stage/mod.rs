@@ -53,7 +53,7 @@ pub(crate) enum StageVerb {
         spinney stage run --db before-100 --diffs blocks.ndjson\n  \
         spinney stage dump state before-100 --from 100\n  \
         spinney replay --genesis genesis.json --blocks chain.rlp --db before-100 --to 120")]
-    Dump(DumpArgs),
+    Dump(StageDumpArgs),
     /// Where a store stands, and how far it can be taken back.
     #[command(after_help = "Example:\n  spinney stage status --db state.db")]
     Status(StatusArgs),
@@ -121,7 +121,7 @@ pub(crate) struct WorkArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DumpArgs {
+pub(crate) struct StageDumpArgs {
     #[command(flatten)]
     stores: PairArgs,
     /// The first block of the range: the dump is of the state before it.

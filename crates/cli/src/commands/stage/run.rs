@@ -185,7 +185,7 @@ struct Taker<'a, 'w> {
 
 impl Taker<'_, '_> {
     /// Goes on to the next leaf.
-    fn taken(&mut self, address: Address) -> Result<(), Refusal> {
+    fn taken(&mut self, address: Address) -> Result<(), StageRefusal> {
         self.count += 1;
         self.progress.update(self.count, || format!("account {address}"));
         if self.noted_bytes >= NOTED_BYTES {
@@ -199,9 +199,9 @@ impl Taker<'_, '_> {
 }
 
 impl StateTaker for Taker<'_, '_> {
-    type Error = Refusal;
+    type Error = StageRefusal;
 
-    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), Refusal> {
+    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), StageRefusal> {
         self.work.goes_on()?;
         let (_, account) = match self.account {
             Some(known) if known.0 == address => known,
@@ -213,7 +213,7 @@ impl StateTaker for Taker<'_, '_> {
         self.taken(address)
     }
 
-    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), Refusal> {
+    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), StageRefusal> {
         self.work.goes_on()?;
         let Self { gather, preimages, noted, noted_bytes, .. } = self;
         if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
@@ -259,7 +259,7 @@ impl StateTaker for Finder<'_> {
 
 /// Why a leaf of a document could not be taken.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum StageRefusal {
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     #[error(transparent)]
@@ -326,8 +326,8 @@ impl Work<'_> {
         let Taker { gather, preimages, mut noted, progress, .. } = taker;
         progress.finish();
         let found = found.map_err(|error| match error {
-            StateFileError::Taker(Refusal::Pipeline(error)) => error.into(),
-            StateFileError::Taker(Refusal::Tree(error)) => error.into(),
+            StateFileError::Taker(StageRefusal::Pipeline(error)) => error.into(),
+            StateFileError::Taker(StageRefusal::Tree(error)) => error.into(),
             // The document may be good, and the run go on.
             StateFileError::Json(error) if error.is_io() => io::Error::from(error).into(),
             error => {

@@ -20,7 +20,7 @@ use crate::ui::{Answer, Grid, Output};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct LeafLine {
     key: B256,
     value: Hex,
     sum: Total,
@@ -139,9 +139,9 @@ impl<R: BufRead> Dump<'_, R> {
     }
 
     fn leaf(&mut self) -> anyhow::Result<Option<([u8; 32], Leaf)>> {
-        let line = self.lines.next_line()?.map(serde_json::from_slice::<Line>).transpose();
+        let line = self.lines.next_line()?.map(serde_json::from_slice::<LeafLine>).transpose();
         let line = line.map_err(|error| self.refuse(error.to_string()))?;
-        let Some(Line { key, value, sum }) = line else { return Ok(None) };
+        let Some(LeafLine { key, value, sum }) = line else { return Ok(None) };
         let leaf = Leaf { value: value.0, sum: sum.0 };
         if leaf.is_empty() {
             return Err(self.refuse("its leaf is empty").into());

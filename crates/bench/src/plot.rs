@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::stages::Span;
+use crate::stages::Span;
 
 /// A line of a plot.
-pub(super) struct Line {
-    pub(super) name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     /// Which colour: lines of one tree have one.
-    pub(super) colour: usize,
-    pub(super) dashed: bool,
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) colour: usize,
+    pub(crate) dashed: bool,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// How an axis runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     Linear,
     /// By powers of ten; what is not above zero is left out.
     Log,
@@ -34,10 +34,10 @@ impl Scale {
 }
 
 /// An axis: its name, how it runs, and how its numbers are written.
-pub(super) struct Axis {
-    pub(super) name: &'static str,
-    pub(super) scale: Scale,
-    pub(super) label: fn(f64) -> String,
+pub(crate) struct Axis {
+    pub(crate) name: &'static str,
+    pub(crate) scale: Scale,
+    pub(crate) label: fn(f64) -> String,
 }
 
 // Small, so that letters are legible where a plot is as wide as a phone.
@@ -104,7 +104,7 @@ impl Range {
 }
 
 /// Lines over two axes.
-pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let across = Range::of(x.scale, points().map(|point| point.0));
     let up = Range::of(y.scale, points().map(|point| point.1));
@@ -152,16 +152,17 @@ fn mark(tree: usize, class: &str, (x, y): (f64, f64)) -> String {
 }
 
 /// A line of a legend: its colour, its mark, its dashes.
-pub(super) fn key(tree: usize, dashed: bool) -> String {
+pub(crate) fn key(tree: usize, dashed: bool) -> String {
     let class = format!("c{tree}{}", if dashed { " dashed" } else { "" });
     let mark = mark(tree, &class, (15.0, 6.0));
     format!(
-        r#"<svg class="key" viewBox="0 0 30 12" aria-hidden="true"><polyline class="{class}" points="0,6 30,6"/>{mark}</svg>"#
+        r#"<svg class="key" viewBox="0 0 30 12" aria-hidden="true">{}{mark}</svg>"#,
+        format_args!(r#"<polyline class="{class}" points="0,6 30,6"/>"#)
     )
 }
 
 /// A bar of parts for each name.
-pub(super) fn bars(
+pub(crate) fn bars(
     title: &str,
     names: &[String],
     parts: &[&str],
@@ -190,10 +191,8 @@ pub(super) fn bars(
         for (part, (name, value)) in parts.iter().zip(values).enumerate() {
             let wide = range.at(*value).unwrap_or_default() * width;
             let told = escape(&format!("{name}: {}", label(*value)));
-            let _ = write!(
-                svg,
-                r#"<rect class="p{part}" x="{x:.1}" y="{y}" width="{wide:.2}" height="18"><title>{told}</title></rect>"#
-            );
+            let _ = write!(svg, r#"<rect class="p{part}" x="{x:.1}" y="{y}" "#);
+            let _ = write!(svg, r#"width="{wide:.2}" height="18"><title>{told}</title></rect>"#);
             x += wide;
         }
         let sum = label(values.iter().sum());
@@ -258,15 +257,10 @@ const LANE: f64 = 22.0;
 /// More bars than this are not told apart: the middle of the run is shown.
 const BARS_MAX: usize = 800;
 
-/// Stages over time: a lane for each, and more where a stage is at several blocks at once.
-pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
-    let mut shown: Vec<&Span> = spans.iter().collect();
-    shown.sort_by(|a, b| a.began.total_cmp(&b.began));
-    let cut = shown.len().saturating_sub(BARS_MAX) / 2;
-    let shown = &shown[cut..shown.len() - cut];
-    // Which lane each is in, by stage: the first that is free.
-    let mut ends: Vec<Vec<f64>> = vec![Vec::new(); stages.len()];
-    let places: Vec<usize> = shown
+/// Which lane of its stage each is in, the first that is free; and when each lane of a stage ends.
+fn in_lanes(stages: usize, shown: &[&Span]) -> (Vec<usize>, Vec<Vec<f64>>) {
+    let mut ends: Vec<Vec<f64>> = vec![Vec::new(); stages];
+    let places = shown
         .iter()
         .map(|span| {
             let lanes = &mut ends[span.stage];
@@ -279,6 +273,16 @@ pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
             lane
         })
         .collect();
+    (places, ends)
+}
+
+/// Stages over time: a lane for each, and more where a stage is at several blocks at once.
+pub(crate) fn gantt(stages: &[&str], spans: &[Span]) -> String {
+    let mut shown: Vec<&Span> = spans.iter().collect();
+    shown.sort_by(|a, b| a.began.total_cmp(&b.began));
+    let cut = shown.len().saturating_sub(BARS_MAX) / 2;
+    let shown = &shown[cut..shown.len() - cut];
+    let (places, ends) = in_lanes(stages.len(), shown);
     let mut first_lanes = Vec::with_capacity(stages.len());
     let mut lanes = 0;
     for ends in &ends {
@@ -295,12 +299,12 @@ pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
         format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Stages over time">"#);
     for tick in &range.ticks {
         let px = x(from + tick);
+        let (low, at) = (bottom + 16.0, tick * 1e3);
         let _ = write!(
             svg,
-            r#"<line class="grid" x1="{px:.1}" x2="{px:.1}" y1="{TOP}" y2="{bottom}"/><text class="middle" x="{px:.1}" y="{:.1}">{:.0} ms</text>"#,
-            bottom + 16.0,
-            tick * 1e3,
+            r#"<line class="grid" x1="{px:.1}" x2="{px:.1}" y1="{TOP}" y2="{bottom}"/>"#
         );
+        let _ = write!(svg, r#"<text class="middle" x="{px:.1}" y="{low:.1}">{at:.0} ms</text>"#);
     }
     for (stage, name) in stages.iter().enumerate() {
         let middle = ends[stage].len().max(1) as f64 / 2.0;
@@ -315,16 +319,11 @@ pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
     for (span, lane) in shown.iter().zip(places) {
         let y = TOP + LANE * (first_lanes[span.stage] + lane) as f64 + 3.0;
         let (began, end) = (x(span.began), x(span.began + span.seconds));
-        let _ = write!(
-            svg,
-            r#"<rect class="p{}" x="{began:.2}" y="{y:.1}" width="{:.2}" height="{:.1}"><title>{}, block {}: {:.2} ms</title></rect>"#,
-            span.stage % 6,
-            (end - began).max(0.4),
-            LANE - 6.0,
-            escape(stages[span.stage]),
-            span.block,
-            span.seconds * 1e3,
-        );
+        let (class, wide, high) = (span.stage % 6, (end - began).max(0.4), LANE - 6.0);
+        let (name, block, time) = (escape(stages[span.stage]), span.block, span.seconds * 1e3);
+        let _ = write!(svg, r#"<rect class="p{class}" x="{began:.2}" y="{y:.1}" "#);
+        let _ = write!(svg, r#"width="{wide:.2}" height="{high:.1}">"#);
+        let _ = write!(svg, "<title>{name}, block {block}: {time:.2} ms</title></rect>");
     }
     let _ = write!(
         svg,
@@ -337,7 +336,7 @@ pub(super) fn gantt(stages: &[&str], spans: &[Span]) -> String {
 }
 
 /// Text within HTML or SVG, and in their attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -3,7 +3,8 @@
 use spinney_store::AnyStore;
 use spinney_tree::{Operation, PageStore as _, Table, WriteSet};
 
-use super::{Layout, NodeRows, Rows, Step};
+use super::layout::Layout;
+use super::nodes::{NodeRows, Rows, Step};
 
 /// Bytes of rows put in one commit while the first state is written.
 const FILL_BYTES: usize = 16 << 20;

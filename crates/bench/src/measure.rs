@@ -1,7 +1,6 @@
 //! One tree in one store: what each block cost.
 
-use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
@@ -9,152 +8,139 @@ use serde::Serialize;
 use spinney_store::{AnyStore, Location};
 use spinney_tree::{StoreError, Table};
 
-use super::input::{Block, Input};
-use super::rows::{Layout, RowStore, RowsWritten, Step};
-use super::subject::{self, Spent, Subject};
 use crate::clock::Clock;
-use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupt;
-use crate::stores::Kind;
-use crate::trees::Name;
+use crate::error::BenchError;
+use crate::input::{Block, Input};
+use crate::rows::{Layout, RowStore, RowsWritten, Step};
+use crate::subject::{self, Spent, StateTree, Subject};
 
 /// How runs are measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Settings {
+pub struct Settings {
     /// Blocks a commit.
-    pub(super) commit_every: u64,
+    pub commit_every: u64,
     /// One block of so many is proven, after and before; none with 0.
-    pub(super) prove_every: u64,
+    pub prove_every: u64,
     /// Whether a store with a row a node is counted, too.
-    pub(super) node_rows: bool,
-    pub(super) cache_bytes: usize,
+    pub node_rows: bool,
+    /// Memory for pages, the store's included.
+    pub cache_bytes: usize,
 }
 
-/// What a block cost. Times are microseconds.
+/// What a block cost. Times are microseconds. Fields: a line of figures a block, and each is one.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct BlockCost {
-    pub(super) number: u64,
+pub(crate) struct BlockCost {
+    pub(crate) number: u64,
     /// Accounts and slots touched.
-    pub(super) touched: u64,
-    pub(super) execution_us: f64,
-    pub(super) read_us: f64,
+    pub(crate) touched: u64,
+    pub(crate) execution_us: f64,
+    pub(crate) read_us: f64,
     /// Deriving keys, and looking up what changes do to leaves.
-    pub(super) keys_us: f64,
+    pub(crate) keys_us: f64,
     /// Applying the batch, without hashing.
-    pub(super) apply_us: f64,
+    pub(crate) apply_us: f64,
     /// Committing to nodes; summed over the threads.
-    pub(super) hash_us: f64,
+    pub(crate) hash_us: f64,
     /// Of a commit, all of its blocks: zero for those that did not end one.
-    pub(super) encode_us: f64,
-    pub(super) store_us: f64,
-    pub(super) pages_read: u64,
-    pub(super) pages_written: u64,
+    pub(crate) encode_us: f64,
+    pub(crate) store_us: f64,
+    pub(crate) pages_read: u64,
+    pub(crate) pages_written: u64,
     /// Keys and values of the pages written: their logical size.
-    pub(super) page_bytes: u64,
+    pub(crate) page_bytes: u64,
     /// Bytes handed to write calls.
-    pub(super) written_bytes: u64,
+    pub(crate) written_bytes: u64,
     /// Rows of a store that has one for each node, written for the same commit; their keys and
     /// nodes; and what a store of this kind hands to write calls for them.
-    pub(super) node_rows: Option<u64>,
-    pub(super) node_row_bytes: Option<u64>,
-    pub(super) node_row_written_bytes: Option<u64>,
+    pub(crate) node_rows: Option<u64>,
+    pub(crate) node_row_bytes: Option<u64>,
+    pub(crate) node_row_written_bytes: Option<u64>,
     /// A proof of all that was touched, after the commit.
-    pub(super) proof_bytes: Option<u64>,
-    pub(super) proof_us: Option<f64>,
+    pub(crate) proof_bytes: Option<u64>,
+    pub(crate) proof_us: Option<f64>,
     /// What it takes to execute the block without a state: a proof of all that it touches, before
     /// it, and the codes that it read, where it was executed. Not the nodes that only a deletion
     /// needs.
-    pub(super) witness_bytes: Option<u64>,
+    pub(crate) witness_bytes: Option<u64>,
     /// The codes among them.
-    pub(super) code_bytes: Option<u64>,
+    pub(crate) code_bytes: Option<u64>,
 }
 
 impl BlockCost {
     /// From the batch to the root.
-    pub(super) fn root_us(&self) -> f64 {
+    pub(crate) fn root_us(&self) -> f64 {
         self.keys_us + self.apply_us + self.hash_us
     }
 }
 
 /// What the tree takes at some size.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct SizePoint {
+pub(crate) struct SizePoint {
     /// Accounts and slots.
-    pub(super) entries: u64,
+    pub(crate) entries: u64,
     /// Pages with their keys.
-    pub(super) pages: u64,
-    pub(super) page_bytes: u64,
+    pub(crate) pages: u64,
+    pub(crate) page_bytes: u64,
 }
 
 /// One tree in one store.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Cell {
-    pub(super) tree: String,
-    pub(super) store: &'static str,
-    pub(super) root: B256,
+pub struct Cell {
+    pub(crate) tree: String,
+    pub(crate) store: &'static str,
+    pub(crate) root: B256,
     /// Wall and CPU time of the blocks, without proofs and rows of nodes.
-    pub(super) seconds: f64,
-    pub(super) cpu_seconds: Option<f64>,
-    pub(super) fill_seconds: f64,
-    pub(super) file_bytes: u64,
-    pub(super) sizes: Vec<SizePoint>,
-    pub(super) blocks: Vec<BlockCost>,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) fill_seconds: f64,
+    pub(crate) file_bytes: u64,
+    pub(crate) sizes: Vec<SizePoint>,
+    pub(crate) blocks: Vec<BlockCost>,
 }
 
-/// Where a cell's store is made, and removed again.
-pub(super) struct Site<'a> {
-    /// For files.
-    pub(super) folder: &'a Path,
-    /// A schema without a store.
-    pub(super) server: Option<&'a Location>,
-}
-
-impl Site<'_> {
-    fn location(&self, kind: Kind) -> Option<Location> {
-        match kind {
-            Kind::Postgres => self.server.cloned(),
-            _ => self.file(kind, "store"),
-        }
-    }
-
-    /// Where a store of files lies; there is room for one on a server.
-    fn file(&self, kind: Kind, name: &str) -> Option<Location> {
-        match kind {
-            Kind::Memory | Kind::Postgres => None,
-            Kind::Redb => Some(Location::Redb(self.folder.join(name))),
-            Kind::Log => Some(Location::Log(self.folder.join(format!("{name}.log")))),
-            Kind::Sqlite => Some(Location::Sqlite(self.folder.join(format!("{name}.sqlite")))),
-        }
-    }
+/// A tree and a store: what they are called, and where the store is made and removed again.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The tree.
+    pub tree: StateTree,
+    /// Its name.
+    pub tree_name: String,
+    /// The name of the store's kind.
+    pub store_name: &'static str,
+    /// Where nothing is yet; none for a store in memory.
+    pub location: Option<Location>,
+    /// The same for a store with a row a node, if it is of files.
+    pub rows: Option<Location>,
 }
 
 /// Runs all blocks into a new store.
-pub(super) fn run(
-    (name, kind): (Name, Kind),
+///
+/// # Errors
+/// Of stores and trees, and a [`BenchError`] where the run was stopped or came to another root.
+pub fn measure(
+    site: &Site,
     input: &Input,
     settings: Settings,
-    site: &Site<'_>,
-    interrupt: &Interrupt,
+    stop: &AtomicBool,
     mut progress: impl FnMut(u64),
 ) -> anyhow::Result<Cell> {
-    let location = site.location(kind);
     let cache = settings.cache_bytes / 2;
     // On a server it stays unfinished, so that nobody takes it for a store.
-    let store = match &location {
+    let store = match &site.location {
         None => AnyStore::memory(),
         Some(location) => location.begin(cache)?,
     };
     let rows = settings.node_rows.then(|| {
-        let beside = site.file(kind, "rows").map(|location| location.begin(cache)).transpose()?;
-        Ok::<_, StoreError>(RowStore::new(Layout::of(name), beside))
+        let beside = site.rows.as_ref().map(|location| location.begin(cache)).transpose()?;
+        Ok::<_, StoreError>(RowStore::new(Layout::of(site.tree), beside))
     });
     let rows = rows.transpose()?;
-    let cell = cell((name, kind), input, settings, (&store, rows), interrupt, &mut progress);
-    if kind == Kind::Postgres {
+    let cell = cell(site, input, settings, (&store, rows), stop, &mut progress);
+    if let Some(server @ Location::Postgres(_)) = &site.location {
         // What is in a folder goes with it.
         store.finish()?;
         store.close()?;
-        location.iter().try_for_each(Location::remove)?;
+        server.remove()?;
     } else {
         store.close()?;
     }
@@ -162,27 +148,24 @@ pub(super) fn run(
 }
 
 fn cell(
-    (name, kind): (Name, Kind),
+    site: &Site,
     input: &Input,
     settings: Settings,
     (store, rows): (&AnyStore, Option<RowStore>),
-    interrupt: &Interrupt,
+    stop: &AtomicBool,
     progress: &mut impl FnMut(u64),
 ) -> anyhow::Result<Cell> {
     let cache = settings.cache_bytes / 2;
-    let tree = subject::open(name, store, cache)?;
-    let mut run = Run { name, store, tree, rows, sizes: Vec::new(), settings, aside: (0.0, 0.0) };
+    let tree = subject::open(site.tree, store, cache)?;
+    let mut run = Run { site, store, tree, rows, sizes: Vec::new(), settings, aside: (0.0, 0.0) };
     let started = Instant::now();
     run.fill(input)?;
     let fill_seconds = started.elapsed().as_secs_f64();
     let clock = Clock::start();
     let mut blocks = Vec::with_capacity(input.blocks.len());
     for index in 0..input.blocks.len() {
-        if interrupt.flag().load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted")
-                .hint("a measurement is made anew: nothing is kept")
-                .exit(Exit::Interrupted)
-                .into());
+        if stop.load(Ordering::Relaxed) {
+            return Err(BenchError::Interrupted.into());
         }
         let ends = (index as u64 + 1).is_multiple_of(settings.commit_every)
             || index + 1 == input.blocks.len();
@@ -198,8 +181,8 @@ fn cell(
     drop(run);
     let file_bytes = store.stats()?.file_bytes;
     Ok(Cell {
-        tree: name.to_string(),
-        store: kind.name(),
+        tree: site.tree_name.clone(),
+        store: site.store_name,
         root,
         seconds: seconds - aside.0,
         cpu_seconds: cpu_seconds.map(|seconds| seconds - aside.1),
@@ -211,7 +194,7 @@ fn cell(
 }
 
 struct Run<'s> {
-    name: Name,
+    site: &'s Site,
     store: &'s AnyStore,
     tree: Box<dyn Subject + 's>,
     sizes: Vec<SizePoint>,
@@ -262,16 +245,15 @@ impl Run<'_> {
         self.tree.read(&block.touched)?;
         let read = start.elapsed();
         if self.store.io().bytes_written != io.bytes_written {
-            let what = format!("reading {} wrote to the {}", self.name, self.store.kind());
-            return Err(Failure::new(what).hint("this is a bug: reads write nothing").into());
+            let tree = self.site.tree_name.clone();
+            return Err(BenchError::Wrote { tree, store: self.store.kind() }.into());
         }
         let before = (self.tree.spent(), self.tree.costs());
         let start = Instant::now();
         let root = self.tree.apply(block)?;
         let applied = start.elapsed();
         if let Some(expected) = block.root.filter(|expected| self.is_mpt() && *expected != root) {
-            let what = format!("block {}: root: expected {expected}, got {root}", block.number);
-            return Err(Failure::new(what).exit(Exit::No).into());
+            return Err(BenchError::Root { block: block.number, expected, got: root }.into());
         }
         let after = (self.tree.spent(), self.tree.costs());
         // The last commit is still what the block began with, if that ended one.
@@ -341,7 +323,7 @@ impl Run<'_> {
     }
 
     fn is_mpt(&self) -> bool {
-        self.name == Name::Mpt
+        self.site.tree == StateTree::Mpt
     }
 }
 

@@ -1,35 +1,23 @@
 //! `bench`: the same blocks into every tree and store that is asked for, and what that cost.
 
-mod found;
-mod input;
-mod machine;
-mod measure;
-mod page;
-mod plot;
-mod report;
-mod rows;
-mod stages;
-mod subject;
-mod workload;
-
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use spinney_bench::{
+    BenchError, Cell, Input, Listing, Report, Settings, Site, StateTree, Workload, WorkloadSize,
+    differences, html, measure, record, replay_staged,
+};
 use spinney_replay::{ChainReader, DiffReader, Genesis, parse_alloc};
 use spinney_state::Changes;
 use spinney_store::{Location, OpenFor};
 use spinney_tree::StoreError;
 
-use self::input::Input;
-use self::measure::{Cell, Settings, Site};
-use self::report::{Listing, Report};
-use self::workload::{Size, Workload};
-use crate::args::{CommitEvery, FormatArgs, Size as Bytes};
+use crate::args::{CommitEvery, FormatArgs, Size};
 use crate::commands::Command;
 use crate::commands::replay::open_traces;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::hints::TRACE_HINT;
 use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
@@ -45,6 +33,7 @@ use crate::ui::{Answer, Grid, Output};
 /// differences; or are made by a workload. Each tree goes alone into a new store of each kind,
 /// which is deleted again, and is given the same reads and writes. Printed is a line a tree and
 /// store; `--report` writes one page of HTML with all figures in it.
+// Fields: one an option.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney bench --tree mpt,pbt:blake3 --genesis genesis.json --blocks chain.rlp --report \
@@ -65,14 +54,15 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", group = "lines")]
     traces: Option<PathBuf>,
     /// What differences or traces start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
+    #[arg(long, value_name = "FILE", requires = "lines")]
+    #[arg(conflicts_with_all = ["genesis", "blocks"])]
     alloc: Option<PathBuf>,
     /// The last block.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
     /// A state and blocks that are made up; how is in docs/design.md.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["blocks", "diffs", "traces"])]
-    workload: Option<Workload>,
+    workload: Option<WorkloadName>,
     /// Accounts and slots of a workload's first state.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "workload")]
     keys: u64,
@@ -104,7 +94,7 @@ pub(crate) struct BenchArgs {
     node_rows: bool,
     /// Memory for pages, the store's included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    cache: Bytes,
+    cache: Size,
     /// Where stores are made meanwhile. Without it, the system's folder for such files.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -120,6 +110,34 @@ pub(crate) struct BenchArgs {
     single_file: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+}
+
+/// What is done to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WorkloadName {
+    /// Half of the keys are accounts, half their balances of one token. An operation moves some of
+    /// it from one account to another, both drawn by a power law: two slots, and the sender's nonce
+    /// and balance.
+    Transfers,
+    /// All keys are slots of one contract. Of five operations four change a slot drawn evenly, one
+    /// adds one.
+    Giant,
+    /// All keys are accounts. An operation makes a new one.
+    Accounts,
+    /// Half of the keys are accounts, half slots of one contract, drawn evenly. Of four operations
+    /// one deletes an account, one clears a slot, one makes an account, one sets a slot.
+    Deletes,
+}
+
+impl From<WorkloadName> for Workload {
+    fn from(name: WorkloadName) -> Self {
+        match name {
+            WorkloadName::Transfers => Self::Transfers,
+            WorkloadName::Giant => Self::Giant,
+            WorkloadName::Accounts => Self::Accounts,
+            WorkloadName::Deletes => Self::Deletes,
+        }
+    }
 }
 
 impl Command for BenchArgs {
@@ -143,14 +161,14 @@ impl Command for BenchArgs {
         for (name, kind) in cells {
             let folder = folder(self)?;
             let what = format!("{name} in {}", kind.name());
-            let total = Some(input.blocks.len() as u64);
+            let total = Some(input.block_count());
             let mut progress = Progress::new(output.quiet(), "measuring", Unit::Blocks, total);
-            let site = Site { folder: folder.path(), server: server.as_ref() };
-            let cell = measure::run((name, kind), &input, settings, &site, &interrupt, |block| {
+            let site = site((name, kind), folder.path(), server.as_ref())?;
+            let cell = measure(&site, &input, settings, interrupt.flag(), |block| {
                 progress.update(block, || format!("{what}, block {block}"));
             });
             progress.finish();
-            done.push(cell.with_context(|| what)?);
+            done.push(cell.map_err(failure).context(what)?);
         }
         let mut report = Report::new(&input, settings, done, this_command());
         if let (Some(genesis), Some(blocks), None) = (&self.genesis, &self.blocks, &self.traces)
@@ -159,7 +177,7 @@ impl Command for BenchArgs {
             let folder = folder(self)?;
             let place = (folder.path(), self.cache.0);
             let chain = (stores::open_file(genesis)?, stores::open_file(blocks)?);
-            report.stages = Some(stages::run(chain, self.to, place, &interrupt)?);
+            report.stages = Some(replay_staged(chain, self.to, place, interrupt.flag())?);
         }
         page.map(|page| page.write(&report)).transpose()?;
         let grid = |Listing { header, rows }| Grid::of(header, rows);
@@ -170,21 +188,21 @@ impl Command for BenchArgs {
 /// The page of a report, and its figures beside it, if they are not in it.
 struct Page {
     page: OutFile,
-    beside: Option<[Beside; 2]>,
+    beside: Option<[FigureFile; 2]>,
 }
 
 /// A file beside a page.
-struct Beside {
+struct FigureFile {
     file: OutFile,
     name: String,
 }
 
 impl Page {
     fn begin(path: &Path, alone: bool) -> anyhow::Result<Self> {
-        let beside = |end: &str| -> anyhow::Result<Beside> {
+        let beside = |end: &str| -> anyhow::Result<FigureFile> {
             let path = path.with_extension(end);
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Ok(Beside { file: OutFile::begin(Some(&path))?, name })
+            Ok(FigureFile { file: OutFile::begin(Some(&path))?, name })
         };
         let ends = ["json", "csv"];
         if !alone && ends.iter().any(|end| path.extension().is_some_and(|own| own == *end)) {
@@ -199,7 +217,7 @@ impl Page {
 
     fn write(mut self, report: &Report) -> anyhow::Result<()> {
         let names = self.beside.as_ref().map(|[json, csv]| [&json.name[..], &csv.name[..]]);
-        self.page.write_all(page::html(report, names)?.as_bytes())?;
+        self.page.write_all(html(report, names)?.as_bytes())?;
         if let Some([mut json, mut csv]) = self.beside {
             serde_json::to_writer(&mut json.file, report)?;
             csv.file.write_all(report.csv().as_bytes())?;
@@ -238,6 +256,55 @@ fn server(name: Option<&PlaceName>) -> Result<Location, Failure> {
     }
 }
 
+/// Where a tree goes.
+fn site(
+    (name, kind): (Name, Kind),
+    folder: &Path,
+    server: Option<&Location>,
+) -> Result<Site, Failure> {
+    let tree = match name {
+        Name::Mpt => StateTree::Mpt,
+        Name::Ubt(hash) => StateTree::Ubt(hash),
+        Name::Pbt(hash) => StateTree::Pbt(hash),
+        Name::Verkle => StateTree::Verkle,
+        Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
+    };
+    let file = |name: &str| match kind {
+        // There is room for one on a server.
+        Kind::Postgres => Ok(None),
+        _ => kind.at(&PlaceName::Path(folder.join(name))),
+    };
+    let location = match kind {
+        Kind::Postgres => server.cloned(),
+        _ => file("store")?,
+    };
+    let (tree_name, store_name) = (name.to_string(), kind.name());
+    Ok(Site { tree, tree_name, store_name, location, rows: file("rows")? })
+}
+
+/// What is to be done about an error.
+fn failure(error: anyhow::Error) -> anyhow::Error {
+    let error = match error.downcast::<BenchError>() {
+        Ok(error) => error,
+        Err(error) => return error,
+    };
+    let told = error.to_string();
+    let failure = match error {
+        BenchError::Interrupted => Failure::new(told)
+            .hint("a measurement is made anew: nothing is kept")
+            .exit(Exit::Interrupted),
+        BenchError::Wrote { .. } => Failure::new(told).hint("this is a bug: reads write nothing"),
+        BenchError::Root { .. } => Failure::new(told).exit(Exit::No),
+        BenchError::TracesEnd { .. } => Failure::new(format!("{told} (--traces)"))
+            .hint("give the traces of all blocks, or end before it with --to"),
+        BenchError::Nothing => {
+            Failure::new(format!("{told} (--keys, --operations)")).hint("give 1 at least")
+        }
+        other => return other.into(),
+    };
+    failure.into()
+}
+
 /// All trees in all stores.
 fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
     let mut cells = Vec::new();
@@ -257,14 +324,14 @@ fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
 
 fn input(args: &BenchArgs) -> anyhow::Result<Input> {
     if let Some(workload) = args.workload {
-        let size = Size {
-            workload,
+        let size = WorkloadSize {
+            workload: workload.into(),
             keys: args.keys,
             blocks: args.blocks_count,
             operations: args.operations,
             seed: args.seed,
         };
-        return size.input();
+        return size.input().map_err(|error| failure(error.into()));
     }
     let genesis = |path: &PathBuf| {
         let file = BufReader::new(stores::open_file(path)?);
@@ -284,7 +351,8 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                 || format!("in {}", blocks.display()),
                 |traces| format!("in {} with {}", blocks.display(), traces.display()),
             );
-            input::record(name, genesis(at)?, (chain, traces), args.to).context(blocks)
+            let input = record(name, genesis(at)?, (chain, traces), args.to);
+            input.map_err(failure).context(blocks)
         }
         (start, _, Some(diffs)) => {
             let alloc = match (start, &args.alloc) {
@@ -296,7 +364,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
             let name = diffs.display().to_string();
             if args.traces.is_some() {
                 let lines = open_traces(diffs)?.into_diffs();
-                return input::differences(name, alloc, lines, args.to).map_err(|error| {
+                return differences(name, alloc, lines, args.to).map_err(|error| {
                     Failure::new("the traces cannot be read (--traces)")
                         .because(error)
                         .hint(TRACE_HINT)
@@ -304,7 +372,7 @@ fn input(args: &BenchArgs) -> anyhow::Result<Input> {
                 });
             }
             let lines = BufReader::new(stores::open_file(diffs)?);
-            input::differences(name, alloc, DiffReader::new(lines), args.to)
+            differences(name, alloc, DiffReader::new(lines), args.to)
                 .with_context(|| format!("in {}", diffs.display()))
         }
         _ => Err(Failure::new("there is nothing to measure")

@@ -1,100 +1,17 @@
-//! What a store writes that keeps each node of a tree as a row of its own.
-//!
-//! Counted from the leaves, without the tree: which nodes there are follows from the keys, and how
-//! long they are from the encodings that software with such stores has ([`Layout`]). A row's key is
-//! the node's path, in whole bytes, and how many bits of it count.
-//!
-//! Invariants (tests below, against all nodes of the leaves before and after):
-//! - put are the rows of nodes that a change of a leaf reaches, and of those that stand elsewhere
-//!   or have another length since; removed are the rows of nodes that are no more;
-//! - a leaf that gets the value that it had reaches nothing.
-
-mod layout;
-mod store;
+//! The nodes of a tree, by its leaves, and what a commit does to their rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use spinney_tree::Operation;
 
-pub(super) use self::layout::Layout;
-use self::layout::Node;
-pub(super) use self::store::{RowStore, RowsWritten};
-
-/// Bytes of the longest key, that of a slot in a PBT.
-const KEY_BYTES_MAX: usize = 66;
-
-/// A leaf's key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    bytes: [u8; KEY_BYTES_MAX],
-    len: u8,
-}
-
-impl Key {
-    fn of(key: &[u8]) -> Self {
-        let mut bytes = [0; KEY_BYTES_MAX];
-        bytes[..key.len()].copy_from_slice(key);
-        Self { bytes, len: key.len() as u8 }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len.into()]
-    }
-
-    const fn bits(&self) -> usize {
-        8 * self.len as usize
-    }
-
-    /// The first bits that two keys share, at most those of the shorter one.
-    fn shared(&self, other: &Self) -> usize {
-        match self.bytes().iter().zip(other.bytes()).position(|(a, b)| a != b) {
-            Some(at) => 8 * at + (self.bytes[at] ^ other.bytes[at]).leading_zeros() as usize,
-            None => self.bits().min(other.bits()),
-        }
-    }
-
-    /// `count` bits from `from` on, 8 at most.
-    fn digit(&self, from: usize, count: usize) -> u8 {
-        let byte = |index| u16::from(self.bytes.get(index).copied().unwrap_or_default());
-        let pair = byte(from / 8) << 8 | byte(from / 8 + 1);
-        (pair << (from % 8) >> (16 - count)) as u8
-    }
-}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.bytes().cmp(other.bytes())
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// What there is to know of a leaf.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Leaf {
-    key: Key,
-    /// Bytes that its value takes in the encoding of its node.
-    value_bytes: u16,
-    /// Tells values apart.
-    digest: u64,
-}
-
-fn digest(value: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
+use super::key::{At, Key, Leaf, digest};
+use super::layout::{Layout, Node};
 
 /// The key of a row: a path in whole bytes, and one byte of how many bits of it count.
-type RowKey = Vec<u8>;
+pub(super) type RowKey = Vec<u8>;
 
-fn row_key(key: &Key, bits: usize) -> RowKey {
+pub(super) fn row_key(key: &Key, bits: usize) -> RowKey {
     let mut row = key.bytes[..bits.div_ceil(8)].to_vec();
     if let Some(last) = row.last_mut().filter(|_| !bits.is_multiple_of(8)) {
         *last &= 0xff << (8 - bits % 8);
@@ -104,42 +21,42 @@ fn row_key(key: &Key, bits: usize) -> RowKey {
 }
 
 /// Rows of nodes: their keys, and how long the nodes are.
-type NodeRows = BTreeMap<RowKey, u32>;
+pub(super) type NodeRows = BTreeMap<RowKey, u32>;
 
 /// What a commit does to the rows.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Step {
-    put: NodeRows,
-    removed: Vec<RowKey>,
+pub(crate) struct Step {
+    pub(super) put: NodeRows,
+    pub(super) removed: Vec<RowKey>,
 }
 
 impl Step {
     /// Bytes of keys and nodes that are written.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.put.iter().map(|(key, len)| key.len() as u64 + u64::from(*len)).sum()
     }
 }
 
 /// The leaves of a tree, and so its nodes.
-struct Rows {
-    layout: Layout,
+pub(super) struct Rows {
+    pub(super) layout: Layout,
     /// In order of keys. Of a Merkle Patricia trie the accounts, and the slots of all accounts.
     tries: [Vec<Leaf>; 2],
 }
 
 impl Rows {
-    const fn new(layout: Layout) -> Self {
+    pub(super) const fn new(layout: Layout) -> Self {
         Self { layout, tries: [Vec::new(), Vec::new()] }
     }
 
     /// Does what was done to the tree, and says nothing of rows.
-    fn fill(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) {
+    pub(super) fn fill(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) {
         let changed = self.changed(operations);
         self.apply(&changed);
     }
 
     /// Does what was done to the tree in one commit.
-    fn step(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Step {
+    pub(super) fn step(&mut self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Step {
         let changed = self.changed(operations);
         let mut reached: BTreeSet<Key> = changed.keys().copied().collect();
         // An account's node holds the root of its slots.
@@ -169,7 +86,10 @@ impl Rows {
     }
 
     /// Shows all rows.
-    fn all(&self, visit: &mut dyn FnMut(RowKey, u32) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(super) fn all(
+        &self,
+        visit: &mut dyn FnMut(RowKey, u32) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         for trie in 0..self.tries.len() {
             let leaves = &self.tries[trie];
             let mut from = 0;
@@ -270,7 +190,7 @@ impl Rows {
     }
 
     /// Shows all rows of nodes on the way to a key.
-    fn walk(&self, key: &Key, mut visit: impl FnMut(RowKey, Passed)) {
+    pub(super) fn walk(&self, key: &Key, mut visit: impl FnMut(RowKey, Passed)) {
         let trie = self.layout.trie_of(key);
         let mut at = self.top(trie, key);
         while let Some(node) = self.look(trie, &at) {
@@ -317,19 +237,10 @@ impl Rows {
     }
 }
 
-/// The leaves below a node, and how many bits of their keys lead there.
-struct At {
-    leaves: Range<usize>,
-    depth: usize,
-}
-
 /// A node on the way to a key.
-struct Passed {
+pub(super) struct Passed {
     /// Its bytes, and where its children part: another node if these are others.
-    stays: (u32, usize),
+    pub(super) stays: (u32, usize),
     /// Whether the way goes on below it, or ends with it.
-    leads_on: bool,
+    pub(super) leads_on: bool,
 }
-
-#[cfg(test)]
-mod tests;

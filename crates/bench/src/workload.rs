@@ -8,18 +8,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256, U256, keccak256};
-use clap::ValueEnum;
 use spinney_state::{AccountChange, Change, Changes};
 
-use super::input::{Block, Input, Ledger, Touched, touch};
-use crate::failure::Failure;
+use crate::error::BenchError;
+use crate::input::{Block, Input, Ledger, Touched, touch};
 
 /// How many entries of the first state are made at once.
 const PART: u64 = 50_000;
 
 /// What is done to the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Workload {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
     /// Half of the keys are accounts, half their balances of one token. An operation moves some of
     /// it from one account to another, both drawn by a power law: two slots, and the sender's nonce
     /// and balance.
@@ -34,14 +33,30 @@ pub(super) enum Workload {
     Deletes,
 }
 
+impl Workload {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Transfers => "transfers",
+            Self::Giant => "giant",
+            Self::Accounts => "accounts",
+            Self::Deletes => "deletes",
+        }
+    }
+}
+
 /// A workload and its size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    pub(super) workload: Workload,
-    pub(super) keys: u64,
-    pub(super) blocks: u64,
-    pub(super) operations: u64,
-    pub(super) seed: u64,
+pub struct WorkloadSize {
+    /// What is done.
+    pub workload: Workload,
+    /// Accounts and slots of the first state.
+    pub keys: u64,
+    /// How many blocks.
+    pub blocks: u64,
+    /// Operations of a block.
+    pub operations: u64,
+    /// Where the chance comes from.
+    pub seed: u64,
 }
 
 const TOKEN: Address = Address::repeat_byte(0x70);
@@ -86,7 +101,7 @@ impl Draw {
     }
 }
 
-impl Size {
+impl WorkloadSize {
     /// How many of the keys are accounts; the rest are slots.
     fn accounts(&self) -> u64 {
         match self.workload {
@@ -155,10 +170,12 @@ impl Size {
     }
 
     /// The first state and the blocks.
-    pub(super) fn input(self) -> anyhow::Result<Input> {
+    ///
+    /// # Errors
+    /// Without keys, or operations, there is no workload.
+    pub fn input(self) -> Result<Input, BenchError> {
         if self.keys == 0 || self.operations == 0 {
-            let what = "a workload of nothing (--keys, --operations)";
-            return Err(Failure::new(what).hint("give 1 at least").into());
+            return Err(BenchError::Nothing);
         }
         let mut ledger = Ledger::default();
         (0..).map_while(|part| self.part(part)).for_each(|changes| ledger.apply(&changes));
@@ -180,13 +197,11 @@ impl Size {
             }
         };
         let blocks = (0..self.blocks).map(block).collect();
-        let name = self.workload.to_possible_value().map_or_else(String::new, |name| {
-            let Self { keys, blocks, operations, seed, .. } = self;
-            format!(
-                "workload {}: {keys} keys, {blocks} blocks of {operations} operations, seed {seed}",
-                name.get_name()
-            )
-        });
+        let Self { workload, keys, blocks: count, operations, seed } = self;
+        let name = format!(
+            "workload {}: {keys} keys, {count} blocks of {operations} operations, seed {seed}",
+            workload.name()
+        );
         Ok(Input { name, start: Box::new(move |part| self.part(part)), blocks, checked: false })
     }
 }
@@ -201,11 +216,11 @@ fn set_slots(changes: &mut Changes, storage: BTreeMap<B256, U256>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Draw, Size, Workload};
-    use crate::commands::bench::input::Ledger;
+    use super::{Draw, Workload, WorkloadSize};
+    use crate::input::Ledger;
 
-    fn size(workload: Workload) -> Size {
-        Size { workload, keys: 1_000, blocks: 7, operations: 20, seed: 3 }
+    fn size(workload: Workload) -> WorkloadSize {
+        WorkloadSize { workload, keys: 1_000, blocks: 7, operations: 20, seed: 3 }
     }
 
     #[test]

@@ -2,40 +2,39 @@
 
 use serde::Serialize;
 
-use super::input::Input;
-use super::machine::Machine;
-use super::measure::{BlockCost, Cell, Settings};
-use super::stages::Stages;
-use crate::ui::human_bytes;
+use crate::input::Input;
+use crate::machine::Machine;
+use crate::measure::{BlockCost, Cell, Settings};
+use crate::stages::Stages;
 
 /// What `bench` answers.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) version: &'static str,
-    pub(super) command: String,
-    pub(super) machine: Machine,
-    pub(super) input: String,
-    pub(super) settings: Settings,
-    pub(super) blocks: usize,
-    pub(super) transactions: u64,
+pub struct Report {
+    pub(crate) version: &'static str,
+    pub(crate) command: String,
+    pub(crate) machine: Machine,
+    pub(crate) input: String,
+    pub(crate) settings: Settings,
+    pub(crate) blocks: usize,
+    pub(crate) transactions: u64,
     /// Executing all blocks, once for all trees.
-    pub(super) execution_seconds: f64,
+    pub(crate) execution_seconds: f64,
     /// Whether the roots of the Merkle Patricia trie were compared with those of the headers.
-    pub(super) roots_checked: bool,
-    pub(super) cells: Vec<Cell>,
+    pub(crate) roots_checked: bool,
+    pub(crate) cells: Vec<Cell>,
     /// A replay of the same blocks by stages, for a page.
-    pub(super) stages: Option<Stages>,
+    pub stages: Option<Stages>,
 }
 
 /// A figure of a cell a block, in the middle and near the end.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spread {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
+pub(crate) struct Spread {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
 }
 
 impl Spread {
-    pub(super) fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let index = (values.len() as f64 * share).ceil() as usize;
@@ -46,37 +45,37 @@ impl Spread {
 }
 
 impl Cell {
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} in {}", self.tree, self.store)
     }
 
-    pub(super) fn sum(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
+    pub(crate) fn sum(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
         self.blocks.iter().map(figure).sum()
     }
 
     /// A figure a block, on average.
-    pub(super) fn mean(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
+    pub(crate) fn mean(&self, figure: impl Fn(&BlockCost) -> f64) -> f64 {
         self.sum(figure) / (self.blocks.len().max(1) as f64)
     }
 
-    pub(super) fn spread(&self, figure: impl Fn(&BlockCost) -> f64) -> Spread {
+    pub(crate) fn spread(&self, figure: impl Fn(&BlockCost) -> f64) -> Spread {
         Spread::of(self.blocks.iter().map(figure).collect())
     }
 
     /// Bytes of a proof of what one block touched, on average over those that were proven.
-    pub(super) fn proof_bytes(&self) -> Option<f64> {
+    pub(crate) fn proof_bytes(&self) -> Option<f64> {
         self.mean_of(|block| block.proof_bytes)
     }
 
     /// Bytes of what one block takes to be executed without a state, on average over those that
     /// were proven.
-    pub(super) fn witness_bytes(&self) -> Option<f64> {
+    pub(crate) fn witness_bytes(&self) -> Option<f64> {
         self.mean_of(|block| block.witness_bytes)
     }
 
     /// A figure of a store with a row a node, a block, if it was counted: commits have it for all
     /// of their blocks.
-    pub(super) fn node_rows(&self, figure: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
+    pub(crate) fn node_rows(&self, figure: impl Fn(&BlockCost) -> Option<u64>) -> Option<f64> {
         let figure = |block: &BlockCost| figure(block).map(|value| value as f64);
         let is_known = self.blocks.iter().any(|block| figure(block).is_some());
         is_known.then(|| self.mean(|block| figure(block).unwrap_or_default()))
@@ -89,12 +88,9 @@ impl Cell {
 }
 
 impl Report {
-    pub(super) fn new(
-        input: &Input,
-        settings: Settings,
-        cells: Vec<Cell>,
-        command: String,
-    ) -> Self {
+    /// Of all that was measured, and the command that had it measured.
+    #[must_use]
+    pub fn new(input: &Input, settings: Settings, cells: Vec<Cell>, command: String) -> Self {
         let execution = input.blocks.iter().map(|block| block.execution.as_secs_f64()).sum();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -112,7 +108,8 @@ impl Report {
     }
 
     /// A line a tree and store.
-    pub(super) fn table(&self) -> Listing {
+    #[must_use]
+    pub fn table(&self) -> Listing {
         let mut header = vec![
             "tree",
             "store",
@@ -162,7 +159,8 @@ impl Report {
     }
 
     /// A line a block, tree and store.
-    pub(super) fn lines(&self) -> Listing {
+    #[must_use]
+    pub fn lines(&self) -> Listing {
         let line = |cell: &Cell, block: &BlockCost| {
             let places = [cell.tree.clone(), cell.store.to_owned()];
             places.into_iter().chain(block.cells()).collect()
@@ -174,7 +172,8 @@ impl Report {
     }
 
     /// The same as CSV: no cell has a comma.
-    pub(super) fn csv(&self) -> String {
+    #[must_use]
+    pub fn csv(&self) -> String {
         let Listing { header, rows } = self.lines();
         let rows = rows.iter().map(|row| row.join(","));
         [header.join(",")].into_iter().chain(rows).map(|line| line + "\n").collect()
@@ -183,9 +182,11 @@ impl Report {
 
 /// Rows under a header.
 #[derive(Clone, Debug)]
-pub(super) struct Listing {
-    pub(super) header: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
+pub struct Listing {
+    /// The names of the columns.
+    pub header: Vec<&'static str>,
+    /// As many cells each as there are columns.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// The columns of a block.
@@ -241,8 +242,24 @@ impl BlockCost {
     }
 }
 
+/// Bytes for people: binary units.
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} B");
+    }
+    let mut scaled = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{scaled:.1} {}", units[unit])
+}
+
 /// Microseconds for people.
-pub(super) fn human_micros(micros: f64) -> String {
+pub(crate) fn human_micros(micros: f64) -> String {
     match micros {
         _ if micros >= 1e6 => format!("{:.2} s", micros / 1e6),
         _ if micros >= 1e3 => format!("{:.1} ms", micros / 1e3),
@@ -251,13 +268,20 @@ pub(super) fn human_micros(micros: f64) -> String {
 }
 
 /// Bytes, as short as they can be said.
-pub(super) fn human_size(bytes: f64) -> String {
+pub(crate) fn human_size(bytes: f64) -> String {
     human_bytes(bytes.round() as u64).replace(".0 ", " ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Spread, human_micros};
+    use super::{Spread, human_bytes, human_micros};
+
+    #[test]
+    fn bytes_are_scaled() {
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(3 << 40), "3.0 TiB");
+    }
 
     #[test]
     fn spreads_are_by_rank() {

@@ -2,55 +2,71 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::BufRead;
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use spinney_replay::{
-    BlockDiff, ChainReader, Check, DiffError, Genesis, Replay, ReplayError, SealedBlock, WorldState,
+    BlockDiff, ChainReader, Check, DiffError, Genesis, Replay, ReplayError, SealedBlock,
+    TraceReader, WorldState,
 };
 use spinney_state::{Account, Change, Changes, KeepHistory, State, StateError, StateRead};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
-use crate::commands::replay::Traces;
-use crate::failure::Failure;
+use crate::error::BenchError;
 
 /// Accounts, and slots of them.
-pub(super) type Touched = BTreeMap<Address, BTreeSet<B256>>;
+pub(crate) type Touched = BTreeMap<Address, BTreeSet<B256>>;
 
 /// What a block asks of a state and does to it.
-pub(super) struct Block {
-    pub(super) number: u64,
-    pub(super) transactions: u64,
+pub(crate) struct Block {
+    pub(crate) number: u64,
+    pub(crate) transactions: u64,
     /// Executing it, without reading and applying; zero where nothing is executed.
-    pub(super) execution: Duration,
+    pub(crate) execution: Duration,
     /// What it read or wrote.
-    pub(super) touched: Touched,
+    pub(crate) touched: Touched,
     /// Bytes of the codes that it read, each once; nothing where nothing was executed.
-    pub(super) code_bytes: Option<u64>,
-    pub(super) changes: Changes,
+    pub(crate) code_bytes: Option<u64>,
+    pub(crate) changes: Changes,
     /// The root of the Merkle Patricia trie afterwards, where a header gives it.
-    pub(super) root: Option<B256>,
+    pub(crate) root: Option<B256>,
     /// Accounts and slots that there are afterwards.
-    pub(super) entries: u64,
+    pub(crate) entries: u64,
 }
 
 /// A state to begin with, in parts that fit into memory, and the blocks.
-pub(super) struct Input {
+pub struct Input {
     /// What it is, for people.
-    pub(super) name: String,
+    pub name: String,
     /// Makes part after part of the first state.
-    pub(super) start: Box<dyn Fn(u64) -> Option<Changes>>,
-    pub(super) blocks: Vec<Block>,
+    pub(crate) start: Box<dyn Fn(u64) -> Option<Changes>>,
+    pub(crate) blocks: Vec<Block>,
     /// Whether roots of headers are compared.
-    pub(super) checked: bool,
+    pub(crate) checked: bool,
+}
+
+impl Input {
+    /// How many blocks there are.
+    #[must_use]
+    pub const fn block_count(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Which accounts and slots there are.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(BTreeSet<(Address, Option<B256>)>);
+pub(crate) struct Ledger(BTreeSet<(Address, Option<B256>)>);
 
 impl Ledger {
-    pub(super) fn apply(&mut self, changes: &Changes) {
+    pub(crate) fn apply(&mut self, changes: &Changes) {
         for (address, change) in &changes.accounts {
             let fresh = matches!(change, Change::Deleted)
                 || matches!(change, Change::Written(change) if change.fresh);
@@ -70,13 +86,13 @@ impl Ledger {
         }
     }
 
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.0.len() as u64
     }
 }
 
 /// Adds what changes write to what is touched.
-pub(super) fn touch(touched: &mut Touched, changes: &Changes) {
+pub(crate) fn touch(touched: &mut Touched, changes: &Changes) {
     for (address, change) in &changes.accounts {
         let slots = touched.entry(*address).or_default();
         if let Change::Written(change) = change {
@@ -143,10 +159,13 @@ impl WorldState for Recorder {
 
 /// Executes a chain once, or follows its traces, in memory, and notes what each block reads and
 /// does. All of it is held.
-pub(super) fn record(
+///
+/// # Errors
+/// Of blocks that are bad or cannot be read, and [`BenchError::TracesEnd`].
+pub fn record<T: BufRead>(
     mut name: String,
     genesis: Genesis,
-    (blocks, mut traces): (ChainReader<'static>, Option<Traces>),
+    (blocks, mut traces): (ChainReader<'static>, Option<TraceReader<T>>),
     last: Option<u64>,
 ) -> anyhow::Result<Input> {
     let mut state = State::open(SharedStore::new(MemoryStore::new()), CACHE_BYTES_DEFAULT)?;
@@ -170,10 +189,7 @@ pub(super) fn record(
             // The genesis has no trace.
             Some(traces) if number > 0 => {
                 let trace = traces.of_block(number).map_err(ReplayError::<StateError>::from)?;
-                let trace = trace.ok_or_else(|| {
-                    Failure::new(format!("the traces end before block {number} (--traces)"))
-                        .hint("give the traces of all blocks, or end before it with --to")
-                })?;
+                let trace = trace.ok_or(BenchError::TracesEnd { block: number })?;
                 match replay.traced(&block, trace) {
                     // Of some blocks traces do not tell all: these are executed.
                     Err(ReplayError::BadBlock(bad)) if bad.what == Check::StateRoot => {
@@ -216,7 +232,10 @@ pub(super) fn record(
 }
 
 /// Reads state differences; all of them are held.
-pub(super) fn differences(
+///
+/// # Errors
+/// Of lines that cannot be read.
+pub fn differences(
     name: String,
     alloc: Changes,
     lines: impl Iterator<Item = Result<BlockDiff, DiffError>>,

@@ -10,21 +10,35 @@ use spinney_tree::mpt::PathNodes;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
-use spinney_tree::{BlockId, CommitStats, KeyProofs, Operation, SharedStore, TreeCosts};
+use spinney_tree::{
+    BlockId, CommitStats, HashFunction, KeyProofs, Operation, SharedStore, TreeCosts,
+};
 
-use super::input::{Block, Touched};
-use crate::trees::Name;
+use crate::input::{Block, Touched};
+
+/// A tree that holds a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateTree {
+    /// The Merkle Patricia trie.
+    Mpt,
+    /// The unified binary tree of EIP-7864.
+    Ubt(HashFunction),
+    /// The partitioned binary tree of EIP-8297.
+    Pbt(HashFunction),
+    /// The Verkle tree of EIP-6800.
+    Verkle,
+}
 
 /// Where the time of a tree went so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
-    pub(super) keys: Duration,
-    pub(super) encode: Duration,
-    pub(super) store: Duration,
+pub(crate) struct Spent {
+    pub(crate) keys: Duration,
+    pub(crate) encode: Duration,
+    pub(crate) store: Duration,
 }
 
 /// What is asked of a tree, whatever it is.
-pub(super) trait Subject {
+pub(crate) trait Subject {
     /// Applies a part of the first state, which [`keep`](Self::keep) commits.
     fn fill(&mut self, changes: &Changes) -> anyhow::Result<()>;
     /// Commits what was filled in.
@@ -44,13 +58,13 @@ pub(super) trait Subject {
 }
 
 /// Opens a tree in an empty store.
-pub(super) fn open<'s>(
-    name: Name,
+pub(crate) fn open<'s>(
+    tree: StateTree,
     store: &'s AnyStore,
     cache_bytes: usize,
 ) -> anyhow::Result<Box<dyn Subject + 's>> {
-    Ok(match name {
-        Name::Mpt => {
+    Ok(match tree {
+        StateTree::Mpt => {
             let mut state = State::open(SharedStore::new(store), cache_bytes)?;
             // The same writes for every tree: neither history nor preimages.
             state.keep_history(KeepHistory::Blocks(0));
@@ -58,16 +72,15 @@ pub(super) fn open<'s>(
             let committed = state.mark();
             Box::new(Trie { state, committed })
         }
-        Name::Ubt(hash) => {
+        StateTree::Ubt(hash) => {
             Box::new(BinaryState::open(Ubt { hash }, SharedStore::new(store), cache_bytes)?)
         }
-        Name::Pbt(hash) => {
+        StateTree::Pbt(hash) => {
             Box::new(BinaryState::open(Pbt { hash }, SharedStore::new(store), cache_bytes)?)
         }
-        Name::Verkle => {
+        StateTree::Verkle => {
             Box::new(BinaryState::open(Verkle::shared(), SharedStore::new(store), cache_bytes)?)
         }
-        Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
     })
 }
 

@@ -6,7 +6,9 @@ use alloy_primitives::{B256, keccak256};
 use spinney_tree::Operation;
 use spinney_tree::mpt::{account_value, reference, slot_value};
 
-use super::{Key, Layout, NodeRows, Rows, row_key};
+use super::key::Key;
+use super::layout::Layout;
+use super::nodes::{NodeRows, Rows, row_key};
 
 /// Numbers drawn from a seed.
 struct Draw(B256);

@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-use super::found::{GLOSSARY, sentences};
-use super::measure::{BlockCost, Cell};
-use super::plot::{Axis, Line, Scale, bars, escape, gantt, key, lines};
-use super::report::{Report, human_micros, human_size};
-use super::stages::{STAGES, Stages};
-use crate::ui::human_bytes;
+use crate::found::{GLOSSARY, sentences};
+use crate::measure::{BlockCost, Cell};
+use crate::plot::{Axis, Line, Scale, bars, escape, gantt, key, lines};
+use crate::report::{Report, Spread, human_bytes, human_micros, human_size};
+use crate::stages::{STAGES, Stages};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -17,7 +16,10 @@ const STYLE: &str = include_str!("page.css");
 const POINTS_MAX: usize = 160;
 
 /// The page. Its figures stand beside it, in files of these names; without names they are in it.
-pub(super) fn html(report: &Report, beside: Option<[&str; 2]>) -> serde_json::Result<String> {
+///
+/// # Errors
+/// None but of JSON.
+pub fn html(report: &Report, beside: Option<[&str; 2]>) -> serde_json::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -146,7 +148,7 @@ fn headline(report: &Report) -> String {
         let max = cell.blocks.iter().map(BlockCost::root_us).fold(0.0, f64::max);
         let bytes = |value: f64| human_bytes(value.round() as u64);
         let proof_us: Vec<f64> = cell.blocks.iter().filter_map(|block| block.proof_us).collect();
-        let made = super::report::Spread::of(proof_us).p50;
+        let made = Spread::of(proof_us).p50;
         let known = |value: Option<f64>| value.map_or_else(|| "-".into(), bytes);
         let cells = [
             cell.tree.clone(),
@@ -224,107 +226,155 @@ fn table<const N: usize>(caption: &str, names: &[&str; N], rows: &[[String; N]])
 }
 
 /// What a commit took.
-fn commit(cell: &Cell) -> super::report::Spread {
+fn commit(cell: &Cell) -> Spread {
     let ends = cell.blocks.iter().filter(|block| block.encode_us + block.store_us > 0.0);
-    super::report::Spread::of(ends.map(|block| block.encode_us + block.store_us).collect())
+    Spread::of(ends.map(|block| block.encode_us + block.store_us).collect())
 }
 
-fn figures(report: &Report) -> Vec<(&'static str, &'static str, String)> {
-    let plain: fn(f64) -> String = |value| {
-        if value >= 1e6 {
-            format!("{:.0}M", value / 1e6)
-        } else if value >= 1e4 {
-            format!("{:.0}k", value / 1e3)
-        } else {
-            format!("{value:.0}")
-        }
-    };
-    let bytes: fn(f64) -> String = human_size;
-    let percent: fn(f64) -> String = |value| format!("{:.0} %", value * 100.0);
-    let axis = |name, scale, label| Axis { name, scale, label };
-    let time = || axis("time", Scale::Log, human_micros as fn(f64) -> String);
-    let mut figures = Vec::new();
-    let mut plot = |title, told, x: Axis, y: Axis, made: Vec<Line>| {
-        figures.push((title, told, legend(&made) + &lines(title, &x, &y, &made)));
-    };
-    plot(
-        "Time to the root, distribution",
-        "The share of blocks whose root was there within a time.",
-        time(),
-        axis("share of blocks", Scale::Linear, percent),
-        each(report, |cell| distribution(cell, BlockCost::root_us)),
-    );
-    plot(
-        "Page bytes, distribution",
-        "The share of commits that wrote so many logical bytes, keys and values of pages.",
-        axis("page bytes of a commit", Scale::Bytes, bytes),
-        axis("share of commits", Scale::Linear, percent),
-        one_store(report, |cell| distribution(cell, |block| block.page_bytes as f64)),
-    );
-    plot(
-        "Time to the root, block by block",
-        "Averages of neighbouring blocks where there are many.",
-        axis("block", Scale::Linear, plain),
-        time(),
-        each(report, |cell| series(cell, BlockCost::root_us)),
-    );
-    plot(
-        "Bytes handed to write calls, block by block",
-        "With what the store adds: its own pages, its log, its checksums. In memory there are \
-         none.",
-        axis("block", Scale::Linear, plain),
-        axis("bytes", Scale::Bytes, bytes),
-        each(report, |cell| series(cell, |block| block.written_bytes as f64)),
-    );
+/// Axes by what runs along them.
+fn axis(name: &'static str, scale: Scale, label: fn(f64) -> String) -> Axis {
+    Axis { name, scale, label }
+}
+
+fn time_axis() -> Axis {
+    axis("time", Scale::Log, human_micros)
+}
+
+/// Counts along an axis, as short as they can be said.
+fn plain(value: f64) -> String {
+    if value >= 1e6 {
+        format!("{:.0}M", value / 1e6)
+    } else if value >= 1e4 {
+        format!("{:.0}k", value / 1e3)
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+/// A figure: its title, what it tells, and its picture.
+type Figure = (&'static str, &'static str, String);
+
+fn figure(
+    (title, told): (&'static str, &'static str),
+    (x, y): (Axis, Axis),
+    made: Vec<Line>,
+) -> Figure {
+    (title, told, legend(&made) + &lines(title, &x, &y, &made))
+}
+
+fn figures(report: &Report) -> Vec<Figure> {
+    let mut figures = costs(report);
+    figures.extend(sizes(report));
+    figures
+}
+
+/// What blocks cost.
+fn costs(report: &Report) -> Vec<Figure> {
+    let percent = |value| format!("{:.0} %", value * 100.0);
+    let mut figures = vec![
+        figure(
+            (
+                "Time to the root, distribution",
+                "The share of blocks whose root was there within a time.",
+            ),
+            (time_axis(), axis("share of blocks", Scale::Linear, percent)),
+            each(report, |cell| distribution(cell, BlockCost::root_us)),
+        ),
+        figure(
+            (
+                "Page bytes, distribution",
+                "The share of commits that wrote so many logical bytes, keys and values of pages.",
+            ),
+            (
+                axis("page bytes of a commit", Scale::Bytes, human_size),
+                axis("share of commits", Scale::Linear, percent),
+            ),
+            one_store(report, |cell| distribution(cell, |block| block.page_bytes as f64)),
+        ),
+        figure(
+            (
+                "Time to the root, block by block",
+                "Averages of neighbouring blocks where there are many.",
+            ),
+            (axis("block", Scale::Linear, plain), time_axis()),
+            each(report, |cell| series(cell, BlockCost::root_us)),
+        ),
+        figure(
+            (
+                "Bytes handed to write calls, block by block",
+                "With what the store adds: its own pages, its log, its checksums. In memory there \
+             are none.",
+            ),
+            (axis("block", Scale::Linear, plain), axis("bytes", Scale::Bytes, human_size)),
+            each(report, |cell| series(cell, |block| block.written_bytes as f64)),
+        ),
+    ];
     if report.settings.node_rows {
-        let times: fn(f64) -> String = |value| format!("{value:.1}");
-        plot(
-            "A row for each node, block by block",
-            "Bytes that the same store hands to write calls where each node is a row of its own, \
-             over those that it hands to them here.",
-            axis("block", Scale::Linear, plain),
-            axis("times as many", Scale::Linear, times),
+        let times = |value| format!("{value:.1}");
+        let figure = figure(
+            (
+                "A row for each node, block by block",
+                "Bytes that the same store hands to write calls where each node is a row of its \
+                 own, over those that it hands to them here.",
+            ),
+            (axis("block", Scale::Linear, plain), axis("times as many", Scale::Linear, times)),
             each(report, |cell| {
                 series_of(cell, |block| {
                     Some(block.node_row_written_bytes? as f64 / block.written_bytes.max(1) as f64)
                 })
             }),
         );
+        figures.push(figure);
     }
-    plot(
-        "Size of the tree",
-        "Pages with their keys, against accounts and slots.",
-        axis("accounts and slots", Scale::Log, plain),
-        axis("page bytes", Scale::Bytes, bytes),
-        one_store(report, |cell| {
-            cell.sizes.iter().map(|size| (size.entries as f64, size.page_bytes as f64)).collect()
-        }),
-    );
-    plot(
-        "Proofs of what a block touches",
-        "Bytes of one proof of all accounts and slots that the block read or wrote, values \
-         included.",
-        axis("accounts and slots touched", Scale::Log, plain),
-        axis("bytes", Scale::Bytes, bytes),
-        one_store(report, |cell| {
-            let proven =
-                |block: &BlockCost| Some((block.touched as f64, block.proof_bytes? as f64));
-            let mut points: Vec<_> = cell.blocks.iter().filter_map(proven).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            points
-        }),
-    );
-    plot(
-        "Witnesses, block by block",
-        "Bytes that the block takes to be executed without a state: a proof of all that it \
-         touches, before it, and the codes that it read, whole, where it was executed.",
-        axis("block", Scale::Linear, plain),
-        axis("bytes", Scale::Bytes, bytes),
-        one_store(report, |cell| {
-            series_of(cell, |block| block.witness_bytes.map(|bytes| bytes as f64))
-        }),
-    );
     figures
+}
+
+/// How large trees, proofs and witnesses are.
+fn sizes(report: &Report) -> Vec<Figure> {
+    vec![
+        figure(
+            ("Size of the tree", "Pages with their keys, against accounts and slots."),
+            (
+                axis("accounts and slots", Scale::Log, plain),
+                axis("page bytes", Scale::Bytes, human_size),
+            ),
+            one_store(report, |cell| {
+                cell.sizes
+                    .iter()
+                    .map(|size| (size.entries as f64, size.page_bytes as f64))
+                    .collect()
+            }),
+        ),
+        figure(
+            (
+                "Proofs of what a block touches",
+                "Bytes of one proof of all accounts and slots that the block read or wrote, values \
+         included.",
+            ),
+            (
+                axis("accounts and slots touched", Scale::Log, plain),
+                axis("bytes", Scale::Bytes, human_size),
+            ),
+            one_store(report, |cell| {
+                let proven =
+                    |block: &BlockCost| Some((block.touched as f64, block.proof_bytes? as f64));
+                let mut points: Vec<_> = cell.blocks.iter().filter_map(proven).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                points
+            }),
+        ),
+        figure(
+            (
+                "Witnesses, block by block",
+                "Bytes that the block takes to be executed without a state: a proof of all that it \
+         touches, before it, and the codes that it read, whole, where it was executed.",
+            ),
+            (axis("block", Scale::Linear, plain), axis("bytes", Scale::Bytes, human_size)),
+            one_store(report, |cell| {
+                series_of(cell, |block| block.witness_bytes.map(|bytes| bytes as f64))
+            }),
+        ),
+    ]
 }
 
 const PARTS: [&str; 6] = ["read", "keys", "apply", "hash", "encode", "store"];

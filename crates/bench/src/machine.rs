@@ -6,17 +6,17 @@ use serde::Serialize;
 
 /// The machine, as far as the system tells.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Machine {
-    pub(super) processor: Option<String>,
+pub(crate) struct Machine {
+    pub(crate) processor: Option<String>,
     /// Threads that this process may use.
-    pub(super) threads: usize,
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) system: String,
-    pub(super) hash_kernels: String,
+    pub(crate) threads: usize,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) system: String,
+    pub(crate) hash_kernels: String,
 }
 
 impl Machine {
-    pub(super) fn this() -> Self {
+    pub(crate) fn this() -> Self {
         let processor = field("/proc/cpuinfo", "model name");
         let memory = field("/proc/meminfo", "MemTotal");
         let kibibytes = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());

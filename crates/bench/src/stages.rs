@@ -2,6 +2,7 @@
 
 use std::io::{BufReader, Read};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,38 +13,37 @@ use spinney_store::{Location, OpenFor, WriteBehind};
 use spinney_tree::SharedStore;
 
 use crate::clock::Clock;
-use crate::interrupt::Interrupt;
 
 /// The stages, in the order in which a block goes through them.
-pub(super) const STAGES: [&str; 5] = ["read", "senders", "execute", "root", "commit"];
+pub(crate) const STAGES: [&str; 5] = ["read", "senders", "execute", "root", "commit"];
 
 /// A stage was at a block, or at the blocks that a commit takes, for a while. Times are seconds
 /// since the run began.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// Which of [`STAGES`].
-    pub(super) stage: usize,
+    pub(crate) stage: usize,
     /// The block, or the last one of a commit.
-    pub(super) block: u64,
-    pub(super) began: f64,
-    pub(super) seconds: f64,
+    pub(crate) block: u64,
+    pub(crate) began: f64,
+    pub(crate) seconds: f64,
 }
 
 /// What a replay by stages took, its genesis apart.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Stages {
-    pub(super) threads: usize,
-    pub(super) seconds: f64,
-    pub(super) cpu_seconds: Option<f64>,
-    pub(super) spans: Vec<Span>,
+pub struct Stages {
+    pub(crate) threads: usize,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) spans: Vec<Span>,
 }
 
 /// Replays a chain into a new log in a folder.
-pub(super) fn run(
+pub fn replay_staged(
     (genesis, blocks): (impl Read, impl Read + Send),
     to: Option<u64>,
     (folder, cache_bytes): (&Path, usize),
-    interrupt: &Interrupt,
+    stop: &AtomicBool,
 ) -> anyhow::Result<Stages> {
     let genesis = Genesis::read(BufReader::new(genesis)).context("in the genesis")?;
     let blocks = ChainReader::new(blocks).context("reading the blocks")?;
@@ -51,7 +51,7 @@ pub(super) fn run(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = RunOptions::default();
     (options.recover_threads, options.last) = (threads, to);
-    options.stop = Some(interrupt.flag());
+    options.stop = Some(stop);
     let stages = WriteBehind::over(&store, |store| {
         let mut state = State::open(SharedStore::new(store), cache_bytes / 2)?;
         let reader = state.reader().expect("mpt is there");

@@ -1,7 +1,7 @@
 //! What a page opens with: what was found, in three sentences; and the words that it uses.
 
-use super::measure::{BlockCost, Cell};
-use super::report::{Report, human_micros, human_size};
+use crate::measure::{BlockCost, Cell};
+use crate::report::{Report, human_micros, human_size};
 
 /// The least and the most of a figure, in a sentence.
 struct Compared<'a> {
@@ -32,7 +32,7 @@ impl Compared<'_> {
 }
 
 /// What was found: time to the root, bytes written, bytes of a proof.
-pub(super) fn sentences(report: &Report) -> [String; 3] {
+pub(crate) fn sentences(report: &Report) -> [String; 3] {
     let of_cells = |figure: &dyn Fn(&Cell) -> f64| {
         report.cells.iter().map(|cell| (cell.name(), figure(cell))).collect()
     };
@@ -68,7 +68,7 @@ pub(super) fn sentences(report: &Report) -> [String; 3] {
 }
 
 /// The words of the page. All bytes are in binary units: a KiB has 1,024.
-pub(super) const GLOSSARY: [(&str, &str); 9] = [
+pub(crate) const GLOSSARY: [(&str, &str); 9] = [
     (
         "tree",
         "mpt is Ethereum's Merkle Patricia trie; ubt is the unified binary tree of EIP-7864, \

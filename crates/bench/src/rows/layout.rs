@@ -2,7 +2,7 @@
 //!
 //! | tree | node | bytes |
 //! |---|---|---|
-//! | MPT | what is hashed: leaf, extension, branch | its RLP; a node below 32 bytes is in its parent |
+//! | MPT | what is hashed: leaf, extension, branch | its RLP; below 32 bytes it is in its parent |
 //! | UBT | what is hashed: a fork | 64 |
 //! | | a stem | 64, and 32 a value |
 //! | PBT | what is hashed: leaf | 33 and the key |
@@ -16,8 +16,8 @@
 
 use alloy_primitives::KECCAK256_EMPTY;
 
-use super::{At, Key, Leaf, digest};
-use crate::trees::Name;
+use super::key::{At, Key, Leaf, digest};
+use crate::subject::StateTree;
 
 /// Bits of the stem, in the trees that have them.
 const STEM_BITS: usize = 248;
@@ -42,13 +42,12 @@ pub(super) struct Node {
 }
 
 impl Layout {
-    pub(crate) fn of(name: Name) -> Self {
-        match name {
-            Name::Mpt => Self::Mpt,
-            Name::Ubt(_) => Self::Ubt,
-            Name::Pbt(_) => Self::Pbt,
-            Name::Verkle => Self::Verkle,
-            Name::Sum(_) => unreachable!("it holds no accounts, and is refused"),
+    pub(crate) const fn of(tree: StateTree) -> Self {
+        match tree {
+            StateTree::Mpt => Self::Mpt,
+            StateTree::Ubt(_) => Self::Ubt,
+            StateTree::Pbt(_) => Self::Pbt,
+            StateTree::Verkle => Self::Verkle,
         }
     }
 

@@ -4,23 +4,27 @@ use std::time::{Duration, Instant};
 
 /// Both clocks since one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     wall: Instant,
     cpu: Option<Duration>,
 }
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// Now.
+    #[must_use]
+    pub fn start() -> Self {
         Self { wall: Instant::now(), cpu: processor_time() }
     }
 
     /// Time on the wall.
-    pub(crate) fn seconds(&self) -> f64 {
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
         self.wall.elapsed().as_secs_f64()
     }
 
     /// Time on all processors, where the system tells.
-    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+    #[must_use]
+    pub fn cpu_seconds(&self) -> Option<f64> {
         Some(processor_time()?.saturating_sub(self.cpu?).as_secs_f64())
     }
 }
