@@ -23,6 +23,7 @@ mod workload;
 pub use self::clock::Clock;
 pub use self::error::BenchError;
 pub use self::input::{Input, differences, record};
+pub use self::machine::{memory_bytes, peak_memory};
 pub use self::measure::{Cell, Settings, Site, measure};
 pub use self::page::html;
 pub use self::report::{Listing, Report, human_bytes};

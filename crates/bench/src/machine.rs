@@ -18,17 +18,33 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn this() -> Self {
         let processor = field("/proc/cpuinfo", "model name");
-        let memory = field("/proc/meminfo", "MemTotal");
-        let kibibytes = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             processor,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: kibibytes.map(|kibibytes| kibibytes << 10),
+            memory_bytes: memory_bytes(),
             system: format!("{} {}", std::env::consts::OS, release.trim()).trim().to_owned(),
             hash_kernels: spinney_hash::backends().to_string(),
         }
     }
+}
+
+/// The machine's memory, where the system tells.
+#[must_use]
+pub fn memory_bytes() -> Option<u64> {
+    bytes("/proc/meminfo", "MemTotal")
+}
+
+/// The most memory that the process held so far, where the system tells.
+#[must_use]
+pub fn peak_memory() -> Option<u64> {
+    bytes("/proc/self/status", "VmHWM")
+}
+
+/// A number of bytes that a file has as kibibytes.
+fn bytes(file: &str, name: &str) -> Option<u64> {
+    let text = field(file, name)?;
+    text.split(' ').next()?.parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
 /// A value of a file of `name: value` lines.

@@ -195,9 +195,11 @@ impl FromStr for FileMode {
         let mode = u32::from_str_radix(text.strip_prefix("0o").unwrap_or(text), 8);
         match mode {
             Ok(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(Self(mode)),
-            _ => Err("expected 600, or 640, 644, 660 and the like: the user reads and writes, and nobody \
-                      executes"
-                .to_owned()),
+            _ => {
+                Err("expected 600, or 640, 644, 660 and the like: the user reads and writes, and \
+                      nobody executes"
+                    .to_owned())
+            }
         }
     }
 }

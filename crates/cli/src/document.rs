@@ -76,6 +76,7 @@ struct Slot {
     proof: Vec<Bytes>,
 }
 
+// Fields: those of documents of all kinds.
 /// A document of any kind, as somebody sent it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object with key, keys or address")]

@@ -294,8 +294,9 @@ fn embed_hint(error: &EmbedError) -> Option<&'static str> {
 }
 
 /// What a file of traces is.
-pub(crate) const TRACE_HINT: &str = "a line is what debug_traceBlockByNumber answers for one block, with \
-    {\"tracer\": \"prestateTracer\", \"tracerConfig\": {\"diffMode\": true}}";
+pub(crate) const TRACE_HINT: &str = "a line is what debug_traceBlockByNumber answers for one \
+                                     block, with {\"tracer\": \"prestateTracer\", \
+                                     \"tracerConfig\": {\"diffMode\": true}}";
 
 fn witness_file_hint(error: &WitnessFileError) -> &'static str {
     match error {

@@ -9,7 +9,6 @@ mod failure;
 mod hints;
 mod interrupt;
 mod log;
-mod memory;
 mod out_file;
 mod place_name;
 mod scratch;

@@ -59,7 +59,8 @@ impl<R: BufRead> Lines<R> {
 /// One line of a trace: puts and deletions.
 ///
 /// ```
-/// let line = spinney_cli::trace::TraceLine::parse(br#"{"put": {"0x64": "0x01"}, "del": ["0x65"]}"#)?;
+/// let line = br#"{"put": {"0x64": "0x01"}, "del": ["0x65"]}"#;
+/// let line = spinney_cli::trace::TraceLine::parse(line)?;
 /// assert_eq!(line.batch(false).len(), 2);
 /// # Ok::<_, serde_json::Error>(())
 /// ```

@@ -209,9 +209,10 @@ fn apply(
 
 fn parse(line: &str, number: u64) -> Result<BlockLine, Failure> {
     serde_json::from_str(line).map_err(|error| {
-        Failure::new(format!("line {number} of the access lists: {error}")).hint(
-            r#"a line is {"number": 7, "hash": "0x..", "parent": "0x..", "bal_hash": "0x..", "bal": "0x.."}"#,
-        )
+        Failure::new(format!("line {number} of the access lists: {error}")).hint(concat!(
+            r#"a line is {"number": 7, "hash": "0x..", "parent": "0x..", "#,
+            r#""bal_hash": "0x..", "bal": "0x.."}"#
+        ))
     })
 }
 

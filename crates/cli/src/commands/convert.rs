@@ -7,6 +7,7 @@ use std::time::Instant;
 use alloy_primitives::B256;
 use clap::Args;
 use serde::Serialize;
+use spinney_bench::peak_memory;
 use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
 use spinney_pipeline::{Options, Scratch};
 use spinney_state::MPT;
@@ -22,7 +23,6 @@ use crate::commands::Command;
 use crate::failure::Failure;
 use crate::hints::is_final;
 use crate::interrupt::Interrupt;
-use crate::memory::peak_memory;
 use crate::place_name::PlaceName;
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
@@ -437,6 +437,7 @@ impl Site {
 }
 
 /// What a conversion did.
+// Fields: what the envelope holds is flat.
 #[derive(Debug, Serialize)]
 struct ConvertReport {
     from: String,

@@ -1,10 +1,10 @@
 //! `doctor`: what this build and this machine have.
 
-use std::path::Path;
 use std::thread::available_parallelism;
 
 use clap::Args;
 use serde_json::{Value, json};
+use spinney_bench::memory_bytes;
 use spinney_tree::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::args::FormatArgs;
@@ -36,10 +36,14 @@ impl Command for DoctorArgs {
 }
 
 fn facts() -> Value {
+    let build = match cfg!(debug_assertions) {
+        true => "debug: many times slower than release",
+        false => "release",
+    };
     let cores = available_parallelism().map_or(1, usize::from);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "build": if cfg!(debug_assertions) { "debug: many times slower than release" } else { "release" },
+        "build": build,
         "target": format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
         "hash_kernels": spinney_hash::backends().to_string(),
         "stores": "memory, log, redb, sqlite, postgres",
@@ -51,11 +55,4 @@ fn facts() -> Value {
         "key_bytes_max": KEY_BYTES_MAX,
         "value_bytes_max": VALUE_BYTES_MAX,
     })
-}
-
-/// The machine's memory, where the system says.
-fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -51,6 +51,7 @@ const BEHIND: u64 = 64;
 /// store goes back to the last one that both have, as far as --keep-undo goes, and behind a block
 /// that the node called final only with --past-final. A node that is away, or behind, is waited
 /// for. A store goes on where it stands; without --to it follows until Ctrl-C or SIGTERM.
+// Fields: one an option.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney follow http://127.0.0.1:8545 --genesis genesis.json --db state.db\n  \
@@ -143,6 +144,7 @@ impl From<By> for TakeBy {
     }
 }
 
+// Fields: what the envelope holds is flat.
 #[derive(Debug, Serialize)]
 struct FollowReport {
     node: String,

@@ -46,7 +46,8 @@ pub(crate) enum SnapshotVerb {
     /// The snapshot is that of its PBT, whose leaves are found to have its root first. Preimages
     /// come from its mpt, or from its PBT where it has no mpt.
     #[command(
-        after_help = "Example:\n  spinney snapshot export --db pbt.db --out state.pbt --preimages state.preimages"
+        after_help = "Example:\n  spinney snapshot export --db pbt.db --out state.pbt --preimages \
+                      state.preimages"
     )]
     Export(ExportArgs),
     /// Check files: their form, the root of the leaves, and with preimages the whole state.
@@ -55,16 +56,16 @@ pub(crate) enum SnapshotVerb {
     /// hash, and the root of mpt is computed. --root says what it has to be: without it, nothing
     /// binds the preimages to a chain.
     #[command(
-        after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages --root 0x.."
+        after_help = "Example:\n  spinney snapshot verify state.pbt --preimages state.preimages \
+                      --root 0x.."
     )]
     Verify(SnapshotVerifyArgs),
     /// Make a store of files, after they were checked.
     ///
     /// The store is made at TARGET.part, and Ctrl-C and kill -9 cost little: the same command goes
     /// on. With preimages the store can be converted back to mpt.
-    #[command(
-        after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages state.preimages --root 0x.."
-    )]
+    #[command(after_help = "Example:\n  spinney snapshot import state.pbt pbt.db --preimages \
+                      state.preimages --root 0x..")]
     Import(SnapshotImportArgs),
 }
 

@@ -49,7 +49,8 @@ impl Command for StateRootArgs {
         let bytes = stores::read_file(&self.file)?;
         let alloc = parse_alloc(&bytes).map_err(|error| {
             Failure::new(format!("{error} ({})", self.file.display())).hint(
-                "the file is {\"alloc\": {\"0xaddress\": {\"balance\": \"..\"}}}, as geth writes it",
+                "the file is {\"alloc\": {\"0xaddress\": {\"balance\": \"..\"}}}, as geth writes \
+                 it",
             )
         })?;
         let root = match tree {

@@ -12,7 +12,8 @@ const HASHES: Profile = Profile::Compatible;
 const TABLES: &str = "
     PRAGMA journal_mode = off;
     CREATE TABLE mssmt_nodes(hash_key BLOB NOT NULL, l_hash_key BLOB, r_hash_key BLOB, key BLOB,
-        value BLOB, sum BIGINT NOT NULL, namespace VARCHAR NOT NULL, PRIMARY KEY(hash_key, namespace));
+        value BLOB, sum BIGINT NOT NULL, namespace VARCHAR NOT NULL, \
+    PRIMARY KEY(hash_key, namespace));
     CREATE INDEX mssmt_nodes_l_hash_key_idx ON mssmt_nodes(l_hash_key);
     CREATE INDEX mssmt_nodes_r_hash_key_idx ON mssmt_nodes(r_hash_key);
     CREATE TABLE mssmt_roots(namespace VARCHAR PRIMARY KEY, root_hash BLOB NOT NULL);";

@@ -19,12 +19,16 @@ use crate::trees::{self, Name};
 /// for an address in a store of Ethereum's state, the EIP-1186 object. Of a binary or a Verkle
 /// tree, one proof of any of its keys, or of those that hold an account. With --from and --to, one
 /// proof of all these blocks that says each node once. `spinney verify` checks it without a store.
+// Fields: one an option.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney prove --db state.db --address 0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
-    spinney prove --db state.db --tree pbt:blake3 --address 0x00000000219ab540356cbb839cbe05303d7705fa --chunk 0\n  \
-    spinney prove --state-from http://127.0.0.1:8545 --block finalized --address 0x00000000219ab540356cbb839cbe05303d7705fa\n  \
-    spinney prove --archive s3://bucket/mainnet --from 1 --to 1000 --address 0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
+    spinney prove --db state.db --tree pbt:blake3 --address \
+    0x00000000219ab540356cbb839cbe05303d7705fa --chunk 0\n  \
+    spinney prove --state-from http://127.0.0.1:8545 --block finalized --address \
+    0x00000000219ab540356cbb839cbe05303d7705fa\n  \
+    spinney prove --archive s3://bucket/mainnet --from 1 --to 1000 --address \
+    0x00000000219ab540356cbb839cbe05303d7705fa --slot 0x0\n  \
     spinney prove --db raw.db 0x646f65 | spinney verify -")]
 pub(crate) struct ProveArgs {
     /// Raw keys in hex; several give one document with the union of their nodes.

@@ -128,8 +128,8 @@ pub(crate) fn failure(error: RemoteError) -> anyhow::Error {
 pub(crate) fn failure_at(place: &str, error: RemoteError) -> anyhow::Error {
     let (hint, exit) = match &error {
         RemoteError::Node(NodeError::Refused { .. }) => (
-            "does it keep the state of that block? --block names another one, and a node that keeps \
-             all states has them all",
+            "does it keep the state of that block? --block names another one, and a node that \
+             keeps all states has them all",
             Exit::Error,
         ),
         RemoteError::Node(NodeError::Answer { .. }) => {
@@ -154,8 +154,8 @@ pub(crate) fn failure_at(place: &str, error: RemoteError) -> anyhow::Error {
             ("the node contradicts itself: it is damaged, or it lies", Exit::No)
         }
         RemoteError::Alone { .. } => (
-            "ask a node that has debug_executionWitness or debug_storageRangeAt: a Spinney that keeps \
-             witnesses (--keep-witnesses), or geth",
+            "ask a node that has debug_executionWitness or debug_storageRangeAt: a Spinney that \
+             keeps witnesses (--keep-witnesses), or geth",
             Exit::Error,
         ),
         _ => ("spinney prove --help shows what is needed", Exit::Error),

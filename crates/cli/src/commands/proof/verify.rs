@@ -38,7 +38,8 @@ use crate::ui::{Answer, Format, Output, Speech};
 /// if it does not or is of another tree, 2 if the document is none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    spinney verify --tree mpt --root 0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
+    spinney verify --tree mpt --root \
+    0xd7f8974fb5ac78d9ac099b9ad5018bedc2ce0a72dad1827a1709da30580f0544 proof.json\n  \
     spinney prove --db raw.db 0x646f65 | spinney verify --tree mpt -")]
 pub(crate) struct VerifyArgs {
     /// The document; - is standard input.

@@ -8,10 +8,13 @@
     clippy::unwrap_used
 )]
 
+use std::iter::Peekable;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use spinney_replay::{ChainReader, Check, Event, Replay, ReplayError, RunOptions, Summary};
+use spinney_replay::{
+    ChainReader, Check, Event, Genesis, Replay, ReplayError, RunOptions, Summary,
+};
 use spinney_state::{Changes, StateError};
 use spinney_tree::BlockId;
 
@@ -36,44 +39,26 @@ pub(crate) fn run<S: Driven>(
 ) -> anyhow::Result<(Summary, S)> {
     let Origin { mut genesis, accounts } = origin;
     check_genesis(state.kept(), &genesis)?;
-    // A state that is there already needs them no more.
-    let accounts = accounts.filter(|_| state.kept().block().is_none());
     let mut blocks = blocks.peekable();
     let reader = if options.recover_threads > 1 { state.reader() } else { None };
-    let mut replay = match state.kept().block() {
-        None => {
+    // A state that is there already needs no accounts.
+    let mut replay = match (state.kept().block(), accounts) {
+        (None, None) => {
             state.kept_mut().set_genesis(genesis.hash);
-            match accounts {
-                None => Replay::start(&genesis, state)?,
-                Some(accounts) => {
-                    // Nothing is made of the genesis of another chain.
-                    if let Some(Ok(first)) = blocks.peek() {
-                        let foreign = ReplayError::<StateError>::BadBlock;
-                        genesis.check_first(first).map_err(foreign)?;
-                    }
-                    if let Some(Err(error)) = blocks.next_if(Result::is_err) {
-                        return Err(ReplayError::<StateError>::from(error).into());
-                    }
-                    let started = Instant::now();
-                    let block = BlockId { number: 0, hash: genesis.hash.0 };
-                    state.kept_mut().fill(*accounts, block)?;
-                    state.kept_mut().settle()?;
-                    watch.committed(0, Some(genesis.hash), started.elapsed());
-                    Replay::resume(&genesis, state, 0, genesis.hash)?
-                }
-            }
+            Replay::start(&genesis, state)?
         }
-        Some(head) if head.hash == [0; 32] => {
-            let what = format!(
-                "the store stands at block {}, whose hash it was not told: state differences name no \
-                 block hash",
-                head.number
-            );
-            let hint = "go on with --diffs; or begin anew, by a replay of the blocks or by spinney \
-                        import state --hash";
-            return Err(Failure::new(what).hint(hint).into());
+        (None, Some(accounts)) => {
+            state.kept_mut().set_genesis(genesis.hash);
+            check_first(&genesis, &mut blocks)?;
+            let started = Instant::now();
+            let block = BlockId { number: 0, hash: genesis.hash.0 };
+            state.kept_mut().fill(*accounts, block)?;
+            state.kept_mut().settle()?;
+            watch.committed(0, Some(genesis.hash), started.elapsed());
+            Replay::resume(&genesis, state, 0, genesis.hash)?
         }
-        Some(head) => {
+        (Some(head), _) if head.hash == [0; 32] => return Err(without_hash(head.number).into()),
+        (Some(head), _) => {
             watch.resumed(head.number);
             Replay::resume(&genesis, state, head.number, head.hash.into())?
         }
@@ -82,15 +67,13 @@ pub(crate) fn run<S: Driven>(
     genesis.alloc = Changes::default();
     replay.keep_steps(lists.is_some());
     replay.keep_reads(replay.state().kept().keeps_witnesses());
+    let stop = || options.stop.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
     let mut failed = None;
     let on_event = |event: Event<'_>| match event {
         Event::Block(block) => {
             // Blocks behind one without a list are not taken in: their lists would follow nothing.
-            if let Some(lists) = &mut lists
-                && !lists.block(block)
-                && let Some(stop) = options.stop
-            {
-                stop.store(true, Ordering::Relaxed);
+            if lists.as_mut().is_some_and(|lists| !lists.block(block)) {
+                stop();
             }
             let amount = (block.transaction_count as u64, block.gas_used);
             watch.block(block.number, block.state_root, amount);
@@ -102,9 +85,7 @@ pub(crate) fn run<S: Driven>(
                 && let Err(error) = after_commit()
             {
                 failed = Some(error);
-                if let Some(stop) = options.stop {
-                    stop.store(true, Ordering::Relaxed);
-                }
+                stop();
             }
         }
         Event::Followed { number } => watch.followed(number),
@@ -113,14 +94,36 @@ pub(crate) fn run<S: Driven>(
     let summary = match (traces, reader) {
         (None, Some(reader)) => replay.run_staged(reader, blocks, options, on_event)?,
         (None, None) => replay.run(blocks, options, on_event)?,
-        (Some(traces), _) => {
-            replay.run_traced(blocks, traces, options, on_event).map_err(of_traces)?
+        (Some(lines), _) => {
+            replay.run_traced(blocks, lines, options, on_event).map_err(of_traces)?
         }
     };
-    match failed {
-        Some(error) => Err(error),
-        None => Ok((summary, replay.into_state())),
+    failed.map_or_else(|| Ok((summary, replay.into_state())), Err)
+}
+
+/// Refuses blocks of another chain, of whose genesis nothing is to be made.
+fn check_first(
+    genesis: &Genesis,
+    blocks: &mut Peekable<ChainReader<'static>>,
+) -> anyhow::Result<()> {
+    if let Some(Ok(first)) = blocks.peek() {
+        genesis.check_first(first).map_err(ReplayError::<StateError>::BadBlock)?;
     }
+    match blocks.next_if(Result::is_err) {
+        Some(Err(error)) => Err(ReplayError::<StateError>::from(error).into()),
+        _ => Ok(()),
+    }
+}
+
+fn without_hash(block: u64) -> Failure {
+    let what = format!(
+        "the store stands at block {block}, whose hash it was not told: state differences name no \
+         block hash"
+    );
+    Failure::new(what).hint(
+        "go on with --diffs; or begin anew, by a replay of the blocks or by spinney import state \
+         --hash",
+    )
 }
 
 /// A root that traces do not lead to says nothing of the block.
@@ -130,9 +133,10 @@ fn of_traces(error: ReplayError<StateError>) -> anyhow::Error {
             Failure::new(format!("block {}: the traces do not lead to its root", block.number))
                 .because(error)
                 .hint(
-                    "all blocks before it are in; of accounts that are made empty, and of destructions that \
-                     are reverted, traces tell nothing or wrongly: without --traces and up to this block with \
-                     --to a replay takes the store further, and then with --traces again",
+                    "all blocks before it are in; of accounts that are made empty, and of \
+                     destructions that are reverted, traces tell nothing or wrongly: without \
+                     --traces and up to this block with --to a replay takes the store further, and \
+                     then with --traces again",
                 )
                 .exit(Exit::No)
                 .into()

@@ -128,12 +128,12 @@ impl HeadCheck {
         {
             let tree = if name == "mpt" { String::new() } else { format!(" of {name}") };
             let what = format!(
-                "the store stands at block {} with root {got}{tree}, the differences have {expected} \
-                 there",
+                "the store stands at block {} with root {got}{tree}, the differences have \
+                 {expected} there",
                 self.head
             );
-            let hint = "these are differences of another chain: give those that the store was filled \
-                        from, or a new --db";
+            let hint = "these are differences of another chain: give those that the store was \
+                        filled from, or a new --db";
             return self.refuse(Failure::new(what).hint(hint).exit(Exit::Error));
         }
         Ok(diff)

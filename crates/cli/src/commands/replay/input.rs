@@ -34,7 +34,8 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "FILE", group = "lines")]
     pub(crate) diffs: Option<PathBuf>,
     /// What the differences start from, where there is no genesis: `{"alloc": {...}}`.
-    #[arg(long, value_name = "FILE", requires = "lines", conflicts_with_all = ["genesis", "blocks"])]
+    #[arg(long, value_name = "FILE", requires = "lines")]
+    #[arg(conflicts_with_all = ["genesis", "blocks"])]
     pub(crate) alloc: Option<PathBuf>,
 }
 

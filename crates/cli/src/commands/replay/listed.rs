@@ -96,9 +96,10 @@ impl ListLines {
                 continue;
             }
             let parsed = serde_json::from_str(&line).map_err(|error| {
-                Failure::new(format!("{}: {error}", place())).hint(
-                    r#"a line is {"number": 7, "hash": "0x..", "bal_hash": "0x..", "bal": "0x.."}, or has accessList in place of bal"#,
-                )
+                Failure::new(format!("{}: {error}", place())).hint(concat!(
+                    r#"a line is {"number": 7, "hash": "0x..", "bal_hash": "0x..", "#,
+                    r#""bal": "0x.."}, or has accessList in place of bal"#
+                ))
             });
             return Ok(Some(parsed?));
         }

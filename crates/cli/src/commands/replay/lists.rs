@@ -70,17 +70,17 @@ impl Lists {
                 }
                 None => "no list was written".to_owned(),
             };
-            Failure::new(format!("block {number} has no access list (--bal-out)")).because(error).hint(
-                format!(
-                    "the store has that block, {lists}: replay without --bal-out as far as there are such blocks, \
-                     and then into a file of its own"
-                ),
-            )
+            let what = format!("block {number} has no access list (--bal-out)");
+            let hint = format!(
+                "the store has that block, {lists}: replay without --bal-out as far as there are \
+                 such blocks, and then into a file of its own"
+            );
+            Failure::new(what).because(error).hint(hint)
         };
         if let Some(address) = block.left_empty.first().filter(|_| block.access_list.is_none()) {
             return Err(unsaid(anyhow::anyhow!(
-                "account {address} is left there with nothing in it, as before Spurious Dragon, which a list \
-                 cannot say: behind it such an account is gone"
+                "account {address} is left there with nothing in it, as before Spurious Dragon, \
+                 which a list cannot say: behind it such an account is gone"
             )));
         }
         let list = match &block.access_list {
@@ -117,9 +117,10 @@ impl Lists {
 }
 
 fn unwritten(path: &Path, error: io::Error) -> Failure {
-    Failure::new(format!("cannot write {} (--bal-out)", path.display()))
-        .because(error)
-        .hint("look at the disk: space, permissions; stage unwind takes the store back to where the file ends")
+    Failure::new(format!("cannot write {} (--bal-out)", path.display())).because(error).hint(
+        "look at the disk: space, permissions; stage unwind takes the store back to where the \
+         file ends",
+    )
 }
 
 /// Copies the lists of a file that is there, and answers the last block that has one. The store has
@@ -159,7 +160,8 @@ fn take_over(
             let stands =
                 head.map_or("holds no block".into(), |head| format!("stands at {}", head.number));
             Err(Failure::new(format!(
-                "{name} has the lists up to block {number} already, and the store {stands} (--bal-out)"
+                "{name} has the lists up to block {number} already, and the store {stands} \
+                 (--bal-out)"
             ))
             .hint("name another file; or take the store to that block: spinney stage unwind"))
         }

@@ -50,11 +50,14 @@ use self::watch::Watch;
 /// of work, and what the consensus layer signs. Several trees get the same blocks, and go into the
 /// store in the same commits. Headers give the roots of mpt: without it, as in --tree pbt:blake3,
 /// the blocks are executed and checked as ever, but nobody says which state roots are right.
+// Fields: one an option.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     spinney replay --genesis genesis.json --blocks chain.rlp --db state.db\n  \
-    spinney replay --tree mpt,ubt:sha256,pbt:blake3 --genesis genesis.json --blocks chain.rlp --db state.db\n  \
-    spinney replay --genesis genesis.json --blocks chain.rlp --state-from http://127.0.0.1:8545 --block latest\n  \
+    spinney replay --tree mpt,ubt:sha256,pbt:blake3 --genesis genesis.json --blocks chain.rlp \
+    --db state.db\n  \
+    spinney replay --genesis genesis.json --blocks chain.rlp --state-from http://127.0.0.1:8545 \
+    --block latest\n  \
     spinney replay --alloc genesis.json --diffs diffs.ndjson --format json\n  \
     spinney replay --seed 7 --blocks-count 500")]
 pub(crate) struct ReplayArgs {
@@ -68,7 +71,8 @@ pub(crate) struct ReplayArgs {
     /// Take what blocks did from their access lists, a block a line as --bal-out writes them, and
     /// execute nothing: each list has the hash that its header names, and the state the header's
     /// root.
-    #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = ["traces", "bal_out"])]
+    #[arg(long, value_name = "FILE", requires = "blocks")]
+    #[arg(conflicts_with_all = ["traces", "bal_out"])]
     bals: Option<PathBuf>,
     /// Execute the blocks on the state of a node, which is asked over JSON-RPC for what they read.
     /// Each answer is proven under the root of one block, and the root of each block that is
@@ -82,10 +86,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "BLOCK", requires = "state_from")]
     block: Option<BlockName>,
     /// Where the chance of the sample chain comes from.
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["blocks", "diffs", "traces"])]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(conflicts_with_all = ["blocks", "diffs", "traces"])]
     seed: u64,
     /// Blocks of the sample chain.
-    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with_all = ["blocks", "diffs", "traces"])]
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(conflicts_with_all = ["blocks", "diffs", "traces"])]
     blocks_count: u64,
     /// Blocks a commit: a number, or `all` for one commit at the end. Unless told, 16 over a log,
     /// and 128 over other stores, which write whole pages with each.
@@ -105,7 +111,8 @@ pub(crate) struct ReplayArgs {
     keep_commits: Option<KeepCommits>,
     /// Keep the execution witnesses of the last N blocks, for debug_executionWitness of spinney
     /// serve. Those that are there already stay unless this is given.
-    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES", conflicts_with_all = ["diffs", "traces", "bals"])]
+    #[arg(long, value_name = "N", env = "SPINNEY_KEEP_WITNESSES")]
+    #[arg(conflicts_with_all = ["diffs", "traces", "bals"])]
     keep_witnesses: Option<u64>,
     /// Write what each block did as a block-level access list (EIP-7928), a block a line: see
     /// catch-up. A file that ends where the store stands is gone on with.

@@ -13,6 +13,7 @@ use crate::trees;
 use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// One tree in one store.
+// Fields: what the envelope holds is flat.
 #[derive(Debug, Serialize)]
 pub(super) struct RunReport {
     pub(super) tree: String,

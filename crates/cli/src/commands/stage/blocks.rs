@@ -53,7 +53,8 @@ pub(super) struct ChunkArgs {
     #[arg(long, value_name = "TREE")]
     tree: Option<String>,
     /// Blocks that can be taken back again, see `stage unwind`: a number, or `all` from here on.
-    #[arg(long, value_name = "N", default_value_t = KeepUndo(KeepHistory::default()), env = "SPINNEY_KEEP_UNDO")]
+    #[arg(long, value_name = "N", default_value_t = KeepUndo(KeepHistory::default()))]
+    #[arg(env = "SPINNEY_KEEP_UNDO")]
     keep_undo: KeepUndo,
     /// Do not store the addresses and slots behind hashed keys; `db dump` needs them.
     #[arg(long)]
@@ -77,6 +78,7 @@ impl ChunkArgs {
 }
 
 /// What a run did.
+// Fields: what the envelope holds is flat.
 #[derive(Debug, Serialize)]
 struct Staged {
     block: Option<u64>,

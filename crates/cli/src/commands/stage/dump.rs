@@ -9,7 +9,7 @@ use spinney_replay::BlockDiff;
 use spinney_state::{KeptState, MPT, State};
 use spinney_store::{AnyStore, Frozen};
 use spinney_tree::mpt::MptState;
-use spinney_tree::{PageStore, SharedStore, Snapshot as _, Table, Tree, WriteSet};
+use spinney_tree::{PageStore, SharedStore, Snapshot, Table, Tree, WriteSet};
 
 use super::StageDumpArgs;
 use super::run::{Built, Work, is_stopped};
@@ -38,17 +38,7 @@ pub(super) fn run(args: &StageDumpArgs, output: &Output) -> anyhow::Result<Answe
     }
     let store = place.open(Mode::Look)?;
     let store = SharedStore::new(Frozen::of(&store)?);
-    let others = trees::records(&store.snapshot()?)?.into_iter().filter(|(id, _)| *id != MPT);
-    let others: Vec<_> = others
-        .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
-        .collect();
-    if !others.is_empty() {
-        let what =
-            format!("the store holds {}, which would stay behind (SOURCE)", others.join(", "));
-        let hint = "a dump is of mpt alone; spinney import state --tree takes what spinney db dump prints of \
-                    a block into several trees";
-        return Err(Failure::new(what).hint(hint).into());
-    }
+    check_mpt_alone(&store.snapshot()?)?;
     let state = State::open(store.clone(), place.tree_cache())?;
     let kept = state.at(before)?;
     let interrupt = Interrupt::listen()?;
@@ -103,6 +93,22 @@ pub(super) fn run(args: &StageDumpArgs, output: &Output) -> anyhow::Result<Answe
         out.finish()?;
     }
     built.expect("what made the store built it").answer()
+}
+
+/// Refuses a store whose other trees would stay behind.
+fn check_mpt_alone(snapshot: &impl Snapshot) -> anyhow::Result<()> {
+    let others = trees::records(snapshot)?.into_iter().filter(|(id, _)| *id != MPT);
+    let others: Vec<_> = others
+        .map(|(id, record)| record.map_or(id.to_string(), |record| trees::name_of(record.scheme)))
+        .collect();
+    if !others.is_empty() {
+        let what =
+            format!("the store holds {}, which would stay behind (SOURCE)", others.join(", "));
+        let hint = "a dump is of mpt alone; spinney import state --tree takes what spinney db \
+                    dump prints of a block into several trees";
+        return Err(Failure::new(what).hint(hint).into());
+    }
+    Ok(())
 }
 
 /// What the blocks of the range did, by their numbers: lines of state differences, on disk where

@@ -61,8 +61,8 @@ pub(crate) enum StageVerb {
     /// there.
     ///
     /// The root that comes out is checked against the one the block had. A replay keeps the last
-    /// 512 blocks for this, unless told otherwise by its --keep-undo. To an earlier block a log goes
-    /// back by a commit that it keeps (--keep-commits). Genesis is block 0.
+    /// 512 blocks for this, unless told otherwise by its --keep-undo. To an earlier block a log
+    /// goes back by a commit that it keeps (--keep-commits). Genesis is block 0.
     #[command(after_help = "Examples:\n  spinney stage unwind --db state.db --to 100\n  \
         spinney stage unwind --db state.db --to 100 --blocks chain.rlp")]
     Unwind(UnwindArgs),

@@ -104,28 +104,29 @@ impl FromStr for BlockRange {
 }
 
 impl WhichArgs {
-    fn range(self) -> BlockRange {
-        match (self.block, self.range) {
+    /// The blocks that are meant, at least one.
+    fn range(self) -> Result<BlockRange, Failure> {
+        let BlockRange(first, last) = match (self.block, self.range) {
             (Some(block), _) => BlockRange(block, block),
             (None, Some(range)) => range,
             (None, None) => BlockRange(self.from.unwrap_or(1), self.to.unwrap_or(u64::MAX)),
+        };
+        if first > last {
+            let what = format!("the range ends at block {last}, before it begins (--from {first})");
+            return Err(Failure::new(what).hint("--to N is the last block of the range"));
         }
+        if first == 0 {
+            return Err(Failure::new("the genesis is not executed, and has no witness")
+                .hint("blocks are numbered from 1"));
+        }
+        Ok(BlockRange(first, last))
     }
 }
 
 pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     let tree = Name::parse(&args.tree)?;
     trees::check_name(tree, |name| matches!(name, Name::Mpt | Name::Ubt(_) | Name::Pbt(_)))?;
-    let BlockRange(first, last) = args.which.range();
-    if first > last {
-        let what = format!("the range ends at block {last}, before it begins (--from {first})");
-        return Err(Failure::new(what).hint("--to N is the last block of the range").into());
-    }
-    if first == 0 {
-        return Err(Failure::new("the genesis is not executed, and has no witness")
-            .hint("blocks are numbered from 1")
-            .into());
-    }
+    let BlockRange(first, last) = args.which.range()?;
     let written = WitnessWriter::of(args, tree)?;
     let (Some(genesis), Some(chain)) = (&args.genesis, &args.blocks) else {
         return Err(Failure::new("a chain is needed").hint("give --genesis and --blocks").into());

@@ -90,7 +90,10 @@ impl Chain {
         Err(Failure::new("no block follows any header of the witness")
             .hint(match self.path {
                 Some(_) => "it is of another chain, or of a block that --blocks does not have",
-                None => "give the block's chain with --blocks; only the input of a guest brings its block",
+                None => {
+                    "give the block's chain with --blocks; only the input of a guest brings \
+                         its block"
+                }
             })
             .exit(crate::failure::Exit::No)
             .into())
