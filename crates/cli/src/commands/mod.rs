@@ -29,7 +29,8 @@ use clap::Args;
 
 use crate::ui::{Answer, Output, Speech};
 
-/// A verb: what it takes, which is the type itself, and what it does.
+/// A verb: what it takes, which is the type itself, and what it does. A new one is a file here and
+/// a line in the list of `cli.rs`.
 pub(crate) trait Command: Args + Debug {
     /// As it is written.
     const NAME: &'static str;
