@@ -59,7 +59,48 @@ pub(crate) fn command() -> clap::Command {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SPINNEY_COMMIT"));
     let kernels = spinney_hash::backends();
     let long = format!("{version}\ncommit: {commit}\nhash kernels: {kernels}");
-    Cli::command().version(format!("{version} ({commit})")).long_version(long)
+    copyable(Cli::command().version(format!("{version} ({commit})")).long_version(long))
+}
+
+/// Breaks long examples of the help as a shell takes them: clap would break them anywhere.
+fn copyable(command: clap::Command) -> clap::Command {
+    let examples = command.get_after_help().map(|text| {
+        let lines = text.to_string();
+        lines.lines().map(broken).collect::<Vec<_>>().join("\n")
+    });
+    let command = match examples {
+        Some(examples) => command.after_help(examples),
+        None => command,
+    };
+    command.mut_subcommands(copyable)
+}
+
+/// Columns of an example.
+const EXAMPLE_WIDTH: usize = 78;
+
+fn broken(line: &str) -> String {
+    let words = line.trim_start();
+    let indent = line.len() - words.len();
+    if line.len() <= EXAMPLE_WIDTH || !words.starts_with("spinney ") {
+        return line.to_owned();
+    }
+    let (mut text, mut column) = (" ".repeat(indent), indent);
+    let mut words = words.split(' ').peekable();
+    while let Some(word) = words.next() {
+        // An option and its value stay together.
+        let value = words.next_if(|next| word.starts_with("--") && !next.starts_with("--"));
+        let part = [Some(word), value].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        if column > indent && column + 1 + part.len() + " \\".len() > EXAMPLE_WIDTH {
+            text += &format!(" \\\n{}", " ".repeat(indent + 4));
+            column = indent + 4;
+        } else if column > indent {
+            text.push(' ');
+            column += 1;
+        }
+        column += part.len();
+        text += &part;
+    }
+    text
 }
 
 /// The verbs, in the order of the help.
@@ -141,10 +182,22 @@ impl Subcommand for Verb {
 mod tests {
     use clap::CommandFactory;
 
-    use super::Cli;
+    use super::{Cli, EXAMPLE_WIDTH, broken};
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn long_examples_are_broken_between_options() {
+        let short = "  spinney db info --db state";
+        assert_eq!(broken(short), short);
+        let long =
+            format!("  spinney prove --db state.db --address 0x{} --slot 0x0", "7".repeat(40));
+        let said = broken(&long);
+        assert!(said.lines().all(|line| line.len() <= EXAMPLE_WIDTH), "{said}");
+        assert!(said.contains("state.db \\\n      --address 0x7"), "{said}");
+        assert_eq!(said.replace(" \\\n      ", " "), long);
     }
 }

@@ -90,8 +90,8 @@ pub trait DiskFile: Debug + Send + Sync {
     /// Unlocks the file.
     fn unlock(&self);
 
-    /// Reads all of `out` if nobody has to wait for that. Else asks for these bytes, so that to read
-    /// them takes a shorter wait, and answers `false`.
+    /// Reads all of `out` if nobody has to wait for that. Else asks for these bytes, so that the
+    /// wait for them is shorter, and answers `false`.
     fn read_at_hand(&self, _out: &mut [u8], _at: u64) -> bool {
         false
     }

@@ -10,7 +10,7 @@
 
 use std::{
     fmt,
-    io::{BufRead, BufReader, Cursor, Read},
+    io::{BufRead, BufReader, Cursor, Read, Seek, SeekFrom},
 };
 
 use alloy_consensus::{Block, EthereumTxEnvelope, Header, TxEip4844};
@@ -30,6 +30,10 @@ pub const BLOCK_LEN_MAX: u64 = 32 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame that asks for a window above 128 MiB is refused: memory stays bounded.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// So many blocks are passed over to find the last one.
+const SKIPPED_MAX: usize = 100_000;
+/// A byte, and eight that say how long a list is.
+const LIST_HEAD_LEN_MAX: u64 = 9;
 const BUFFER_LEN: usize = 256 << 10;
 /// Header, transactions, ommers, withdrawals.
 const NETWORK_ITEMS: usize = 4;
@@ -119,6 +123,42 @@ impl<'r> ChainReader<'r> {
             Box::new(BufReader::with_capacity(BUFFER_LEN, whole))
         };
         Ok(Self { input, offset: 0, failed: false })
+    }
+
+    /// The number of the last block of a file, found by the lengths of its blocks: their contents
+    /// are passed over. `None` of a compressed file, of one with more than 100,000 blocks, and of
+    /// one that holds anything else: who reads it is told what.
+    pub fn last_number(mut file: impl Read + Seek) -> Option<u64> {
+        let len = file.seek(SeekFrom::End(0)).ok()?;
+        let (mut last, mut at) = (0, 0_u64);
+        for _ in 0..SKIPPED_MAX {
+            if at >= len {
+                break;
+            }
+            let mut head = Vec::with_capacity(LIST_HEAD_LEN_MAX as usize);
+            file.seek(SeekFrom::Start(at)).ok()?;
+            file.by_ref().take(LIST_HEAD_LEN_MAX).read_to_end(&mut head).ok()?;
+            let (&first, rest) = head.split_first()?;
+            let len_len = first.saturating_sub(0xf7);
+            let payload = match first {
+                0xc0..=0xf7 => u64::from(first.saturating_sub(0xc0)),
+                0xf8..=0xff => {
+                    let digits = rest.get(..usize::from(len_len))?;
+                    digits.iter().fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
+                }
+                _ => return None,
+            };
+            last = at;
+            at = at.checked_add(1)?.checked_add(len_len.into())?.checked_add(payload)?;
+        }
+        let block_len = at.checked_sub(last).filter(|len| at > 0 && *len <= BLOCK_LEN_MAX)?;
+        if at != len {
+            return None;
+        }
+        let mut raw = Vec::new();
+        file.seek(SeekFrom::Start(last)).ok()?;
+        file.take(block_len).read_to_end(&mut raw).ok()?;
+        name(&raw).map(|(number, _)| number)
     }
 
     /// Bytes of uncompressed blocks read so far.

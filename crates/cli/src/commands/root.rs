@@ -118,6 +118,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl TraceFeed<'_> {
     fn fill_store(&self, store: &AnyStore, cache: usize) -> anyhow::Result<Exit> {
+        NamespaceArgs::check(self.tree)?;
         if let Some(id) = self.tree.id() {
             trees::check_alone(&store.snapshot()?, id)?;
         }

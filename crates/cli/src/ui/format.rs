@@ -7,7 +7,8 @@ use clap::ValueEnum;
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// One envelope: `schema_version`, `success`, `data`, `errors`, `warnings`.
+    /// One envelope: `schema_version`, `success`, `interrupted`, `data`, `errors`,
+    /// `warnings`.
     Json,
     /// A header and a line an entry.
     Csv,

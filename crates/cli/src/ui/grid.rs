@@ -73,7 +73,11 @@ impl Grid {
 
     fn table(&self, width: Option<u16>) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(&self.header);
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        // Rows below each other have no names above them.
+        if self.header.iter().any(|name| !name.is_empty()) {
+            table.set_header(&self.header);
+        }
         table.set_content_arrangement(ContentArrangement::Disabled);
         if let Some(width) = width {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);

@@ -103,8 +103,10 @@ impl Progress {
             How::Bar(bar) => {
                 bar.set_position(done);
                 let left = self.total.and_then(|total| self.pace.left(now, done, total));
-                let left = left.map(|left| format!(", {} left", HumanDuration(left)));
-                bar.set_message(printable(&(at() + &left.unwrap_or_default())));
+                let left = left.map(|left| format!("{} left", HumanDuration(left)));
+                let said = [Some(at()).filter(|at| !at.is_empty()), left];
+                let said: Vec<String> = said.into_iter().flatten().collect();
+                bar.set_message(printable(&said.join(", ")));
             }
             How::Lines if self.told.elapsed() < LINE_EVERY => {}
             How::Lines => {
@@ -153,8 +155,9 @@ fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
         Unit::Blocks | Unit::Keys => "{human_pos}/{human_len} ({rate})",
     };
     let template = match total {
-        Some(_) => format!("{what} [{{bar:30}}] {amounts} {{msg}}"),
-        None => format!("{what} {{spinner}} {{human_pos}} ({{rate}}) {{msg}} {{elapsed}}"),
+        // What does not fit is cut off: a bar of two lines would be drawn anew on each.
+        Some(_) => format!("{what} [{{bar:20}}] {amounts} {{wide_msg}}"),
+        None => format!("{what} {{spinner}} {{human_pos}} ({{rate}}) {{elapsed}} {{wide_msg}}"),
     };
     // The template is ours, so that a fault in it is one of ours: then the plain bar does.
     let style = ProgressStyle::with_template(&template)

@@ -64,6 +64,21 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("it is JSON")
 }
 
+#[test]
+fn a_proof_of_one_block_is_checked_against_headers() {
+    let bench = Bench::new();
+    let proof = bench.folder.write("proof.json", bench.of_account_at_3());
+    let verify = |more: &[&str]| spinney(&[&["verify", "--tree", "mpt"], more, &[&proof]].concat());
+    let root = json(&bench.of_account_at_3())["root"].as_str().unwrap().to_owned();
+    let said = verify(&["--blocks", &bench.chain]).exits(0).out;
+    assert!(said.contains(&format!("holds under {root}, the root of block 3, tree mpt")), "{said}");
+    let roots = bench.folder.write("roots", format!("7 {root}\n"));
+    let said = verify(&["--roots", &roots]).exits(0).out;
+    assert!(said.contains("the root of block 7"), "{said}");
+    let other = bench.folder.write("other", format!("3 0x{}\n", "11".repeat(32)));
+    verify(&["--roots", &other]).exits(1).refuses("is none of the trusted ones");
+}
+
 /// What a proof over time says of a block: its lines, without the blocks that they are of.
 fn said_of(lines: &[String], block: u64) -> Vec<String> {
     let holds = |line: &String| {
@@ -232,8 +247,6 @@ fn what_is_asked_for_wrongly_is_refused() {
     }
     let twice = bench.folder.write("roots", format!("1 {root}\n1 0x{}\n", "22".repeat(32)));
     let _ = verify(&["--roots", &twice]).exits(2).refuses("block 1 has two roots");
-    let one = bench.folder.write("one.json", bench.of_store(&["--block", "3"]));
-    let _ = spinney(&["verify", "--blocks", &bench.chain, &one]).exits(2).refuses("of one block");
     for text in [
         r#"{"from": "0x1"}"#,
         r#"{"tree": "mpt", "from": "0x1", "to": "0x2"}"#,

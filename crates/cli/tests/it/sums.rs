@@ -106,6 +106,9 @@ fn bad_input_is_named_and_changes_nothing() {
     let key = key("11");
     prove(&["--tree", "sum", "0x11"]).exits(2).refuses("has 1 bytes");
     prove(&["--tree", "sum", "--namespace", "other", &key]).exits(2).refuses("namespace other");
+    let lines = "{\"put\": {\"0x11\": \"0x22\"}}";
+    let other = spinney_fed(&["root", "--tree", "mpt", "--namespace", "other", "-"], lines);
+    other.exits(2).refuses("a tree mpt has no namespaces (--namespace)");
     prove(&["--tree", "sum:bound", &key]).exits(2).refuses("holds a tree sum, not sum:bound");
     prove(&["--all"]).exits(2).refuses("--all is for sum trees");
     let proof = prove(&["--tree", "sum", &key]).exits(0).out;

@@ -1,5 +1,6 @@
 //! Sample chains: valid by the path that checks all others, and the same for the same seed.
 
+use std::io::Cursor;
 use std::time::Instant;
 
 use spinney_replay::{
@@ -30,6 +31,12 @@ fn a_sample_replays_through_its_file() {
     assert!(transactions > 4_500, "{transactions}");
 
     let rlp: Vec<u8> = blocks.iter().flat_map(ChainBlock::to_rlp).collect();
+    let last = |bytes: &[u8]| ChainReader::last_number(Cursor::new(bytes));
+    assert_eq!(last(&rlp), Some(200));
+    assert_eq!(last(&rlp[blocks[0].to_rlp().len()..]), Some(200));
+    // Of what is cut off, compressed or nothing, reading tells.
+    let compressed = zstd::encode_all(&rlp[..], 1).unwrap();
+    assert_eq!([&rlp[..rlp.len() - 1], &rlp[1..], &compressed, &[]].map(last), [None; 4]);
     let mut replay = Replay::start(sample.genesis(), TextbookState::new()).unwrap();
     let mut reports = Vec::new();
     let reader = ChainReader::new(rlp.as_slice()).unwrap();

@@ -14,7 +14,7 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{PageStore, Scheme, SharedStore, Tree, TreeId, bulk};
 
 use super::DumpArgs;
-use crate::commands::sums;
+use crate::commands::sums::{self, NamespaceArgs};
 use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
 use crate::stores::Mode;
@@ -24,6 +24,7 @@ use crate::ui::{Answer, Output};
 pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let name = trees::asked(args.tree.as_deref(), &place)?;
+    NamespaceArgs::check(name)?;
     let id = match (name, name.id()) {
         (Name::Sum(profile), _) => {
             let (namespace, with) = (&args.namespace.namespace, (args.verify, args.out.as_deref()));

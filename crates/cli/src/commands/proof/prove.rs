@@ -31,6 +31,7 @@ pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::R
     if let Name::Sum(profile) = name {
         return leaves(args, profile, place, output);
     }
+    NamespaceArgs::check(name)?;
     args.check_not_all(name)?;
     let store = place.open(Mode::Look)?;
     let has_block = args.number()?.is_some() || args.from.is_some();

@@ -23,12 +23,12 @@ use crate::trees::Name;
 /// Who says the roots of blocks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RootsArgs {
-    /// The roots that are trusted of blocks, for a proof of many: lines of a block's number and a
-    /// root, with a space between them.
+    /// The roots that are trusted of blocks: lines of a block's number and a root, with a space
+    /// between them.
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     roots: Option<PathBuf>,
-    /// Blocks as `geth export` writes them, plain or zstd, for a proof of many: the roots in their
-    /// headers are trusted, which are those of the mpt.
+    /// Blocks as `geth export` writes them, plain or zstd: the roots in their headers are trusted,
+    /// which are those of the mpt.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "roots"])]
     blocks: Option<PathBuf>,
 }
@@ -37,11 +37,6 @@ pub(super) struct RootsArgs {
 pub(super) type Roots = BTreeMap<u64, B256>;
 
 impl RootsArgs {
-    /// Whether any are given.
-    pub(super) const fn are_given(&self) -> bool {
-        self.roots.is_some() || self.blocks.is_some()
-    }
-
     /// Those that are given for the roots of a tree, if any are.
     pub(super) fn read(&self, name: Name) -> anyhow::Result<Option<Roots>> {
         match (&self.roots, &self.blocks) {

@@ -18,7 +18,7 @@ use spinney_cli::spans::SpanDocument;
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
 use super::over_time;
-use super::roots::RootsArgs;
+use super::roots::{Roots, RootsArgs};
 use super::words;
 use crate::args::{FormatArgs, Size};
 use crate::commands::Command;
@@ -75,6 +75,11 @@ impl Command for VerifyArgs {
         let trusted = self.tree.as_deref().map(Name::parse).transpose()?;
         let longer = "is it the document you mean? --max-input says how long it may be";
         let bytes = stores::read_file_of(&self.file, self.max_input.0 as u64, longer)?;
+        if bytes.trim_ascii().is_empty() {
+            return Err(Failure::new(format!("there is no document ({})", self.file.display()))
+                .hint("did the command that was to make it fail?")
+                .into());
+        }
         if sums::is_sum(&bytes) {
             let root = (self.root, self.root_sum);
             let mut said = Said::new(output);
@@ -91,11 +96,6 @@ impl Command for VerifyArgs {
         if SpanDocument::is_one(&value) {
             return many(self, SpanDocument::of(value).map_err(refused)?, trusted, output);
         }
-        if self.roots.are_given() {
-            return Err(Failure::new("the proof is of one block (--roots, --blocks)")
-                .hint("--root names the root that is trusted")
-                .into());
-        }
         let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
         let name = match tree.as_deref() {
             Some(tree) => Name::parse_of(tree, "the document's")?,
@@ -107,7 +107,10 @@ impl Command for VerifyArgs {
             return Err(Failure::new(what).hint("is it what spinney prove printed?").into());
         }
         check_tree(trusted, name, output)?;
-        let root = self.trusted_root(own, output)?;
+        let (root, block) = match self.roots.read(name)? {
+            Some(roots) => one_of(&roots, own)?,
+            None => (self.trusted_root(own, output)?, None),
+        };
         let unsure = words::unsure(name, &claim);
         let shown = show(&root, name, claim).map_err(|error| {
             let what = format!("the proof does not hold under {root}");
@@ -121,7 +124,8 @@ impl Command for VerifyArgs {
             ));
         }
         let mut said = Said::new(output);
-        said.line(format!("holds under {root}, tree {name}"))?;
+        let of = block.map_or_else(String::new, |block| format!(", the root of block {block}"));
+        said.line(format!("holds under {root}{of}, tree {name}"))?;
         shown.into_iter().try_for_each(|line| said.line(line))?;
         said.finish()
     }
@@ -147,6 +151,21 @@ impl VerifyArgs {
                 .hint("--root 0x.. names the root that is trusted: a header's state root")),
         }
     }
+}
+
+/// The root of a document, and the block that it is trusted of.
+fn one_of(roots: &Roots, own: Option<B256>) -> Result<(B256, Option<u64>), Failure> {
+    let Some(own) = own else {
+        return Err(Failure::new("the document names no root (--roots, --blocks)")
+            .hint("--root names the root that is trusted: a header's state root"));
+    };
+    let of = roots.iter().find(|(_, root)| **root == own);
+    let (block, root) = of.ok_or_else(|| {
+        Failure::new(format!("the document's root, {own}, is none of the trusted ones"))
+            .hint("was it made at one of these blocks?")
+            .exit(Exit::No)
+    })?;
+    Ok((*root, Some(*block)))
 }
 
 /// Verifies a proof of blocks that follow each other.

@@ -1,5 +1,6 @@
 //! What a replay reads: a chain, differences, traces, or a chain of our own.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,6 +115,9 @@ impl Input {
 
     fn chain(genesis: Origin, blocks: &Path, traces: Option<&Path>) -> anyhow::Result<Self> {
         let (file, read, total) = counted(blocks)?;
+        let plain = File::open(blocks).ok().filter(|_| total.is_some());
+        let last = plain.and_then(ChainReader::last_number).map(|last| (Unit::Blocks, last));
+        let total = last.or(total);
         let blocks =
             ChainReader::new(file).with_context(|| format!("reading {}", blocks.display()))?;
         let traces = traces.map(open_traces).transpose()?;

@@ -165,13 +165,15 @@ impl<'a> Watch<'a> {
         };
         let (blocks, gas) = (self.blocks as f64, self.gas as f64 / 1e6);
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        self.progress.update(done, || match self.gas {
-            0 => format!("block {number}"),
-            _ => format!(
-                "block {number}, {:.0} blocks/s, {:.1} Mgas/s",
-                blocks / seconds,
-                gas / seconds
-            ),
+        self.progress.update(done, || match (self.unit, self.gas) {
+            // Their number and how many a second are told of whatever is counted.
+            (Unit::Blocks, 0) => String::new(),
+            (Unit::Blocks, _) => format!("{:.1} Mgas/s", gas / seconds),
+            (_, 0) => format!("block {number}"),
+            (..) => {
+                let (blocks, gas) = (blocks / seconds, gas / seconds);
+                format!("block {number}, {blocks:.0} blocks/s, {gas:.1} Mgas/s")
+            }
         });
     }
 

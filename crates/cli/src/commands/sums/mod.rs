@@ -15,7 +15,7 @@ use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::{PageStore, Scheme as _, SchemeId, Snapshot, names};
 
 use crate::failure::Failure;
-use crate::trees::profile_name;
+use crate::trees::{Name, profile_name};
 
 pub(crate) use dump::dump;
 pub(crate) use load::load;
@@ -40,6 +40,15 @@ impl NamespaceArgs {
             let word = word.to_string_lossy();
             word == "--namespace" || word.starts_with("--namespace=")
         })
+    }
+
+    /// Refuses a namespace that the command names for a tree that has none.
+    pub(crate) fn check(name: Name) -> Result<(), Failure> {
+        if Self::is_said() && !matches!(name, Name::Sum(_)) {
+            return Err(Failure::new(format!("a tree {name} has no namespaces (--namespace)"))
+                .hint("sum trees have them: --tree sum, or leave out --namespace"));
+        }
+        Ok(())
     }
 }
 
