@@ -293,7 +293,9 @@ impl<'a, S: Scheme> Writer<'a, S> {
     fn difference(&mut self, arenas: &[Arc<Arena<S::Commit>>]) -> Rows<S::Commit> {
         let mut rows = Rows { known: std::mem::take(&mut self.known), ..Rows::default() };
         let fresh = arenas.iter().skip(1);
-        for dropped in fresh.clone().flat_map(|arena| &arena.dropped) {
+        // Of an empty tree nothing is stored that could be dropped.
+        let stored = arenas.first().is_some_and(|head| !head.pages.is_empty());
+        for dropped in fresh.clone().flat_map(|arena| &arena.dropped).filter(|_| stored) {
             for kind in [RowKind::Page, RowKind::Overflow] {
                 let (space, bits) = (self.emitted.space, dropped.bits);
                 rows.drops.extend(PageKey::below(space, kind, &dropped.path, bits));

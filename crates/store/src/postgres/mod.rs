@@ -228,11 +228,15 @@ impl PostgresStore {
 
     /// Removes a store that nobody has open for writing.
     pub(crate) fn remove(address: &Address) -> Result<(), StoreError> {
-        let store = Self::at(address)?;
+        let mut store = Self::at(address)?;
         let mut connection = store.lock(store.connect()?)?;
-        store.header(&mut connection)?;
-        store.run(|| connection.simple(&store.meter, DROP))?;
-        Ok(())
+        let removed = store
+            .header(&mut connection)
+            .and_then(|_| store.run(|| connection.simple(&store.meter, DROP)).map(drop));
+        // Dropped as a writer is, it gives the lock up first.
+        let commits = store.first_commit();
+        store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
+        removed
     }
 
     /// Opens a store for reading and writing.

@@ -77,7 +77,7 @@ impl Command for VerifyArgs {
         let bytes = stores::read_file_of(&self.file, self.max_input.0 as u64, longer)?;
         if bytes.trim_ascii().is_empty() {
             return Err(Failure::new(format!("there is no document ({})", self.file.display()))
-                .hint("did the command that was to make it fail?")
+                .hint("the command that was to make it failed, or wrote it elsewhere")
                 .into());
         }
         if sums::is_sum(&bytes) {
