@@ -155,7 +155,8 @@ fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
         Unit::Blocks | Unit::Keys => "{human_pos}/{human_len} ({rate})",
     };
     let template = match total {
-        // What does not fit is cut off: a bar of two lines would be drawn anew on each.
+        // `wide_msg` is cut off where the terminal ends. A bar of two lines would leave one behind
+        // each time that it is drawn.
         Some(_) => format!("{what} [{{bar:20}}] {amounts} {{wide_msg}}"),
         None => format!("{what} {{spinner}} {{human_pos}} ({{rate}}) {{elapsed}} {{wide_msg}}"),
     };

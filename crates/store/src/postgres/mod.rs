@@ -233,7 +233,7 @@ impl PostgresStore {
         let removed = store
             .header(&mut connection)
             .and_then(|_| store.run(|| connection.simple(&store.meter, DROP)).map(drop));
-        // Dropped as a writer is, it gives the lock up first.
+        // A store with a writer gives its lock up before its connection goes.
         let commits = store.first_commit();
         store.writer = Some(Mutex::new(Writer { connection: Some(connection), commits }));
         removed

@@ -166,7 +166,7 @@ impl<'a> Watch<'a> {
         let (blocks, gas) = (self.blocks as f64, self.gas as f64 / 1e6);
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
         self.progress.update(done, || match (self.unit, self.gas) {
-            // Their number and how many a second are told of whatever is counted.
+            // The bar itself tells the block, and how many a second.
             (Unit::Blocks, 0) => String::new(),
             (Unit::Blocks, _) => format!("{:.1} Mgas/s", gas / seconds),
             (_, 0) => format!("block {number}"),
