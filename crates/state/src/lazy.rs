@@ -9,7 +9,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use spinney_tree::{PageStore, Snapshot, StoreError, Table};
+use spinney_tree::{CommitOf, PageStore, Snapshot, StoreError, Table};
 
 /// A snapshot that is taken when something is first read through it: reads of resident pages then
 /// ask nothing of the store, which for a store on disk means no lock and no system call.
@@ -61,6 +61,10 @@ impl<'a, P: PageStore> Snapshot for LazySnapshot<'a, P> {
     /// A snapshot that nobody asked for yet is worth asking for at once.
     fn is_far(&self) -> bool {
         self.open().is_ok_and(Snapshot::is_far)
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        self.open().ok()?.shows()
     }
 
     fn scan(

@@ -25,7 +25,7 @@ use crate::history::{Keep, Newest, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::reader::{Published, Reader};
 use crate::state_tree::Members;
-use crate::undo::Undo;
+use crate::undo::{Held, Undo};
 use crate::witnesses::Ring;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
 
@@ -330,11 +330,9 @@ impl<P: PageStore> State<P> {
     ) -> Result<(Option<Pending<MptState>>, Option<Undo>), StateError> {
         let keys = self.timed(|t| &mut t.key_hashing, || Keys::of(changes));
         self.note_codes(changes)?;
-        if self.keep_preimages {
-            self.note_preimages(changes, &keys)?;
-        }
         let kept = self.keeps_history();
         let Some(mpt) = &self.mpt else {
+            self.note_preimages(changes, &keys, None)?;
             // The other trees know what takes them back.
             return Ok((None, kept.then(Undo::default)));
         };
@@ -347,6 +345,8 @@ impl<P: PageStore> State<P> {
         // After the batch, which has read the pages of these slots level by level.
         let undo = || undo_of(&Newest(self, &snapshot), changes, &keys, &old);
         let undo = if kept { Some(self.timed(|t| &mut t.history, undo)?) } else { None };
+        drop(snapshot);
+        self.note_preimages(changes, &keys, undo.as_ref())?;
         Ok((Some(pending), undo))
     }
 
@@ -381,20 +381,27 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
-    /// Notes the preimages of keys that are written and not known to be stored.
+    /// Notes the preimages of keys that are written and not known to be stored, if they are kept.
+    /// Those of keys that were in the state before the changes were noted when these came.
     pub(crate) fn note_preimages(
         &mut self,
         changes: &Changes,
         keys: &Keys,
+        undo: Option<&Undo>,
     ) -> Result<(), StateError> {
+        if !self.keep_preimages {
+            return Ok(());
+        }
         let mut fresh: Vec<(B256, Vec<u8>)> = Vec::new();
         for ((address, change), keys) in changes.accounts.iter().zip(&keys.0) {
             let Change::Written(change) = change else { continue };
-            if !self.known.contains(&keys.account) {
+            let held = undo.map(|undo| undo.held(address));
+            if !held.is_some_and(Held::account) && !self.known.contains(&keys.account) {
                 fresh.push((keys.account, address.to_vec()));
             }
-            for (hash, slot) in keys.slots.iter().zip(change.storage.keys()) {
-                if !self.known.contains(hash) {
+            for (hash, (slot, value)) in keys.slots.iter().zip(&change.storage) {
+                let was_there = held.is_some_and(|held| held.slot(*slot, *value));
+                if !was_there && !self.known.contains(hash) {
                     fresh.push((*hash, slot.to_vec()));
                 }
             }

@@ -85,6 +85,11 @@ impl Undo {
         slots.fold(self.accounts.len(), usize::saturating_add)
     }
 
+    /// What it says of an account that is written, and of its slots. It is of these changes alone.
+    pub(crate) fn held(&self, address: &Address) -> Held<'_> {
+        Held(self.accounts.get(address))
+    }
+
     /// Takes up what it takes to undo later changes.
     pub(crate) fn extend(&mut self, newer: Self) {
         for (address, newer) in newer.accounts {
@@ -95,6 +100,26 @@ impl Undo {
                 }
             }
         }
+    }
+}
+
+/// Whether an account that is written was there before; without an entry it is as it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a>(Option<&'a Before>);
+
+impl Held<'_> {
+    pub(crate) const fn account(self) -> bool {
+        !matches!(self.0, Some(Before::Absent))
+    }
+
+    /// Whether a slot that is written with `value` is known to have been there before.
+    pub(crate) fn slot(self, slot: B256, value: U256) -> bool {
+        let old = match self.0 {
+            None => return !value.is_zero(),
+            Some(Before::Absent | Before::Whole(_)) => return false,
+            Some(Before::Changed(old)) => old,
+        };
+        old.storage.get(&Slot::Known(slot)).map_or(!value.is_zero(), Option::is_some)
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[cfg(feature = "postgres")]
 use spinney_postgres::Address;
 use spinney_tree::{
-    KeptCommits, MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table, WriteSet,
+    CommitOf, KeptCommits, MemorySnapshot, MemoryStore, PageStore, Snapshot, StoreError, Table,
+    WriteSet,
 };
 
 use crate::creation;
@@ -575,6 +576,13 @@ impl Snapshot for AnySnapshot<'_> {
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => true,
             _ => false,
+        }
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        match self {
+            Self::Log(snapshot) => snapshot.shows(),
+            _ => None,
         }
     }
 

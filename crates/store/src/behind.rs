@@ -15,7 +15,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+use spinney_tree::{CommitOf, PageStore, Snapshot, StoreError, Table, WriteSet};
 
 /// A store that takes a commit at once, and writes it behind its caller's back.
 ///
@@ -316,6 +316,11 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
 
     fn is_far(&self) -> bool {
         self.store.is_far()
+    }
+
+    /// The store counts a commit once it has it.
+    fn shows(&self) -> Option<CommitOf> {
+        if self.over.is_some() { None } else { self.store.shows() }
     }
 
     fn scan(

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
+use spinney_tree::{CommitOf, PageStore, Snapshot, StoreError, Table, WriteSet};
 
 /// A store as it was at one commit, whatever is committed later.
 ///
@@ -138,6 +138,10 @@ impl<N: Snapshot> Snapshot for FrozenSnapshot<'_, N> {
 
     fn is_far(&self) -> bool {
         self.0.is_far()
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        self.0.shows()
     }
 
     fn scan(

@@ -89,6 +89,6 @@ pub use scheme::{
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
 pub use spinney_proof::verkle::KeysFault;
-pub use store::{KeptCommits, PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
+pub use store::{CommitOf, KeptCommits, PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
 pub use tree::{CACHE_BYTES_DEFAULT, CommitStats, Pending, Staged, Tree};
 pub use view::TreeView;

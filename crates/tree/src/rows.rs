@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::store::{KeptCommits, PageStore, Snapshot, StoreError, Table, WriteSet};
+use crate::store::{CommitOf, KeptCommits, PageStore, Snapshot, StoreError, Table, WriteSet};
 
 /// What the engine asks of a [`Snapshot`].
 pub(crate) trait ReadRows {
@@ -26,6 +26,9 @@ pub(crate) trait ReadRows {
 
     /// As [`Snapshot::is_far`].
     fn is_far(&self) -> bool;
+
+    /// As [`Snapshot::shows`].
+    fn shows(&self) -> Option<CommitOf>;
 
     /// As [`Snapshot::scan`].
     fn scan(
@@ -60,6 +63,10 @@ impl<N: Snapshot> ReadRows for N {
 
     fn is_far(&self) -> bool {
         Snapshot::is_far(self)
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        Snapshot::shows(self)
     }
 
     fn scan(
@@ -234,6 +241,10 @@ impl Snapshot for SharedSnapshot<'_> {
 
     fn is_far(&self) -> bool {
         self.0.is_far()
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        self.0.shows()
     }
 
     fn scan(

@@ -200,6 +200,16 @@ impl<P: PageStore> PageStore for &P {
     }
 }
 
+/// A commit of a store that is open: see [`Snapshot::shows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "stores make them")]
+pub struct CommitOf {
+    /// Names the store as it is open: no other one has it in this process.
+    pub store: u64,
+    /// Counts its commits.
+    pub commit: u64,
+}
+
 /// A consistent view of a store.
 pub trait Snapshot {
     /// A row's bytes, lent by the snapshot.
@@ -231,6 +241,12 @@ pub trait Snapshot {
     /// costs less than a second one.
     fn is_far(&self) -> bool {
         false
+    }
+
+    /// What it shows, where the store can tell: in this process no snapshot with other rows has the
+    /// same. A tree that has found such a snapshot to be of its commit does not look again.
+    fn shows(&self) -> Option<CommitOf> {
+        None
     }
 
     /// Hands each row with `low <= key < high` to `visit`, in order of keys, until it answers

@@ -20,7 +20,7 @@ use crate::read::{Halt, Reader, Value};
 use crate::root_record::{RootRecord, version};
 use crate::rows::{KeepRows, ReadRows};
 use crate::scheme::Scheme;
-use crate::store::{PageStore, Snapshot, Table, WriteSet};
+use crate::store::{CommitOf, PageStore, Snapshot, Table, WriteSet};
 use crate::update::{Loaded, Missing};
 use crate::view::TreeView;
 use crate::write;
@@ -75,6 +75,35 @@ pub(crate) struct Head<S: Scheme> {
     pub(crate) arena: Arc<Arena<S::Commit>>,
     pub(crate) top: Option<Top<S::Commit>>,
     pub(crate) root: S::Root,
+    /// The last snapshot that was found to show it.
+    pub(crate) checked: Arc<LastChecked>,
+}
+
+/// The last snapshot that was found to show a commit, where snapshots can be told apart.
+#[derive(Debug, Default)]
+pub(crate) struct LastChecked(Mutex<Option<CommitOf>>);
+
+impl LastChecked {
+    /// Whether a snapshot shows a commit of a tree: pages of another one must not be taken for its
+    /// own.
+    pub(crate) fn check(
+        &self,
+        tree: TreeId,
+        commit: u64,
+        snapshot: &dyn ReadRows,
+    ) -> Result<(), TreeError> {
+        let shows = snapshot.shows();
+        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shows.is_some() && *last() == shows {
+            return Ok(());
+        }
+        let found = RootRecord::read(tree, snapshot)?.map_or(0, |record| record.commit);
+        if found != commit {
+            return Err(TreeError::OtherSnapshot { tree, found, head: commit });
+        }
+        *last() = shows;
+        Ok(())
+    }
 }
 
 /// What a batch would make of a tree: a root, and all that a commit needs. Discarding it costs
@@ -256,7 +285,15 @@ impl<S: Scheme> Tree<S> {
         let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::default());
         let empty = scheme.root(None);
         let arena = Arc::new(Arena::new());
-        let head = Head { batch, commit: 0, block: None, arena, top: None, root: empty };
+        let head = Head {
+            batch,
+            commit: 0,
+            block: None,
+            arena,
+            top: None,
+            root: empty,
+            checked: Arc::default(),
+        };
         let mut tree = Self {
             scheme,
             id,
@@ -285,7 +322,8 @@ impl<S: Scheme> Tree<S> {
         let root = scheme.root(None);
         let arena = Arc::new(Arena::new());
         let batch = next_batch();
-        let head = Head { batch, commit: 0, block: None, arena, top: None, root };
+        let head =
+            Head { batch, commit: 0, block: None, arena, top: None, root, checked: Arc::default() };
         let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::clone(&self.pool));
         let (id, split_ops, meter) = (self.id, self.split_ops, Arc::default());
         Self {
@@ -352,7 +390,15 @@ impl<S: Scheme> Tree<S> {
         }
         let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
         let arena = Arc::new(arena);
-        Ok(Head { batch: self.head.batch, commit: 0, block: None, arena, top, root })
+        Ok(Head {
+            batch: self.head.batch,
+            commit: 0,
+            block: None,
+            arena,
+            top,
+            root,
+            checked: Arc::default(),
+        })
     }
 
     /// A page that was read: its checksum is right, and it is one.
@@ -412,18 +458,12 @@ impl<S: Scheme> Tree<S> {
         self.cache.bytes()
     }
 
-    /// Whether a snapshot shows the last commit: pages of another one must not be taken for its
-    /// own.
+    /// Whether a snapshot shows the last commit.
     pub(crate) fn current(&self, snapshot: &dyn ReadRows) -> Result<(), TreeError> {
         if self.hidden {
             return Ok(());
         }
-        let found = RootRecord::read(self.id, snapshot)?.map_or(0, |record| record.commit);
-        if found == self.head.commit {
-            Ok(())
-        } else {
-            Err(TreeError::OtherSnapshot { tree: self.id, found, head: self.head.commit })
-        }
+        self.head.checked.check(self.id, self.head.commit, snapshot)
     }
 
     /// Reads pages that have to be there, and keeps them. The snapshot is known to show the last
@@ -600,8 +640,8 @@ impl<S: Scheme> Tree<S> {
         if root.is_some() || emptied {
             self.head = self.head_of(root).expect("a root page that was just written");
         }
-        self.head.commit = commit;
-        self.head.block = block;
+        (self.head.commit, self.head.block) = (commit, block);
+        self.head.checked = Arc::default();
         for arena in pending.arenas.iter().filter(|arena| arena.batch.id != 0) {
             self.head.batch = arena.batch.id;
             arena.batch.set_committed();

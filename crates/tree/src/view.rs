@@ -17,11 +17,10 @@ use crate::page::{HandleCell, Lists, Page, corrupt};
 use crate::page_key::{PageKey, Space};
 use crate::prove::visit_read;
 use crate::read::{Halt, Reader, Value};
-use crate::root_record::RootRecord;
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::{Snapshot, Table};
-use crate::tree::Head;
+use crate::tree::{Head, LastChecked};
 use crate::verified::PathCheck;
 
 /// A commit of a tree, for readers: see [`Tree::view`](crate::Tree::view).
@@ -37,6 +36,7 @@ pub struct TreeView<S: Scheme> {
     top: Option<Top<S::Commit>>,
     cache: Arc<Cache<S::Commit>>,
     meter: Arc<Meter>,
+    checked: Arc<LastChecked>,
     verifies: bool,
 }
 
@@ -48,8 +48,9 @@ impl<S: Scheme> TreeView<S> {
         verifies: bool,
     ) -> Self {
         let Head { batch, commit, block, top, .. } = *head;
-        let arena = Arc::clone(&head.arena);
-        Self { scheme, id, space, head: batch, commit, block, arena, top, cache, meter, verifies }
+        let (arena, checked) = (Arc::clone(&head.arena), Arc::clone(&head.checked));
+        let head = batch;
+        Self { scheme, id, space, head, commit, block, arena, top, cache, meter, checked, verifies }
     }
 
     /// The block of the commit, if the tree was told.
@@ -122,10 +123,7 @@ impl<S: Scheme> TreeView<S> {
         key: PageKey,
         bits: usize,
     ) -> Result<Arc<Page<S::Commit>>, TreeError> {
-        let found = RootRecord::read(self.id, snapshot)?.map_or(0, |record| record.commit);
-        if found != self.commit {
-            return Err(TreeError::OtherSnapshot { tree: self.id, found, head: self.commit });
-        }
+        self.checked.check(self.id, self.commit, snapshot)?;
         self.meter.read(1);
         let row = snapshot.row(Table::Pages, key.as_bytes())?;
         let row = row.ok_or_else(|| corrupt(&key, "the page above names it, and it is missing"))?;

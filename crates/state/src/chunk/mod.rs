@@ -342,9 +342,6 @@ impl<P: PageStore> Chunks<P> {
         };
         let keys = Keys::of(changes);
         self.state.note_codes(changes)?;
-        if self.state.keep_preimages {
-            self.state.note_preimages(changes, &keys)?;
-        }
         let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
         let old: Vec<_> =
             keys.0.iter().map(|keys| view.account(keys.account)).collect::<Result<_, _>>()?;
@@ -352,6 +349,7 @@ impl<P: PageStore> Chunks<P> {
         let keeps = keeps && self.state.keep.is_any();
         let undo = if keeps { Some(undo_of(&view, changes, &keys, &old)?) } else { None };
         drop(view);
+        self.state.note_preimages(changes, &keys, undo.as_ref())?;
         self.undo_bytes += undo.as_ref().map_or(0, |undo| undo.count() * UNDO_BYTES);
         let gathered = Gathered { block, root: *root, undo, notes: *notes };
         if let Err(error) = self.overlay.put(changes, &keys, &old) {

@@ -14,12 +14,13 @@ use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use spinney_log::{Batch, Keep, Key, Log, LogError, Options, Shipped, Stats};
 use spinney_tree::{
-    KeptCommits, PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId, WriteSet,
-    names,
+    CommitOf, KeptCommits, PageStore, RootRecord, RowOver, Snapshot, StoreError, Table, TreeId,
+    WriteSet, names,
 };
 
 use crate::before::Missing;
@@ -70,6 +71,8 @@ const LOCK: &str = "spinney.lock";
 pub struct LogStore {
     log: Log,
     place: PathBuf,
+    /// Names it in this process, as [`CommitOf`] has it.
+    number: u64,
     /// Held by who changes rows that share one: what they are made of stays.
     sharing: Mutex<()>,
 }
@@ -188,8 +191,14 @@ impl LogStore {
         Ok(store)
     }
 
+    const fn lent(&self, snapshot: spinney_log::Snapshot) -> LogSnapshot<'_> {
+        LogSnapshot { snapshot, store: self }
+    }
+
     fn of(log: Log, directory: &Path) -> Self {
-        Self { log, place: directory.to_owned(), sharing: Mutex::new(()) }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { log, place: directory.to_owned(), number, sharing: Mutex::new(()) }
     }
 
     /// Refuses a store from before preimages shared rows.
@@ -319,7 +328,7 @@ impl LogStore {
     /// If it is not kept, or cannot be read.
     pub fn at(&self, commit: u64) -> Result<LogSnapshot<'_>, StoreError> {
         let snapshot = self.log.at(commit).map_err(|error| self.told(error))?;
-        Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
+        Ok(self.lent(snapshot))
     }
 
     /// Takes the state back to an earlier commit of the log that is kept: by one commit that has its
@@ -499,7 +508,7 @@ fn take_back(
             set.put(
                 table,
                 key,
-                row.map_err(|error| corrupt(then.place.display(), error.to_string()))?,
+                row.map_err(|error| corrupt(then.store.place.display(), error.to_string()))?,
             );
         }
         _ => set.put(table, key, row.row),
@@ -516,16 +525,12 @@ impl PageStore for LogStore {
 
     fn snapshot(&self) -> Result<LogSnapshot<'_>, StoreError> {
         let snapshot = self.log.snapshot().map_err(|error| self.told(error))?;
-        Ok(LogSnapshot { snapshot, place: &self.place, store: PhantomData })
+        Ok(self.lent(snapshot))
     }
 
     fn snapshot_of(&self, block: u64) -> Result<Option<LogSnapshot<'_>>, StoreError> {
         let snapshot = self.log.at_mark(block).map_err(|error| self.told(error))?;
-        Ok(snapshot.map(|snapshot| LogSnapshot {
-            snapshot,
-            place: &self.place,
-            store: PhantomData,
-        }))
+        Ok(snapshot.map(|snapshot| self.lent(snapshot)))
     }
 
     fn kept_commits(&self) -> Result<Option<KeptCommits>, StoreError> {
@@ -558,8 +563,7 @@ impl PageStore for LogStore {
 #[derive(Debug)]
 pub struct LogSnapshot<'a> {
     snapshot: spinney_log::Snapshot,
-    place: &'a Path,
-    store: PhantomData<&'a LogStore>,
+    store: &'a LogStore,
 }
 
 impl LogSnapshot<'_> {
@@ -577,11 +581,18 @@ impl Snapshot for LogSnapshot<'_> {
 
     fn read<'s>(&'s self, table: Table, key: &[u8]) -> Result<Option<LogRow<'s>>, StoreError> {
         let row = if table == PACKED {
-            packed::read(&self.snapshot, key).map_err(|error| of_packed(self.place, error))?
+            packed::read(&self.snapshot, key)
+                .map_err(|error| of_packed(&self.store.place, error))?
         } else {
-            self.snapshot.get(&key_of(table, key)).map_err(|error| told(self.place, error))?
+            self.snapshot
+                .get(&key_of(table, key))
+                .map_err(|error| told(&self.store.place, error))?
         };
         Ok(row.map(|row| LogRow { row, snapshot: PhantomData }))
+    }
+
+    fn shows(&self) -> Option<CommitOf> {
+        Some(CommitOf { store: self.store.number, commit: self.snapshot.commit() })
     }
 
     fn scan(
@@ -593,14 +604,14 @@ impl Snapshot for LogSnapshot<'_> {
     ) -> Result<(), StoreError> {
         if table == PACKED {
             let scanned = packed::scan(&self.snapshot, low, high, visit);
-            return scanned.map_err(|error| of_packed(self.place, error));
+            return scanned.map_err(|error| of_packed(&self.store.place, error));
         }
         let end = [table as u8 + 1];
         let high = high.map_or_else(|| Key::from_slice(&end), |high| key_of(table, high));
         let scanned = self
             .snapshot
             .scan(&key_of(table, low), Some(&high), &mut |key, row| visit(&key[1..], row));
-        scanned.map_err(|error| told(self.place, error))
+        scanned.map_err(|error| told(&self.store.place, error))
     }
 }
 

@@ -21,6 +21,7 @@ macro_rules! suite {
                 drops_come_before_puts
                 inverted_ranges_hold_nothing
                 an_old_snapshot_stays
+                snapshots_say_which_commit_they_show
                 read_many_answers_in_order
                 scans_keep_to_their_bounds
                 scans_stop_early
@@ -168,6 +169,21 @@ fn an_old_snapshot_stays(store: &impl PageStore) {
     assert!(old.read(Table::Pages, b"c").unwrap().is_none());
     assert_eq!(rows(&old, Table::Pages, b"", None).len(), 2);
     assert_eq!(read(store, Table::Pages, b"a").unwrap(), [19]);
+}
+
+fn snapshots_say_which_commit_they_show(store: &impl PageStore) {
+    let mut shown = Vec::new();
+    for round in 0..5_u8 {
+        let snapshot = store.snapshot().unwrap();
+        shown.push((snapshot.shows(), rows(&snapshot, Table::Pages, b"", None)));
+        let again = store.snapshot().unwrap();
+        assert_eq!(again.shows(), snapshot.shows());
+        store.commit(&puts(Table::Pages, [([round / 2], [round / 2])])).unwrap();
+        assert_eq!(snapshot.shows(), again.shows(), "it shows what it showed");
+    }
+    for (one, other) in shown.iter().flat_map(|one| shown.iter().map(move |other| (one, other))) {
+        assert!(one.0.is_none() || one.0 != other.0 || one.1 == other.1, "{:?}", one.0);
+    }
 }
 
 fn read_many_answers_in_order(store: &impl PageStore) {

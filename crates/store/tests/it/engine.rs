@@ -1,8 +1,8 @@
-//! The engine over a redb store.
+//! The engine over stores on disk.
 
-use spinney_store::{AnyStore, RedbStore};
+use spinney_store::{AnyStore, LogStore, RedbStore};
 use spinney_tree::mpt::Mpt;
-use spinney_tree::{Batch, BlockId, MemoryStore, PageStore, Snapshot, Tree, TreeId};
+use spinney_tree::{Batch, BlockId, MemoryStore, PageStore, Snapshot, Tree, TreeError, TreeId};
 
 use crate::tools::CACHE_BYTES;
 
@@ -98,4 +98,36 @@ fn one_commit_moves_several_trees() {
     let found = [1, 2, 3].map(|id| Tree::open(Mpt, TreeId(id), &snapshot, 0).unwrap().root());
     assert_eq!(found, roots);
     assert_ne!(roots[0], roots[1]);
+}
+
+/// A log says which commit a snapshot shows, so that a tree looks at a snapshot once. Snapshots of
+/// other commits, and of other logs, are none that it has looked at.
+#[test]
+fn a_snapshot_that_was_looked_at_speaks_for_no_other() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [store, elsewhere] = folders.each_ref().map(|at| LogStore::create(at.path()).unwrap());
+    let mut writer = Tree::open(Mpt, ID, &store.snapshot().unwrap(), 0).unwrap();
+    commit(&mut writer, &store, 0);
+    let first = store.snapshot().unwrap();
+    assert!(first.shows().is_some());
+    let tree = Tree::open(Mpt, ID, &first, 0).unwrap();
+    let view = tree.view();
+    let found = |snapshot: &_, at| view.get(snapshot, &key(at)).map(|value| value.is_some());
+    assert!(found(&first, 1).unwrap());
+    commit(&mut writer, &store, 1);
+    let (second, other) = (store.snapshot().unwrap(), elsewhere.snapshot().unwrap());
+    for (snapshot, commit) in [(&second, 2), (&other, 0)] {
+        assert_ne!(snapshot.shows(), first.shows());
+        let by_view = found(snapshot, 2).unwrap_err();
+        let by_tree = tree.get(snapshot, None, &key(2)).unwrap_err();
+        for refused in [by_view, by_tree] {
+            let TreeError::OtherSnapshot { found, head: 1, .. } = refused else {
+                panic!("{refused}")
+            };
+            assert_eq!(found, commit);
+        }
+    }
+    assert!(found(&first, 2).unwrap());
+    assert!(writer.get(&second, None, &key(2)).unwrap().is_some());
+    assert!(writer.get(&first, None, &key(2)).is_err());
 }
