@@ -381,8 +381,9 @@ impl<P: PageStore> State<P> {
         Ok(())
     }
 
-    /// Notes the preimages of keys that are written and not known to be stored, if they are kept.
-    /// Those of keys that were in the state before the changes were noted when these came.
+    /// Notes the preimages of keys that the changes write and that are not known to be stored, if
+    /// preimages are kept. A key that `undo` shows to have been in the state before is passed over:
+    /// whoever put it there noted its preimage.
     pub(crate) fn note_preimages(
         &mut self,
         changes: &Changes,

@@ -85,7 +85,8 @@ impl Undo {
         slots.fold(self.accounts.len(), usize::saturating_add)
     }
 
-    /// What it says of an account that is written, and of its slots. It is of these changes alone.
+    /// Whether an account that some changes write, and its slots, were there before. This has to be
+    /// the undo of those changes alone.
     pub(crate) fn held(&self, address: &Address) -> Held<'_> {
         Held(self.accounts.get(address))
     }
@@ -103,11 +104,13 @@ impl Undo {
     }
 }
 
-/// Whether an account that is written was there before; without an entry it is as it was.
+/// What an undo knows of an account that is written. An undo without an entry for the account says
+/// that the account was there and that the changes leave it as it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a>(Option<&'a Before>);
 
 impl Held<'_> {
+    /// Whether the account was there before.
     pub(crate) const fn account(self) -> bool {
         !matches!(self.0, Some(Before::Absent))
     }

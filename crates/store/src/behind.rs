@@ -318,7 +318,7 @@ impl<'a, P: PageStore> Snapshot for BehindSnapshot<'a, '_, P> {
         self.store.is_far()
     }
 
-    /// The store counts a commit once it has it.
+    /// Nothing while a commit waits: the store below still shows the commit before.
     fn shows(&self) -> Option<CommitOf> {
         if self.over.is_some() { None } else { self.store.shows() }
     }

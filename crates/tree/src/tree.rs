@@ -79,13 +79,25 @@ pub(crate) struct Head<S: Scheme> {
     pub(crate) checked: Arc<LastChecked>,
 }
 
+impl<S: Scheme> Head<S> {
+    /// A state that is no commit yet.
+    fn new(
+        batch: u64,
+        arena: Arc<Arena<S::Commit>>,
+        top: Option<Top<S::Commit>>,
+        root: S::Root,
+    ) -> Self {
+        Self { batch, commit: 0, block: None, arena, top, root, checked: Arc::default() }
+    }
+}
+
 /// The last snapshot that was found to show a commit, where snapshots can be told apart.
 #[derive(Debug, Default)]
 pub(crate) struct LastChecked(Mutex<Option<CommitOf>>);
 
 impl LastChecked {
-    /// Whether a snapshot shows a commit of a tree: pages of another one must not be taken for its
-    /// own.
+    /// Refuses a snapshot that does not show this commit of a tree: pages of another commit must
+    /// not be taken for pages of this one.
     pub(crate) fn check(
         &self,
         tree: TreeId,
@@ -285,15 +297,7 @@ impl<S: Scheme> Tree<S> {
         let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::default());
         let empty = scheme.root(None);
         let arena = Arc::new(Arena::new());
-        let head = Head {
-            batch,
-            commit: 0,
-            block: None,
-            arena,
-            top: None,
-            root: empty,
-            checked: Arc::default(),
-        };
+        let head = Head::new(batch, arena, None, empty);
         let mut tree = Self {
             scheme,
             id,
@@ -322,8 +326,7 @@ impl<S: Scheme> Tree<S> {
         let root = scheme.root(None);
         let arena = Arc::new(Arena::new());
         let batch = next_batch();
-        let head =
-            Head { batch, commit: 0, block: None, arena, top: None, root, checked: Arc::default() };
+        let head = Head::new(batch, arena, None, root);
         let (cache, pool) = (Arc::new(Cache::new(cache_bytes, batch)), Arc::clone(&self.pool));
         let (id, split_ops, meter) = (self.id, self.split_ops, Arc::default());
         Self {
@@ -390,15 +393,7 @@ impl<S: Scheme> Tree<S> {
         }
         let root = self.scheme.root(top.as_ref().map(|top| &top.commit));
         let arena = Arc::new(arena);
-        Ok(Head {
-            batch: self.head.batch,
-            commit: 0,
-            block: None,
-            arena,
-            top,
-            root,
-            checked: Arc::default(),
-        })
+        Ok(Head::new(self.head.batch, arena, top, root))
     }
 
     /// A page that was read: its checksum is right, and it is one.

@@ -191,6 +191,7 @@ impl LogStore {
         Ok(store)
     }
 
+    /// A view for users of the store.
     const fn lent(&self, snapshot: spinney_log::Snapshot) -> LogSnapshot<'_> {
         LogSnapshot { snapshot, store: self }
     }

@@ -24,6 +24,11 @@ use crate::ui::{Answer, Output, Speech};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
+    override_usage = "\
+    spinney witness [OPTIONS] --genesis <FILE> --blocks <FILE> --block <N>\n       \
+    spinney witness [OPTIONS] --genesis <FILE> --blocks <FILE>\n           \
+    <--from <N>|--to <N>|--range <A..B>|--all>\n       \
+    spinney witness <COMMAND>",
     after_help = "Examples:\n  \
     spinney witness --genesis genesis.json --blocks chain.rlp --block 77\n  \
     spinney witness --genesis genesis.json --blocks chain.rlp --from 100 --to 120 --out \
