@@ -243,9 +243,9 @@ pub trait Snapshot {
         false
     }
 
-    /// Names the commit that the snapshot shows, where the store can: in this process, two snapshots
-    /// of the same name hold the same rows. A tree that has found a snapshot to show its last commit
-    /// reads the root record in no other snapshot of that name.
+    /// Names the commit that the snapshot shows, where the store can: in this process, two
+    /// snapshots of the same name hold the same rows. A tree that has found a snapshot to show its
+    /// last commit reads the root record in no other snapshot of that name.
     fn shows(&self) -> Option<CommitOf> {
         None
     }
