@@ -70,8 +70,41 @@ fn is_then(state: &State<MemoryStore>, number: usize, then: &Then) {
     assert_eq!(state.check(|_| {}).unwrap(), []);
 }
 
+/// Applies all layers, some of which are taken back and applied again, and answers the preimages.
+fn preimages_of(blocks: &Blocks, keep: KeepHistory) -> Rows {
+    let mut state = open(keep, true);
+    for (number, (layers, commit)) in blocks.iter().enumerate() {
+        for (layer, changes) in layers.iter().enumerate() {
+            state.apply(changes).unwrap();
+            if (number + layer).is_multiple_of(3) {
+                state.undo_to(state.layer_count() - 1);
+                state.apply(changes).unwrap();
+            }
+        }
+        state.seal(block(number)).unwrap();
+        if *commit {
+            state.commit().unwrap();
+        }
+    }
+    state.commit().unwrap();
+    rows(state.store(), Table::Preimages)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    /// A state with a history takes from it which keys are new; one without asks the store.
+    #[test]
+    fn preimages_are_the_same_without_a_history(blocks in blocks()) {
+        let asked = preimages_of(&blocks, KeepHistory::Blocks(0));
+        prop_assert!(preimages_of(&blocks, KeepHistory::All) == asked, "preimages differ");
+        let written = blocks.iter().flat_map(|(layers, _)| layers);
+        let named: Vec<Address> = written.flat_map(|changes| &changes.accounts)
+            .filter(|(_, change)| matches!(change, Change::Written(_)))
+            .map(|(address, _)| *address).collect();
+        let is_there = |address: &Address| asked.iter().any(|(_, row)| row == address.as_slice());
+        prop_assert!(named.iter().all(is_there));
+    }
 
     #[test]
     fn any_blocks_can_be_taken_back(blocks in blocks(), keep in keep(), preimages: bool) {
