@@ -160,26 +160,24 @@ impl Gather {
         watch: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<Report, PipelineError> {
         let id = tree.id();
-        let (runs, leaves) = self.runs()?;
-        let mut report = Report {
-            leaves,
-            run_files: runs.len(),
-            spilled: self.spilled,
-            notes: std::mem::take(&mut self.notes),
-            ..Report::default()
-        };
+        let mut report = Report { notes: std::mem::take(&mut self.notes), ..Report::default() };
         let last = Checkpoint::read(&store.snapshot()?, id)?;
         if let Some(last) = &last
             && (last.name, last.state) == (self.name.0, State::Finished)
             && last.root == tree.root().as_ref()
         {
-            // A run that was killed right behind its last commit has left the old rows.
+            // A run that was killed behind its last commit has left old rows, and some of its
+            // files: whoever knows that it is finished has not pushed their leaves again.
             tree.sweep(store)?;
+            // What is still being written goes with the others.
+            let _ = self.settle();
             self.remove_files()?;
-            report.hashed = last.hashed;
+            (report.leaves, report.hashed) = (last.leaves, last.hashed);
             report.was_finished = true;
             return Ok(report);
         }
+        let (runs, leaves) = self.runs()?;
+        (report.leaves, report.run_files, report.spilled) = (leaves, runs.len(), self.spilled);
         let (ranges, found) = self.begin(tree, store, leaves, &mut report)?;
         let journal = Journal::open(&self.dir)?;
         let shared = Shared {

@@ -298,7 +298,7 @@ impl Gather {
 
     /// Waits until what the writer was given is in a run file. What could not be written is tried
     /// again.
-    fn settle(&mut self) -> Result<(), PipelineError> {
+    pub(crate) fn settle(&mut self) -> Result<(), PipelineError> {
         let idle = Writer::Idle(Buffer::default());
         let (mut buffer, written) = match std::mem::replace(&mut self.writer, idle) {
             Writer::Idle(buffer) => {

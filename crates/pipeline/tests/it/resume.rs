@@ -1,5 +1,6 @@
 //! Runs that stop, fail and go on.
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -98,6 +99,45 @@ fn p11_a_run_that_is_over_is_not_done_again() {
     let report = run(&spill, &store, &entries, options(2, 2, 9), &mut on).unwrap();
     assert!(report.was_finished);
     check(&store, &spill, &serial(&entries));
+}
+
+/// P11 and P12: killed behind the last commit, while the files are removed. Who sees that the run is
+/// finished pushes nothing.
+#[cfg(unix)]
+#[test]
+fn p11_files_of_a_run_that_is_over_need_no_source() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let entries = state(50, 60);
+    let dir = tempfile::tempdir().unwrap();
+    let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
+    let mut options = options(2, 2, 9);
+    options.memory = 4_096;
+    let mut files = Vec::new();
+    let mut see = |_: &Progress<'_>| {
+        let all = fs::read_dir(&spill).unwrap().map(|file| file.unwrap().path());
+        files = all.map(|path| (fs::read(&path).unwrap(), path)).collect();
+        ControlFlow::Continue(())
+    };
+    run(&spill, &store, &entries, options, &mut see).unwrap();
+    assert!(!spill.exists());
+    files.sort_by(|(_, a), (_, b)| a.cmp(b));
+    assert!(files.len() > 4, "{} files", files.len());
+    // They are removed from the last name on.
+    for left in 0..=files.len() {
+        fs::create_dir(&spill).unwrap();
+        fs::set_permissions(&spill, fs::Permissions::from_mode(0o700)).unwrap();
+        for (bytes, path) in &files[..left] {
+            fs::write(path, bytes).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let name = RunName::of(&open(&store), b"test", &options);
+        let gather = Gather::open(&spill, name, options).unwrap();
+        let report = gather.rebuild(&mut open(&store), &store, None, None, &mut on).unwrap();
+        assert_eq!((report.was_finished, report.leaves), (true, entries.len() as u64), "{left}");
+        assert!(!spill.exists(), "of {left} files some are left");
+        check(&store, &spill, &serial(&entries));
+    }
 }
 
 /// P9: other leaves and other options are another run, which begins anew and says so.
@@ -244,7 +284,7 @@ fn p17_a_worker_that_fails_fails_the_run() {
             assert!(matches!(failed, Err(PipelineError::Worker { .. })), "{failed:?}");
             assert!(store.snapshot().unwrap().read(Table::Roots, &[0, 0, 0, 1]).unwrap().is_none());
             assert!(pages(&open(&store), &store.snapshot().unwrap()).is_empty());
-            std::fs::remove_dir_all(&spill).unwrap();
+            fs::remove_dir_all(&spill).unwrap();
         }
     }
     // A slot of no account.
