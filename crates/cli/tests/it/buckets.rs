@@ -205,6 +205,16 @@ impl Clients<'_> {
     }
 }
 
+/// One of those that are counted as running, until it ends, however it does: whoever waits for the
+/// last of them waits for no more than there are.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// How long the last blocks may be archived before all servers answer of them.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
@@ -251,6 +261,7 @@ fn servers_over_a_bucket_are_killed_beside_a_writer() {
         let serve = |at: usize| {
             let mut numbers = Numbers(0x5e41 + at as u64);
             let mut starts = Vec::new();
+            let _running = Running(&running);
             for _ in 0..kills {
                 let began = Instant::now();
                 let variables = bench.variables();
@@ -262,7 +273,6 @@ fn servers_over_a_bucket_are_killed_beside_a_writer() {
                 drop(server);
                 *servers[at].lock().unwrap() = None;
             }
-            running.fetch_sub(1, Ordering::AcqRel);
             starts
         };
         let served: Vec<_> = (0..SERVERS).map(|at| scope.spawn(move || serve(at))).collect();

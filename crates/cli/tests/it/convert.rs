@@ -6,7 +6,8 @@ use spinney_tree::{PageStore as _, Table, WriteSet};
 
 use crate::several::alloc_of;
 use crate::support::{
-    Chain, Folder, Ran, all_forks, assert_sound, chain_600, command, rows, shared, spinney,
+    Chain, Folder, PATIENCE, Ran, all_forks, assert_sound, chain_600, command, rows, shared,
+    spinney,
 };
 
 /// Ids of trees in a store.
@@ -224,7 +225,7 @@ fn a_conversion_that_is_killed_goes_on() {
     while !std::path::Path::new(&target).exists() {
         let mut child = command(&[&args[..], &small].concat())
             .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
             .spawn()
             .expect("the binary runs");
         let life = std::time::Duration::from_millis(10 + 12 * kills);
@@ -236,6 +237,8 @@ fn a_conversion_that_is_killed_goes_on() {
             child.kill().expect("it is ours");
             child.wait().expect("it is ours");
             kills += 1;
+        } else {
+            let _ = Ran::from(child.wait_with_output().expect("it is ours")).exits(0);
         }
     }
     println!("killed {kills} times");
@@ -271,6 +274,7 @@ fn a_conversion_into_a_server_goes_on_whichever_is_killed() {
     // So many kills at first, and as many more as it takes until one has the time that is left.
     let kills = std::env::var("SPINNEY_KILLS").map_or(6, |kills| kills.parse().expect("a number"));
     let (mut clients, mut servers) = (0, 0);
+    let mut locked = None;
     let made = loop {
         let mut child = command(&[&args[..], &small].concat())
             .stdout(Stdio::piped())
@@ -282,6 +286,9 @@ fn a_conversion_into_a_server_goes_on_whichever_is_killed() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let is_running = child.try_wait().expect("it is ours").is_none();
+        if is_running {
+            locked = None;
+        }
         if is_running && clients <= servers {
             clients += 1;
             child.kill().expect("it is ours");
@@ -303,7 +310,11 @@ fn a_conversion_into_a_server_goes_on_whichever_is_killed() {
             // It is told that the server is gone; the next one goes on.
             _ if is_running => drop(ran.exits(2).refuses("")),
             // A killed writer's lock lasts until the server has seen that it is gone.
-            _ => drop(ran.exits(2).refuses("in use by another process")),
+            _ => {
+                drop(ran.exits(2).refuses("in use by another process"));
+                let waits = locked.get_or_insert_with(Instant::now).elapsed();
+                assert!(waits < PATIENCE, "the lock of a killed writer stays");
+            }
         }
     };
     println!("{clients} conversions were killed, and the server under {servers}");

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use spinney_replay::{ChainBlock, ChainReader, Genesis};
@@ -14,9 +14,7 @@ use spinney_replay::{ChainBlock, ChainReader, Genesis};
 use crate::fake_node::{FakeNode, Mood};
 use crate::serve::client::Server;
 use crate::serve::pages::{document, first_cells, names_of};
-use crate::support::{Folder, Ran, assert_sound, command, rows, shared, spinney};
-
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::{Folder, PATIENCE, Ran, assert_sound, command, rows, shared, spinney};
 
 /// The chain that demo made in a folder.
 pub(crate) fn chain_of(folder: &str) -> (Genesis, Vec<ChainBlock>) {
@@ -62,8 +60,10 @@ impl Following {
     /// Waits for an event.
     #[track_caller]
     fn until(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let clock = Instant::now();
         loop {
-            let event = self.events.recv_timeout(PATIENCE).expect("it is told");
+            let left = PATIENCE.saturating_sub(clock.elapsed());
+            let event = self.events.recv_timeout(left).expect("it is told");
             if is_it(&event) {
                 return event;
             }

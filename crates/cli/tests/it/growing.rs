@@ -12,7 +12,7 @@ use spinney_replay::ChainBlock;
 use crate::archive::{compared, dumps, sound};
 use crate::fake_node::FakeNode;
 use crate::follow::{Following, chain_of, followed};
-use crate::support::{Folder, all_forks, command, spinney};
+use crate::support::{Folder, PATIENCE, all_forks, command, spinney};
 
 /// A store that keeps few blocks of its own accord, and waits for its archive.
 const NARROW: [&str; 6] = ["--commit-every", "2", "--keep-undo", "0", "--archive-every", "1"];
@@ -169,7 +169,9 @@ fn a_followed_chain_is_archived_but_for_its_last_blocks() {
     let follow = ["follow", &url, "--genesis", &demo.genesis, "--db", &db];
     let following = Following::start(&[&follow[..], &told].concat());
     following.committed(20);
+    let clock = Instant::now();
     while fs::read_dir(&archive).is_ok_and(|files| files.count() < 2) || sound(&archive).1 < 20 {
+        assert!(clock.elapsed() < PATIENCE, "block 20 is not archived");
         thread::sleep(Duration::from_millis(20));
     }
     fs::rename(&archive, &moved).unwrap();

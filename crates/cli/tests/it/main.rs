@@ -22,6 +22,8 @@ mod fake_node;
 mod follow;
 mod full_disk;
 mod growing;
+#[cfg(target_os = "linux")]
+mod hangs;
 mod history;
 mod import;
 mod interrupts;

@@ -7,15 +7,13 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::server::Server;
-use crate::support::{Folder, Ran, command};
+use crate::support::{Folder, PATIENCE, Ran, command};
 
 /// The password of the user `marked`.
 const MARK: &str = "7Geheim7";
-/// How long a process may take to listen to signals.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a password is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use spinney_store::{AnyStore, Location, LogStore, OpenFor, RedbStore};
 use spinney_tree::{PageStore as _, Snapshot as _, Table};
+
+/// Nobody waits for longer: a test that hangs fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a run left.
 #[derive(Debug)]
@@ -73,8 +77,10 @@ impl Ran {
     }
 }
 
-/// The binary, free of what the environment would tell it.
+/// The binary, free of what the environment would tell it. One that hangs is told and killed.
 pub(crate) fn command(args: &[&str]) -> Command {
+    #[cfg(target_os = "linux")]
+    crate::hangs::watch();
     let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
     command.args(args).stdin(Stdio::null());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SPINNEY_")) {

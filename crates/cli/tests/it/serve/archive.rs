@@ -9,10 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::{Server, error_of};
 use super::{TREES, number, sample};
-use crate::support::{Folder, spinney};
-
-/// Nobody waits for longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::support::{Folder, PATIENCE, spinney};
 
 fn build(db: &str, archive: &str, more: &[&str]) {
     let args = ["archive", "build", "-q", "--db", db, "--into", archive];

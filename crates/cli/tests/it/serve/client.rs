@@ -3,14 +3,10 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, command};
-
-/// Nobody waits for longer: a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::{PATIENCE, Ran, command};
 
 /// A server that ends with its value.
 pub(crate) struct Server {
@@ -130,13 +126,20 @@ impl Server {
             command(&args).envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the binary runs");
         let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines();
+        let mut stderr = child.stderr.take().expect("it was asked for");
         let mut address = |what: &str| -> SocketAddr {
-            let line = lines.next().expect("it says where it listens").expect("text");
+            let Some(line) = lines.next() else {
+                let mut said = String::new();
+                let _ = stderr.read_to_string(&mut said);
+                panic!("it ended before it said where it listens: {said}");
+            };
+            let line = line.expect("text");
             let address = line.strip_prefix(what).unwrap_or_else(|| panic!("{line}"));
             address.trim_end_matches("/metrics").parse().expect("an address")
         };
         let rpc = address("rpc http://");
         let metrics = more.contains(&"--metrics").then(|| address("metrics http://"));
+        child.stderr = Some(stderr);
         Self { child: Some(child), rpc, metrics }
     }
 
