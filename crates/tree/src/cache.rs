@@ -7,8 +7,12 @@
 //! - all pages are those of one head; whoever reads an older one looks whether they still are,
 //!   under the lock under which it takes a page;
 //! - a page is only ever evicted whole. Who reads one for longer than a look shares it.
+//!
+//! A hand goes round over the slots (the clock algorithm): it evicts the pages that nobody has
+//! looked at since it was there last, or since they came.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use foldhash::fast::RandomState;
@@ -33,6 +37,8 @@ pub(crate) struct Pages<C> {
     /// Bytes of pages, and of what [`SLOT_BYTES`] counts beside.
     bytes: usize,
     budget: usize,
+    /// The slot where evicting goes on.
+    hand: usize,
     /// The head whose pages these are.
     head: u64,
 }
@@ -42,6 +48,17 @@ pub(crate) struct Pages<C> {
 struct Slot<C> {
     page: Option<Arc<Page<C>>>,
     generation: u32,
+    /// Whether somebody looked at the page since the hand was here.
+    used: AtomicBool,
+}
+
+impl<C> Slot<C> {
+    /// Written only where it says something else: all who read share its line of memory.
+    fn mark(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Bytes that a page takes beside its own: its slot, its count of readers, and its place in the
@@ -105,7 +122,7 @@ impl<C: Copy> Cache<C> {
 impl<C: Copy> Pages<C> {
     fn new(budget: usize, head: u64) -> Self {
         let (table, hasher) = (HashTable::new(), RandomState::default());
-        Self { table, slots: Vec::new(), free: Vec::new(), hasher, bytes: 0, budget, head }
+        Self { table, slots: Vec::new(), free: Vec::new(), hasher, bytes: 0, budget, hand: 0, head }
     }
 
     /// Whether these are the pages of a head.
@@ -128,22 +145,20 @@ impl<C: Copy> Pages<C> {
         if !ranges.is_empty() {
             let within =
                 |key: &[u8]| ranges.iter().any(|(low, high)| &low[..] < key && key < &high[..]);
-            pages.retain(|key, _| !within(key.as_bytes()));
+            pages.retain(|key| !within(key.as_bytes()));
         }
         gone.iter().for_each(|key| pages.remove(key));
         new.into_iter().for_each(|page| pages.insert(page));
-        // Evicts an eighth of what may be here once there is more.
-        if pages.bytes > pages.budget {
-            let target = pages.budget / 8 * 7;
-            pages.retain(|_, bytes| bytes <= target);
-        }
+        pages.evict();
     }
 
     /// Where a page is.
     pub(crate) fn find(&self, key: &PageKey) -> Option<Handle> {
         let is = |&slot: &u32| self.key(slot).is_some_and(|other| other == key);
         let slot = *self.table.find(self.hasher.hash_one(key), is)?;
-        Some(Handle { slot, generation: self.slots[slot as usize].generation })
+        let found = &self.slots[slot as usize];
+        found.mark();
+        Some(Handle { slot, generation: found.generation })
     }
 
     fn key(&self, slot: u32) -> Option<&PageKey> {
@@ -154,7 +169,9 @@ impl<C: Copy> Pages<C> {
     #[inline]
     pub(crate) fn page(&self, handle: Handle) -> Option<&Arc<Page<C>>> {
         let slot = self.slots.get(handle.slot as usize)?;
-        slot.page.as_ref().filter(|_| slot.generation == handle.generation)
+        let page = slot.page.as_ref().filter(|_| slot.generation == handle.generation)?;
+        slot.mark();
+        Some(page)
     }
 
     /// Asks for where a page is.
@@ -199,7 +216,10 @@ impl<C: Copy> Pages<C> {
                 place.insert(number);
                 match slots.get_mut(number as usize) {
                     Some(there) => there.page = Some(page),
-                    None => push_tight(slots, Slot { page: Some(page), generation: 1 }),
+                    None => {
+                        let used = AtomicBool::new(false);
+                        push_tight(slots, Slot { page: Some(page), generation: 1, used });
+                    }
                 }
             }
         }
@@ -221,6 +241,7 @@ impl<C: Copy> Pages<C> {
         let slot = &mut self.slots[number as usize];
         let Some(page) = slot.page.take() else { return };
         self.bytes -= SLOT_BYTES + page.bytes();
+        *slot.used.get_mut() = false;
         // One whose generations are used up stays empty.
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
@@ -228,19 +249,39 @@ impl<C: Copy> Pages<C> {
         }
     }
 
-    /// Forgets all pages but those that are to be kept, who are told how many bytes there are
-    /// still. Pages come in the table's own order, which is a random one.
-    fn retain(&mut self, mut keep: impl FnMut(&PageKey, usize) -> bool) {
+    /// Forgets all pages but those that are to be kept.
+    fn retain(&mut self, keep: impl Fn(&PageKey) -> bool) {
         let mut table = std::mem::take(&mut self.table);
         table.retain(|&mut slot| {
-            let bytes = self.bytes;
-            let kept = self.key(slot).is_some_and(|key| keep(key, bytes));
+            let kept = self.key(slot).is_some_and(&keep);
             if !kept {
                 self.vacate(slot);
             }
             kept
         });
         self.table = table;
+    }
+
+    /// Moves the hand on until the pages are within the budget.
+    fn evict(&mut self) {
+        // In the second round no page was looked at.
+        for _ in 0..2 * self.slots.len() {
+            if self.bytes <= self.budget {
+                return;
+            }
+            let number = self.hand;
+            self.hand = (number + 1) % self.slots.len();
+            let slot = &mut self.slots[number];
+            if std::mem::take(slot.used.get_mut()) {
+                continue;
+            }
+            let Some(page) = &slot.page else { continue };
+            let hash = self.hasher.hash_one(&page.key);
+            if let Ok(entry) = self.table.find_entry(hash, |&slot| slot as usize == number) {
+                let slot = entry.remove().0;
+                self.vacate(slot);
+            }
+        }
     }
 }
 

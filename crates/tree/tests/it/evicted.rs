@@ -255,3 +255,26 @@ fn what_short_keys_lead_to_is_not_what_long_ones_do() {
     apply(&ops, &mut bench.entries);
     assert_eq!(pending.root(), rebuild(&Mpt, &bench.entries).1);
 }
+
+#[test]
+fn pages_that_are_read_now_and_then_stay() {
+    const CACHE_BYTES: usize = 1 << 20;
+    const HOT: usize = 20;
+    let bench = grown(Mpt, (&mut Random(37), 20_000), CACHE_BYTES, &long);
+    let keys: Vec<&Vec<u8>> = bench.entries.keys().collect();
+    let (snapshot, mut random) = (bench.snapshot(), Random(41));
+    let pages_read = |keys: &mut dyn Iterator<Item = &Vec<u8>>| {
+        let before = bench.tree.costs().pages_read;
+        keys.for_each(|key| drop(bench.tree.get(&snapshot, None, key).unwrap()));
+        bench.tree.costs().pages_read - before
+    };
+    let (mut cold, mut again) = (0, 0);
+    for round in 0..200 {
+        // Five of these come for each of the others, which take a sixteenth of the room.
+        let hot = pages_read(&mut keys.iter().step_by(keys.len() / HOT).copied());
+        cold += pages_read(&mut (0..10).map(|_| keys[random.below(keys.len())]));
+        again += if round > 0 { hot } else { 0 };
+    }
+    // All the room has been given away many times.
+    assert!(cold > 1_000 && again <= cold / 100, "{again} of pages in use, {cold} of others");
+}
