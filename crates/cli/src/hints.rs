@@ -41,7 +41,8 @@ pub(crate) fn exit_of(cause: &(dyn StdError + 'static)) -> Option<Exit> {
                 | ReplayError::Source(
                     SourceError::Malformed { .. }
                     | SourceError::NotABlock { .. }
-                    | SourceError::TooLong { .. },
+                    | SourceError::TooLong { .. }
+                    | SourceError::Truncated { .. },
                 )
                 | ReplayError::Genesis { .. }
                 | ReplayError::StateRoot { .. },

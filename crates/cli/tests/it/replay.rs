@@ -240,7 +240,7 @@ fn a_chain_that_is_cut_off_is_kept_up_to_there() {
     let bytes = std::fs::read(&chain.blocks).expect("it can be read");
     let cut = folder.write("cut", &bytes[..bytes.len() - 10]);
     let args = ["replay", "--genesis", &chain.genesis, "--blocks", &cut, "--db", &db];
-    spinney(&args).exits(2).refuses("is cut off");
+    spinney(&args).exits(1).refuses("is cut off");
     let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();
     assert_eq!(info["trees"][0]["block"], 212);
 }

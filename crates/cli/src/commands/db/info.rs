@@ -3,6 +3,7 @@
 use alloy_primitives::{B256, hex};
 use serde::Serialize;
 use serde_json::json;
+use spinney_state::kept_range;
 use spinney_state::sum::SumError;
 use spinney_store::AnyStore;
 use spinney_tree::mpt::Mpt;
@@ -112,6 +113,12 @@ pub(super) fn run(store: &AnyStore) -> anyhow::Result<Answer> {
     infos.sort_by_key(|info| info.id);
     let kept = store.kept_commits()?;
     let mut data = json!({ "store": store.kind(), "trees": infos });
+    let newest = trees::of_states(&snapshot)?.first().and_then(|(_, record)| record.block);
+    let history = newest.map(|newest| kept_range(&snapshot, newest)).transpose()?;
+    let history = history.map(|kept| (kept.oldest.number, kept.newest.number));
+    if let Some((first, last)) = history {
+        data["history"] = json!({ "first_block": first, "last_block": last });
+    }
     if let Some(kept) = &kept {
         data["kept_commits"] = commits::told(kept);
     }
@@ -143,6 +150,12 @@ pub(super) fn run(store: &AnyStore) -> anyhow::Result<Answer> {
             info.root_sum.unwrap_or_default(),
         ]);
     }
+    // Commits that are kept answer for more.
+    let history = history.filter(|(first, last)| kept.is_none() || first < last);
+    let history = history.map(|(first, last)| match first == last {
+        true => format!("proofs: of block {last} alone (--keep-undo keeps more)"),
+        false => format!("proofs: of blocks {first} to {last}"),
+    });
     let kept = kept.map(|kept| format!("kept: {}", commits::described(&kept)));
-    Ok(Answer::of(&data)?.grid(grid).lines(kept))
+    Ok(Answer::of(&data)?.grid(grid).lines(history).lines(kept))
 }

@@ -26,7 +26,7 @@ use spinney_tree::{PageStore, SharedStore};
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::commands::Command;
 use crate::commands::archive::growing::{self, Filling, GrowArgs};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::hints::TRACE_HINT;
 use crate::interrupt::Interrupt;
 use crate::stores::{Kind, Mode, Place};
@@ -195,15 +195,16 @@ impl Command for ReplayArgs {
             output.warn(format!("interrupted after block {}", report.head.unwrap_or_default()));
         }
         report.warn_of_little(self.to, output);
-        let answer = report.answer()?;
-        if report.stopped && place.kind == Kind::Memory {
-            // The report is told all the same.
-            output.answer(answer)?;
-            let what = "interrupted, and a store in memory keeps nothing (--store memory)";
-            let hint = "with --db DIR an interrupted replay continues where it stopped";
-            return Err(Failure::new(what).hint(hint).into());
+        let in_memory = place.kind == Kind::Memory;
+        if report.stopped && in_memory {
+            output.warn("a store in memory keeps nothing: with --db DIR a replay can go on");
         }
-        Ok(if report.stopped { answer.goes_on() } else { answer })
+        let answer = report.answer()?;
+        Ok(match report.stopped {
+            true if in_memory => answer.exit(Exit::Error),
+            true => answer.goes_on(),
+            false => answer,
+        })
     }
 }
 
