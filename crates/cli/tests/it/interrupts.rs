@@ -36,6 +36,28 @@ fn ctrl_c_commits_and_the_same_command_continues() {
     assert_eq!(run["blocks"], 213 - done);
 }
 
+/// What was in memory is gone, so this is a failure, and the report is printed once all the same.
+#[test]
+fn ctrl_c_ends_a_replay_in_memory_with_one_envelope() {
+    let Some(chain) = all_forks() else { return };
+    let input = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
+    let args = [&input[..], &["--store", "memory", "--commit-every", "1", "--events"]].concat();
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().expect("there is an event").unwrap();
+    assert!(first.contains(r#""event":"committed""#), "{first}");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    let ran = Ran::from(child.wait_with_output().unwrap()).exits(2);
+    let _ = ran.says("a store in memory keeps nothing");
+    let envelopes = rest.iter().filter(|line| line.contains("schema_version"));
+    let envelopes: Vec<_> = envelopes.collect();
+    assert_eq!(envelopes.len(), 1, "{envelopes:?}");
+    let last: serde_json::Value = serde_json::from_str(envelopes[0]).unwrap();
+    assert_eq!((&last["success"], &last["interrupted"]), (&false.into(), &true.into()));
+}
+
 /// A chain that is still being made is nothing to go on from, and is said to be gone.
 #[test]
 fn ctrl_c_ends_the_making_of_a_chain_with_a_word() {

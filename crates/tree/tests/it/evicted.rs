@@ -270,11 +270,10 @@ fn pages_that_are_read_now_and_then_stay() {
     };
     let (mut cold, mut again) = (0, 0);
     for round in 0..200 {
-        // Five of these come for each of the others, which take a sixteenth of the room.
         let hot = pages_read(&mut keys.iter().step_by(keys.len() / HOT).copied());
         cold += pages_read(&mut (0..10).map(|_| keys[random.below(keys.len())]));
         again += if round > 0 { hot } else { 0 };
     }
-    // All the room has been given away many times.
+    // The others would fill the cache many times.
     assert!(cold > 1_000 && again <= cold / 100, "{again} of pages in use, {cold} of others");
 }
