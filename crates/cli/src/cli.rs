@@ -182,11 +182,27 @@ impl Subcommand for Verb {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{Cli, EXAMPLE_WIDTH, broken};
+    use super::{Cli, EXAMPLE_WIDTH, broken, command};
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_verb_has_an_example() {
+        fn look(command: &clap::Command, path: &str, missing: &mut Vec<String>) {
+            let path = format!("{path} {}", command.get_name());
+            let mut verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).peekable();
+            let help = command.get_after_help().map(|text| text.to_string()).unwrap_or_default();
+            if verbs.peek().is_none() && !help.contains(&format!("\n  {}", path.trim_start())) {
+                missing.push(path.clone());
+            }
+            verbs.for_each(|verb| look(verb, &path, missing));
+        }
+        let mut missing = Vec::new();
+        look(&command(), "", &mut missing);
+        assert!(missing.is_empty(), "without an example: {missing:?}");
     }
 
     #[test]

@@ -98,8 +98,8 @@ fn catch_up_hint(error: &CatchUpError) -> Option<&'static str> {
 fn migrate_hint(error: &MigrateError) -> Option<&'static str> {
     Some(match error {
         MigrateError::NoPreimage { .. } => {
-            "what is behind hashes comes from a replay without --no-preimages, or from --preimages \
-             FILE"
+            "addresses and slots of hashed keys come from a replay without --no-preimages, or from \
+             --preimages FILE"
         }
         MigrateError::SurplusPreimage { .. } => {
             "the preimage file is of another state: it has to match exactly"
@@ -246,8 +246,8 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
              names the block"
         }
         StateError::NoPreimage { .. } => {
-            "the store was filled with --no-preimages, or by another tool: addresses and slots \
-             behind hashes are not in it"
+            "the store was filled with --no-preimages, or by another tool: it does not know the \
+             addresses and slots of hashed keys"
         }
         StateError::NoCode { .. } => {
             "the store is damaged, or was filled from differences that give hashes of code alone: \
@@ -258,8 +258,8 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
             "name the trees that spinney db info shows with --tree, or begin anew in a new --db"
         }
         StateError::Remains { .. } => {
-            "blocks before this one are in. Execute them on a tree in which slots go with their \
-             account: --tree mpt,.. or pbt:..,.. in a new --db"
+            "the blocks before this one are committed. This block removes an account with slots: \
+             replay the chain into a new --db with --tree mpt,.. or pbt:..,.. which remove them, too"
         }
         StateError::NoMpt { .. } => {
             "replay the blocks into a new --db with --tree mpt,.. to have both"
@@ -370,14 +370,14 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
              it again into a new --db, and give --root, the state root of the header, along"
         }
         ReplayError::Source(SourceError::Truncated { .. }) => {
-            "the blocks before it are in; export the chain again to get the rest"
+            "the blocks before it are committed; export the chain again to get the rest"
         }
         ReplayError::Source(_) => "--blocks takes what geth export writes, plain or zstd",
         ReplayError::State { error, .. } => return state_hint(error),
         ReplayError::Trace(_) => TRACE_HINT,
         ReplayError::TraceMisfit { .. } => {
-            "all blocks before it are in; the traces are those of the same blocks, one block a \
-             line, from the first one of --blocks on"
+            "all blocks before it are committed; the traces are those of the same blocks, one block \
+             a line, from the first one of --blocks on"
         }
         ReplayError::Unsupported { .. } => "replay a chain without it, or up to it with --to",
         _ => return None,
@@ -394,7 +394,7 @@ fn diff_hint(error: &Diffing) -> Option<&'static str> {
             r#"a line is like {"number": 7, "accounts": {"0xaddress": {"balance": "0x5"}}}"#
         }
         DiffReplayError::Gap { .. } => {
-            "all blocks before it are in; give the differences of every block"
+            "all blocks before it are committed; give the differences of every block"
         }
         DiffReplayError::Misfit { .. } => "give the account's nonce or balance along, or `fresh`",
         DiffReplayError::State { error, .. } => return state_hint(error),

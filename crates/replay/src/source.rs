@@ -138,18 +138,10 @@ impl<'r> ChainReader<'r> {
             let mut head = Vec::with_capacity(LIST_HEAD_LEN_MAX as usize);
             file.seek(SeekFrom::Start(at)).ok()?;
             file.by_ref().take(LIST_HEAD_LEN_MAX).read_to_end(&mut head).ok()?;
-            let (&first, rest) = head.split_first()?;
-            let len_len = first.saturating_sub(0xf7);
-            let payload = match first {
-                0xc0..=0xf7 => u64::from(first.saturating_sub(0xc0)),
-                0xf8..=0xff => {
-                    let digits = rest.get(..usize::from(len_len))?;
-                    digits.iter().fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
-                }
-                _ => return None,
-            };
+            let digits = length_digits(*head.first()?)?;
+            let head = head.get(..=usize::from(digits))?;
             last = at;
-            at = at.checked_add(1)?.checked_add(len_len.into())?.checked_add(payload)?;
+            at = at.checked_add(head.len() as u64)?.checked_add(payload_len(head))?;
         }
         let block_len = at.checked_sub(last).filter(|len| at > 0 && *len <= BLOCK_LEN_MAX)?;
         if at != len {
@@ -192,20 +184,15 @@ impl<'r> ChainReader<'r> {
             return Ok(None);
         }
         let first = raw.first().copied().unwrap_or_default();
-        let payload_len = match first {
-            0xc0..=0xf7 => u64::from(first.saturating_sub(0xc0)),
-            0xf8..=0xff => {
-                let len_len = u64::from(first.saturating_sub(0xf7));
-                let got = self.extend(&mut raw, len_len)?;
-                if got < len_len {
-                    let (expected, got) = (len_len.saturating_add(1), got.saturating_add(1));
-                    return Err(SourceError::Truncated { offset, expected, got });
-                }
-                // Eight bytes at most, so this cannot overflow.
-                raw.iter().skip(1).fold(0, |len: u64, byte| (len << 8) | u64::from(*byte))
-            }
-            got => return Err(SourceError::NotABlock { offset, got }),
+        let Some(digits) = length_digits(first) else {
+            return Err(SourceError::NotABlock { offset, got: first });
         };
+        let got = self.extend(&mut raw, digits.into())?;
+        if got < digits.into() {
+            let (expected, got) = (u64::from(digits).saturating_add(1), got.saturating_add(1));
+            return Err(SourceError::Truncated { offset, expected, got });
+        }
+        let payload_len = payload_len(&raw);
         let header_len = raw.len() as u64;
         let expected = payload_len.saturating_add(header_len);
         if expected > BLOCK_LEN_MAX {
@@ -240,6 +227,20 @@ impl Iterator for ChainReader<'_> {
         let item = self.read_block().transpose();
         self.failed = !matches!(item, Some(Ok(_)));
         item
+    }
+}
+
+/// How many bytes of its payload's length are behind the first byte of a list, eight at most.
+fn length_digits(first: u8) -> Option<u8> {
+    (first >= 0xc0).then(|| first.saturating_sub(0xf7))
+}
+
+/// Bytes of a list's payload, by its first byte and the digits behind it.
+fn payload_len(head: &[u8]) -> u64 {
+    match head {
+        [] => 0,
+        [first] => u64::from(first.saturating_sub(0xc0)),
+        [_, digits @ ..] => digits.iter().fold(0, |len, byte| (len << 8) | u64::from(*byte)),
     }
 }
 

@@ -497,7 +497,7 @@ impl ConvertReport {
         grid.row(names.into_iter().chain(counts).collect());
         let Self { from, to, root, source_root, .. } = self;
         let sizes = format!(
-            "{} accounts, {} slots, {} codes; {} leaves, {} on disk, {:.1} s",
+            "{} accounts, {} slots, {} distinct codes; {} leaves, {} on disk, {:.1} s",
             self.accounts,
             self.slots,
             self.codes,

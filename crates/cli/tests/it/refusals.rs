@@ -165,7 +165,7 @@ const MAKERS: [(&[&str], i32); 37] = [
     ),
     (&["replay", "--genesis", "@genesis", "--blocks", "@spoilt", "--db", "DB"], 1),
     (&["replay", "--genesis", "@genesis", "--blocks", "@later", "--db", "DB"], 1),
-    (&["replay", "--genesis", "@genesis", "--blocks", "@torn", "--db", "DB"], 2),
+    (&["replay", "--genesis", "@genesis", "--blocks", "@torn", "--db", "DB"], 1),
     (&["replay", "--genesis", "@genesis", "--blocks", "@garbage", "--db", "DB"], 1),
     (&["replay", "--genesis", "@garbage", "--blocks", "@blocks", "--db", "DB"], 2),
     (&["replay", "--genesis", "@genesis", "--diffs", "@wrong root", "--db", "DB"], 1),

@@ -256,7 +256,9 @@ fn a_request_that_takes_too_long_is_told_so() {
     }
     assert!(codes.contains(&-32002), "{codes:?}");
     assert!(codes.is_subset(&[-32002, -32003].into()), "{codes:?}");
-    assert_eq!(server.call("eth_blockNumber", json!([])), "0x2");
+    // The one thread may have something to do still.
+    let call = request("eth_blockNumber", &json!([])).to_string();
+    assert!((0..50).any(|_| server.post(&call).json()["result"] == "0x2"));
 }
 
 #[test]

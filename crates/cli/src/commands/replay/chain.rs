@@ -133,7 +133,7 @@ fn of_traces(error: ReplayError<StateError>) -> anyhow::Error {
             Failure::new(format!("block {}: the traces do not lead to its root", block.number))
                 .because(error)
                 .hint(
-                    "all blocks before it are in; of accounts that are made empty, and of \
+                    "all blocks before it are committed; of accounts that are made empty, and of \
                      destructions that are reverted, traces tell nothing or wrongly: without \
                      --traces and up to this block with --to a replay takes the store further, and \
                      then with --traces again",

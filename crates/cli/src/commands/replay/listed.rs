@@ -70,7 +70,7 @@ impl ListLine {
         self.list(hash).map_err(|error| {
             Failure::new(format!("block {}: its access list is refused (--bals)", header.number))
                 .because(error)
-                .hint("all blocks before it are in; fetch or make the list again")
+                .hint("all blocks before it are committed; fetch or make the list again")
                 .exit(Exit::No)
         })
     }
@@ -127,7 +127,7 @@ impl ListLines {
         }
         let what = format!("{} ends before block {number}", self.name);
         Err(Failure::new(what)
-            .hint("all blocks before it are in; give the other lists, or --to")
+            .hint("all blocks before it are committed; give the other lists, or --to")
             .into())
     }
 }
@@ -293,7 +293,7 @@ impl<S: Driven> ListRun<S> {
         self.replay.changed(block, changes).map_err(|error| match &error {
             ReplayError::BadBlock(bad) if bad.what == Check::StateRoot => {
                 Failure::new(format!("{bad}, by its access list (--bals)"))
-                    .hint("all blocks before it are in; the list is not that of the block")
+                    .hint("all blocks before it are committed; the list is not that of the block")
                     .exit(Exit::No)
                     .into()
             }

@@ -156,7 +156,7 @@ impl Command for ReplayArgs {
         let trees = trees_of(&self.store, &place)?;
         if self.no_preimages && trees.len() > 1 {
             return Err(Failure::new("--no-preimages with several trees (--tree)")
-                .hint("going back needs the slots that are behind hashes: leave out --no-preimages")
+                .hint("going back needs the slots of hashed keys: leave out --no-preimages")
                 .into());
         }
         // All that can be refused is refused before a store is made.

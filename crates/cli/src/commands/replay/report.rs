@@ -117,14 +117,14 @@ impl Times {
 
     fn parts(&self) -> [(&'static str, f64); 9] {
         [
-            ("reading", self.reading),
+            ("blocks read", self.reading),
             ("execution", self.execution),
             ("sender recovery", self.sender_recovery),
             ("key hashing", self.key_hashing),
             ("tree", self.tree),
             ("encode", self.encode),
             ("store", self.store),
-            ("read", self.read),
+            ("state read", self.read),
             ("history", self.history),
         ]
     }
