@@ -69,6 +69,18 @@ impl Verkle {
         Self { crs: Arc::clone(crs) }
     }
 
+    /// The tree over points without a table, which is ready at once: for who verifies a few proofs,
+    /// and writes nothing.
+    ///
+    /// ```
+    /// use spinney_tree::verkle::Verkle;
+    ///
+    /// assert_eq!(Verkle::without_table().crs().table_bytes(), 0);
+    /// ```
+    pub fn without_table() -> Self {
+        Self::new(Arc::new(Crs::new()))
+    }
+
     /// The points it commits with.
     pub const fn crs(&self) -> &Arc<Crs> {
         &self.crs

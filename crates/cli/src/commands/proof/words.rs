@@ -146,7 +146,7 @@ pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<
     match name {
         Name::Ubt(hash) => verify_in(root, &Ubt { hash }, claim),
         Name::Pbt(hash) => verify_in(root, &Pbt { hash }, claim),
-        Name::Verkle => verify_in(root, &Verkle::shared(), claim),
+        Name::Verkle => verify_in(root, &Verkle::without_table(), claim),
         Name::Mpt | Name::Sum(_) => unreachable!("it has proofs of its own"),
     }
 }
@@ -181,7 +181,7 @@ fn verify_in<S: Embedding + KeyProofs>(
 
 /// Checks an execution witness, and says what it shows, the root after its changes included.
 pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<String>, ProofFault> {
-    let verkle = Verkle::shared();
+    let verkle = Verkle::without_table();
     let verified = claim.proof.verify(verkle.crs(), &root.0, &claim.diff)?;
     let mut lines = Vec::new();
     for (key, entry) in claim.diff.entries() {
