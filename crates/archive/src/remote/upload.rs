@@ -197,16 +197,19 @@ impl Upload for RemoteUpload {
 
 impl Drop for RemoteUpload {
     fn drop(&mut self) {
-        for part in &self.under_way {
-            part.abort();
-        }
         let Some(mut upload) = self.upload.take() else { return };
-        let under_way = std::mem::take(&mut self.under_way);
+        let mut under_way = std::mem::take(&mut self.under_way);
         let (bucket, name) = (Arc::clone(&self.bucket), self.name.clone());
         // What cannot be told the server now, its rule for parts that lie about has to see to.
         let _ = self.bucket.wait(async move {
-            for part in under_way {
-                let _ = part.await;
+            // A server may keep a part that comes to its end behind that of the upload.
+            let landed = async {
+                for part in &mut under_way {
+                    let _ = part.await;
+                }
+            };
+            if tokio::time::timeout(GIVE_UP, landed).await.is_err() {
+                under_way.iter().for_each(JoinHandle::abort);
             }
             let given_up = bucket.call(&name, 0, upload.abort());
             let _ = tokio::time::timeout(GIVE_UP, given_up).await;
