@@ -259,7 +259,7 @@ fn state_hint(error: &StateError) -> Option<&'static str> {
         }
         StateError::Remains { .. } => {
             "the blocks before this one are committed. This block removes an account with slots: \
-             replay the chain into a new --db with --tree mpt,.. or pbt:..,.. which remove them, too"
+             replay the chain into a new --db with --tree mpt,.. or pbt:..,.. which remove them"
         }
         StateError::NoMpt { .. } => {
             "replay the blocks into a new --db with --tree mpt,.. to have both"
@@ -376,8 +376,8 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
         ReplayError::State { error, .. } => return state_hint(error),
         ReplayError::Trace(_) => TRACE_HINT,
         ReplayError::TraceMisfit { .. } => {
-            "all blocks before it are committed; the traces are those of the same blocks, one block \
-             a line, from the first one of --blocks on"
+            "all blocks before it are committed; the traces are those of the same blocks, one a \
+             line, from the first one of --blocks on"
         }
         ReplayError::Unsupported { .. } => "replay a chain without it, or up to it with --to",
         _ => return None,
