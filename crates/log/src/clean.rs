@@ -47,7 +47,7 @@ pub(crate) struct Cleaning {
 impl Writer {
     /// Bytes of segments above which rows are moved.
     pub(crate) fn allowed(&self, rows: u64) -> u64 {
-        (self.live + index_bytes(rows)) / 8 * 15 + self.segment_bytes()
+        (self.live + index_bytes(rows)) / 4 * 7 + self.segment_bytes()
     }
 
     pub(crate) fn begin_cleaning(&self, chore: Chore) -> Cleaning {

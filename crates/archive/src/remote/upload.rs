@@ -204,12 +204,16 @@ impl Drop for RemoteUpload {
         let _ = self.bucket.wait(async move {
             // A server may keep a part that comes to its end behind that of the upload.
             let landed = async {
-                for part in &mut under_way {
+                while let Some(part) = under_way.front_mut() {
                     let _ = part.await;
+                    under_way.pop_front();
                 }
             };
             if tokio::time::timeout(GIVE_UP, landed).await.is_err() {
-                under_way.iter().for_each(JoinHandle::abort);
+                for part in under_way {
+                    part.abort();
+                    let _ = part.await;
+                }
             }
             let given_up = bucket.call(&name, 0, upload.abort());
             let _ = tokio::time::timeout(GIVE_UP, given_up).await;

@@ -19,7 +19,7 @@ use crate::support::{Folder, Ran, command};
 use crate::weed::{BUCKET, SECRET, Weed, options};
 
 /// How often each process is killed, unless `SPINNEY_KILLS` says it.
-const KILLS: usize = 3;
+const KILLS: usize = 2;
 const SERVERS: usize = 3;
 /// Requests a second, of all clients together.
 const RATE: u32 = 200;

@@ -15,7 +15,7 @@ const WAYS: [&[&str]; 6] = [
 ];
 
 /// P12, P13, P21 and P22: a chain in chunks, taken back to the middle, and run again.
-fn check(chain: &Chain, middle: u64) {
+fn check(chain: &Chain, ways: &[&[&str]], middle: u64) {
     let folder = Folder::new();
     let (whole, half) = (folder.path("whole"), folder.path("half"));
     let all = ["--keep-undo", "all"];
@@ -24,9 +24,9 @@ fn check(chain: &Chain, middle: u64) {
     let (top, below) = (pages(&whole), pages(&half));
     let tables = [Table::History, Table::Preimages, Table::Codes];
     let beside = tables.map(|table| rows(&whole, table));
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, way) in ways.iter().enumerate() {
         let db = folder.path(&format!("way-{number}"));
-        let more = [way, &all].concat();
+        let more = [*way, &all].concat();
         let data = chain.stage(&db, &more).exits(0).data();
         assert_eq!(
             (&data["root"], &data["block"]),
@@ -75,14 +75,14 @@ fn dumped(chain: &Chain, folder: &Folder, (whole, middle): (&str, u64)) {
 #[test]
 fn p13_p21_p22_all_forks_in_chunks() {
     if let Some(chain) = all_forks() {
-        check(&chain, 106);
+        check(&chain, &WAYS, 106);
     }
 }
 
 #[test]
 fn p13_p21_p22_chain_600_in_chunks() {
     if let Some(chain) = chain_600() {
-        check(&chain, 300);
+        check(&chain, &WAYS[3..5], 300);
     }
 }
 

@@ -6,14 +6,10 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Folder, Ran, all_forks, assert_sound, command, spinney};
 
-#[test]
-fn ctrl_c_commits_and_the_same_command_continues() {
-    let Some(chain) = all_forks() else { return };
-    let folder = Folder::new();
-    let db = folder.path("db");
-    let input = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--db", &db];
-    let args = [&input[..], &["--commit-every", "1", "--events"]].concat();
-    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+/// Runs a command that tells events until its first commit, then presses Ctrl-C. Its output is what
+/// came behind that commit.
+fn interrupted_at_a_commit(args: &[&str]) -> Ran {
+    let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = lines.next().expect("there is an event").unwrap();
     assert!(first.contains(r#""event":"committed""#), "{first}");
@@ -22,6 +18,18 @@ fn ctrl_c_commits_and_the_same_command_continues() {
     let rest: Vec<_> = lines.map(Result::unwrap).collect();
     let mut ran = Ran::from(child.wait_with_output().unwrap());
     ran.out = rest.join("\n");
+    ran
+}
+
+#[test]
+fn ctrl_c_commits_and_the_same_command_continues() {
+    let Some(chain) = all_forks() else { return };
+    let folder = Folder::new();
+    let db = folder.path("db");
+    let input = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks, "--db", &db];
+    let args = [&input[..], &["--commit-every", "1", "--events"]].concat();
+    let ran = interrupted_at_a_commit(&args);
+    let rest: Vec<_> = ran.out.lines().map(str::to_owned).collect();
     let _ = ran.exits(3).says("continue with: spinney replay --genesis ");
     let last: serde_json::Value = serde_json::from_str(rest.last().unwrap()).unwrap();
     assert_eq!((&last["success"], &last["interrupted"]), (&false.into(), &true.into()));
@@ -42,17 +50,9 @@ fn ctrl_c_ends_a_replay_in_memory_with_one_envelope() {
     let Some(chain) = all_forks() else { return };
     let input = ["replay", "--genesis", &chain.genesis, "--blocks", &chain.blocks];
     let args = [&input[..], &["--store", "memory", "--commit-every", "1", "--events"]].concat();
-    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = lines.next().expect("there is an event").unwrap();
-    assert!(first.contains(r#""event":"committed""#), "{first}");
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
-    let ran = Ran::from(child.wait_with_output().unwrap()).exits(2);
-    let _ = ran.says("a store in memory keeps nothing");
-    let envelopes = rest.iter().filter(|line| line.contains("schema_version"));
-    let envelopes: Vec<_> = envelopes.collect();
+    let ran = interrupted_at_a_commit(&args).exits(2).says("a store in memory keeps nothing");
+    let envelopes: Vec<_> =
+        ran.out.lines().filter(|line| line.contains("schema_version")).collect();
     assert_eq!(envelopes.len(), 1, "{envelopes:?}");
     let last: serde_json::Value = serde_json::from_str(envelopes[0]).unwrap();
     assert_eq!((&last["success"], &last["interrupted"]), (&false.into(), &true.into()));

@@ -214,14 +214,15 @@ fn stores_are_made_for_whom_was_said() {
         &["convert", "--to", "verkle", "--to-store", "KIND", &source, "DB"],
         &["snapshot", "import", &snapshot, "--to-store", "KIND", "DB"],
     ];
-    for (verb, kind) in
-        verbs.into_iter().flat_map(|verb| ["log", "redb", "sqlite"].map(|kind| (verb, kind)))
-    {
-        for (umask, said, file, inside) in [
-            ("000", None, 0o600, 0o700),
-            ("077", Some("640"), 0o640, 0o750),
-            ("022", Some("0660"), 0o660, 0o770),
-        ] {
+    let modes_of = [
+        ("000", None, 0o600, 0o700),
+        ("077", Some("640"), 0o640, 0o750),
+        ("022", Some("0660"), 0o660, 0o770),
+    ];
+    for (at, verb) in verbs.into_iter().enumerate() {
+        // Every verb with every kind and every mode, not all three together.
+        for (step, kind) in ["log", "redb", "sqlite"].into_iter().enumerate() {
+            let (umask, said, file, inside) = modes_of[(at + step) % modes_of.len()];
             let folder = Folder::new();
             let db = folder.path("made/db");
             let word = |word: &&str| word.replace("KIND", kind).replace("DB", &db);

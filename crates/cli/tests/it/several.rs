@@ -430,7 +430,7 @@ fn changed(document: &Value, root: &str) {
         ran
     };
     let proof = document["proof"].as_str().unwrap();
-    let step = (proof.len() / 24).max(1);
+    let step = (proof.len() / 8).max(1);
     for at in (2..proof.len()).step_by(step) {
         let mut bytes = proof.as_bytes().to_vec();
         bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };

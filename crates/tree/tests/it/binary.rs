@@ -327,6 +327,12 @@ fn stems_by_layers<S: Scheme<Root = [u8; 32]> + Clone>(
 }
 
 proptest! {
+    // Each fills and empties stems of 256 values.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 3,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn stems_full_of_values_by_batches_upon_batches_equal_the_textbooks(
         blocks in stem_runs(),

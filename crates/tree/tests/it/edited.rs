@@ -9,8 +9,8 @@ use crate::binary::{PBT, UBT};
 use crate::model::{Bench, Op, apply, pages, rebuild};
 use crate::patched::{Random, stem};
 
-const ENTRIES: usize = 1_200;
-const ROUNDS: usize = 60;
+const ENTRIES: usize = 800;
+const ROUNDS: usize = 30;
 const SPLIT_OPS: usize = 1_000;
 
 /// A value of the same length as a key's, nearly always another one; an account and a slot stay

@@ -35,7 +35,7 @@ fn forge<S: Scheme + Copy>(
     let rows = pages(&tree, &store.snapshot().unwrap());
     let (mut refused, mut held) = (0, 0);
     for (number, (key, row)) in rows.iter().enumerate() {
-        for at in (8..row.len()).step_by(13) {
+        for at in (8..row.len()).step_by(29) {
             let mut forged = row.clone();
             forged[at] = forged[at].wrapping_add(1 << ((number + at) % 8));
             let sum = xxh3_64(&[&key[..], &forged[8..]].concat());
@@ -56,7 +56,7 @@ fn forge<S: Scheme + Copy>(
     }
     // Edited, more of them are of no consequence: the byte is written over.
     println!("{} pages: {refused} forgeries refused, {held} of no consequence", rows.len());
-    assert!(refused > 800);
+    assert!(refused > 350);
 }
 
 #[test]

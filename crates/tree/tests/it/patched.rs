@@ -10,8 +10,8 @@ use crate::binary::{PBT, UBT};
 use crate::model::{Bench, Op, apply, batch, pages, rebuild, same_rows};
 
 /// Enough for pages below pages, and for groups.
-const ENTRIES: usize = 1_500;
-const ROUNDS: usize = 100;
+const ENTRIES: usize = 1_000;
+const ROUNDS: usize = 50;
 
 /// Splitmix64 (Steele, Lea and Flood 2014).
 pub(crate) struct Random(pub(crate) u64);
