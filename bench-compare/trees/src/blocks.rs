@@ -76,15 +76,15 @@ impl<S: Scheme<Root = [u8; 32]> + Clone> Chain<S> {
             let block = block(self.kind, &mut self.keys, size, round * BLOCKS + number);
             let (found, cost) = meter.run(|| self.live.read(last.as_ref(), &block.reads));
             std::hint::black_box(found?);
-            self.reads.add(&cost);
+            self.reads += &cost;
             let (pending, cost) = meter.run(|| self.live.block(last.as_ref(), &block.changes));
-            total.add(&cost);
+            total += &cost;
             last = Some(pending?);
         }
         if let Some(pending) = last {
             let (done, cost) = meter.run(|| self.live.commit(&pending));
             done?;
-            total.add(&cost);
+            total += &cost;
             total.root = alloy_primitives::hex::encode(pending.root());
         }
         Ok(total)

@@ -25,9 +25,9 @@ pub struct Cost {
     pub peak_bytes: u64,
 }
 
-impl Cost {
+impl std::ops::AddAssign<&Self> for Cost {
     /// Takes in what a further piece of the same work cost.
-    pub fn add(&mut self, other: &Self) {
+    fn add_assign(&mut self, other: &Self) {
         self.cpu_ns += other.cpu_ns;
         self.wall_ns += other.wall_ns;
         self.allocs += other.allocs;
