@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use random::Random;
-use spinney_store::{Keep, LogStore};
+use spinney_store::{Keep, LogStats, LogStore};
 use spinney_tree::mpt::Mpt;
 use spinney_tree::{Batch, PageStore, Snapshot, Table, Tree, TreeId};
 
@@ -48,6 +48,20 @@ fn spread(mut all: Vec<f64>) -> String {
     all.sort_by(f64::total_cmp);
     let at = |part: usize| all[(all.len() * part / 100).min(all.len() - 1)];
     format!("p50 {:.2}, p99 {:.2}, max {:.2}", at(50), at(99), at(100))
+}
+
+/// What a log holds.
+fn said(stats: &LogStats) -> String {
+    let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+    format!(
+        "{} rows, {:.1} MiB alive, with {} deltas; {} files of {:.1} MiB; index {:.1} MiB",
+        stats.rows,
+        mib(stats.live_bytes),
+        stats.deltas,
+        stats.files,
+        mib(stats.file_bytes),
+        mib(stats.index_bytes)
+    )
 }
 
 fn millis(time: Duration) -> f64 {
@@ -126,7 +140,7 @@ fn steady(dir: &Path, (count, changes, commits): (u64, u64, u64)) -> Result<(), 
     );
     ratio.drain(..ratio.len() / 2);
     println!("files, times live bytes: {}", spread(ratio));
-    println!("{stats:?}");
+    println!("{}", said(&stats));
     println!("resident: {:.0} MiB", resident());
     store.close()?;
     Ok(())
@@ -170,7 +184,7 @@ fn reads(dir: &Path) -> Result<(), Box<dyn Error>> {
         keys.push(key.to_vec());
         true
     })?;
-    println!("{} rows; {:?}", keys.len(), store.log_stats()?);
+    println!("{} rows of pages; {}", keys.len(), said(&store.log_stats()?));
     let mut random = Random(3);
     let mut pick = |below: u64| u64::from_be_bytes(random.fill()) % below;
     let (mut warm, mut rows, mut bare) = (Vec::new(), Vec::new(), Vec::new());
@@ -213,7 +227,8 @@ fn past(dir: &Path, (count, changes, commits): (u64, u64, u64)) -> Result<(), Bo
         tree.commit(&store, &pending, None)?;
     }
     let stats = store.log_stats()?;
-    println!("{changes} of {count} keys, {commits} commits kept; {stats:?}");
+    println!("{changes} of {count} keys, {commits} commits kept");
+    println!("{}", said(&stats));
     println!("a kept commit takes {} bytes", (stats.used_bytes - before) / commits.max(1));
     for (what, commit) in [("the head", first + commits), ("the first one", first)] {
         let start = Instant::now();
