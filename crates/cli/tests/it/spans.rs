@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{Folder, all_forks, command, spinney, spinney_fed};
 
 const SLOT: &str = "0x0";
-const LAST: u64 = 20;
+const LAST: u64 = 40;
 
 struct Bench {
     folder: Folder,
