@@ -3,11 +3,9 @@
 //! One thread merges the runs and cuts ranges, some threads build them, and the caller's commits
 //! them as they come, each with its checkpoint. Who holds a range holds a place in the gauge.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +14,7 @@ use spinney_tree::ranges::{Built, Ranges};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot as _, Table, Tree, TreeId, WriteSet};
 
 use crate::checkpoint::{self, Checkpoint, Found, Range, State};
-use crate::error::{PipelineError, at};
+use crate::error::{PipelineError, at, guarded};
 use crate::gather::Gather;
 use crate::gauge::{Cores, Gauge};
 use crate::journal::Journal;
@@ -479,7 +477,7 @@ impl<S: Scheme + Clone, P: PageStore> Run<'_, S, P> {
                 row_bytes += built.row_bytes();
                 built.put_rows(&mut set);
                 let place = (self.id, index, self.name());
-                range.put(place, self.ranges.scheme(), &built.summary, &mut set);
+                range.put(place, &built.summary, &mut set);
                 tally.add(&range);
                 count += 1;
                 at = range.last;
@@ -578,17 +576,4 @@ impl Tally {
         self.leaves = self.leaves.saturating_add(range.leaves);
         self.bytes = self.bytes.saturating_add(range.bytes);
     }
-}
-
-/// A panic as an error: no thread takes the run along.
-pub(crate) fn guarded<T>(
-    work: impl FnOnce() -> Result<T, PipelineError>,
-) -> Result<T, PipelineError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(worker_failed(&*panic)))
-}
-
-fn worker_failed(panic: &(dyn Any + Send)) -> PipelineError {
-    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let what = said.or_else(|| panic.downcast_ref::<String>().cloned());
-    PipelineError::Worker { what: what.unwrap_or_else(|| "it panicked".into()) }
 }

@@ -125,7 +125,6 @@ impl Range {
     pub(crate) fn put<S: Scheme>(
         &self,
         (tree, index, name): (TreeId, u32, RunName),
-        scheme: &S,
         summary: &Summary<S>,
         set: &mut WriteSet,
     ) {
@@ -140,7 +139,7 @@ impl Range {
                 put_key(next, &mut body);
             }
         }
-        summary.encode(scheme, &mut body);
+        summary.encode(&mut body);
         let mut row = Vec::with_capacity(body.len().saturating_add(16));
         put(Kind::Range, &body, &mut row);
         set.put(Table::Meta, &range_key(tree, index), row);

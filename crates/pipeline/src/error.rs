@@ -1,6 +1,8 @@
 //! What can go wrong.
 
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use spinney_tree::{StoreError, TreeError};
@@ -17,7 +19,8 @@ pub enum PipelineError {
     },
     /// The source has fewer leaves than it had when the run began.
     #[error(
-        "the source ends after {found} leaves, and the run holds {held} of it: it has changed; begin a new run"
+        "the source ends after {found} leaves, and the run holds {held} of it: it has \
+         changed; begin a new run"
     )]
     SourceChanged {
         /// How many leaves were pushed.
@@ -26,7 +29,11 @@ pub enum PipelineError {
         held: u64,
     },
     /// The root is not the one that was asked for.
-    #[error("state root: expected 0x{}, got 0x{}; nothing was made of the leaves", hex(.expected), hex(.found))]
+    #[error(
+        "state root: expected 0x{}, got 0x{}; nothing was made of the leaves",
+        hex(.expected),
+        hex(.found)
+    )]
     Root {
         /// The root that the leaves should have.
         expected: Vec<u8>,
@@ -51,7 +58,10 @@ pub enum PipelineError {
         source: io::Error,
     },
     /// A folder for files of the run is not the user's alone.
-    #[error("{} is not used: {what}; name a folder of your own that only you may write", .path.display())]
+    #[error(
+        "{} is not used: {what}; name a folder of your own that only you may write",
+        .path.display()
+    )]
     NotOurs {
         /// The folder.
         path: PathBuf,
@@ -93,4 +103,17 @@ pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> PipelineError + '_ {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A panic as an error: no thread takes the run along.
+pub(crate) fn guarded<T>(
+    work: impl FnOnce() -> Result<T, PipelineError>,
+) -> Result<T, PipelineError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(worker_failed(&*panic)))
+}
+
+fn worker_failed(panic: &(dyn Any + Send)) -> PipelineError {
+    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let what = said.or_else(|| panic.downcast_ref::<String>().cloned());
+    PipelineError::Worker { what: what.unwrap_or_else(|| "it panicked".into()) }
 }

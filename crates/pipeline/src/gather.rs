@@ -10,14 +10,13 @@ use std::thread::JoinHandle;
 use rayon::slice::ParallelSliceMut as _;
 use spinney_tree::WriteSet;
 
-use crate::build::guarded;
-use crate::error::{PipelineError, at};
+use crate::error::{PipelineError, at, guarded};
 use crate::journal::Journal;
 use crate::merge::prefix;
 use crate::options::{Options, RunName};
+use crate::private;
 use crate::record::{Fields, Kind, put, take};
 use crate::run_file::{self, RunFile};
-use crate::scratch;
 
 /// That all leaves are in runs: a record with their number (u64) and that of the files (u32).
 const SORTED: &str = "sorted";
@@ -25,6 +24,7 @@ const SORTED: &str = "sorted";
 /// Takes the leaves of a run, in any order: see the crate's documentation.
 ///
 /// While one half of the memory fills, the other is sorted and written by a thread of its own.
+// Fields: what a run was told, and both halves of its memory.
 #[derive(Debug)]
 pub struct Gather {
     pub(crate) dir: PathBuf,
@@ -50,19 +50,19 @@ pub struct Gather {
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<Held>,
 }
 
 /// A leaf in the buffer: the first bytes of its key, where it is, how long its key and value are.
 #[derive(Clone, Copy, Debug)]
-struct Leaf {
+struct Held {
     prefix: u64,
     at: u64,
     value_bytes: u32,
     key_bytes: u16,
 }
 
-impl Leaf {
+impl Held {
     fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.at as usize..][..usize::from(self.key_bytes)]
     }
@@ -78,7 +78,7 @@ impl Leaf {
 
 impl Buffer {
     fn memory(&self) -> usize {
-        self.bytes.len() + self.leaves.len() * size_of::<Leaf>()
+        self.bytes.len() + self.leaves.len() * size_of::<Held>()
     }
 
     fn clear(&mut self) {
@@ -89,7 +89,7 @@ impl Buffer {
     /// Sorts the leaves by their keys, on all cores or on one.
     fn sort(&mut self, all_cores: bool) {
         let Self { bytes, leaves } = self;
-        let order = |a: &Leaf, b: &Leaf| a.compare(b, bytes);
+        let order = |a: &Held, b: &Held| a.compare(b, bytes);
         if all_cores {
             leaves.par_sort_unstable_by(order);
         } else {
@@ -112,7 +112,7 @@ impl Buffer {
     ) -> Result<u64, PipelineError> {
         self.sort(all_cores);
         let Self { bytes, leaves } = self;
-        let same = |pair: &&[Leaf]| pair[0].compare(&pair[1], bytes).is_eq();
+        let same = |pair: &&[Held]| pair[0].compare(&pair[1], bytes).is_eq();
         if let Some(pair) = leaves.windows(2).find(same) {
             return Err(PipelineError::Twice { key: pair[0].key(bytes).to_vec() });
         }
@@ -146,7 +146,7 @@ impl Gather {
     /// # Errors
     /// If a file cannot be read, made or removed, or the directory is not the user's alone.
     pub fn open(dir: &Path, name: RunName, options: Options) -> Result<Self, PipelineError> {
-        scratch::prepare(dir)?;
+        private::prepare(dir)?;
         let mut gather = Self {
             dir: dir.to_path_buf(),
             name,
@@ -182,7 +182,7 @@ impl Gather {
         let path = self.dir.join(SORTED);
         if path.exists() {
             let mut bytes = Vec::new();
-            let read = scratch::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+            let read = private::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
             read.map_err(at(&path))?;
             let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
             let (body, _) = take(Kind::Sorted, &bytes).map_err(|error| damaged(error.what()))?;
@@ -265,7 +265,7 @@ impl Gather {
         let at = bytes.len() as u64;
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
-        leaves.push(Leaf { prefix: prefix(key), at, value_bytes, key_bytes });
+        leaves.push(Held { prefix: prefix(key), at, value_bytes, key_bytes });
         self.seen += 1;
         Ok(())
     }
@@ -357,7 +357,7 @@ impl Gather {
             let mut record = Vec::new();
             put(Kind::Sorted, &body, &mut record);
             let fresh = self.dir.join("sorted.new");
-            let made = scratch::create(&fresh).and_then(|mut file| {
+            let made = private::create(&fresh).and_then(|mut file| {
                 file.write_all(&record)?;
                 file.sync_all()
             });

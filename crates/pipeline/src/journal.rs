@@ -16,8 +16,8 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{PipelineError, at};
+use crate::private;
 use crate::record::{Fields, Kind, put, take};
-use crate::scratch;
 
 const NAME: &str = "started";
 
@@ -39,7 +39,7 @@ impl Journal {
         let mut leaves = 0u64;
         if path.exists() {
             let mut bytes = Vec::new();
-            let read = scratch::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+            let read = private::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
             read.map_err(at(&path))?;
             let mut rest = &bytes[..];
             while let Ok((body, behind)) = take(Kind::Started, rest) {
@@ -51,11 +51,11 @@ impl Journal {
             if !rest.is_empty() {
                 // The last record was cut off; it would hide those behind it.
                 let whole = bytes.len().saturating_sub(rest.len()) as u64;
-                let file = scratch::append(&path).map_err(at(&path))?;
+                let file = private::append(&path).map_err(at(&path))?;
                 file.set_len(whole).map_err(at(&path))?;
             }
         }
-        let file = scratch::append(&path).map_err(at(&path))?;
+        let file = private::append(&path).map_err(at(&path))?;
         Ok(Self { path, file, leaves })
     }
 

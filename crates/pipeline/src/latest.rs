@@ -15,8 +15,8 @@ use crate::error::PipelineError;
 use crate::gather::remove_runs;
 use crate::merge::Merge;
 use crate::options::RunName;
+use crate::private;
 use crate::run_file::{self, RunFile};
-use crate::scratch;
 
 /// What an entry in memory takes beside its bytes.
 const ENTRY_BYTES: usize = 64;
@@ -196,7 +196,7 @@ impl Latest {
         if self.recent.is_empty() {
             return Ok(());
         }
-        scratch::prepare(&self.dir)?;
+        private::prepare(&self.dir)?;
         if self.runs.is_empty() {
             // What a process left that was killed.
             remove_runs(&self.dir)?;

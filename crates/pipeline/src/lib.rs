@@ -47,6 +47,7 @@ mod journal;
 mod latest;
 mod merge;
 mod options;
+mod private;
 mod record;
 mod run_file;
 mod scratch;

@@ -3,7 +3,7 @@
 //! ```text
 //! file   = File record: name of the run (32), number of the file (u32)
 //!        | Block record*: count (u32), (key length (u16), key, value length (u32), value)*
-//!        | Index record: count (u32), (offset of a block (u64), its first key behind its length (u16))*
+//!        | Index record: count (u32), (offset of a block (u64), first key: length (u16), key)*
 //!        | offset of the index (u64), leaves (u64), xxh3-64 of both (u64)
 //! ```
 //! A file is made under another name, synced and renamed: what has the name is whole.
@@ -26,8 +26,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{PipelineError, at};
 use crate::options::RunName;
+use crate::private;
 use crate::record::{Fields, Kind, PEEK_BYTES, put, put_key, take, whole_len};
-use crate::scratch;
 
 /// A block ends when its leaves take so many bytes.
 const BLOCK_BYTES: usize = 32 << 10;
@@ -51,7 +51,7 @@ pub(crate) fn write<'a>(
     leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<u64, PipelineError> {
     let (path, fresh) = (path(dir, number), dir.join(format!("run-{number:06}.new")));
-    let mut file = BufWriter::new(scratch::create(&fresh).map_err(at(&fresh))?);
+    let mut file = BufWriter::new(private::create(&fresh).map_err(at(&fresh))?);
     let mut offset = 0u64;
     let (mut record, mut index, mut blocks) = (Vec::new(), vec![0; 4], 0u32);
     let mut write = |kind, body: &[u8]| {
@@ -122,7 +122,7 @@ impl RunFile {
     /// Opens a file; another run's and a damaged one are refused.
     pub(crate) fn open(dir: &Path, name: RunName, number: u32) -> Result<Self, PipelineError> {
         let path = path(dir, number);
-        let mut file = scratch::open(&path).map_err(at(&path))?;
+        let mut file = private::open(&path).map_err(at(&path))?;
         let bytes = file.metadata().map_err(at(&path))?.len();
         let damaged = |what| PipelineError::Damaged { path: path.clone(), what };
         let head = read_record(&mut file, &path, Kind::File, 0, bytes)?;

@@ -24,7 +24,8 @@ use crate::run_file::RunFile;
 /// let scratch = Scratch::new()?;
 /// let tree = Tree::open(Mpt, TreeId(1), &MemoryStore::new().snapshot()?, 1 << 20)?;
 /// let options = Options::default();
-/// let mut gather = Gather::open(scratch.path(), RunName::of(&tree, b"letters", &options), options)?;
+/// let name = RunName::of(&tree, b"letters", &options);
+/// let mut gather = Gather::open(scratch.path(), name, options)?;
 /// for letter in ["b", "c", "a"] {
 ///     gather.push(letter.as_bytes(), b"")?;
 /// }

@@ -14,6 +14,7 @@
 //!   nothing to blank but its seal.
 
 use std::fmt::Debug;
+use std::iter::once;
 use std::sync::Arc;
 
 use spinney_proof::digits::Run;
@@ -23,13 +24,14 @@ use crate::ids::SchemeId;
 use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES, SkipView, seal_in_place};
 use crate::page::{Kind, Lists, Page, Within, corrupt, owner_digits};
 use crate::page_key::PageKey;
-use crate::scheme::{BranchJob, Children, JobKey, Owned, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, ChildList, Commitment, JobKey, Owned, Scheme, TerminalJob};
 use crate::{HashFunction, mpt, pbt, ubt};
 
 /// Blanks and restores the rows of one tree's pages.
 ///
 /// ```
-/// # use spinney_tree::{Batch, MemoryStore, PageStore, Snapshot, Table, Tree, TreeId, mpt::Mpt, Scheme, bare_rows};
+/// # use spinney_tree::{Batch, MemoryStore, PageStore, Snapshot, Table, Tree, TreeId};
+/// # use spinney_tree::{Scheme, bare_rows, mpt::Mpt};
 /// # let store = MemoryStore::new();
 /// # let mut tree = Tree::open(Mpt, TreeId(1), &store.snapshot()?, 1 << 20)?;
 /// # let mut batch = Batch::new();
@@ -123,7 +125,7 @@ impl<S: Scheme> BareRows for Of<S> {
     fn blank(&self, key: &[u8], row: &mut [u8]) -> Result<(), TreeError> {
         if let Some(branches) = Branches::of(&self.0, key, row)? {
             for branch in &branches.list {
-                let place = branches.commit_range(&self.0, branch)?;
+                let place = branches.commit_range(branch)?;
                 row[place].fill(0);
             }
         }
@@ -168,7 +170,7 @@ struct Siblings {
     have_digits: bool,
 }
 
-impl<C: Copy> Branches<C> {
+impl<C: Commitment> Branches<C> {
     /// Nothing, if the row is no page, or one at a place that is too long to be read back.
     fn of<S: Scheme<Commit = C>>(
         scheme: &S,
@@ -200,17 +202,13 @@ impl<C: Copy> Branches<C> {
     }
 
     /// Where a branch's commitment lies, but for the length that may stand before it.
-    fn commit_range<S: Scheme<Commit = C>>(
-        &self,
-        scheme: &S,
-        branch: &Branch,
-    ) -> Result<std::ops::Range<usize>, TreeError> {
+    fn commit_range(&self, branch: &Branch) -> Result<std::ops::Range<usize>, TreeError> {
         let from = usize::from(self.page.entry(branch.entry).at) + MEMBER_COMMIT_AT;
         let bytes = self.page.row.get(from..).unwrap_or_default();
         let malformed = || corrupt(&self.page.key, "a commitment is malformed");
-        let len = scheme.commit_bytes(bytes).ok_or_else(malformed)?;
+        let len = C::length(bytes).ok_or_else(malformed)?;
         let zeros = vec![0; len];
-        let says_length = scheme.commit_bytes(&zeros) != Some(len);
+        let says_length = C::length(&zeros) != Some(len);
         Ok(from + usize::from(says_length)..from + len)
     }
 
@@ -224,18 +222,18 @@ impl<C: Copy> Branches<C> {
             let entry = self.page.entry(branch.entry);
             self.children(codec, (branch, &made), &mut scratch, &mut children)?;
             let skip = Run::of(&branch.path, branch.start, branch.fork, Codec::<S>::WIDTH);
-            let children = Children::list(&children);
+            let children = ChildList(&children);
             out.clear();
-            let job = BranchJob { skip, children, value: None, changes: None };
-            scheme.commit_branch(job, &mut scratch, &mut out);
+            let job = BranchJob { skip, children, value: None };
+            scheme.commit_branches(once(job), &mut scratch, &mut out);
             let commit = out.pop();
             let commit = commit.ok_or_else(|| corrupt(&self.page.key, "a branch has no digest"))?;
             made.push((branch.entry, commit));
             bytes.clear();
-            scheme.encode_commit(&commit, &mut bytes);
+            commit.encode(&mut bytes);
             let from = usize::from(entry.at) + MEMBER_COMMIT_AT;
             let place = row.get_mut(from..from + bytes.len());
-            let fits = scheme.commit_bytes(&self.page.row[from..]) == Some(bytes.len());
+            let fits = S::Commit::length(&self.page.row[from..]) == Some(bytes.len());
             let place = place.filter(|_| fits);
             place
                 .ok_or_else(|| corrupt(&self.page.key, "a commitment has another length"))?

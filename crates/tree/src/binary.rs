@@ -39,16 +39,6 @@ pub(crate) const fn scheme_id(tree: u16, hash: HashFunction) -> SchemeId {
     SchemeId { tree, hash }
 }
 
-/// A digest off the front of a page's bytes.
-pub(crate) fn decode_commit(bytes: &[u8]) -> Option<(Digest, usize)> {
-    bytes.first_chunk().map(|digest| (*digest, 32))
-}
-
-/// Its length.
-pub(crate) fn commit_bytes(bytes: &[u8]) -> Option<usize> {
-    (bytes.len() >= size_of::<Digest>()).then_some(size_of::<Digest>())
-}
-
 /// Values are words.
 pub(crate) fn admit_value(value: Option<&[u8]>) -> Result<bool, Refused> {
     match value.map(<[u8]>::len) {

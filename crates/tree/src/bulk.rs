@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use crate::error::{Refused, TreeError};
 use crate::grow::{Item, NO_EDGE, Reducer, What, end_position};
 use crate::image::Codec;
-use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
+use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX, Weights};
 use spinney_proof::digits::Width;
 
 /// How many leaves one thread reduces at a time: few enough that they stay in its cache.
@@ -42,8 +42,9 @@ where
     V: AsRef<[u8]> + Sync,
 {
     let leaf = |index: usize| (leaves[index].0.as_ref(), leaves[index].1.as_ref());
-    if S::WEIGHT_MAX.is_some() {
-        weigh::<S>(leaves.iter().map(|leaf| u128::from(scheme.weight(leaf.1.as_ref()))).sum())?;
+    if S::Weights::MAX.is_some() {
+        let weight = |leaf: &(_, V)| u128::from(S::Weights::of_value(leaf.1.as_ref()));
+        weigh::<S>(leaves.iter().map(weight).sum())?;
     }
     let left = reduce_leaves(scheme, CHUNK_LEAVES, leaves.len(), (None, None), leaf)?;
     Ok(finish(scheme, &left))
@@ -98,7 +99,7 @@ fn touch<'a>(leaves: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
 
 /// Refuses leaves that weigh more than the tree takes.
 pub(crate) const fn weigh<S: Scheme>(weight: u128) -> Result<(), TreeError> {
-    match S::WEIGHT_MAX {
+    match S::Weights::MAX {
         Some(limit) if weight > limit as u128 => {
             Err(TreeError::Overweight { batch: false, weight, limit })
         }
@@ -139,7 +140,7 @@ pub(crate) fn check<S: Scheme>(
         Some(before) => check_order::<S>(before, key)?,
         None => NO_EDGE,
     };
-    if let Some(owner) = S::OWNER
+    if let Some(owner) = S::LAYOUT.owner
         && !owner.implicit
         && key.len() > owner.bytes
         && edge < 2 * (owner.bytes * Codec::<S>::WIDTH.per_byte()) as i32 - 1
@@ -169,7 +170,7 @@ pub(crate) fn check_order<S: Scheme>(before: &[u8], key: &[u8]) -> Result<i32, T
     if shared < first {
         return Ok(2 * shared as i32);
     }
-    if !S::PREFIX_KEYS && S::OWNER.is_none_or(|owner| owner.bytes != before.len()) {
+    if !S::LAYOUT.prefix_keys && S::LAYOUT.owner.is_none_or(|owner| owner.bytes != before.len()) {
         return Err(TreeError::PrefixKey { prefix: before.to_vec(), key: key.to_vec() });
     }
     Ok(end_position::<S>(before))
@@ -236,7 +237,7 @@ impl<S: Scheme> RootBuilder<S> {
         if self.ends.len() >= self.sizes.held || self.bytes.len() >= HELD_BYTES_MAX {
             self.reduce(Some(key))?;
         }
-        self.weight += u128::from(self.scheme.weight(value));
+        self.weight += u128::from(S::Weights::of_value(value));
         weigh::<S>(self.weight)?;
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();

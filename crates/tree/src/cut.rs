@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::image::{Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal};
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
-use crate::scheme::{Owner, Scheme};
+use crate::scheme::{Layout, Owner, Scheme};
 use spinney_proof::digits::Run;
 
 /// A row that was written, and how many bits its place has.
@@ -80,8 +80,9 @@ pub(crate) struct Part {
 /// one bit are never cut.
 pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
     let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
-    let owned = S::OWNER.is_some_and(|owner| fork as usize >= owner_digits(owner));
-    S::DIGIT_BITS > 1 && bytes > if owned { S::OWNED_CUT_BYTES } else { S::CUT_BYTES }
+    let owned = S::LAYOUT.owner.is_some_and(|owner| fork as usize >= owner_digits(owner));
+    let Layout { digit_bits, cut_bytes, owned_cut_bytes, .. } = S::LAYOUT;
+    digit_bits > 1 && bytes > if owned { owned_cut_bytes } else { cut_bytes }
 }
 
 /// Cuts the children of one branch into groups.
@@ -100,7 +101,7 @@ impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, 
     /// Appends the residual image of `parts`, which share the first `bits` bits of their digits.
     /// The depth of the recursion is the width of a digit.
     pub(crate) fn cut(&mut self, parts: &[Part], bits: u32, out: &mut Vec<u8>) {
-        let whole = u32::from(S::DIGIT_BITS);
+        let whole = u32::from(S::LAYOUT.digit_bits);
         match parts {
             [] => return,
             [part] => {

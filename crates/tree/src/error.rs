@@ -83,7 +83,11 @@ pub enum TreeError {
         owner_bytes: usize,
     },
     /// A key would begin another one, in a tree that has no such keys.
-    #[error("key 0x{} begins key 0x{}: no key of this tree may begin another", brief(.prefix), brief(.key))]
+    #[error(
+        "key 0x{} begins key 0x{}: no key of this tree may begin another",
+        brief(.prefix),
+        brief(.key)
+    )]
     PrefixKey {
         /// The shorter key.
         prefix: Vec<u8>,
@@ -93,8 +97,8 @@ pub enum TreeError {
     /// The values of a batch, or of the tree after it, weigh more than the tree takes: of a sum
     /// tree, their sums overflow.
     #[error(
-        "the sum of the leaves overflows 64 bits (integer overflow): {} would come to {weight}, and \
-         the most is {limit}",
+        "the sum of the leaves overflows 64 bits (integer overflow): {} would come to {weight}, \
+         and the most is {limit}",
         if *.batch { "the batch alone" } else { "the tree" }
     )]
     Overweight {
@@ -157,14 +161,19 @@ pub enum TreeError {
     },
     /// Another rebuild or a sweep has removed what a rebuild wrote.
     #[error(
-        "the rebuild of {tree} was swept away: another one began, or its store was swept; begin again"
+        "the rebuild of {tree} was swept away: another one began, or its store was swept; begin \
+         again"
     )]
     Swept {
         /// The tree.
         tree: TreeId,
     },
     /// Leaves that have to come sorted, each key once, do not.
-    #[error("key 0x{} comes behind 0x{}: leaves have to come sorted, each key once", hex(.key), hex(.before))]
+    #[error(
+        "key 0x{} comes behind 0x{}: leaves have to come sorted, each key once",
+        hex(.key),
+        hex(.before)
+    )]
     Unsorted {
         /// The key before it.
         before: Vec<u8>,

@@ -24,7 +24,7 @@ pub(crate) use pages::Pages;
 
 use crate::image::Codec;
 use crate::levels::Ranks;
-use crate::scheme::{BranchJob, Children, JobKey, Owned, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, ChildList, JobKey, Owned, Owner, Scheme, TerminalJob};
 use spinney_proof::digits::{Run, Width};
 
 /// How many nodes a scheme commits to in one call.
@@ -36,7 +36,7 @@ pub(crate) const NO_EDGE: i32 = -2;
 /// The position of the node whose key ends with `key`: what a key that begins with it shares with
 /// it.
 pub(crate) fn end_position<S: Scheme>(key: &[u8]) -> i32 {
-    let owns = S::OWNER.is_some_and(|owner| owner.bytes == key.len());
+    let owns = S::LAYOUT.owner.is_some_and(|owner| owner.bytes == key.len());
     2 * Codec::<S>::WIDTH.count(key) as i32 - i32::from(owns)
 }
 
@@ -209,7 +209,7 @@ impl<S: Scheme> Reducer<S> {
     /// Opens the implicit owner that an item is the first to belong to. A subtree that was reduced
     /// with its owner shares nothing below that with what follows.
     fn open_implicit(&mut self, item: &Item<'_, S::Commit>, next: i32) {
-        let Some(Owner { bytes, implicit: true }) = S::OWNER else { return };
+        let Some(Owner { bytes, implicit: true }) = S::LAYOUT.owner else { return };
         let position = 2 * (bytes * Self::WIDTH.per_byte()) as i32 - 1;
         if item.edge < position && (next > position || matches!(item.what, What::Leaf(_))) {
             self.open.push(Open { position, from: self.waiting.len(), item: NONE });
@@ -382,11 +382,8 @@ impl<S: Scheme> Reducer<S> {
             let path = items[branch.item as usize].key;
             BranchJob {
                 skip: Run::of(path, branch.depth as usize, branch.fork as usize, Self::WIDTH),
-                children: Children::list(
-                    &slots[branch.children.0 as usize..branch.children.1 as usize],
-                ),
+                children: ChildList(&slots[branch.children.0 as usize..branch.children.1 as usize]),
                 value: (branch.value != NONE).then(|| payload(&items[branch.value as usize])),
-                changes: None,
             }
         });
         scheme.commit_branches(jobs, scratch, out);
@@ -402,7 +399,7 @@ fn terminal_job<'a, S: Scheme>(
     owned: Option<S::Commit>,
 ) -> TerminalJob<'a, S::Commit> {
     let item = &items[terminal.item as usize];
-    let (key, payload) = match S::OWNER {
+    let (key, payload) = match S::LAYOUT.owner {
         Some(Owner { bytes, implicit: true }) if owned.is_some() => (&item.key[..bytes], &[][..]),
         _ => (item.key, payload(item)),
     };

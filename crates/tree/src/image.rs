@@ -10,13 +10,13 @@
 //! value    = tag terminal              the key that ends at the fork (suffix of no digits)
 //! item     = tag digit node | tag digit group
 //! node     = run payload commit? [item]        a terminal, and what it owns (an item of digit 0)
-//!          | commit run [length body]          a branch; without its body that is a page of its own
-//! group    = bits count (digit flag commit?)*  a page of that many children, cut off at `bits` bits
+//!          | commit run [length body]          a branch; without its body that has its own page
+//! group    = bits count (digit flag commit?)*  a page of so many children, cut off at `bits` bits
 //! run      = length in digits, bytes           aligned as in the path, zero outside
 //! payload  = length, bytes
 //! overflow = run length, payload length, xxh3-64 of run bytes and payload: instead of both
 //! ```
-//! In a tree that follows differences ([`Scheme::DELTAS`]) a terminal's commitment stands before
+//! In a tree that follows differences ([`Differences`]) a terminal's commitment stands before
 //! its run, every terminal that owns has one, and members of groups have none. Lengths are LEB128.
 //! The digit of the root entry and of an owned item is 0.
 //!
@@ -25,7 +25,7 @@
 //!   untouched entry is copied as it stands into whatever page it moves to;
 //! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed,
 //!   when it is the root, when it is owned, if its tree keeps those
-//!   ([`Scheme::KEEP_OWNED_VALUES`]), or in a tree that keeps them all: a rule over the entries,
+//!   ([`Layout::keep_owned_values`]), or in a tree that keeps them all: a rule over the entries,
 //!   not over history. Pages of a UBT that were written before it had that rule say more of owned
 //!   values than is written now, and are read as they are;
 //! - a page is at most [`PAGE_BYTES_MAX`] bytes.
@@ -44,15 +44,11 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::scheme::Scheme;
+use crate::scheme::{Commitment, Differences, Scheme};
 use spinney_proof::digits::{Run, Width};
 
-/// A residual image larger than this becomes a page of its own (docs/design.md, "Writing").
-pub(crate) const CUT_BYTES: usize = 1_750;
 /// A terminal whose suffix and payload take more than this overflows.
 pub(crate) const INLINE_BYTES_MAX: usize = 850;
-/// An owned subtree whose body takes more than this becomes a page, to leave room for its owner.
-pub(crate) const OWNED_BYTES_MAX: usize = 800;
 /// A value at a fork that takes more than this overflows.
 pub(crate) const FORK_VALUE_BYTES_MAX: usize = 256;
 /// A skip that takes more bytes than this overflows.
@@ -256,7 +252,9 @@ impl<S> Clone for Codec<'_, S> {
 impl<S> Copy for Codec<'_, S> {}
 
 impl<'s, S: Scheme> Codec<'s, S> {
-    pub(crate) const WIDTH: Width = Width::new(S::DIGIT_BITS);
+    pub(crate) const WIDTH: Width = Width::new(S::LAYOUT.digit_bits);
+    /// Whether commitments follow from those before.
+    pub(crate) const DELTAS: bool = S::Differences::FOLLOWED;
 
     /// Parses the item at `at`, whose node's run starts at digit `start`. Answers where it ends.
     pub(crate) fn item<'a>(
@@ -306,7 +304,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         start: usize,
     ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
         let carries = tag & TAG_COMMIT != 0;
-        let mut commit = if carries && S::DELTAS { Some(self.commit(bytes)?) } else { None };
+        let mut commit =
+            if carries && Codec::<S>::DELTAS { Some(self.commit(bytes)?) } else { None };
         let body = if tag & TAG_OVERFLOW != 0 {
             TerminalBody::Overflow(bytes.overflowed()?)
         } else {
@@ -314,11 +313,11 @@ impl<'s, S: Scheme> Codec<'s, S> {
             let len = bytes.length()?;
             TerminalBody::Inline { suffix, payload: bytes.take(len)? }
         };
-        if carries && !S::DELTAS {
+        if carries && !Codec::<S>::DELTAS {
             commit = Some(self.commit(bytes)?);
         }
         let owned = if tag & TAG_OWNS != 0 { Some(bytes.at) } else { None };
-        if let (Some(at), Some(owner)) = (owned, S::OWNER) {
+        if let (Some(at), Some(owner)) = (owned, S::LAYOUT.owner) {
             // The owned item is skipped over: its owner's end is its own.
             let start = owner.bytes.saturating_mul(Self::WIDTH.per_byte());
             let mut inner = Bytes { page: bytes.page, at };
@@ -364,7 +363,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
 
     fn group(&self, bytes: &mut Bytes<'_>) -> Result<(u8, usize), Malformed> {
         let bits = bytes.byte()?;
-        if bits == 0 || bits >= S::DIGIT_BITS {
+        if bits == 0 || bits >= S::LAYOUT.digit_bits {
             return Err("a group is cut at no bit of its digit");
         }
         let count = usize::from(bytes.byte()?).saturating_add(1);
@@ -388,24 +387,24 @@ impl<'s, S: Scheme> Codec<'s, S> {
     /// What a branch or a member of a group that was parsed before commits to.
     pub(crate) fn kept(&self, page: &[u8], at: usize) -> Option<S::Commit> {
         let bytes = page.get(at.wrapping_add(MEMBER_COMMIT_AT)..)?;
-        self.scheme.decode_commit(bytes).map(|(commit, _)| commit)
+        S::Commit::decode(bytes).map(|(commit, _)| commit)
     }
 
     fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
-        if S::DELTAS { Ok(()) } else { self.skip_commit(bytes) }
+        if Codec::<S>::DELTAS { Ok(()) } else { self.skip_commit(bytes) }
     }
 
     #[inline(always)]
     fn skip_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
-        let len = self.scheme.commit_bytes(rest).ok_or("a commitment is malformed")?;
+        let len = S::Commit::length(rest).ok_or("a commitment is malformed")?;
         bytes.at = bytes.at.saturating_add(len);
         Ok(())
     }
 
     fn commit(&self, bytes: &mut Bytes<'_>) -> Result<S::Commit, Malformed> {
         let rest = bytes.page.get(bytes.at..).ok_or(CUT_OFF)?;
-        let (commit, len) = self.scheme.decode_commit(rest).ok_or("a commitment is malformed")?;
+        let (commit, len) = S::Commit::decode(rest).ok_or("a commitment is malformed")?;
         bytes.at = bytes.at.saturating_add(len);
         Ok(commit)
     }
@@ -447,7 +446,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
             return None;
         }
         let mut bytes = Bytes { page, at: at.wrapping_add(MEMBER_COMMIT_AT) };
-        if tag & TAG_COMMIT != 0 && S::DELTAS {
+        if tag & TAG_COMMIT != 0 && Codec::<S>::DELTAS {
             self.skip_commit(&mut bytes).ok()?;
         }
         let suffix = bytes.run(start, Self::WIDTH).ok()?;
@@ -468,9 +467,10 @@ impl<'s, S: Scheme> Codec<'s, S> {
             None => out.push(tag | TAG_VALUE),
         }
         // At the same distance as a branch's, where others need it.
-        let (first, last) = if S::DELTAS { (&node.commit, &None) } else { (&None, &node.commit) };
+        let (first, last) =
+            if Codec::<S>::DELTAS { (&node.commit, &None) } else { (&None, &node.commit) };
         if let Some(commit) = first {
-            self.scheme.encode_commit(commit, out);
+            commit.encode(out);
         }
         if let Some(over) = node.overflow {
             put_overflow(out, over);
@@ -480,7 +480,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
             out.extend_from_slice(node.payload);
         }
         if let Some(commit) = last {
-            self.scheme.encode_commit(commit, out);
+            commit.encode(out);
         }
         if let Some(owned) = node.owned {
             out.extend_from_slice(owned);
@@ -503,7 +503,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         let mut tag = if body.is_some() { TAG_BRANCH } else { TAG_BRANCH_PAGE };
         tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
         out.extend_from_slice(&[tag, node.digit]);
-        self.scheme.encode_commit(&node.commit, out);
+        node.commit.encode(out);
         match node.overflow {
             Some(over) => put_overflow(out, over),
             None => put_run(out, node.skip),
@@ -527,7 +527,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         for member in members {
             out.extend_from_slice(&[member.digit, u8::from(member.terminal)]);
             if let Some(commit) = &member.commit {
-                self.scheme.encode_commit(commit, out);
+                commit.encode(out);
             }
         }
     }

@@ -5,13 +5,14 @@
 //! them are committed to whose commitment pages do not keep; what came of that is kept beside their
 //! items.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use crate::error::TreeError;
 use crate::image::Codec;
-use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef};
+use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef, TouchedChild, Was};
 use crate::page::{Entry, Page, corrupt};
-use crate::scheme::{BranchJob, Changes, Children, JobKey, Scheme, TerminalJob, Touched};
+use crate::scheme::{BranchJob, ChildChange, Children, JobKey, Scheme, TerminalJob};
 use spinney_proof::digits::Run;
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
@@ -117,7 +118,7 @@ impl<S: Scheme> Levels<S> {
             }
         }
         self.siblings.clear();
-        if !S::DELTAS {
+        if !Codec::<S>::DELTAS {
             let chain = Chain { older, last: Some((here, arena)) };
             for &number in &self.nodes {
                 note_siblings(chain, here, number, &mut self.siblings);
@@ -131,9 +132,11 @@ impl<S: Scheme> Levels<S> {
                 let chain = Chain { older, last: Some((here, arena)) };
                 let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
                 if arena.nodes[node as usize].is_branch() {
-                    scheme.commit_branch(branch_job(codec, chain, here, node), scratch, out);
+                    let job = branch_job(codec, chain, here, node);
+                    scheme.commit_branches(once(job), scratch, out);
                 } else {
-                    scheme.commit_terminal(terminal_job(codec, chain, here, node), scratch, out);
+                    let job = terminal_job(codec, chain, here, node);
+                    scheme.commit_terminals(once(job), scratch, out);
                 }
                 arena.commits[node as usize] = self.out.first().copied();
             }
@@ -185,7 +188,7 @@ impl<S: Scheme> Levels<S> {
         for part in self.ranks.of(rank).chunks(CHUNK) {
             self.out.clear();
             let chain = Chain { older, last: Some((here, arena)) };
-            if S::DELTAS {
+            if Codec::<S>::DELTAS {
                 fetch_before(chain, here, part.iter().map(|&place| nodes[place as usize]));
             }
             let (scheme, scratch, out) = (codec.scheme, &mut self.scratch, &mut self.out);
@@ -203,6 +206,115 @@ impl<S: Scheme> Levels<S> {
                 arena.commits[node as usize] = Some(*commit);
             }
         }
+    }
+}
+
+/// The children of a touched branch: those that are stored, but for those that are listed.
+#[derive(Debug)]
+pub(crate) struct Touched<'a, S: Scheme> {
+    codec: Codec<'a, S>,
+    chain: Chain<'a, S::Commit>,
+    page: Option<&'a Page<S::Commit>>,
+    stored: &'a [Entry],
+    kids: &'a [TouchedChild],
+    /// The digit at which the runs of children begin.
+    start: usize,
+    /// What the branch stands for, if the scheme asks.
+    before: Option<&'a Was>,
+}
+
+impl<S: Scheme> Clone for Touched<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S: Scheme> Copy for Touched<'_, S> {}
+
+impl<S: Scheme> Touched<'_, S> {
+    /// What a stored child commits to.
+    #[inline(always)]
+    fn stored(&self, entry: &Entry) -> S::Commit {
+        let commit = self.page.and_then(|page| page.commit(self.codec, entry, self.start));
+        commit.expect("siblings commit before parents")
+    }
+}
+
+/// A child's digit and what it commits to.
+impl<S: Scheme> Iterator for Touched<'_, S> {
+    type Item = (u8, S::Commit);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u8, S::Commit)> {
+        loop {
+            let stored = self.stored.first();
+            if let Some((kid, kids)) = self.kids.split_first()
+                && stored.is_none_or(|entry| kid.digit <= entry.digit)
+            {
+                self.kids = kids;
+                if stored.is_some_and(|entry| kid.digit == entry.digit) {
+                    self.stored = &self.stored[1..];
+                }
+                if kid.made.is_something() {
+                    return Some((kid.digit, self.chain.commit(kid.made)));
+                }
+                continue;
+            }
+            let (entry, rest) = self.stored.split_first()?;
+            self.stored = rest;
+            return Some((entry.digit, self.stored(entry)));
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = |is: fn(&TouchedChild) -> bool| self.kids.iter().filter(|kid| is(kid)).count();
+        let made = count(|kid| kid.made.is_something());
+        let len = self.stored.len() + made - count(TouchedChild::stands);
+        (len, Some(len))
+    }
+}
+
+impl<S: Scheme> ExactSizeIterator for Touched<'_, S> {}
+
+impl<S: Scheme> Children<S::Commit> for Touched<'_, S> {
+    #[inline]
+    fn iter(&self) -> impl ExactSizeIterator<Item = (u8, S::Commit)> {
+        *self
+    }
+
+    #[inline(always)]
+    fn pair(&self) -> Option<[S::Commit; 2]> {
+        let [first, second] = match (self.stored, self.kids) {
+            ([left, right], [kid]) if kid.stands() && kid.made.is_something() => {
+                let commit = self.chain.commit(kid.made);
+                if kid.digit == left.digit {
+                    [(kid.digit, commit), (right.digit, self.stored(right))]
+                } else {
+                    [(left.digit, self.stored(left)), (kid.digit, commit)]
+                }
+            }
+            _ => {
+                let mut all = *self;
+                let pair = [all.next()?, all.next()?];
+                if all.next().is_some() {
+                    return None;
+                }
+                pair
+            }
+        };
+        (first.0 == 0 && second.0 == 1).then_some([first.1, second.1])
+    }
+
+    fn changes(&self) -> Option<(S::Commit, impl Iterator<Item = ChildChange<S::Commit>>)> {
+        let Self { codec, chain, kids, start, .. } = *self;
+        let before = self.before?;
+        let was = chain.commit_of(codec, before.link, before.depth as usize)?;
+        let fresh = kids.iter().filter(|kid| kid.fresh);
+        let changes = fresh.map(move |kid| {
+            let old = chain.commit_before(codec, before.link, kid, start);
+            let new = kid.made.is_something().then(|| chain.commit(kid.made));
+            (kid.digit, old, new)
+        });
+        Some((was, changes))
     }
 }
 
@@ -269,20 +381,15 @@ pub(crate) fn branch_job<'a, S: Scheme>(
     chain: Chain<'a, S::Commit>,
     here: u32,
     number: u32,
-) -> BranchJob<'a, S> {
+) -> BranchJob<'a, Touched<'a, S>> {
     let node = chain.node(Made { arena: here, node: number });
     let (kids, start) = (chain.kids(here, node), node.fork as usize + 1);
     let page = (node.base != PageRef::NOWHERE).then(|| &**chain.page(node.base));
     let stored = page.map_or(&[][..], |page| page.entries(node.within));
-    let before = if S::DELTAS { chain.arena(here).pasts.get(node.was as usize) } else { None };
-    let changes = before.and_then(|before| {
-        let was = chain.commit_of(codec, before.link, before.depth as usize)?;
-        Some(Changes { was, codec, chain, before: before.link, kids, start })
-    });
+    let before = chain.arena(here).pasts.get(node.was as usize).filter(|_| Codec::<S>::DELTAS);
     BranchJob {
-        changes,
         skip: chain.run(node, Codec::<S>::WIDTH),
-        children: Children::touched(Touched { codec, chain, page, stored, kids, start }),
+        children: Touched { codec, chain, page, stored, kids, start, before },
         value: (node.value != ForkValue::None).then(|| chain.bytes(node.payload)),
     }
 }

@@ -83,8 +83,8 @@ pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use rows::{SharedSnapshot, SharedStore};
 pub use scheme::{
-    BranchJob, Changes, Children, KEY_BYTES_MAX, Owned, Owner, Scheme, TerminalJob,
-    VALUE_BYTES_MAX, WasTerminal,
+    BranchJob, ChildChange, Children, Commitment, Differences, KEY_BYTES_MAX, Layout, Owned, Owner,
+    Scheme, TerminalJob, VALUE_BYTES_MAX, WasTerminal, Weights,
 };
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! "sum:"  | name (1 to 512 bytes)  ->  tree id (u32 BE) | hash of the scheme (u16 BE)
-//! "tree:" | name (1 to 512 bytes)  ->  tree id (u32 BE) | tree (u16 BE) | hash (u16 BE) of the scheme
+//! "tree:" | name (1 to 512 bytes)  ->  tree id (u32 BE) | scheme: tree (u16 BE), hash (u16 BE)
 //! "sums"                           ->  the next id (u32 BE)
 //! ```
 //! Sum trees have rows of the first kind, all others of the second. Ids are given from 65,536 up,

@@ -187,6 +187,7 @@ pub(crate) enum ForkValue {
 }
 
 /// A touched node.
+// Fields: side by side, since the passes over a level read most of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
@@ -277,6 +278,7 @@ pub(crate) struct Dropped {
 }
 
 /// What one batch made, or a part of it.
+// Fields: one list for each kind of thing that a batch makes.
 #[derive(Debug)]
 pub(crate) struct Arena<C> {
     /// The keys and values of the batch's operations, shared with who reads some.
@@ -509,7 +511,7 @@ impl<'a, C: Copy> Chain<'a, C> {
         let Was { link, depth } = *self.arena(arena).pasts.get(was as usize)?;
         let commit = self.commit_of(codec, link, depth as usize)?;
         let owned = match link {
-            _ if !S::DELTAS => None,
+            _ if !Codec::<S>::DELTAS => None,
             Link::Made(made) => self.owned(codec, made.arena, self.node(made)),
             Link::Stored { page, entry } => {
                 let (page, within) = (self.page(page), self.page(page).entry(entry).within());
@@ -545,7 +547,7 @@ impl<'a, C: Copy> Chain<'a, C> {
 
 /// Whether a node hangs right below an owner.
 pub(crate) const fn hangs_below_owner<S: Scheme>(depth: u32) -> bool {
-    S::OWNER.is_some() && depth as usize == owner_digits::<S>()
+    S::LAYOUT.owner.is_some() && depth as usize == owner_digits::<S>()
 }
 
 /// How the bytes of a terminal or a skip overflow, if they do.

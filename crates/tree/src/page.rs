@@ -34,7 +34,7 @@ use crate::image::{
     TerminalBody, TerminalView,
 };
 use crate::page_key::{PageKey, describe};
-use crate::scheme::{Owned, Scheme};
+use crate::scheme::{Differences, Owned, Scheme};
 use spinney_proof::digits::Run;
 
 /// A page of the last commit, or of one before that a state still stands on.
@@ -230,7 +230,7 @@ impl HandleCell {
 
 /// How many digits the keys of owners have; 0 where there are none.
 pub(crate) const fn owner_digits<S: Scheme>() -> usize {
-    match S::OWNER {
+    match S::LAYOUT.owner {
         Some(owner) => owner.bytes.saturating_mul(Codec::<S>::WIDTH.per_byte()),
         None => 0,
     }
@@ -431,8 +431,10 @@ impl<C: Copy> Page<C> {
         let view = self.terminal(codec, entry, start).ok()?;
         match (entry.commit, view.body) {
             (CARRIED, _) => view.commit,
-            (_, TerminalBody::Inline { payload, .. }) => Some(codec.scheme.value_commit(payload)),
-            (_, TerminalBody::Overflow(_)) => Some(codec.scheme.value_commit(&[])),
+            (_, TerminalBody::Inline { payload, .. }) => {
+                Some(S::Differences::value_commit(payload))
+            }
+            (_, TerminalBody::Overflow(_)) => Some(S::Differences::value_commit(&[])),
         }
     }
 
@@ -682,7 +684,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
     /// Notes all items, those that are in others behind all that are not.
     fn bodies(&mut self, below: usize) -> Result<(), Malformed> {
         let start = if self.kind == PageKind::Root { 0 } else { below };
-        let owned = S::OWNER.is_some() && start > owner_digits::<S>();
+        let owned = S::LAYOUT.owner.is_some() && start > owner_digits::<S>();
         let (range, parent) = (FRAME_BYTES..self.row.len(), None);
         self.lists.bodies.push(Body { range, start, parent, owned, is_owned: false });
         let mut next = 0;
@@ -764,7 +766,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
                 self.terminal(&view, (at, end, digit), (owned, is_owned))?;
             }
             Item::Node { digit, node: NodeView::Branch(view) } => {
-                let among_owners = S::OWNER.is_some() && !owned;
+                let among_owners = S::LAYOUT.owner.is_some() && !owned;
                 let fork = start.saturating_add(view.skip.len());
                 if among_owners && fork >= owner_digits::<S>() {
                     return Err("a branch of owners forks beyond their keys");
@@ -794,7 +796,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
                 while from < end {
                     let (digit, terminal, behind) = self.codec.member(self.row, from)?;
                     let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
-                    if !S::DELTAS {
+                    if !Codec::<S>::DELTAS {
                         self.codec.kept(self.row, from).ok_or("a commitment is malformed")?;
                     }
                     let new = Entry::new(from, behind, digit, kind);
@@ -826,15 +828,17 @@ impl<'a, S: Scheme> Parser<'a, S> {
         }
         let carried = view.commit.is_some();
         entry.commit = match carried {
-            true if S::DELTAS => IN_ROW,
-            false if S::DELTAS && (is_owned || view.owned.is_some()) => return Err(UNCOMMITTED),
-            false if S::DELTAS => OF_VALUE,
-            false if is_owned && !S::KEEP_OWNED_VALUES && !entry.is_overflowed() => LEFT_OUT,
+            true if Codec::<S>::DELTAS => IN_ROW,
+            false if Codec::<S>::DELTAS && (is_owned || view.owned.is_some()) => {
+                return Err(UNCOMMITTED);
+            }
+            false if Codec::<S>::DELTAS => OF_VALUE,
+            false if is_owned && !S::LAYOUT.keep_owned_values && !entry.is_overflowed() => LEFT_OUT,
             false if is_owned => return Err(UNCOMMITTED),
             false if entry.is_overflowed() => {
                 return Err("an overflowed terminal has no commitment");
             }
-            false if S::KEEP_TERMINALS => return Err("a terminal has no commitment"),
+            false if S::LAYOUT.keep_terminals => return Err("a terminal has no commitment"),
             true => CARRIED,
             false => {
                 let number = self.lists.commits.len();

@@ -19,12 +19,6 @@ use crate::update::{
     Batched, Loaded, Missing, OPS_TOGETHER, Ops, Outcome, Source, Update, Visit, Workspace,
 };
 
-/// A batch of fewer operations is one thread's, unless told otherwise.
-pub(crate) const SPLIT_OPS_MIN: usize = 2_048;
-/// How many parts there are for each thread, if the keys are spread evenly: so that none waits
-/// long.
-pub(crate) const RANGES_PER_THREAD: usize = 8;
-
 /// Less than this of what is committed already is carried along without a thought.
 const REBASE_BYTES_MIN: usize = 8 << 20;
 
@@ -137,7 +131,7 @@ impl<S: Scheme> Tree<S> {
         let (count, mut work) = (input.ops.len(), self.pool.workspace());
         let splits = count >= self.split_ops && rayon::current_num_threads() > 1;
         let limit = match splits {
-            true => part_ops(count, self.split_ops, S::RANGES_PER_THREAD),
+            true => part_ops(count, self.split_ops, S::LAYOUT.ranges_per_thread),
             false if count > OPS_TOGETHER as usize => OPS_TOGETHER,
             false => 0,
         };

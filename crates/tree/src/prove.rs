@@ -20,7 +20,7 @@ use crate::page::{HandleCell, Lists, Page};
 use crate::page_key::PageKey;
 use crate::read::{At, Child, Digits, Fork, Halt, Looked, Reader, Value};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Children as Listed, JobKey, Scheme, TerminalJob, WasTerminal};
+use crate::scheme::{BranchJob, ChildList, JobKey, Scheme, TerminalJob, WasTerminal};
 use crate::store::Table;
 use crate::tree::{Pending, Tree};
 use crate::update::{Loaded, Missing};
@@ -40,7 +40,7 @@ pub(crate) struct Met<'a, S: Scheme> {
 pub(crate) enum MetNode<'a, S: Scheme> {
     Terminal(TerminalJob<'a, S::Commit>),
     /// A branch, and the keys that go past its skip.
-    Branch(BranchJob<'a, S>, Range<usize>),
+    Branch(BranchJob<'a, ChildList<'a, S::Commit>>, Range<usize>),
 }
 
 /// A node that the walk has yet to look into.
@@ -307,7 +307,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let fork = reader.opened(fork, path, end)?;
         let value = reader.fork_value(&fork, path, end)?;
         let mut children = self.spare.pop().unwrap_or_default();
-        reader.children(&fork, (path, end), S::DELTAS, &mut children)?;
+        reader.children(&fork, (path, end), Codec::<S>::DELTAS, &mut children)?;
         Ok(Some(Opened::Branch(OpenedBranch { at, skip, path: own, fork, value, children })))
     }
 
@@ -333,7 +333,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
     ) -> Result<Option<Ahead<S::Commit>>, TreeError> {
         let OpenedTerminal { at, suffix, payload, owned } = terminal;
         let commit = reader.commit(&at, next.depth);
-        let was = commit.filter(|_| S::KEEP_TERMINALS);
+        let was = commit.filter(|_| S::LAYOUT.keep_terminals);
         let was = was.map(|commit| WasTerminal { commit, depth: next.depth, owned: None });
         let run = suffix.run();
         let (found, longer) = self.split(&next.keys, run);
@@ -365,8 +365,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let reached = found.map_or(longer.start, |found| found)..longer.end;
         self.list.clear();
         self.list.extend(children.iter().map(|child| (child.digit, child.commit)));
-        let listed = Listed::list(&self.list);
-        let job = BranchJob { skip: run, children: listed, value: value.as_deref(), changes: None };
+        let job = BranchJob { skip: run, children: ChildList(&self.list), value: value.as_deref() };
         visit(Met {
             keys: next.keys.clone(),
             found: found.filter(|_| value.is_some()),

@@ -66,7 +66,7 @@ pub struct Entry<C> {
     /// Its value.
     pub value: Value,
     /// The commitment of the subtree of the keys that it owns, if it owns any and pages keep that
-    /// ([`Scheme::KEEP_OWNED_VALUES`]).
+    /// ([`Layout::keep_owned_values`]).
     pub owned: Option<C>,
 }
 
@@ -501,7 +501,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
         let entry = page.entry(member);
         if let Some(made) = made {
             let chain = self.chain();
-            let rest = S::DIGIT_BITS - entry.span;
+            let rest = S::LAYOUT.digit_bits - entry.span;
             let mut groups =
                 chain.groups(made.arena, chain.node(made)).map(|group| chain.page(group));
             let opened = groups.find(|group| {
@@ -570,7 +570,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
                 }
                 let mut below = path.to_vec();
                 Self::WIDTH.append(&mut below, at, entry.digit);
-                let rest = S::DIGIT_BITS - entry.span;
+                let rest = S::LAYOUT.digit_bits - entry.span;
                 last = Some(entry.digit | ((1u16 << rest) - 1) as u8);
                 match self.group(page, number, (&below, at), made) {
                     Ok(group) => {
@@ -587,7 +587,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
             }
             let is_here = !entry.kind.is_in_group();
             let at_page = is_here.then(|| At::Stored(Arc::clone(page), number));
-            let commit = match S::DELTAS && !is_here {
+            let commit = match Codec::<S>::DELTAS && !is_here {
                 true => None,
                 false => page.commit(self.codec, entry, at + 1),
             };

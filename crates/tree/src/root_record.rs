@@ -29,7 +29,7 @@ const VERSION: u16 = 2;
 
 /// The format of the pages that a tree of a scheme is written with.
 pub(crate) const fn version<S: Scheme>() -> u16 {
-    if S::KEEP_OWNED_VALUES { 1 } else { VERSION }
+    if S::LAYOUT.keep_owned_values { 1 } else { VERSION }
 }
 
 /// What a store says of a tree.

@@ -307,7 +307,7 @@ impl<S: Scheme> Tree<S> {
             pool,
             meter: Arc::default(),
             writing: Mutex::default(),
-            split_ops: S::SPLIT_OPS_MIN,
+            split_ops: S::LAYOUT.split_ops_min,
             hidden: false,
             verifies: false,
         };

@@ -139,6 +139,7 @@ impl Visited {
 }
 
 /// What a descent needs, kept from one to the next.
+// Fields: one for each buffer.
 #[derive(Debug)]
 pub(crate) struct Workspace<S: Scheme> {
     stack: Vec<Visit>,
@@ -343,7 +344,7 @@ impl<'a, S: Scheme> Update<'a, S> {
     /// Whether terminals here are owners. Depth alone does not tell: owners that differ in their
     /// last digit hang where what they own begins.
     const fn among_owners(visit: &Visit) -> bool {
-        S::OWNER.is_some() && !visit.owned
+        S::LAYOUT.owner.is_some() && !visit.owned
     }
 
     /// How many digits from its depth on the first and the last of a visit's operations share,

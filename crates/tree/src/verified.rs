@@ -13,6 +13,7 @@
 )]
 
 use std::collections::HashMap;
+use std::iter::once;
 use std::ops::Range;
 
 use crate::batch::OpKind;
@@ -25,7 +26,9 @@ use crate::page_key::{PageKey, Space};
 use crate::prove::{Met, MetNode, commit_children};
 use crate::read::{Child, Reader, Value};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Children, Owned, Scheme, TerminalJob, implicit_owners};
+use crate::scheme::{
+    BranchJob, ChildList, Children, Commitment, Owned, Scheme, TerminalJob, implicit_owners,
+};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 use spinney_proof::digits::{Run, Width};
@@ -70,8 +73,8 @@ impl<S: Scheme> Check<S> {
         let with = (&mut self.scratch, &mut self.out);
         commit_children(reader, children, (path, skip.end()), with)?;
         let list: Vec<_> = children.iter().map(|child| (child.digit, child.commit)).collect();
-        let children = Children::list(&list);
-        let job = BranchJob { skip, children, value, changes: None };
+        let children = ChildList(&list);
+        let job = BranchJob { skip, children, value };
         match self.holds_branch(reader.codec.scheme, job, says) {
             true => Ok(()),
             false => Err(other::<S>(reader.space, path, skip.start())),
@@ -86,14 +89,19 @@ impl<S: Scheme> Check<S> {
     ) -> bool {
         self.out.clear();
         let job = TerminalJob { was: None, ..job };
-        scheme.commit_terminal(job, &mut self.scratch, &mut self.out);
-        self.out.pop().is_some_and(|commit| scheme.agree(&commit, &says))
+        scheme.commit_terminals(once(job), &mut self.scratch, &mut self.out);
+        self.out.pop().is_some_and(|commit| commit.agrees(&says))
     }
 
-    fn holds_branch(&mut self, scheme: &S, job: BranchJob<'_, S>, says: S::Commit) -> bool {
+    fn holds_branch(
+        &mut self,
+        scheme: &S,
+        job: BranchJob<'_, ChildList<'_, S::Commit>>,
+        says: S::Commit,
+    ) -> bool {
         self.out.clear();
-        scheme.commit_branch(job, &mut self.scratch, &mut self.out);
-        self.out.pop().is_some_and(|commit| scheme.agree(&commit, &says))
+        scheme.commit_branches(once(job), &mut self.scratch, &mut self.out);
+        self.out.pop().is_some_and(|commit| commit.agrees(&says))
     }
 }
 
@@ -286,7 +294,12 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
 
     /// Notes what the children commit to that keys lead to, and the way to the only one that none
     /// leads to, where keys are deleted: it moves up if the others go.
-    fn children(&mut self, keys: &Range<usize>, reached: Range<usize>, job: &BranchJob<'_, S>) {
+    fn children(
+        &mut self,
+        keys: &Range<usize>,
+        reached: Range<usize>,
+        job: &BranchJob<'_, impl Children<S::Commit>>,
+    ) {
         let fork = job.skip.end();
         let mut digits = Vec::new();
         for at in reached.clone() {

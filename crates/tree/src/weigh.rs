@@ -12,7 +12,7 @@ use crate::image::Codec;
 use crate::node::Arena;
 use crate::read::{At, Halt, Looked, Reader};
 use crate::rows::ReadRows;
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, Weights};
 use crate::tree::{Pending, Tree};
 
 /// A node that the walk has yet to look into: where it is, the depth at which it hangs, its
@@ -41,10 +41,10 @@ impl<S: Scheme> Tree<S> {
         state: &Pending<S>,
         input: &Arena<S::Commit>,
     ) -> Result<(), TreeError> {
-        let Some(limit) = S::WEIGHT_MAX else { return Ok(()) };
+        let Some(limit) = S::Weights::MAX else { return Ok(()) };
         let ops = Ops { list: &input.ops, bytes: &input.bytes };
         let weight = |op: &Op| match op.kind {
-            OpKind::Put(value) => u128::from(self.scheme.weight(&ops.bytes[value.range()])),
+            OpKind::Put(value) => u128::from(S::Weights::of_value(&ops.bytes[value.range()])),
             OpKind::Delete | OpKind::Clear => 0,
         };
         let fits = |weight: u128| weight <= u128::from(limit);
@@ -52,7 +52,7 @@ impl<S: Scheme> Tree<S> {
         if !fits(put) {
             return Err(TreeError::Overweight { batch: true, weight: put, limit });
         }
-        let held = state.top.map_or(0, |top| self.scheme.weight_below(&top.commit));
+        let held = state.top.map_or(0, |top| S::Weights::below(&top.commit));
         let upper = u128::from(held) + put;
         if fits(upper) {
             return Ok(());
@@ -74,7 +74,7 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<u128, TreeError> {
         let mut total = 0;
         let mut waiting: Option<Vec<Ahead<S::Commit>>> = None;
-        let whole = state.top.map_or(0, |top| self.scheme.weight_below(&top.commit));
+        let whole = state.top.map_or(0, |top| S::Weights::below(&top.commit));
         self.lend(snapshot, Some(state), &[], |reader, top| {
             let all = || (reader, 0..ops.list.len());
             let start = || {
@@ -156,12 +156,11 @@ impl<S: Scheme> Step<'_, '_, S> {
         looked: &Looked<S::Commit>,
         whole: u64,
     ) -> u64 {
-        let scheme = self.reader.codec.scheme;
         match looked {
-            Looked::Terminal { payload, .. } => scheme.weight(payload),
+            Looked::Terminal { payload, .. } => S::Weights::of_value(payload),
             Looked::Branch { .. } if depth == 0 => whole,
             Looked::Branch { .. } => {
-                self.reader.commit(at, depth).map_or(0, |commit| scheme.weight_below(&commit))
+                self.reader.commit(at, depth).map_or(0, |commit| S::Weights::below(&commit))
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Pages are cut by path bit: a virtual binary tree runs through the children of every branch.
 //! Bottom up, the residual image of a bit prefix is the residuals of its two halves; where it
-//! exceeds [`Scheme::CUT_BYTES`] it becomes a page and leaves a reference. The cut depends only on
+//! exceeds [`Layout::cut_bytes`] it becomes a page and leaves a reference. The cut depends only on
 //! what lies below, so pages are a function of the entries.
 //!
 //! First each touched node is *planned*, those below before those above: how many bytes its item
@@ -144,6 +144,7 @@ impl<'a> Listed<'a> {
     }
 }
 
+// Fields: the tree, and the lists that one pass over it fills.
 struct Writer<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,

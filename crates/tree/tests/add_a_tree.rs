@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use spinney_hash::{Digest, Inputs, sha256, sha256_equal, sha256_many};
 use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId};
-use spinney_tree::{BranchJob, Owner, Refused, Scheme, SchemeId, TerminalJob};
+use spinney_tree::{BranchJob, Children, Layout, Refused, Scheme, SchemeId, TerminalJob};
 
 #[derive(Clone, Copy, Debug)]
 struct Plain;
@@ -19,13 +19,13 @@ struct Level {
 }
 
 impl Scheme for Plain {
-    const DIGIT_BITS: u8 = 1;
-    const OWNER: Option<Owner> = None;
-    const PREFIX_KEYS: bool = false;
+    const LAYOUT: Layout = Layout::of_digits(1);
 
     type Commit = Digest;
     type Root = Digest;
     type Scratch = Level;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 1_000, hash: 0 }
@@ -57,9 +57,9 @@ impl Scheme for Plain {
         sha256_many(Inputs::new(&level.bytes, &level.ends), &mut out[first..]);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<Digest>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         level: &mut Level,
         out: &mut Vec<Digest>,
     ) {
@@ -75,18 +75,6 @@ impl Scheme for Plain {
 
     fn root(&self, top: Option<&Digest>) -> Digest {
         top.copied().unwrap_or_default()
-    }
-
-    fn decode_root(&self, bytes: &[u8]) -> Option<Digest> {
-        bytes.try_into().ok()
-    }
-
-    fn encode_commit(&self, commit: &Digest, out: &mut Vec<u8>) {
-        out.extend_from_slice(commit);
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
-        bytes.first_chunk().map(|digest| (*digest, 32))
     }
 }
 

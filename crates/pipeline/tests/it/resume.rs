@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spinney_pipeline::{Checkpoint, Gather, Phase, PipelineError, Progress, RunName, State};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
-    BranchJob, MemoryStore, Owner, PageStore, Refused, Scheme, SchemeId, Snapshot, StoreError,
-    Table, TerminalJob, Tree, WriteSet,
+    BranchJob, Children, Layout, MemoryStore, PageStore, Refused, Scheme, SchemeId, Snapshot,
+    StoreError, Table, TerminalJob, Tree, WriteSet,
 };
 
 use crate::support::{ID, check, gather, on, open, options, pages, run, serial, state};
@@ -209,12 +209,13 @@ struct Failing {
 }
 
 impl Scheme for Failing {
-    const DIGIT_BITS: u8 = MptState::DIGIT_BITS;
-    const OWNER: Option<Owner> = MptState::OWNER;
-    const PREFIX_KEYS: bool = MptState::PREFIX_KEYS;
+    const LAYOUT: Layout = MptState::LAYOUT;
+
     type Commit = <MptState as Scheme>::Commit;
     type Root = <MptState as Scheme>::Root;
     type Scratch = <MptState as Scheme>::Scratch;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         MptState.id()
@@ -240,9 +241,9 @@ impl Scheme for Failing {
         assert!(left.is_ok(), "this many terminals and no more");
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<Self::Commit>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         _: &mut Self::Scratch,
         out: &mut Vec<Self::Commit>,
     ) {
@@ -252,18 +253,6 @@ impl Scheme for Failing {
 
     fn root(&self, top: Option<&Self::Commit>) -> Self::Root {
         MptState.root(top)
-    }
-
-    fn decode_root(&self, bytes: &[u8]) -> Option<Self::Root> {
-        MptState.decode_root(bytes)
-    }
-
-    fn encode_commit(&self, commit: &Self::Commit, out: &mut Vec<u8>) {
-        MptState.encode_commit(commit, out);
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(Self::Commit, usize)> {
-        MptState.decode_commit(bytes)
     }
 }
 

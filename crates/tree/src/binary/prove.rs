@@ -14,7 +14,7 @@ use crate::page_key::PageKey;
 use crate::prove::{Met, MetNode, in_order};
 use crate::read::Entry;
 use crate::rows::ReadRows;
-use crate::scheme::BranchJob;
+use crate::scheme::{BranchJob, Children};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -240,11 +240,11 @@ impl Walked {
     }
 
     /// Notes where a fork, or an empty side above it, has to be told from a stem.
-    fn read_as_stem<S: BinaryTree>(
+    fn read_as_stem(
         &mut self,
         asked: &[&[u8]],
         keys: &Range<usize>,
-        job: &BranchJob<'_, S>,
+        job: &BranchJob<'_, impl Children<Digest>>,
         below: &[usize],
     ) {
         let (depth, fork) = (job.skip.start(), job.skip.end());

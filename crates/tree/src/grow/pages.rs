@@ -104,10 +104,10 @@ impl Pages {
         let overflow =
             self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
         let carries = terminal.depth == 0
-            || (is_owned && S::KEEP_OWNED_VALUES)
+            || (is_owned && S::LAYOUT.keep_owned_values)
             || overflow.is_some()
-            || S::KEEP_TERMINALS
-            || (S::DELTAS && owned.is_some());
+            || S::LAYOUT.keep_terminals
+            || (Codec::<S>::DELTAS && owned.is_some());
         let from = self.bytes.len();
         // The owned item is copied behind the owner's own bytes.
         let owned = owned.map(|slot| self.bytes[self.spans[slot as usize].clone()].to_vec());
@@ -129,10 +129,10 @@ impl Pages {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         self.body(made, branch, path, &mut body);
-        let below_owner = S::OWNER.is_some_and(|owner| {
+        let below_owner = S::LAYOUT.owner.is_some_and(|owner| {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
-        let limit = if below_owner { S::OWNED_BODY_BYTES } else { S::CUT_BYTES };
+        let limit = if below_owner { S::LAYOUT.owned_body_bytes } else { S::LAYOUT.cut_bytes };
         let apart = branch.depth > 0 && body.len() > limit;
         if apart {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
@@ -183,7 +183,7 @@ impl Pages {
             let member = |(child, span): (&(u8, Option<S::Commit>), &Range<usize>)| Member {
                 digit: child.0,
                 terminal: is_terminal(&bytes[span.clone()]),
-                commit: if S::DELTAS { None } else { child.1 },
+                commit: if Codec::<S>::DELTAS { None } else { child.1 },
             };
             within.map(member).collect()
         };
@@ -203,7 +203,7 @@ impl<S: Scheme> Made<'_, S> {
 
     /// Whether a terminal of so long a key hangs right below its owner.
     fn below_owner(&self, key_bytes: usize, depth: u32) -> bool {
-        S::OWNER.is_some_and(|owner| {
+        S::LAYOUT.owner.is_some_and(|owner| {
             key_bytes > owner.bytes && depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         })
     }

@@ -18,7 +18,7 @@ pub use spinney_proof::mpt::{
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Commitment, Layout, Owner, Scheme, TerminalJob};
 
 /// Proofs of the trie: [`spinney_proof::mpt`].
 pub mod proof {
@@ -51,15 +51,32 @@ pub struct Scratch {
     extended: Vec<NodeRef>,
 }
 
+impl Commitment for NodeRef {
+    fn encode(&self, out: &mut Vec<u8>) {
+        Self::encode(self, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+        Self::decode(bytes)
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        self.kept_bytes()
+    }
+
+    fn length(bytes: &[u8]) -> Option<usize> {
+        Self::encoded_bytes(bytes)
+    }
+}
+
 impl Scheme for Mpt {
-    const DIGIT_BITS: u8 = 4;
-    const OWNER: Option<Owner> = None;
-    const PREFIX_KEYS: bool = true;
-    const COMMIT_BYTES: Option<usize> = Some(NodeRef::DIGEST_BYTES);
+    const LAYOUT: Layout = Layout { prefix_keys: true, ..Layout::of_digits(4) };
 
     type Commit = NodeRef;
     type Root = [u8; 32];
     type Scratch = Scratch;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 1, hash: 0 }
@@ -87,9 +104,9 @@ impl Scheme for Mpt {
         scratch.nodes.finish(out);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<NodeRef>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -99,37 +116,17 @@ impl Scheme for Mpt {
     fn root(&self, top: Option<&NodeRef>) -> [u8; 32] {
         top.map_or(EMPTY_ROOT, NodeRef::digest)
     }
-
-    fn decode_root(&self, bytes: &[u8]) -> Option<[u8; 32]> {
-        bytes.try_into().ok()
-    }
-
-    fn encode_commit(&self, commit: &NodeRef, out: &mut Vec<u8>) {
-        commit.encode(out);
-    }
-
-    fn encoded_bytes(&self, commit: &NodeRef) -> usize {
-        commit.kept_bytes()
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {
-        NodeRef::decode(bytes)
-    }
-
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        NodeRef::encoded_bytes(bytes)
-    }
 }
 
 impl Scheme for MptState {
-    const DIGIT_BITS: u8 = 4;
-    const OWNER: Option<Owner> = Some(Owner { bytes: 32, implicit: false });
-    const PREFIX_KEYS: bool = false;
-    const COMMIT_BYTES: Option<usize> = Some(NodeRef::DIGEST_BYTES);
+    const LAYOUT: Layout =
+        Layout { owner: Some(Owner { bytes: 32, implicit: false }), ..Layout::of_digits(4) };
 
     type Commit = NodeRef;
     type Root = [u8; 32];
     type Scratch = Scratch;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 2, hash: 0 }
@@ -169,9 +166,9 @@ impl Scheme for MptState {
         scratch.nodes.finish(out);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<NodeRef>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -180,26 +177,6 @@ impl Scheme for MptState {
 
     fn root(&self, top: Option<&NodeRef>) -> [u8; 32] {
         Mpt.root(top)
-    }
-
-    fn decode_root(&self, bytes: &[u8]) -> Option<[u8; 32]> {
-        Mpt.decode_root(bytes)
-    }
-
-    fn encode_commit(&self, commit: &NodeRef, out: &mut Vec<u8>) {
-        commit.encode(out);
-    }
-
-    fn encoded_bytes(&self, commit: &NodeRef) -> usize {
-        commit.kept_bytes()
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(NodeRef, usize)> {
-        NodeRef::decode(bytes)
-    }
-
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        NodeRef::encoded_bytes(bytes)
     }
 }
 
@@ -225,8 +202,8 @@ impl Leaves for MptState {
     }
 }
 
-fn commit_branches<'a, S: Scheme<Commit = NodeRef>>(
-    jobs: impl Iterator<Item = BranchJob<'a, S>>,
+fn commit_branches<'a, B: Children<NodeRef>>(
+    jobs: impl Iterator<Item = BranchJob<'a, B>>,
     Scratch { nodes, extended }: &mut Scratch,
     out: &mut Vec<NodeRef>,
 ) {

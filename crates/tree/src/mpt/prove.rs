@@ -12,7 +12,7 @@ use super::{Leaves, Mpt, MptState};
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode, in_order};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Scheme};
+use crate::scheme::{BranchJob, Children, Scheme};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -129,7 +129,7 @@ impl Walked {
     fn branch<S: Leaves>(
         &mut self,
         (keys, commit): (Range<usize>, Option<NodeRef>),
-        job: &BranchJob<'_, S>,
+        job: &BranchJob<'_, impl Children<NodeRef>>,
         reached: Range<usize>,
         nodes: &mut NodeWriter,
     ) {
@@ -156,7 +156,7 @@ impl Walked {
         rlp: &[u8],
         commit: Option<NodeRef>,
     ) {
-        let is_top = depth == 0 || (S::OWNER.is_some() && depth == ACCOUNT_DIGITS);
+        let is_top = depth == 0 || (S::LAYOUT.owner.is_some() && depth == ACCOUNT_DIGITS);
         if is_top || rlp.len() >= 32 {
             let from = self.rlp.len();
             self.rlp.extend_from_slice(rlp);

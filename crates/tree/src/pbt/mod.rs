@@ -20,11 +20,11 @@ use spinney_hash::Digest;
 pub use spinney_proof::binary::Pbt;
 use spinney_proof::binary::{PBT_BRANCH, PBT_LEAF};
 
-use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
+use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Layout, Scheme, TerminalJob};
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
@@ -33,14 +33,13 @@ pub struct Scratch {
 }
 
 impl Scheme for Pbt {
-    const DIGIT_BITS: u8 = 1;
-    const OWNER: Option<Owner> = None;
-    const PREFIX_KEYS: bool = false;
-    const COMMIT_BYTES: Option<usize> = Some(32);
+    const LAYOUT: Layout = Layout::of_digits(1);
 
     type Commit = Digest;
     type Root = Digest;
     type Scratch = Scratch;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         scheme_id(4, self.hash)
@@ -74,9 +73,9 @@ impl Scheme for Pbt {
         hasher.finish(self.hash, out);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<Digest>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         Scratch { hasher }: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
@@ -94,25 +93,5 @@ impl Scheme for Pbt {
 
     fn root(&self, top: Option<&Digest>) -> Digest {
         top.copied().unwrap_or(EMPTY)
-    }
-
-    fn decode_root(&self, bytes: &[u8]) -> Option<Digest> {
-        bytes.try_into().ok()
-    }
-
-    fn encode_commit(&self, commit: &Digest, out: &mut Vec<u8>) {
-        out.extend_from_slice(commit);
-    }
-
-    fn encoded_bytes(&self, _: &Digest) -> usize {
-        size_of::<Digest>()
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
-        decode_commit(bytes)
-    }
-
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        commit_bytes(bytes)
     }
 }

@@ -52,7 +52,7 @@ use crate::error::{TreeError, hex};
 use crate::grow::{Item, NO_EDGE, Pages, Reducer, What};
 use crate::image::{Codec, is_bare_terminal};
 use crate::page_key::Space;
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, Weights};
 use crate::store::{Table, WriteSet};
 
 pub use generation::Ranges;
@@ -66,7 +66,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// No item of a child is larger, so no page outgrows its bounds: see docs/design.md, "Writing".
 /// Where commitments are points they take 97 bytes, and no value lies at a fork.
 const fn child_bytes_max<S: Scheme>() -> usize {
-    if S::DELTAS && !S::PREFIX_KEYS { 1_920 } else { 1_855 }
+    if Codec::<S>::DELTAS && !S::LAYOUT.prefix_keys { 1_920 } else { 1_855 }
 }
 
 /// Builds one range of a tree's sorted leaves: see the module's documentation.
@@ -152,8 +152,8 @@ impl<S: Scheme> RangeBuilder<S> {
         if self.held.is_full() {
             self.reduce(Some(key))?;
         }
-        if S::WEIGHT_MAX.is_some() {
-            self.weight += u128::from(self.scheme.weight(value));
+        if S::Weights::MAX.is_some() {
+            self.weight += u128::from(S::Weights::of_value(value));
             weigh::<S>(self.weight)?;
         }
         self.held.push(key, value);
@@ -241,7 +241,9 @@ impl<S: Scheme> Remains<S> {
             let piece = match (made, item.what) {
                 // Pages keep no commitment of it, and neither do summaries: it follows from the
                 // value.
-                (Some((_, bytes)), What::Leaf(value)) if S::DELTAS && is_bare_terminal(bytes) => {
+                (Some((_, bytes)), What::Leaf(value))
+                    if Codec::<S>::DELTAS && is_bare_terminal(bytes) =>
+                {
                     Piece::Leaf(value.into())
                 }
                 (Some((commit, bytes)), _) => Piece::Subtree(commit, bytes.into()),
@@ -315,10 +317,10 @@ impl<S: Scheme> Join<S> {
     /// If the range is not behind the one before it, or what the summary holds cannot be.
     pub fn add(&mut self, summary: Summary<S>) -> Result<(), TreeError> {
         for mut kept in summary.pieces {
-            if S::WEIGHT_MAX.is_some() {
+            if S::Weights::MAX.is_some() {
                 self.weight += u128::from(match &kept.piece {
-                    Piece::Leaf(value) => self.scheme.weight(value),
-                    Piece::Subtree(commit, _) => self.scheme.weight_below(commit),
+                    Piece::Leaf(value) => S::Weights::of_value(value),
+                    Piece::Subtree(commit, _) => S::Weights::below(commit),
                 });
                 weigh::<S>(self.weight)?;
             }

@@ -2,14 +2,14 @@
 
 use crate::grow::{Item, What};
 use crate::image::{PAGE_BYTES_MAX, SUM_BYTES};
-use crate::scheme::{KEY_BYTES_MAX, Scheme};
+use crate::scheme::{Commitment, KEY_BYTES_MAX, Scheme};
 
 /// The pieces of a tree along the edges of a range: what its neighbours are needed for.
 ///
 /// ```text
 /// summary = count (u32), piece*
-/// piece   = key length (u16), key, 0, value length (u32), value             a leaf
-///         | key length (u16), key, 1, commitment, length (u32), item        a subtree, by its first key
+/// piece   = key length (u16), key, 0, value length (u32), value           a leaf
+///         | key length (u16), key, 1, commitment, length (u32), item      a subtree's first key
 /// ```
 /// Integers are big-endian; commitments and items are those of pages.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl<S: Scheme> Summary<S> {
     }
 
     /// Appends its bytes.
-    pub fn encode(&self, scheme: &S, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         let length = |out: &mut Vec<u8>, len: usize| {
             out.extend_from_slice(&u32::try_from(len).expect("values are bounded").to_be_bytes());
         };
@@ -88,7 +88,7 @@ impl<S: Scheme> Summary<S> {
                 }
                 Piece::Subtree(commit, bytes) => {
                     out.push(1);
-                    scheme.encode_commit(commit, out);
+                    commit.encode(out);
                     bytes
                 }
             };
@@ -113,7 +113,7 @@ impl<S: Scheme> Summary<S> {
             let commit = match rest.split_off_first()? {
                 0 => None,
                 1 => {
-                    let (commit, len) = scheme.decode_commit(rest)?;
+                    let (commit, len) = S::Commit::decode(rest)?;
                     rest.split_off(..len)?;
                     Some(commit)
                 }

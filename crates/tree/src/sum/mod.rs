@@ -38,7 +38,9 @@ use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob, WasTerminal};
+use crate::scheme::{
+    BranchJob, Children, Commitment, Layout, Scheme, TerminalJob, WasTerminal, Weights,
+};
 use spinney_proof::sum::LeafHashes;
 pub use spinney_proof::sum::{
     Claim, ClaimError, DEPTH, Excluded, Included, Leaf, Profile, Proof, ProofError, SumNode,
@@ -70,7 +72,8 @@ const SUM_BYTES: usize = 8;
 /// let mut batch = Batch::new();
 /// batch.put(&path(&[1; 32]), &leaf.encode());
 /// let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-/// assert_eq!(pending.root().node(), reference::root(Default::default(), &[([1; 32], leaf)].into())?);
+/// let expected = reference::root(Default::default(), &[([1; 32], leaf)].into())?;
+/// assert_eq!(pending.root().node(), expected);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,19 +168,20 @@ pub struct Scratch {
 }
 
 impl Scheme for Sum {
-    const DIGIT_BITS: u8 = 1;
-    const OWNER: Option<Owner> = None;
-    const PREFIX_KEYS: bool = false;
-    const KEEP_TERMINALS: bool = true;
-    // A leaf costs what a hundred updates of other trees do.
-    const SPLIT_OPS_MIN: usize = 64;
-    // Its leaves climb on sixteen lanes, and the last of a range's leave some of them empty.
-    const RANGES_PER_THREAD: usize = 4;
-    const WEIGHT_MAX: Option<u64> = Some(u64::MAX);
+    const LAYOUT: Layout = Layout {
+        keep_terminals: true,
+        // A leaf costs what a hundred updates of other trees do.
+        split_ops_min: 64,
+        // Its leaves climb on sixteen lanes, and the last of a range's leave some of them empty.
+        ranges_per_thread: 4,
+        ..Layout::of_digits(1)
+    };
 
     type Commit = SumCommit;
     type Root = SumRoot;
     type Scratch = Scratch;
+    type Differences = ();
+    type Weights = Self;
 
     fn id(&self) -> SchemeId {
         let hash = match self.profile {
@@ -238,9 +242,9 @@ impl Scheme for Sum {
         );
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<SumCommit>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        jobs: impl Iterator<Item = BranchJob<'a, B>>,
         scratch: &mut Scratch,
         out: &mut Vec<SumCommit>,
     ) {
@@ -252,48 +256,51 @@ impl Scheme for Sum {
         out.extend(scratch.branches(self.profile).map(|node| SumCommit { node, checkpoint }));
     }
 
-    fn weight(&self, value: &[u8]) -> u64 {
-        split_value(value).0
-    }
-
-    fn weight_below(&self, commit: &SumCommit) -> u64 {
-        commit.node.sum
-    }
-
     fn root(&self, top: Option<&SumCommit>) -> SumRoot {
         top.map_or_else(|| self.profile.empty_node(0), |top| top.node).into()
     }
+}
 
-    fn decode_root(&self, bytes: &[u8]) -> Option<SumRoot> {
-        bytes.try_into().ok().map(SumRoot)
+/// What values weigh is their sum.
+impl Weights<SumCommit> for Sum {
+    const MAX: Option<u64> = Some(u64::MAX);
+
+    fn of_value(value: &[u8]) -> u64 {
+        split_value(value).0
     }
 
-    fn encode_commit(&self, commit: &SumCommit, out: &mut Vec<u8>) {
-        out.push(commit.checkpoint.flag());
-        out.extend_from_slice(&commit.node.bytes());
-        if commit.checkpoint != Checkpoint::NONE {
-            out.extend_from_slice(&commit.checkpoint.hash);
+    fn below(commit: &SumCommit) -> u64 {
+        commit.node.sum
+    }
+}
+
+impl Commitment for SumCommit {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.checkpoint.flag());
+        out.extend_from_slice(&self.node.bytes());
+        if self.checkpoint != Checkpoint::NONE {
+            out.extend_from_slice(&self.checkpoint.hash);
         }
     }
 
-    fn agree(&self, one: &SumCommit, other: &SumCommit) -> bool {
+    fn agrees(&self, other: &Self) -> bool {
         // Older pages have checkpoints elsewhere.
-        one.node == other.node
+        self.node == other.node
     }
 
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(SumCommit, usize)> {
+    fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (node, rest) = bytes.split_first_chunk::<BRANCH_BYTES>()?;
         let (flag, node) = node.split_first()?;
         let (depth, node) = (Checkpoint::depth_of(*flag)?, SumNode::read(node.first_chunk()?));
         if depth == 0 {
-            return Some((SumCommit { node, checkpoint: Checkpoint::NONE }, BRANCH_BYTES));
+            return Some((Self { node, checkpoint: Checkpoint::NONE }, BRANCH_BYTES));
         }
         let checkpoint = Checkpoint { hash: *rest.first_chunk()?, depth };
-        Some((SumCommit { node, checkpoint }, BRANCH_BYTES + 32))
+        Some((Self { node, checkpoint }, BRANCH_BYTES + 32))
     }
 
     #[inline]
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
+    fn length(bytes: &[u8]) -> Option<usize> {
         let len = match Checkpoint::depth_of(*bytes.first()?)? {
             0 => BRANCH_BYTES,
             _ => BRANCH_BYTES + 32,
@@ -406,7 +413,12 @@ impl Scratch {
     }
 
     /// A branch to take up to a depth from what it hashes at its fork; answers its number.
-    fn branch(&mut self, profile: Profile, job: &BranchJob<'_, Sum>, to: u16) -> u32 {
+    fn branch(
+        &mut self,
+        profile: Profile,
+        job: &BranchJob<'_, impl Children<SumCommit>>,
+        to: u16,
+    ) -> u32 {
         let fork = depth_of(job.skip.end());
         let mut sides = [None; 2];
         for (digit, commit) in job.children.iter() {
@@ -490,9 +502,9 @@ mod tests {
 
     fn encoded(commit: &SumCommit) -> Vec<u8> {
         let mut bytes = Vec::new();
-        SUM.encode_commit(commit, &mut bytes);
-        assert_eq!(SUM.commit_bytes(&bytes), Some(bytes.len()));
-        assert_eq!(SUM.decode_commit(&bytes), Some((*commit, bytes.len())));
+        commit.encode(&mut bytes);
+        assert_eq!(SumCommit::length(&bytes), Some(bytes.len()));
+        assert_eq!(SumCommit::decode(&bytes), Some((*commit, bytes.len())));
         bytes
     }
 
@@ -535,11 +547,11 @@ mod tests {
         assert_eq!(whole.len(), BRANCH_BYTES + 32);
         for flag in (0..=u8::MAX).filter(|flag| ![0, 1, 32].contains(flag)) {
             let bytes = [&[flag], &whole[1..]].concat();
-            assert!(SUM.decode_commit(&bytes).is_none() && SUM.commit_bytes(&bytes).is_none());
+            assert!(SumCommit::decode(&bytes).is_none() && SumCommit::length(&bytes).is_none());
         }
         for len in 0..whole.len() {
-            assert!(SUM.decode_commit(&whole[..len]).is_none());
-            assert!(SUM.commit_bytes(&whole[..len]).is_none());
+            assert!(SumCommit::decode(&whole[..len]).is_none());
+            assert!(SumCommit::length(&whole[..len]).is_none());
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value
 use crate::error::TreeError;
 use crate::prove::{Met, MetNode};
 use crate::rows::ReadRows;
+use crate::scheme::Children;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 

@@ -15,11 +15,11 @@ pub mod reference;
 use spinney_hash::{Digest, HashFunction};
 pub use spinney_proof::binary::{STEM_BYTES, Ubt};
 
-use crate::binary::{EMPTY, Hasher, admit_value, commit_bytes, decode_commit, scheme_id};
+use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Owned, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Layout, Owned, Owner, Scheme, TerminalJob};
 use spinney_proof::digits::Run;
 
 /// Buffers of the scheme.
@@ -44,17 +44,20 @@ struct Climb {
 }
 
 impl Scheme for Ubt {
-    const DIGIT_BITS: u8 = 1;
-    const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
-    const PREFIX_KEYS: bool = false;
-    const COMMIT_BYTES: Option<usize> = Some(32);
-    const CUT_BYTES: usize = 1_300;
-    /// Nine hashes, where a page without has a fifth more stems of one value.
-    const KEEP_OWNED_VALUES: bool = false;
+    const LAYOUT: Layout = Layout {
+        owner: Some(Owner { bytes: STEM_BYTES, implicit: true }),
+        // Nine hashes, where a page without has a fifth more stems of one value.
+        keep_owned_values: false,
+        cut_bytes: 1_300,
+        owned_cut_bytes: 1_300,
+        ..Layout::of_digits(1)
+    };
 
     type Commit = Digest;
     type Root = Digest;
     type Scratch = Scratch;
+    type Differences = ();
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         scheme_id(3, self.hash)
@@ -74,10 +77,14 @@ impl Scheme for Ubt {
 
     fn commit_terminals<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        mut jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
         scratch: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
+        if let Some(job) = alone(&mut jobs) {
+            out.push(terminal(self.hash, &job, &mut scratch.stems));
+            return;
+        }
         scratch.start();
         for job in jobs {
             let slot = out.len() as u32;
@@ -100,12 +107,17 @@ impl Scheme for Ubt {
         scratch.finish(self.hash, 32, out);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<Digest>>(
         &self,
-        jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        mut jobs: impl Iterator<Item = BranchJob<'a, B>>,
         scratch: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
+        if let Some(job) = alone(&mut jobs) {
+            let fork = self.hash.hash(sides(&job).as_flattened());
+            out.push(rise(self.hash, fork, job.skip));
+            return;
+        }
         scratch.start();
         for job in jobs {
             scratch.hasher.bytes.extend_from_slice(sides(&job).as_flattened());
@@ -115,51 +127,28 @@ impl Scheme for Ubt {
         scratch.finish(self.hash, 64, out);
     }
 
-    fn commit_terminal(
-        &self,
-        job: TerminalJob<'_, Digest>,
-        Scratch { stems, .. }: &mut Scratch,
-        out: &mut Vec<Digest>,
-    ) {
-        let climb = |suffix, payload| rise(self.hash, self.hash.hash(&value(payload)), suffix);
-        let owned = match job.owned {
-            Some(Owned::Commit(owned)) => owned,
-            Some(Owned::Value(suffix, payload)) => climb(suffix, payload),
-            None => return out.push(climb(job.suffix, job.payload)),
-        };
-        stems.clear();
-        put_stem(&job, &owned, stems);
-        out.push(self.hash.hash(stems));
-    }
-
-    #[inline(always)]
-    fn commit_branch(&self, job: BranchJob<'_, Self>, _: &mut Scratch, out: &mut Vec<Digest>) {
-        out.push(rise(self.hash, self.hash.hash(sides(&job).as_flattened()), job.skip));
-    }
-
     fn root(&self, top: Option<&Digest>) -> Digest {
         top.copied().unwrap_or(EMPTY)
     }
+}
 
-    fn decode_root(&self, bytes: &[u8]) -> Option<Digest> {
-        bytes.try_into().ok()
-    }
+/// The only job of a level, which needs no lanes.
+#[inline(always)]
+fn alone<T>(jobs: &mut impl Iterator<Item = T>) -> Option<T> {
+    if jobs.size_hint() == (1, Some(1)) { jobs.next() } else { None }
+}
 
-    fn encode_commit(&self, commit: &Digest, out: &mut Vec<u8>) {
-        out.extend_from_slice(commit);
-    }
-
-    fn encoded_bytes(&self, _: &Digest) -> usize {
-        size_of::<Digest>()
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(Digest, usize)> {
-        decode_commit(bytes)
-    }
-
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        commit_bytes(bytes)
-    }
+/// Commits to one terminal.
+fn terminal(hash: HashFunction, job: &TerminalJob<'_, Digest>, stem: &mut Vec<u8>) -> Digest {
+    let climb = |suffix, payload| rise(hash, hash.hash(&value(payload)), suffix);
+    let owned = match job.owned {
+        Some(Owned::Commit(owned)) => owned,
+        Some(Owned::Value(suffix, payload)) => climb(suffix, payload),
+        None => return climb(job.suffix, job.payload),
+    };
+    stem.clear();
+    put_stem(job, &owned, stem);
+    hash.hash(stem)
 }
 
 /// Appends what a stem is hashed of, beside the commitment to what it owns. In a page that others
@@ -179,7 +168,7 @@ fn value(payload: &[u8]) -> Digest {
 
 /// What the two children of a branch commit to.
 #[inline(always)]
-fn sides(job: &BranchJob<'_, Ubt>) -> [Digest; 2] {
+fn sides(job: &BranchJob<'_, impl Children<Digest>>) -> [Digest; 2] {
     job.children.pair().unwrap_or_else(|| {
         // A page that others made may hold anything.
         let mut sides = [EMPTY; 2];

@@ -103,7 +103,7 @@ impl<S: Scheme> Update<'_, S> {
                     }
                     continue;
                 }
-                let rest = S::DIGIT_BITS - entry.span;
+                let rest = S::LAYOUT.digit_bits - entry.span;
                 if groups.contains(&(entry.span, entry.digit >> rest)) {
                     continue;
                 }

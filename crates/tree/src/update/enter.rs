@@ -4,6 +4,7 @@ use super::open::{Seen, Wait, Waiting};
 use super::{Frame, Ops, Outcome, Piece, Update, Visit, Visited};
 use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
+use crate::image::Codec;
 use crate::node::{
     Fate, ForkValue, Group, KeyAt, Link, Made, NO_ENTRY, NONE, Node, NodeKind, PageRef, Place,
     TouchedChild, Was,
@@ -211,7 +212,7 @@ impl<S: Scheme> Update<'_, S> {
         if visit.hung == visit.depth {
             (node.seat, node.entry) = (seen.seat, seen.entry);
         }
-        if S::DELTAS {
+        if Codec::<S>::DELTAS {
             node.was = self.push_was(seen.link, visit.hung);
         }
         node.groups = self.copy_groups(seen.over);
@@ -235,7 +236,7 @@ impl<S: Scheme> Update<'_, S> {
 
     pub(super) fn copy_groups(&mut self, old: Made) -> u32 {
         let mut first = NONE;
-        if S::DIGIT_BITS > 1 && old.is_something() {
+        if S::LAYOUT.digit_bits > 1 && old.is_something() {
             let mut next = self.chain().node(old).groups;
             while let Some(&group) = self.arena_of(old.arena).groups.get(next as usize) {
                 next = group.next;
@@ -327,15 +328,27 @@ impl<S: Scheme> Update<'_, S> {
             (node.base, node.within) = (seen.base, seen.within);
             frame.over = seen.over;
             older = self.older_kid(seen.over, 0);
-            if S::DELTAS && seen.owns {
+            if Codec::<S>::DELTAS && seen.owns {
                 node.was = self.push_was(seen.link, visit.hung);
             }
         }
         let (base, within) = (node.base, node.within);
         let number = self.push_node(visit, node, frame);
-        if older.is_none() && ops.len() == 0 {
-            return Ok(());
+        if older.is_some() || ops.len() > 0 {
+            self.enter_owned(number, older, (base, within), ops);
         }
+        Ok(())
+    }
+
+    /// What an owner owns, beside the stored entry of it, if there is one: listed, and visited where
+    /// there are operations.
+    fn enter_owned(
+        &mut self,
+        number: u32,
+        older: Option<TouchedChild>,
+        (base, within): (PageRef, Within),
+        ops: Ops,
+    ) {
         let stored = Link::Stored { page: base, entry: within.from };
         let link = match older {
             Some(kid) => kid.made.is_something().then_some(Link::Made(kid.made)),
@@ -350,12 +363,11 @@ impl<S: Scheme> Update<'_, S> {
         (node.kids, node.kid_count) = (kid, 1);
         if ops.len() == 0 {
             self.work.visited[kid as usize].outcome = Some(Outcome::Same);
-            return Ok(());
+            return;
         }
         let (depth, hung, parent) = (Self::OWNER_DIGITS, Self::OWNER_DIGITS, number);
         let below = Visit { link, ops, depth, hung, parent, kid, digit: 0, owned: true };
         self.work.stack.push(below);
-        Ok(())
     }
 
     /// A listed child of what was made before.
@@ -392,6 +404,20 @@ impl<S: Scheme> Update<'_, S> {
         Ops { from: ops.from, end: ops.from + count as u32 }
     }
 
+    /// A child of a node in which it moves, from where it hung: its digit is that at the fork of its
+    /// own run.
+    fn moved(&mut self, node: &Node, seen: &Seen, hung: u32) -> (TouchedChild, Visited) {
+        let digit = self.run(&seen.piece).digit((node.fork - node.depth) as usize);
+        let made = match seen.link {
+            Link::Made(made) => made,
+            Link::Stored { .. } => Made::NOTHING,
+        };
+        let page = PageRef::NOWHERE;
+        let child = TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made };
+        self.work.moves.push((seen.link, hung));
+        (child, Visited { outcome: None, moves: self.work.moves.len() as u32 - 1 })
+    }
+
     /// Applies the operation on the key that ends at a fork, if there is one; lists the children of
     /// the branch that operations go on to, or that were listed before, and visits the former.
     /// `moves` is a node that comes below the fork, and where it hung.
@@ -407,19 +433,7 @@ impl<S: Scheme> Update<'_, S> {
         }
         let node = self.arena.nodes[number as usize];
         let over = self.work.frames[number as usize].over;
-        // The digit of what moves is that at the fork of its own run.
-        let moves = moves.map(|(seen, hung)| {
-            let run = self.run(&seen.piece);
-            let digit = run.digit((node.fork - node.depth) as usize);
-            let old = match seen.link {
-                Link::Made(made) => made,
-                Link::Stored { .. } => Made::NOTHING,
-            };
-            let page = PageRef::NOWHERE;
-            let child = TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made: old };
-            self.work.moves.push((seen.link, hung));
-            (child, Visited { outcome: None, moves: self.work.moves.len() as u32 - 1 })
-        });
+        let moves = moves.map(|(seen, hung)| self.moved(&node, seen, hung));
         let listed = |update: &Self, index: usize| match &moves {
             Some(moved) if index == 0 => Some(*moved),
             Some(_) => None,
@@ -432,9 +446,9 @@ impl<S: Scheme> Update<'_, S> {
         let mut index = 0;
         let mut next = listed(self, 0);
         while ops.len() > 0 || next.is_some() {
-            let digit = (ops.len() > 0).then(|| {
-                self.op(ops.from).digit(self.batch.bytes, node.fork as usize, Self::WIDTH)
-            });
+            let next_op = (ops.len() > 0).then(|| self.op(ops.from));
+            let digit =
+                next_op.map(|op| op.digit(self.batch.bytes, node.fork as usize, Self::WIDTH));
             if let Some((child, visited)) = next
                 && digit.is_none_or(|digit| child.digit < digit)
             {
@@ -512,8 +526,8 @@ impl<S: Scheme> Update<'_, S> {
                     child.entry = entry;
                     visit.link = Some(Link::Stored { page, entry });
                 }
-                None if S::DIGIT_BITS > 1 => {
-                    group = base.group_of(node.within, digit, S::DIGIT_BITS);
+                None if S::LAYOUT.digit_bits > 1 => {
+                    group = base.group_of(node.within, digit, S::LAYOUT.digit_bits);
                 }
                 None => {}
             }

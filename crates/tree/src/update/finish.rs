@@ -7,12 +7,16 @@
 //!   where it hangs now, with its body at hand: whether that has a page of its own is another
 //!   question there.
 
+use std::sync::Arc;
+
 use super::{Frame, Outcome, Update, Visited};
 use crate::error::TreeError;
+use crate::image::Codec;
 use crate::node::{
     Fate, ForkValue, KeyAt, Link, Made, NO_ENTRY, NONE, Node, NodeKind, PageRef, Place,
     TouchedChild,
 };
+use crate::page::{Handle, Page};
 use crate::page_key::PageKey;
 use crate::scheme::{Scheme, implicit_owners};
 
@@ -127,7 +131,7 @@ impl<S: Scheme> Update<'_, S> {
         let listed = node.kids().filter(|&kid| self.is_there(kid)).count();
         let count = node.within.len().saturating_sub(stands) + listed;
         let valued = node.value != ForkValue::None;
-        if valued && count > 0 && !S::PREFIX_KEYS && !self.refuse_prefix(node)? {
+        if valued && count > 0 && !S::LAYOUT.prefix_keys && !self.refuse_prefix(node)? {
             return Ok(false);
         }
         match (count, valued) {
@@ -221,7 +225,7 @@ impl<S: Scheme> Update<'_, S> {
             }
             // Who follows differences is told what an earlier batch had made and this one took
             // away.
-            let is_told = S::DELTAS && child.fresh;
+            let is_told = Codec::<S>::DELTAS && child.fresh;
             if child.made.is_something() || child.stands() || is_told {
                 self.arena.kids[to] = child;
                 to += 1;
@@ -258,7 +262,7 @@ impl<S: Scheme> Update<'_, S> {
         if node.base == PageRef::NOWHERE {
             return;
         }
-        let page = std::sync::Arc::clone(self.chain().page(node.base));
+        let page = Arc::clone(self.chain().page(node.base));
         let value = page.value(self.codec, node.body.0.into(), node.fork as usize);
         if let Ok((view, _)) = value
             && let crate::image::TerminalBody::Overflow(over) = view.body
@@ -373,6 +377,29 @@ impl<S: Scheme> Update<'_, S> {
         number
     }
 
+    /// The page of the body of a branch at a fork. Where it is missing, that is noted.
+    fn body_at(&mut self, handle: Handle, key: KeyAt, fork: u32) -> Option<Arc<Page<S::Commit>>> {
+        let bits = fork as usize * Self::WIDTH.bits();
+        let bytes = self.chain().path(key, fork, Self::WIDTH);
+        let page_key = PageKey::page(self.space, bytes, bits);
+        let page = self.source.page(Some(handle), &page_key);
+        if page.is_none() {
+            self.work.missing.push((page_key, bits as u32));
+        }
+        page
+    }
+
+    /// Lists the children that another node lists as those of the last node.
+    fn list_older(&mut self, number: u32, over: Made) {
+        let mut index = 0;
+        while let Some(kid) = self.older_kid(over, index) {
+            let kid = TouchedChild { fresh: false, ..kid };
+            self.push_kid(kid, Visited::of(Some(Outcome::Same)));
+            index += 1;
+        }
+        self.arena.nodes[number as usize].kid_count = index as u32;
+    }
+
     /// Makes a node anew at another depth; `hung` is the digit of `path` at which it hung. Nothing
     /// if a page is missing.
     pub(super) fn move_to(
@@ -387,20 +414,16 @@ impl<S: Scheme> Update<'_, S> {
             Link::Made(made) => self.chain().node(made).key,
             Link::Stored { .. } => self.compose((path, hung), &seen.piece),
         };
-        let mut body = None;
-        if let Some(handle) = seen.apart {
-            let bits = fork as usize * Self::WIDTH.bits();
-            let bytes = self.chain().path(key, fork, Self::WIDTH);
-            let page_key = PageKey::page(self.space, bytes, bits);
-            body = self.source.page(Some(handle), &page_key);
-            if body.is_none() {
-                self.work.missing.push((page_key, bits as u32));
-                return Ok(None);
-            }
-        }
+        let body = match seen.apart {
+            Some(handle) => match self.body_at(handle, key, fork) {
+                Some(page) => Some(page),
+                None => return Ok(None),
+            },
+            None => None,
+        };
         let pasts = match (seen.kind, seen.owns) {
-            (NodeKind::Terminal, false) => S::KEEP_TERMINALS,
-            _ => S::DELTAS,
+            (NodeKind::Terminal, false) => S::LAYOUT.keep_terminals,
+            _ => Codec::<S>::DELTAS,
         };
         let was = if pasts { self.push_was(link, hung) } else { NONE };
         let groups = self.copy_groups(seen.over);
@@ -438,13 +461,7 @@ impl<S: Scheme> Update<'_, S> {
             valued: seen.value == ForkValue::Stored,
             over,
         });
-        let mut index = 0;
-        while let Some(kid) = self.older_kid(over, index) {
-            let kid = TouchedChild { fresh: false, ..kid };
-            self.push_kid(kid, Visited::of(Some(Outcome::Same)));
-            index += 1;
-        }
-        self.arena.nodes[number as usize].kid_count = index as u32;
+        self.list_older(number, over);
         if let Some(page) = body
             && !self.open_body(number, page)?
         {
@@ -553,7 +570,7 @@ impl<S: Scheme> Update<'_, S> {
     fn group_in(&self, node: &Node, above: PageRef, member: u16) -> Option<PageRef> {
         let chain = self.chain();
         let entry = chain.page(above).entry(member);
-        let rest = S::DIGIT_BITS - entry.span;
+        let rest = S::LAYOUT.digit_bits - entry.span;
         chain.groups(self.here, node).find(|group| {
             let page = chain.page(*group);
             let first = page.entries(page.top()).first();
@@ -568,7 +585,7 @@ impl<S: Scheme> Update<'_, S> {
         node: &Node,
         (above, among, member): (PageRef, crate::page::Within, u16),
     ) -> Result<Option<PageRef>, TreeError> {
-        let page = std::sync::Arc::clone(self.chain().page(above));
+        let page = Arc::clone(self.chain().page(above));
         let entry = page.entry(member);
         let path = self.compose_digit(node.key, node.fork, entry.digit);
         let bits = node.fork as usize * Self::WIDTH.bits() + usize::from(entry.span);

@@ -88,6 +88,7 @@ impl Wait {
 }
 
 /// A node, looked into.
+// Fields: all that an item says, looked up once for whoever visits it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) link: Link,
@@ -223,32 +224,8 @@ impl<'a, S: Scheme> Update<'a, S> {
             }
             Kind::Branch | Kind::Apart => {
                 seen.kind = NodeKind::Branch;
-                match page.skip(codec, entry, start)? {
-                    SkipView::Inline(run) => {
-                        let place = Place::in_page(seat, within(&page.row, run.aligned()));
-                        seen.piece = Piece { place, start: hung, digits: run.len() as u32 };
-                    }
-                    SkipView::Overflow(over) => {
-                        let Some((run, _)) = self.overflow(path, hung, over)? else {
-                            return Ok(None);
-                        };
-                        seen.piece = run;
-                    }
-                }
-                if entry.kind == Kind::Apart {
-                    let handle = page.handle(number).map(crate::page::HandleCell::get);
-                    seen.apart = Some(handle.unwrap_or(Wait::NO_HANDLE));
-                    (seen.base, seen.within) = (PageRef::NOWHERE, Within::default());
-                } else if entry.is_valued() {
-                    let fork = hung + seen.piece.digits;
-                    let body = entry.body.into();
-                    // The path to the fork is at hand: the item's own digits follow those of the
-                    // path.
-                    let path = self.compose((path, hung), &seen.piece);
-                    let Some(value) = self.stored_value(seat, body, (path, fork))? else {
-                        return Ok(None);
-                    };
-                    (seen.value, seen.payload) = (ForkValue::Stored, value);
+                if !self.look_at_branch(&page, (path, hung), &mut seen)? {
+                    return Ok(None);
                 }
             }
             Kind::TerminalInGroup | Kind::BranchInGroup => {
@@ -257,6 +234,43 @@ impl<'a, S: Scheme> Update<'a, S> {
         }
         seen.piece = trimmed(seen.piece, depth, Self::WIDTH);
         Ok(Some(seen))
+    }
+
+    /// What a stored branch skips, where its body is, and the value at its fork; `false` if a row is
+    /// missing.
+    fn look_at_branch(
+        &mut self,
+        page: &Page<S::Commit>,
+        (path, hung): (KeyAt, u32),
+        seen: &mut Seen,
+    ) -> Result<bool, TreeError> {
+        let (seat, number) = (seen.seat, seen.entry);
+        let entry = page.entry(number);
+        match page.skip(self.codec, entry, hung as usize)? {
+            SkipView::Inline(run) => {
+                let place = Place::in_page(seat, within(&page.row, run.aligned()));
+                seen.piece = Piece { place, start: hung, digits: run.len() as u32 };
+            }
+            SkipView::Overflow(over) => {
+                let Some((run, _)) = self.overflow(path, hung, over)? else { return Ok(false) };
+                seen.piece = run;
+            }
+        }
+        if entry.kind == Kind::Apart {
+            let handle = page.handle(number).map(crate::page::HandleCell::get);
+            seen.apart = Some(handle.unwrap_or(Wait::NO_HANDLE));
+            (seen.base, seen.within) = (PageRef::NOWHERE, Within::default());
+        } else if entry.is_valued() {
+            let fork = hung + seen.piece.digits;
+            let body = entry.body.into();
+            // The path to the fork is at hand: the item's own digits follow those of the path.
+            let path = self.compose((path, hung), &seen.piece);
+            let Some(value) = self.stored_value(seat, body, (path, fork))? else {
+                return Ok(false);
+            };
+            (seen.value, seen.payload) = (ForkValue::Stored, value);
+        }
+        Ok(true)
     }
 
     /// A path and digits that follow its first ones, as bytes of the arena.
@@ -529,7 +543,7 @@ impl<'a, S: Scheme> Update<'a, S> {
     /// The page of the group that a member says, if it was opened for a branch.
     pub(super) fn opened_group(&self, node: u32, above: PageRef, member: u16) -> Option<PageRef> {
         let entry = *self.arena_of_page(above)?.entry(member);
-        let rest = S::DIGIT_BITS - entry.span;
+        let rest = S::LAYOUT.digit_bits - entry.span;
         let chain = self.chain();
         let mut groups = chain.groups(self.here, &self.arena.nodes[node as usize]);
         groups.find(|group| {
@@ -567,7 +581,7 @@ impl<'a, S: Scheme> Update<'a, S> {
         let chain = self.chain();
         let parent = chain.page(above);
         let entry = parent.entry(member);
-        let rest = S::DIGIT_BITS - entry.span;
+        let rest = S::LAYOUT.digit_bits - entry.span;
         let members = parent.entries(among).iter().filter(|other| {
             other.kind.is_in_group()
                 && other.span == entry.span
@@ -609,7 +623,7 @@ impl<'a, S: Scheme> Update<'a, S> {
             let nested = match found {
                 Some(entry) if page.entry(entry).kind.is_in_group() => Some(entry),
                 Some(_) => None,
-                None => page.group_of(top, visit.digit, S::DIGIT_BITS),
+                None => page.group_of(top, visit.digit, S::LAYOUT.digit_bits),
             };
             if let Some(entry) = nested {
                 (above, among, member) = (group, top, entry);

@@ -1,10 +1,10 @@
 //! What nodes commit to, as parents and pages keep it.
 //!
 //! ```text
-//! commit = flags point*             a stem's values: bit 0 for the lower half, bit 1 for the upper one
-//!        | 0x04 point               a stem, or an internal node with its skip
-//!        | 0x05 element element     the same at the top of the tree; the second is the root node's
-//! point  = element | scalar         what the parent commits to in its place (32, LE)
+//! commit = flags point*          a stem's values: bit 0 for the lower half, bit 1 for the upper
+//!        | 0x04 point            a stem, or an internal node with its skip
+//!        | 0x05 element element  the same at the top of the tree; the second is the root node's
+//! point  = element | scalar      what the parent commits to in its place (32, LE)
 //! ```
 //! An element is the 64 bytes of its curve point with the larger y, x and y big-endian, and
 //! trusted: pages have checksums. In an internal node with a skip the element is that of the node
@@ -15,6 +15,8 @@ use std::fmt;
 use spinney_proof::verkle::limbs;
 
 use spinney_ipa::{Element, Fr};
+
+use crate::scheme::Commitment;
 
 /// What a node commits to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,8 +119,10 @@ impl Commit {
             _ => Element::IDENTITY.to_compressed(),
         }
     }
+}
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl Commitment for Commit {
+    fn encode(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Kind::Value(_) => unreachable!("pages keep the value itself"),
             Kind::Halves(halves) => {
@@ -143,8 +147,7 @@ impl Commit {
         }
     }
 
-    /// The length of the commitment on the front of `bytes`; of those that [`Self::decode`] takes.
-    pub(super) fn len(bytes: &[u8]) -> Option<usize> {
+    fn length(bytes: &[u8]) -> Option<usize> {
         let points = match *bytes.first()? {
             flags @ 0..4 => flags.count_ones() as usize,
             NODE => 1,
@@ -158,7 +161,7 @@ impl Commit {
         points.iter().all(sound).then_some(len)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+    fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (flags, rest) = bytes.split_first()?;
         let (kind, len) = match *flags {
             flags @ 0..4 => {
@@ -232,7 +235,7 @@ mod tests {
             prop_assert_eq!(Commit::decode(&bytes), Some((commit, len)));
             for cut in 0..len {
                 prop_assert_eq!(Commit::decode(&bytes[..cut]), None);
-                prop_assert_eq!(Commit::len(&bytes[..cut]), None);
+                prop_assert_eq!(Commit::length(&bytes[..cut]), None);
             }
         }
 
@@ -241,7 +244,7 @@ mod tests {
             if let Some(flags) = bytes.first_mut() {
                 *flags %= 8;
             }
-            prop_assert_eq!(Commit::len(&bytes), Commit::decode(&bytes).map(|(_, len)| len));
+            prop_assert_eq!(Commit::length(&bytes), Commit::decode(&bytes).map(|(_, len)| len));
         }
     }
 }

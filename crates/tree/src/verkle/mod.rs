@@ -7,7 +7,7 @@
 //! child.
 //!
 //! Digits are bytes. A stem is an implicit owner of its values, as in the [unified binary
-//! tree](crate::ubt). Commitments follow by difference ([`Scheme::DELTAS`]): what a child committed
+//! tree](crate::ubt). Commitments follow by difference ([`Differences`]): what a child committed
 //! to before and what it commits to now is all that its parent has to know. Unlike hashes they are
 //! sums, so neither the order of changes nor their batches show in them.
 
@@ -27,7 +27,7 @@ pub use spinney_proof::verkle::STEM_BYTES;
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Differences, Layout, Owner, Scheme, TerminalJob};
 
 /// Proofs of the tree: [`spinney_proof::verkle`].
 pub mod proof {
@@ -94,20 +94,22 @@ impl Verkle {
 }
 
 impl Scheme for Verkle {
-    const DIGIT_BITS: u8 = 8;
-    const OWNER: Option<Owner> = Some(Owner { bytes: STEM_BYTES, implicit: true });
-    const PREFIX_KEYS: bool = false;
-    const DELTAS: bool = true;
-    // A range of a few hundred operations shares inversions well enough, and its pages stay in the
-    // cache.
-    const SPLIT_OPS_MIN: usize = 512;
-    // Eight values of 36 bytes are a page.
-    const OWNED_CUT_BYTES: usize = 300;
-    const OWNED_BODY_BYTES: usize = 300;
+    const LAYOUT: Layout = Layout {
+        owner: Some(Owner { bytes: STEM_BYTES, implicit: true }),
+        // Eight values of 36 bytes are a page.
+        owned_cut_bytes: 300,
+        owned_body_bytes: 300,
+        // A range of a few hundred operations shares inversions well enough, and its pages stay in
+        // the cache.
+        split_ops_min: 512,
+        ..Layout::of_digits(8)
+    };
 
     type Commit = Commit;
     type Root = [u8; 32];
     type Scratch = Level;
+    type Differences = Self;
+    type Weights = ();
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 6, hash: 0 }
@@ -148,9 +150,9 @@ impl Scheme for Verkle {
         level.finish(&self.crs, out);
     }
 
-    fn commit_branches<'a>(
+    fn commit_branches<'a, B: Children<Commit>>(
         &self,
-        mut jobs: impl Iterator<Item = BranchJob<'a, Self>>,
+        mut jobs: impl Iterator<Item = BranchJob<'a, B>>,
         level: &mut Level,
         out: &mut Vec<Commit>,
     ) {
@@ -160,8 +162,8 @@ impl Scheme for Verkle {
                 STEM_BYTES => Shape::Values,
                 _ => Shape::Internal(job.skip),
             };
-            match &job.changes {
-                Some(changes) => level.branch(shape, Some(&changes.was), changes.iter()),
+            match job.children.changes() {
+                Some((was, changes)) => level.branch(shape, Some(&was), changes),
                 None => {
                     let children = job.children.iter();
                     let new = children.map(|(digit, commit)| (digit, None, Some(commit)));
@@ -172,27 +174,13 @@ impl Scheme for Verkle {
         level.finish(&self.crs, out);
     }
 
-    fn value_commit(&self, payload: &[u8]) -> Commit {
-        Commit::of_value(payload)
-    }
-
     fn root(&self, top: Option<&Commit>) -> [u8; 32] {
         top.map_or_else(|| Element::IDENTITY.to_compressed(), Commit::root)
     }
+}
 
-    fn decode_root(&self, bytes: &[u8]) -> Option<[u8; 32]> {
-        bytes.try_into().ok()
-    }
-
-    fn encode_commit(&self, commit: &Commit, out: &mut Vec<u8>) {
-        commit.encode(out);
-    }
-
-    fn decode_commit(&self, bytes: &[u8]) -> Option<(Commit, usize)> {
-        Commit::decode(bytes)
-    }
-
-    fn commit_bytes(&self, bytes: &[u8]) -> Option<usize> {
-        Commit::len(bytes)
+impl Differences<Commit> for Verkle {
+    fn value_commit(payload: &[u8]) -> Commit {
+        Commit::of_value(payload)
     }
 }

@@ -15,7 +15,7 @@ use super::commit::{Commit, Kind, element};
 use crate::error::{Refused, TreeError};
 use crate::prove::{Met, MetNode, in_order};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Scheme, TerminalJob};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -52,7 +52,8 @@ impl Tree<Verkle> {
     /// # let mut batch = Batch::new();
     /// # batch.put(&[1; 32], &[1; 32]);
     /// # let pending = tree.prepare(&store.snapshot()?, None, batch)?;
-    /// let (proof, mut diff) = tree.prove(&store.snapshot()?, Some(&pending), &[[1; 32], [2; 32]])?;
+    /// let keys = [[1; 32], [2; 32]];
+    /// let (proof, mut diff) = tree.prove(&store.snapshot()?, Some(&pending), &keys)?;
     /// diff.set_new(&[2; 32], [7; 32]);
     /// let verified = proof.verify(verkle.crs(), &pending.root(), &diff)?;
     ///
@@ -146,7 +147,7 @@ impl Maker<'_> {
     fn internal(
         &mut self,
         keys: &std::ops::Range<usize>,
-        job: &BranchJob<'_, Verkle>,
+        job: &BranchJob<'_, impl Children<Commit>>,
         commit: &Commit,
     ) {
         let (start, fork) = (job.skip.start(), job.skip.end());

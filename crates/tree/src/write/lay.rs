@@ -73,7 +73,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
                 parts.push(Part { digit: entry.digit, bytes: from..bytes.len() });
                 continue;
             }
-            let rest = S::DIGIT_BITS - entry.span;
+            let rest = S::LAYOUT.digit_bits - entry.span;
             let prefix = entry.digit >> rest;
             let same = |e: &&Entry| {
                 e.kind.is_in_group() && e.span == entry.span && e.digit >> rest == prefix
@@ -148,7 +148,7 @@ fn members<S: Scheme>(
         .map(|kid| Member {
             digit: kid.digit,
             terminal: !chain.node(kid.made).is_branch(),
-            commit: (!S::DELTAS).then(|| chain.commit(kid.made)),
+            commit: (!Codec::<S>::DELTAS).then(|| chain.commit(kid.made)),
         })
         .collect();
     if node.base != PageRef::NOWHERE {
@@ -156,7 +156,7 @@ fn members<S: Scheme>(
         let is_listed = |digit: u8| kids.iter().any(|kid| kid.digit == digit && kid.stands());
         for entry in page.entries(node.within) {
             if digits.contains(&entry.digit) && !is_listed(entry.digit) {
-                let commit = match S::DELTAS {
+                let commit = match Codec::<S>::DELTAS {
                     true => None,
                     false => page.commit(codec, entry, node.fork as usize + 1),
                 };

@@ -7,13 +7,13 @@ use super::{Copied, Listed, ROWS_AHEAD, Writer, Written};
 use crate::cut::Put;
 use crate::error::TreeError;
 use crate::image::{
-    FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, PutBranch,
-    PutTerminal, SKIP_BYTES_MAX, seal_framed,
+    Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind,
+    PutBranch, PutTerminal, SKIP_BYTES_MAX, seal_framed,
 };
 use crate::node::{ForkValue, Node, PageRef};
 use crate::page::{Kind, Within};
 use crate::page_key::PageKey;
-use crate::scheme::Scheme;
+use crate::scheme::{Commitment, Scheme};
 use spinney_proof::digits::Run;
 
 impl<'a, S: Scheme> Writer<'a, S> {
@@ -40,7 +40,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
                 let key = PageKey::page(self.emitted.space, path, bits);
                 self.end_page((key, bits), PageKind::Body, own, row);
             }
-            if S::DIGIT_BITS > 1 && !plan.is_laid {
+            if S::LAYOUT.digit_bits > 1 && !plan.is_laid {
                 for group in self.chain.groups(made.arena, node) {
                     self.write_group(number, group, row)?;
                 }
@@ -342,11 +342,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
             let number = among.from + place as u16;
             match entries.get(place) {
                 Some(entry) if entry.digit == kid.digit && entry.kind.is_in_group() => {
-                    if !S::DELTAS {
+                    if !Codec::<S>::DELTAS {
                         let at = usize::from(entry.at) + MEMBER_COMMIT_AT;
                         self.copy(page, from..at, out);
                         let commit = self.commit(plan);
-                        self.codec.scheme.encode_commit(&commit, out);
+                        commit.encode(out);
                         if self.like.is_some() {
                             self.known.push((number, commit));
                         }

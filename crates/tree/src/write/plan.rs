@@ -5,9 +5,11 @@ use std::ops::Range;
 use super::Writer;
 use crate::cut::may_cut;
 use crate::error::TreeError;
-use crate::image::{INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, SKIP_BYTES_MAX, length_bytes};
+use crate::image::{
+    Codec, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, SKIP_BYTES_MAX, length_bytes,
+};
 use crate::node::{ForkValue, Node, PageRef, TouchedChild, hangs_below_owner};
-use crate::scheme::Scheme;
+use crate::scheme::{Commitment, Scheme};
 
 impl<'a, S: Scheme> Writer<'a, S> {
     /// Finds how long a node's item is. Those below it are planned.
@@ -22,7 +24,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         if let Some(kept) = kept {
             body += kept;
         }
-        let laid = S::DIGIT_BITS > 1 && self.is_to_be_laid(number, items);
+        let laid = S::LAYOUT.digit_bits > 1 && self.is_to_be_laid(number, items);
         if laid {
             let from = self.bodies.len();
             self.lay_out(number)?;
@@ -32,12 +34,12 @@ impl<'a, S: Scheme> Writer<'a, S> {
             body = end - from + kept.unwrap_or(0);
         }
         let limit = match hangs_below_owner::<S>(node.depth) && node.owned {
-            true => S::OWNED_BODY_BYTES,
-            false => S::CUT_BYTES,
+            true => S::LAYOUT.owned_body_bytes,
+            false => S::LAYOUT.cut_bytes,
         };
         let apart = number > 0 && body > limit;
         let skip = self.chain.run(node, Self::WIDTH);
-        let mut len = 2 + self.codec.scheme.encoded_bytes(&self.commit(number));
+        let mut len = 2 + self.commit(number).encoded_bytes();
         len += match skip.aligned().len() > SKIP_BYTES_MAX {
             true => length_bytes(skip.len()) + 1 + 8,
             false => length_bytes(skip.len()) + skip.aligned().len(),
@@ -69,9 +71,9 @@ impl<'a, S: Scheme> Writer<'a, S> {
         let is_owned = node.owned && hangs_below_owner::<S>(node.depth);
         number == 0
             || overflows
-            || is_owned && S::KEEP_OWNED_VALUES
-            || owns && S::DELTAS
-            || S::KEEP_TERMINALS
+            || is_owned && S::LAYOUT.keep_owned_values
+            || owns && Codec::<S>::DELTAS
+            || S::LAYOUT.keep_terminals
     }
 
     /// The length of what a terminal owns, if it owns anything.
@@ -101,7 +103,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         let mut len = 2 + owned.unwrap_or(0) + length_bytes(suffix.len()) + length_bytes(payload);
         len += if overflows { 8 } else { run + payload };
         if self.carries(number, node, owned.is_some(), overflows) {
-            len += self.codec.scheme.encoded_bytes(&self.commit(number));
+            len += self.commit(number).encoded_bytes();
         }
         len
     }
@@ -140,7 +142,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
     /// Where the value in front of the stored body of a branch lies.
     pub(super) fn stored_value(&self, node: &Node) -> Option<Range<usize>> {
         // Trees that take no key as a prefix of another refuse pages that have one.
-        if !S::PREFIX_KEYS || node.base == PageRef::NOWHERE {
+        if !S::LAYOUT.prefix_keys || node.base == PageRef::NOWHERE {
             return None;
         }
         self.chain.page(node.base).value_range(node.body.0, node.within)
@@ -169,12 +171,12 @@ impl<'a, S: Scheme> Writer<'a, S> {
 
     /// Whether what a page says of a member of a group takes as many bytes as before.
     fn member_stays(&self, node: &Node, kid: &TouchedChild, plan: usize) -> bool {
-        if S::DELTAS || kid.page == node.base {
+        if Codec::<S>::DELTAS || kid.page == node.base {
             return true;
         }
         let page = self.chain.page(node.base);
         let member = page.find(node.within, kid.digit, Self::WIDTH.mask());
-        let bytes = MEMBER_COMMIT_AT + self.codec.scheme.encoded_bytes(&self.commit(plan));
+        let bytes = MEMBER_COMMIT_AT + self.commit(plan).encoded_bytes();
         member.is_some_and(|member| page.entry(member).len() == bytes)
     }
 }

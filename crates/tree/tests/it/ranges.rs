@@ -61,7 +61,7 @@ fn ranges_make_the_tree<S: Scheme + Clone>(scheme: &S, entries: &Entries, cuts: 
         built.put_rows(&mut set);
         store.commit(&set).unwrap();
         let mut bytes = Vec::new();
-        built.summary.encode(scheme, &mut bytes);
+        built.summary.encode(&mut bytes);
         bytes.extend_from_slice(b"tail");
         summaries[index] = Some(bytes);
     }
@@ -69,7 +69,7 @@ fn ranges_make_the_tree<S: Scheme + Clone>(scheme: &S, entries: &Entries, cuts: 
     for bytes in summaries.into_iter().flatten() {
         let (summary, tail) = Summary::decode(scheme, &bytes).unwrap();
         let mut again = Vec::new();
-        summary.encode(scheme, &mut again);
+        summary.encode(&mut again);
         assert_eq!((&again[..], tail), (&bytes[..bytes.len() - 4], &b"tail"[..]));
         join.add(summary).unwrap();
     }
@@ -90,7 +90,7 @@ fn ranges_make_the_tree<S: Scheme + Clone>(scheme: &S, entries: &Entries, cuts: 
     for key in entries.keys().step_by(2) {
         batch.delete(key);
     }
-    if S::OWNER.is_none() {
+    if S::LAYOUT.owner.is_none() {
         let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
         tree.commit(&store, &pending, None).unwrap();
         let rest: Entries =
@@ -190,7 +190,7 @@ proptest! {
         let parts = [build(&ranges, &leaves, (0, half)), build(&ranges, &leaves, (half, leaves.len()))];
         let mut bytes = Vec::new();
         for part in &parts {
-            part.as_ref().unwrap().summary.encode(&MptState, &mut bytes);
+            part.as_ref().unwrap().summary.encode(&mut bytes);
         }
         let index = at.index(bytes.len());
         if cut {
