@@ -1,39 +1,14 @@
 //! Moving what is alive out of the oldest segments, a part with each commit.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::error::{LogError, corrupt};
-use crate::format::{IndexReader, Item, Piece};
+use crate::error::LogError;
 use crate::key::Key;
-use crate::log::Keep;
-use crate::open::Needed;
+use crate::options::{Chore, Keep};
+use crate::victim::{Cleaned, Moved, Victim};
 use crate::view::View;
-use crate::write::{Cleaned, Moved, Writer, index_bytes};
-
-/// The segment that is being cleaned.
-#[derive(Clone, Debug)]
-pub(crate) struct Victim {
-    segment: u32,
-    /// The next record.
-    at: u64,
-    /// What the one before holds.
-    pieces: Arc<[(Key, Piece)]>,
-    /// The first of it that was not looked at.
-    next: usize,
-}
-
-/// What a record does besides its commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chore {
-    /// Cleaning and the index keep pace with the commit.
-    Pace,
-    /// So many bytes are moved.
-    Move(u64),
-    /// So many bytes of the index are written, and nothing is moved.
-    Index(usize),
-}
+use crate::write::{Writer, index_bytes};
 
 /// One commit's part of cleaning.
 #[derive(Debug)]
@@ -96,7 +71,7 @@ impl Cleaning {
                     if !forced && writer.used_bytes() - gone <= writer.allowed(view.index.len()) {
                         break;
                     }
-                    other.insert(Victim { segment: number, at: 0, pieces: Arc::default(), next: 0 })
+                    other.insert(Victim::of(number))
                 }
             };
             let Some((key, piece)) = victim.pieces.get(victim.next) else {
@@ -104,7 +79,7 @@ impl Cleaning {
                     (self.victim, self.gone) = (None, self.gone + 1);
                 } else {
                     looks += 1;
-                    victim.read(writer, needed)?;
+                    victim.read(writer.files.id, needed)?;
                 }
                 continue;
             };
@@ -122,36 +97,5 @@ impl Cleaning {
             moved.rows.push(key.clone());
         }
         Ok(moved)
-    }
-}
-
-impl Victim {
-    /// Lists the pieces of the next record.
-    fn read(&mut self, writer: &Writer, needed: &Needed) -> Result<(), LogError> {
-        let segment = &needed.segment;
-        let header = segment.header(self.at, writer.files.id)?;
-        let Some(header) = header.filter(|header| header.segment == u64::from(self.segment)) else {
-            return Err(corrupt(&segment.place, format!("there is no record at {}", self.at)));
-        };
-        let index = segment.index(self.at, &header)?;
-        let mut data = self.at + header.data_at();
-        let mut pieces = Vec::new();
-        for item in IndexReader::new(&index) {
-            match item {
-                Some(Item::Whole(key, len, _) | Item::Delta(key, len, _)) => {
-                    let piece = Piece { segment: self.segment, at: data as u32, len };
-                    data += u64::from(len);
-                    pieces.push((key, piece));
-                }
-                Some(_) => {}
-                None => {
-                    let what = format!("the record at {} has an entry that is none", self.at);
-                    return Err(corrupt(&segment.place, what));
-                }
-            }
-        }
-        self.at += header.len();
-        (self.pieces, self.next) = (pieces.into(), 0);
-        Ok(())
     }
 }

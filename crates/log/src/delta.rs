@@ -1,8 +1,9 @@
 //! A row as changes of the row before.
 //!
 //! ```text
-//! delta = (copy, literal, skip: LEB128 each, literal bytes)*; what is left of the row before is copied
+//! delta = (copy, literal, skip: LEB128 each, literal bytes)*
 //! ```
+//! What is left of the row before is copied.
 //!
 //! ```
 //! use spinney_log::delta;
@@ -23,7 +24,7 @@ const GAP: usize = 4;
 /// more than `limit` bytes.
 pub fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
-    let mut delta = Writer { out, copy: 0, limit: start + limit };
+    let mut delta = Edits { out, copy: 0, limit: start + limit };
     let fits =
         if old.len() == new.len() { delta.aligned(old, new) } else { delta.spliced(old, new) };
     if !fits {
@@ -32,14 +33,14 @@ pub fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
     fits
 }
 
-struct Writer<'a> {
+struct Edits<'a> {
     out: &'a mut Vec<u8>,
     /// Bytes of the row before that come before the next edit.
     copy: usize,
     limit: usize,
 }
 
-impl Writer<'_> {
+impl Edits<'_> {
     fn edit(&mut self, literal: &[u8], skip: usize) -> bool {
         put_number(self.out, std::mem::take(&mut self.copy) as u64);
         put_number(self.out, literal.len() as u64);

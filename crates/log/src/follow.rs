@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use crate::error::{LogError, failed};
 use crate::format::Header;
-use crate::log::Keep;
 use crate::open::{Files, Found, Tail, find};
+use crate::options::Keep;
 use crate::replay::{Cycle, Replay};
 use crate::view::{Pin, Segment, View};
 

@@ -61,6 +61,7 @@ pub(crate) fn read_format(file: &[u8]) -> Result<StoreId, NoFormat> {
 }
 
 /// The header of a record.
+// Fields: those of the record on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) flags: u32,

@@ -51,6 +51,21 @@ impl Replay {
         self.live = (self.live + more).saturating_sub(gone.map_or(0, Entry::bytes));
     }
 
+    /// Takes what a record says of the stretch of the index in it.
+    fn covers(&mut self, flags: u8, key: Key, place: (u64, u64)) {
+        if flags & FIRST != 0 {
+            self.cycle.running = place;
+        }
+        let last = flags & LAST != 0;
+        if last {
+            self.cycle.whole = self.cycle.running;
+        }
+        self.cycle.next = (!last).then(|| key.clone());
+        if self.covered.is_some() {
+            self.covered = (!last).then_some(key);
+        }
+    }
+
     /// Takes a record that lies at an offset of a segment.
     pub(crate) fn take(
         &mut self,
@@ -69,17 +84,7 @@ impl Replay {
             match item {
                 None => return wrong("has an entry that is none"),
                 Some(Item::Covered(flags, key)) => {
-                    if flags & FIRST != 0 {
-                        self.cycle.running = (header.segment, at);
-                    }
-                    let last = flags & LAST != 0;
-                    if last {
-                        self.cycle.whole = self.cycle.running;
-                    }
-                    self.cycle.next = (!last).then(|| key.clone());
-                    if self.covered.is_some() {
-                        self.covered = (!last).then_some(key);
-                    }
+                    self.covers(flags, key, (header.segment, at));
                 }
                 Some(Item::Held(key, held)) if self.covered.is_some() => {
                     self.count(held.bytes, None);

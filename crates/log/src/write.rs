@@ -15,7 +15,6 @@ use spinney_hash::prefetch;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::Batch;
-use crate::clean::{Chore, Victim};
 use crate::delta;
 use crate::error::{LogError, failed};
 use crate::format::{
@@ -23,9 +22,10 @@ use crate::format::{
     row_hash,
 };
 use crate::key::Key;
-use crate::log::{Keep, Options};
 use crate::open::{Files, Found, Needed, Tail, segment_name};
+use crate::options::{Chore, Keep, Options};
 use crate::replay::{Cycle, Replay};
+use crate::victim::{Cleaned, Victim};
 use crate::view::{Segment, View};
 
 /// Deltas that a row has at most.
@@ -43,6 +43,10 @@ pub(crate) const fn index_bytes(rows: u64) -> u64 {
     rows * 48
 }
 
+/// What a commit makes of the view before it.
+pub(crate) type Publishing<'a> = dyn FnMut(&mut View) -> Result<(), LogError> + 'a;
+
+// Fields: all that a commit changes, behind one lock.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) files: Files,
@@ -195,7 +199,7 @@ impl Writer {
         view: Arc<View>,
         batch: &mut Batch<'_>,
         chore: Chore,
-        publish: impl FnOnce(&mut dyn FnMut(&mut View) -> Result<(), LogError>) -> Result<(), LogError>,
+        publish: impl FnOnce(&mut Publishing<'_>) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         batch.sort();
         let mut rows = std::mem::take(&mut self.data);
@@ -543,23 +547,6 @@ impl Writer {
         let (named, cycle) = ((tail.header.commit, tail.header.mark), self.cycle.clone());
         self.write(&IndexWriter::default(), named, CLOSING, &cycle, 0).map(drop)
     }
-}
-
-/// Where cleaning is after a commit.
-#[derive(Debug)]
-pub(crate) struct Cleaned {
-    pub(crate) at: Option<Victim>,
-    /// So many segments are left behind.
-    pub(crate) gone: usize,
-    pub(crate) own_bytes: u64,
-}
-
-/// The rows that a commit moves.
-#[derive(Debug, Default)]
-pub(crate) struct Moved {
-    pub(crate) rows: Vec<Key>,
-    /// Changes of the batch that have to be whole, as what they change is to go.
-    pub(crate) whole: std::collections::HashSet<usize>,
 }
 
 const _: () = assert!(HEADER_BYTES < BLOCK as usize);

@@ -109,7 +109,7 @@ impl AccessList {
     /// all.accounts.insert(Address::ZERO, Change::Written(paid));
     /// let list = AccessList::of([(1, &all)], &all, &Default::default())?;
     /// let json = list.to_json();
-    /// assert!(json.contains(r#""balanceChanges":[{"blockAccessIndex":"0x1","postBalance":"0x5"}]"#));
+    /// assert!(json.contains(r#"{"blockAccessIndex":"0x1","postBalance":"0x5"}"#));
     /// assert_eq!(AccessList::read_json(&json, list.hash())?, list);
     /// # Ok::<_, spinney_migrate::ListError>(())
     /// ```

@@ -19,7 +19,8 @@ use crate::names::{put_account, put_slot};
 pub enum CatchUpError {
     /// The block is not one that could follow.
     #[error(
-        "block {number} ({hash}) follows {parent}, which is none of the blocks {base} to {head} that are known"
+        "block {number} ({hash}) follows {parent}, which is none of the blocks {base} to \
+         {head} that are known"
     )]
     Stranger {
         /// Its number.

@@ -59,7 +59,10 @@ pub enum MigrateError {
         what: &'static str,
     },
     /// A leaf that belongs to no account with a preimage.
-    #[error("{tree}: the leaf 0x{} belongs to no account, slot or code with a preimage", hex::encode(.key))]
+    #[error(
+        "{tree}: the leaf 0x{} belongs to no account, slot or code with a preimage",
+        hex::encode(.key)
+    )]
     Stray {
         /// The tree.
         tree: String,

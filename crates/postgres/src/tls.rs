@@ -123,8 +123,8 @@ impl Wish {
         match file {
             Some(file) => file_roots(&file).map(Some),
             None if mode >= Mode::VerifyCa => Err(tls_error(
-                "there is no root certificate to verify the server's by: name one with sslrootcert=FILE, or \
-                 sslrootcert=system",
+                "there is no root certificate to verify the server's by: name one with \
+                 sslrootcert=FILE, or sslrootcert=system",
             )),
             None => Ok(None),
         }

@@ -95,6 +95,7 @@ impl UnknownFork {
 }
 
 /// When each fork of a chain begins, and what else its rules depend on.
+// Fields: one for each fork.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChainConfig {

@@ -8,11 +8,7 @@
     clippy::unwrap_used
 )]
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    io::{self, BufRead},
-};
+use std::{collections::BTreeMap, fmt::Write as _, io::BufRead};
 
 use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -22,9 +18,7 @@ use crate::json::{
     HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap,
 };
 use crate::lines::Lines;
-
-/// The most bytes that a line may have: room for a genesis allocation of mainnet many times over.
-pub const DIFF_LINE_LEN_MAX: u64 = 256 << 20;
+pub use crate::lines::{DIFF_LINE_LEN_MAX, DiffError};
 
 /// What one block does to the state, as a line gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,38 +32,6 @@ pub struct BlockDiff {
     pub state_root: Option<B256>,
     /// The roots of other trees afterwards, by the name of the tree.
     pub roots: BTreeMap<String, B256>,
-}
-
-/// Why state differences or traces were refused.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DiffError {
-    /// The file could not be read.
-    #[error("line {line}: {error}")]
-    Io {
-        /// The line, from 1.
-        line: u64,
-        /// What went wrong.
-        #[source]
-        error: io::Error,
-    },
-    /// The line is no JSON, or not what it should be.
-    #[error("line {line}: {error}")]
-    Json {
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong with it.
-        #[source]
-        error: serde_json::Error,
-    },
-    /// The line is too long.
-    #[error("line {line}: expected at most {expected} bytes")]
-    TooLong {
-        /// The line, from 1.
-        line: u64,
-        /// The most that is taken.
-        expected: u64,
-    },
 }
 
 /// Why changes do not fit the state they are for.

@@ -205,8 +205,8 @@ pub enum ReplayError<E: std::error::Error + 'static> {
     /// The state that the blocks go on from is not that of the block it stands at. No block has
     /// been executed.
     #[error(
-        "the state at block {number} is not that of the block's header: state root: expected {expected}, \
-         got {got}"
+        "the state at block {number} is not that of the block's header: state root: expected \
+         {expected}, got {got}"
     )]
     StateRoot {
         /// The block that the state stands at.

@@ -33,13 +33,11 @@ use crate::{
     config::{ChainConfig, Fork, UnknownFork},
     error::BadBlock,
     json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
-    rules::{Head, check_link},
+    rules::{EXTRA_DATA_MAX, Head, check_link},
     source::ChainBlock,
     state_file::{Accounts, BySlot, Sink, StateTaker},
 };
 
-/// The most bytes of extra data that a header may have.
-pub(crate) const EXTRA_DATA_MAX: usize = 32;
 /// More blobs than any fork will have: keeps the blob arithmetic far from overflow.
 const BLOB_COUNT_MAX: u64 = 1 << 20;
 
@@ -88,6 +86,7 @@ pub struct Genesis {
     pub alloc: Changes,
 }
 
+// Fields: those of the file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GenesisFile<A> {
@@ -156,8 +155,8 @@ impl Genesis {
     /// use spinney_state::State;
     /// use spinney_tree::{BlockId, MemoryStore};
     ///
-    /// let json = br#"{"config": {"chainId": 7}, "gasLimit": "0x5000", "difficulty": "0x1", "alloc":
-    ///     {"0x00000000000000000000000000000000000000aa": {"balance": "16"}}}"#;
+    /// let json = br#"{"config": {"chainId": 7}, "gasLimit": "0x5000", "difficulty": "0x1",
+    ///     "alloc": {"0x00000000000000000000000000000000000000aa": {"balance": "16"}}}"#;
     /// let (genesis, accounts) = Genesis::read_sorted(&json[..], 1 << 20)?;
     /// let mut state = State::open(MemoryStore::new(), 1 << 20)?;
     /// state.fill(accounts, BlockId { number: 0, hash: genesis.hash.0 })?;

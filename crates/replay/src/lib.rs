@@ -11,11 +11,14 @@
 //! | run revm over a state of any tree | [`StateDatabase`] |
 //! | execute and check blocks | [`Replay`], [`Replay::run_staged`] |
 //! | read, write and apply state differences | [`DiffReader`], [`BlockDiff`], [`replay_diffs`] |
-//! | read what geth's `prestateTracer` says of blocks, and replay that | [`TraceReader`], [`Replay::traced`] |
-//! | read a dump of a state, or an allocation, account by account, or slot by slot | [`read_state_file`], [`read_state_slots`] |
+//! | read traces of geth's `prestateTracer`, replay them | [`TraceReader`], [`Replay::traced`] |
+//! | read a dump of a state, or an allocation, account by account | [`read_state_file`] |
+//! | read one slot by slot | [`read_state_slots`] |
 //! | make a chain to try things on | [`SampleChain`] |
-//! | make and check execution witnesses, and execute on them | [`WitnessMaker`], [`Witness`], [`WitnessState`] |
-//! | say what is wrong with a witness, and how two differ | [`Witness::examine`], [`witness_differences`] |
+//! | make and check execution witnesses | [`WitnessMaker`], [`Witness`] |
+//! | execute on one | [`WitnessState`] |
+//! | say what is wrong with a witness | [`Witness::examine`] |
+//! | say how two differ | [`witness_differences`] |
 //!
 //! ```
 //! use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
@@ -45,6 +48,7 @@ mod engine;
 mod error;
 mod evm;
 mod execute;
+mod failure;
 mod genesis;
 mod genesis_json;
 mod json;

@@ -10,7 +10,40 @@
 
 use std::io::{self, BufRead};
 
-use crate::diff::{DIFF_LINE_LEN_MAX, DiffError};
+/// The most bytes that a line may have: room for a genesis allocation of mainnet many times over.
+pub const DIFF_LINE_LEN_MAX: u64 = 256 << 20;
+
+/// Why state differences or traces were refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiffError {
+    /// The file could not be read.
+    #[error("line {line}: {error}")]
+    Io {
+        /// The line, from 1.
+        line: u64,
+        /// What went wrong.
+        #[source]
+        error: io::Error,
+    },
+    /// The line is no JSON, or not what it should be.
+    #[error("line {line}: {error}")]
+    Json {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        #[source]
+        error: serde_json::Error,
+    },
+    /// The line is too long.
+    #[error("line {line}: expected at most {expected} bytes")]
+    TooLong {
+        /// The line, from 1.
+        line: u64,
+        /// The most that is taken.
+        expected: u64,
+    },
+}
 
 /// Reads line by line; blank lines are passed over.
 #[derive(Debug)]

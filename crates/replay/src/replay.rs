@@ -99,6 +99,7 @@ impl Step {
 }
 
 /// What is known of a block that was executed and found good.
+// Fields: one for each figure that a user is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockReport {

@@ -11,7 +11,7 @@
     )
 )]
 
-use std::{cmp::Ordering, fmt::Display};
+use std::cmp::Ordering;
 
 use alloy_consensus::{
     EMPTY_OMMER_ROOT_HASH, Header, Transaction as _, TxType,
@@ -21,14 +21,17 @@ use alloy_consensus::{
 use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB};
 use alloy_primitives::{B64, B256, U256};
 
+pub(crate) use crate::failure::{Failure, equal};
 use crate::{
     amsterdam::check_given,
     config::{ChainConfig, Fork},
     dao,
-    error::{BadBlock, Check},
-    genesis::EXTRA_DATA_MAX,
+    error::Check,
     source::ChainBlock,
 };
+
+/// The most bytes of extra data that a header may have.
+pub(crate) const EXTRA_DATA_MAX: usize = 32;
 
 const GAS_LIMIT_MIN: u64 = 5_000;
 const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
@@ -86,38 +89,6 @@ pub(crate) fn checks(fork: Fork) -> Vec<Check> {
         (Fork::Amsterdam, Check::AccessList),
     ];
     since.into_iter().filter(|(first, _)| *first <= fork).map(|(_, check)| check).collect()
-}
-
-/// A check that did not hold.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) what: Check,
-    pub(crate) expected: String,
-    pub(crate) got: String,
-}
-
-impl Failure {
-    pub(crate) fn new(what: Check, expected: impl Display, got: impl Display) -> Self {
-        Self { what, expected: expected.to_string(), got: got.to_string() }
-    }
-}
-
-impl Failure {
-    /// Names the block that it is of.
-    pub(crate) fn of(self, block: &ChainBlock) -> Box<BadBlock> {
-        let Self { what, expected, got } = self;
-        let (number, hash) = (block.block.header.number, block.hash);
-        Box::new(BadBlock { number, hash, offset: block.offset, what, expected, got })
-    }
-}
-
-/// Refuses `got` unless it is what is expected.
-pub(crate) fn equal<T: PartialEq + Display>(
-    what: Check,
-    expected: T,
-    got: T,
-) -> Result<(), Failure> {
-    if expected == got { Ok(()) } else { Err(Failure::new(what, expected, got)) }
 }
 
 fn present<T>(name: &'static str, wanted: bool, field: &Option<T>) -> Result<(), Failure> {

@@ -1,11 +1,12 @@
 //! A run through many blocks: one after another, or stage beside stage.
 //!
 //! ```text
-//! reads, decodes ─▶ recovers signers ─▶ executes ─▶ roots, seals ─▶ commits (a store that writes behind)
+//! reads, decodes ─▶ recovers signers ─▶ executes ─▶ roots, seals ─▶ commits
 //!   one thread       all threads         the caller's   one thread       one thread
 //! ```
-//! Blocks go one way, through queues that are bounded; what became of them comes back. Values that
-//! a block left are read from memory until the commit that holds them is there.
+//! Blocks go one way, through queues that are bounded; what became of them comes back. The last
+//! thread is that of a store that writes behind. Values that a block left are read from memory
+//! until the commit that holds them is there.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;

@@ -62,7 +62,8 @@ pub struct BlockTrace {
 /// ```
 /// use spinney_replay::TraceReader;
 ///
-/// let line = r#"[{"result": {"pre": {}, "post": {"0x00000000000000000000000000000000000a11ce": {"balance": "0x5"}}}}]"#;
+/// let line = r#"[{"result": {"pre": {}, "post":
+///     {"0x00000000000000000000000000000000000a11ce": {"balance": "0x5"}}}}]"#.replace('\n', "");
 /// let block = TraceReader::new(line.as_bytes()).next().unwrap()?;
 /// assert_eq!(block.transactions[0].changes.accounts.len(), 1);
 /// # Ok::<(), spinney_replay::DiffError>(())

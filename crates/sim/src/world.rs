@@ -132,6 +132,7 @@ pub(crate) struct Habits {
 }
 
 /// A run, between and during its processes.
+// Fields: what a run goes on with after a crash.
 pub(crate) struct World {
     seed: u64,
     pub(crate) site: Site,

@@ -7,71 +7,22 @@
 //!   process writes;
 //! - trees that the `spinney` command keeps have no such names, and are never written here.
 
-use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use spinney_tree::names::{self, FIRST_ID};
-use spinney_tree::{
-    MemoryStore, PageStore, RootRecord, SchemeId, Snapshot, StoreError, Table, Tree, TreeId,
-    WriteSet,
-};
+use spinney_tree::{MemoryStore, PageStore, RootRecord, SchemeId, Table, Tree, WriteSet};
 
 use crate::error::Error;
 use crate::kind::TreeKind;
+use crate::live::Core;
 use crate::pending::Commit;
-use crate::tree::{Core, DbTree};
-
-/// The store of a database that is not told another: of any kind that the crate has.
-#[cfg(any(feature = "redb", feature = "sqlite", feature = "postgres"))]
-pub type AnyStore = spinney_store::AnyStore;
-/// The store of a database that is not told another: of any kind that the crate has.
-#[cfg(not(any(feature = "redb", feature = "sqlite", feature = "postgres")))]
-pub type AnyStore = MemoryStore;
-
-/// How a database is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatabaseOptions {
-    tree_cache: usize,
-    store_cache: usize,
-    read_only: bool,
-}
-
-impl Default for DatabaseOptions {
-    fn default() -> Self {
-        Self { tree_cache: 64 << 20, store_cache: 64 << 20, read_only: false }
-    }
-}
+use crate::shared::{
+    AnyStore, DatabaseOptions, Known, Shared, command_trees, find, is_of_command, record_of,
+};
+use crate::tree::DbTree;
 
 impl DatabaseOptions {
-    /// A cache of 64 MiB for each open tree, and as much for the store; to read and to write.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Bounds the bytes of pages that each open tree keeps in memory.
-    #[must_use]
-    pub const fn tree_cache(mut self, bytes: usize) -> Self {
-        self.tree_cache = bytes;
-        self
-    }
-
-    /// Bounds the bytes that the store keeps of its file, where it is in a file.
-    #[must_use]
-    pub const fn store_cache(mut self, bytes: usize) -> Self {
-        self.store_cache = bytes;
-        self
-    }
-
-    /// Opens to read, also while another process writes. States can be prepared and proven, and
-    /// none committed.
-    #[must_use]
-    pub const fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-
     /// Opens the database in a directory: a log, or a store of redb's that is there. To be written
     /// it is made if there is none.
     ///
@@ -102,10 +53,6 @@ impl DatabaseOptions {
         self.at(&spinney_store::Location::Postgres(address))
     }
 
-    pub(crate) const fn tree_cache_of(&self) -> usize {
-        self.tree_cache
-    }
-
     #[cfg(any(feature = "redb", feature = "sqlite", feature = "postgres"))]
     fn at(self, location: &spinney_store::Location) -> Result<Database, Error> {
         use spinney_store::OpenFor::{Filling, Reading};
@@ -116,9 +63,7 @@ impl DatabaseOptions {
 
     /// The database over a store.
     pub fn over<P: PageStore + 'static>(self, store: P) -> Database<P> {
-        let shared =
-            Shared { store, options: self, turn: Mutex::default(), open: Mutex::default() };
-        Database { shared: Arc::new(shared) }
+        Database { shared: Arc::new(Shared::new(store, self)) }
     }
 }
 
@@ -133,7 +78,7 @@ impl DatabaseOptions {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("state");
 /// # #[cfg(feature = "redb")] {
-/// let db = Database::open(path)?;                            // or memory(), sqlite(..), postgres(..)
+/// let db = Database::open(path)?;                            // or memory(), sqlite(..), ..
 /// let accounts = db.tree::<Mpt>("accounts")?;
 /// let pending = accounts.batch().put(b"doe", b"reindeer").delete(b"dog").prepare()?;
 /// let root = pending.root();                                 // nothing is written yet
@@ -160,16 +105,6 @@ impl<P: PageStore> fmt::Debug for Database<P> {
     }
 }
 
-/// What a database and its trees have in common.
-pub(crate) struct Shared<P> {
-    pub(crate) store: P,
-    pub(crate) options: DatabaseOptions,
-    /// Whose turn it is to write.
-    turn: Mutex<()>,
-    /// Trees that somebody has open.
-    open: Mutex<HashMap<TreeId, Weak<dyn Any + Send + Sync>>>,
-}
-
 /// A tree that a database holds: see [`Database::trees`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -184,13 +119,6 @@ pub struct TreeInfo {
     pub commits: u64,
     /// Whether the `spinney` command keeps it, so that it can only be read here.
     pub is_of_command: bool,
-}
-
-/// A tree of the store, by its name.
-pub(crate) struct Known {
-    pub(crate) name: String,
-    pub(crate) id: TreeId,
-    pub(crate) scheme: SchemeId,
 }
 
 impl Database {
@@ -243,10 +171,6 @@ impl Database {
 }
 
 impl<P: PageStore> Database<P> {
-    pub(crate) const fn of(shared: Arc<Shared<P>>) -> Self {
-        Self { shared }
-    }
-
     /// The database over a store of any kind, with the default options.
     pub fn over(store: P) -> Self {
         DatabaseOptions::new().over(store)
@@ -384,109 +308,6 @@ impl<P: PageStore> Database<P> {
     /// [`Error::TwoStates`] if two are of one tree; if the database is read-only, or the store
     /// fails.
     pub fn commit(&self, states: &[&dyn Commit<P>]) -> Result<(), Error> {
-        let shared = &self.shared;
-        shared.writable()?;
-        let _turn = shared.turn();
-        let mut seen = Vec::with_capacity(states.len());
-        let mut set = WriteSet::new();
-        let mut staged = Vec::with_capacity(states.len());
-        for state in states {
-            let (id, tree) = state.tree();
-            if !std::ptr::eq(state.store(), &raw const shared.store) {
-                return Err(Error::OtherDatabase { tree: tree.to_owned() });
-            }
-            if seen.contains(&id) {
-                return Err(Error::TwoStates { tree: tree.to_owned() });
-            }
-            seen.push(id);
-            let before = (set.rows().len(), set.drops().len());
-            let adopt = state.stage(&mut set)?;
-            // A tree that nothing changes in stays where it is, and so do the states that stand on
-            // it.
-            if before != (set.rows().len(), set.drops().len()) {
-                staged.push(adopt);
-            }
-        }
-        if set.is_empty() {
-            return Ok(());
-        }
-        set.sort();
-        shared.store.commit(&set)?;
-        staged.into_iter().for_each(|adopt| adopt());
-        Ok(())
+        crate::pending::commit(&self.shared, states)
     }
-}
-
-impl<P: PageStore> Shared<P> {
-    /// Waits for the turn to write.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        // There is nothing behind the lock that a panic could have left halfway.
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) const fn writable(&self) -> Result<(), Error> {
-        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
-    }
-
-    /// Gives a name to a new tree, durably.
-    fn create(&self, name: &str, scheme: SchemeId) -> Result<Known, Error> {
-        let mut set = WriteSet::new();
-        let named = names::create(name, scheme, &self.store.snapshot()?, &mut set)?;
-        set.sort();
-        self.store.commit(&set)?;
-        Ok(Known { name: named.name, id: named.id, scheme })
-    }
-}
-
-/// The tree of a name.
-pub(crate) fn find(snapshot: &impl Snapshot, name: &str) -> Result<Option<Known>, Error> {
-    if is_of_command(name) {
-        let mut trees = command_trees(snapshot)?.into_iter();
-        return Ok(trees.find(|tree| tree.name == name));
-    }
-    let named = names::find(snapshot, name)?;
-    Ok(named.map(|tree| Known { name: tree.name, id: tree.id, scheme: tree.scheme }))
-}
-
-pub(crate) fn record_of(
-    snapshot: &impl Snapshot,
-    id: TreeId,
-) -> Result<Option<RootRecord>, spinney_tree::TreeError> {
-    let row = snapshot.read(Table::Roots, &RootRecord::key(id))?;
-    row.map(|row| RootRecord::decode(id, &row)).transpose()
-}
-
-/// The trees without a registered name: those of a state, or of raw keys, that the `spinney`
-/// command keeps.
-fn command_trees(snapshot: &impl Snapshot) -> Result<Vec<Known>, Error> {
-    let mut found: Vec<Result<Known, Error>> = Vec::new();
-    let high = FIRST_ID.to_be_bytes();
-    let scanned: Result<(), StoreError> =
-        snapshot.scan(Table::Roots, &[], Some(&high), &mut |key, row| {
-            let id = TreeId(key.try_into().map_or(0, u32::from_be_bytes));
-            let record = RootRecord::decode(id, row);
-            let known = record.map(|record| {
-                let name = command_name(record.scheme);
-                Known { name, id, scheme: record.scheme }
-            });
-            found.push(known.map_err(|error| Error::of(&id.to_string(), error)));
-            true
-        });
-    scanned?;
-    found.into_iter().collect()
-}
-
-/// What the command calls a tree of a scheme.
-fn command_name(scheme: SchemeId) -> String {
-    match scheme.tree {
-        1 | 2 => "mpt".into(),
-        _ => scheme.to_string(),
-    }
-}
-
-/// Whether the command has a tree that it calls so.
-fn is_of_command(name: &str) -> bool {
-    let hashed = (3..=4).flat_map(|tree| (1..=3).map(move |hash| SchemeId { tree, hash }));
-    let others = [SchemeId { tree: 1, hash: 0 }, SchemeId { tree: 6, hash: 0 }];
-    hashed.chain(others).any(|scheme| command_name(scheme) == name)
 }

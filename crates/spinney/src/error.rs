@@ -27,7 +27,8 @@ pub enum Error {
     },
     /// Trees that the `spinney` command makes go by this name.
     #[error(
-        "the name {name:?} is that of the command's own tree, which this store does not hold: take another"
+        "the name {name:?} is that of the command's own tree, which this store does not \
+         hold: take another"
     )]
     Reserved {
         /// The name.
@@ -48,7 +49,8 @@ pub enum Error {
     },
     /// Another state was committed since this one was prepared.
     #[error(
-        "tree {tree:?} has moved on: the state stands on commit {base}, and the tree is at commit {head}: prepare it again"
+        "tree {tree:?} has moved on: the state stands on commit {base}, and the tree is at commit \
+         {head}: prepare it again"
     )]
     Stale {
         /// The tree.

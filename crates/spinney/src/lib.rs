@@ -8,7 +8,7 @@
 //! ```
 //! use spinney::{Database, Mpt, TreeKind};
 //!
-//! let db = Database::memory();                               // or open("state"), sqlite(..), postgres(..)
+//! let db = Database::memory();                               // or open("state"), sqlite(..), ..
 //! let accounts = db.tree::<Mpt>("accounts")?;
 //! let pending = accounts.batch().put(b"doe", b"reindeer").delete(b"dog").prepare()?;
 //! let root = pending.root();                                 // nothing is written yet
@@ -31,14 +31,17 @@ struct Tutorial;
 mod database;
 mod error;
 mod kind;
+mod live;
 mod pending;
+mod shared;
 mod tree;
 mod view;
 
-pub use database::{AnyStore, Database, DatabaseOptions, TreeInfo};
+pub use database::{Database, TreeInfo};
 pub use error::Error;
 pub use kind::{MptProof, NotProven, ProofFault, TreeKind, Verified};
 pub use pending::{Commit, PendingState, TreeBatch};
+pub use shared::{AnyStore, DatabaseOptions};
 #[cfg(feature = "replay")]
 pub use spinney_replay as replay;
 #[cfg(feature = "replay")]

@@ -7,7 +7,8 @@ use spinney_tree::{Batch, PageStore, Pending, TreeId, WriteSet};
 
 use crate::error::Error;
 use crate::kind::TreeKind;
-use crate::tree::Core;
+use crate::live::Core;
+use crate::shared::Shared;
 
 /// Puts and deletions to apply as one, in any order: see [`DbTree::batch`](crate::DbTree::batch)
 /// and [`PendingState::batch`]. Two operations on one key are an error.
@@ -77,7 +78,8 @@ impl<S: TreeKind, P: PageStore> TreeBatch<S, P> {
     /// If the tree refuses an operation, or the state below is [stale](Error::Stale); if the tree
     /// was dropped, or the store fails or is damaged.
     pub fn prepare(self) -> Result<PendingState<S, P>, Error> {
-        self.core.prepare(self.parent.as_ref(), self.ops)
+        let state = self.core.prepare(self.parent.as_ref(), self.ops)?;
+        Ok(PendingState { core: self.core, state })
     }
 }
 
@@ -119,10 +121,6 @@ impl<S: TreeKind, P: PageStore> fmt::Debug for PendingState<S, P> {
 }
 
 impl<S: TreeKind, P: PageStore> PendingState<S, P> {
-    pub(crate) const fn new(core: Arc<Core<S, P>>, state: Pending<S>) -> Self {
-        Self { core, state }
-    }
-
     pub(crate) const fn state(&self) -> &Pending<S> {
         &self.state
     }
@@ -150,7 +148,7 @@ impl<S: TreeKind, P: PageStore> PendingState<S, P> {
     /// [`Error::Stale`] if another state was committed since; if the database is read-only, the
     /// tree was dropped, or the store fails. Then nothing is written.
     pub fn commit(&self) -> Result<(), Error> {
-        crate::Database::of(Arc::clone(self.core.shared())).commit(&[self])
+        commit(self.core.shared(), &[self])
     }
 }
 
@@ -158,6 +156,42 @@ impl<S: TreeKind, P: PageStore> PendingState<S, P> {
 pub trait Commit<P: PageStore>: sealed::Staging<P> {}
 
 impl<S: TreeKind, P: PageStore> Commit<P> for PendingState<S, P> {}
+
+/// Commits states of several trees of one database: all of them or none, durably.
+pub(crate) fn commit<P: PageStore>(
+    shared: &Shared<P>,
+    states: &[&dyn Commit<P>],
+) -> Result<(), Error> {
+    shared.writable()?;
+    let _turn = shared.turn();
+    let mut seen = Vec::with_capacity(states.len());
+    let mut set = WriteSet::new();
+    let mut staged = Vec::with_capacity(states.len());
+    for state in states {
+        let (id, tree) = state.tree();
+        if !std::ptr::eq(state.store(), &raw const shared.store) {
+            return Err(Error::OtherDatabase { tree: tree.to_owned() });
+        }
+        if seen.contains(&id) {
+            return Err(Error::TwoStates { tree: tree.to_owned() });
+        }
+        seen.push(id);
+        let before = (set.rows().len(), set.drops().len());
+        let adopt = state.stage(&mut set)?;
+        // A tree that nothing changes in stays where it is, and so do the states that stand on
+        // it.
+        if before != (set.rows().len(), set.drops().len()) {
+            staged.push(adopt);
+        }
+    }
+    if set.is_empty() {
+        return Ok(());
+    }
+    set.sort();
+    shared.store.commit(&set)?;
+    staged.into_iter().for_each(|adopt| adopt());
+    Ok(())
+}
 
 /// What is to be done once the store has it.
 pub(crate) type Adopt<'a> = Box<dyn FnOnce() + 'a>;

@@ -8,7 +8,7 @@ use spinney_tree::{PageStore, Pending, Tree, TreeError, Value};
 
 use crate::error::Error;
 use crate::kind::TreeKind;
-use crate::tree::Core;
+use crate::live::Core;
 
 /// Entries that are read at once: so long the tree is held, and commits wait.
 const ENTRIES_AT_ONCE: usize = 256;

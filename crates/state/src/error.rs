@@ -23,7 +23,8 @@ pub enum StateError {
     },
     /// Blocks were applied together, and the root that came out is not the one of the last of them.
     #[error(
-        "state root of block {last}, applied with those from block {first} on: expected {expected}, got {found}"
+        "state root of block {last}, applied with those from block {first} on: expected \
+         {expected}, got {found}"
     )]
     ChunkRoot {
         /// The first block of the chunk.
@@ -38,7 +39,8 @@ pub enum StateError {
     /// An account is made again where a tree without a Merkle Patricia trie beside it still has
     /// slots of it.
     #[error(
-        "account {address} is made again, and {tree} still holds slots of it: a tree that keeps what was deleted cannot tell them from new ones"
+        "account {address} is made again, and {tree} still holds slots of it: a tree that keeps \
+         what was deleted cannot tell them from new ones"
     )]
     Remains {
         /// The account.
@@ -119,7 +121,10 @@ pub enum StateError {
         hash: B256,
     },
     /// The store lacks the code of an account.
-    #[error("the code of account {} is not stored: its hash is {hash}", named(.account, .address.as_ref()))]
+    #[error(
+        "the code of account {} is not stored: its hash is {hash}",
+        named(.account, .address.as_ref())
+    )]
     NoCode {
         /// The Keccak-256 digest of the account's address.
         account: B256,
@@ -137,7 +142,12 @@ pub enum StateError {
         kept: Option<(u64, u64)>,
     },
     /// A tree is not where the others are. `None` is an empty tree, then a state of no block.
-    #[error("{tree} {}, and {} {}: trees of one store go together from its first block on", stands(*.found), short(*.first), stands(*.expected))]
+    #[error(
+        "{tree} {}, and {} {}: trees of one store go together from its first block on",
+        stands(*.found),
+        short(*.first),
+        stands(*.expected)
+    )]
     OtherBlock {
         /// The tree.
         tree: SchemeId,

@@ -4,9 +4,10 @@
 //! key    block number (8)
 //! row    version (1) | block hash (32) | parent number (8) | parent hash (32)
 //!        | state root of the parent (32) | form of the body (1: 0 plain, 1 zstd) | body
-//! body   accounts                                                    in version 1
-//!        | length of the accounts, accounts, (tree id (LEB128), undo of its leaves)*   in version 2
-//! accounts (address (20), tag (1), fields, slots)*                   in order of addresses
+//! body   accounts                                        in version 1
+//!        | length of the accounts, accounts, undo*       in version 2
+//! undo   tree id (LEB128), undo of its leaves
+//! accounts (address (20), tag (1), fields, slots)*       in order of addresses
 //! tag    bits 0-1: 0 absent, 1 changed, 2 whole
 //!        bit 2 nonce, bit 3 balance, bit 4 code hash, bit 5 slots
 //! fields nonce (LEB128), balance (word), code hash (32), each if its bit is set
@@ -36,6 +37,7 @@ use spinney_tree::{BlockId, TreeId};
 
 use crate::Account;
 use crate::leaf_undo::LeafUndo;
+use crate::row_bytes::{Bytes, Fault, NO_VALUE, put_leb128, put_word};
 use crate::undo::{Before, OldAccount, OldFields, Slot, Undo};
 
 /// Of rows that know one tree, and of rows that know several.
@@ -56,7 +58,6 @@ const BALANCE: u8 = 1 << 3;
 const CODE_HASH: u8 = 1 << 4;
 const SLOTS: u8 = 1 << 5;
 const HASHED: u8 = 1 << 7;
-pub(crate) const NO_VALUE: u8 = 0xff;
 
 /// What the history says of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,9 +71,6 @@ pub(crate) struct Record {
     /// What takes back the trees beside the first one.
     pub(crate) trees: BTreeMap<TreeId, LeafUndo>,
 }
-
-/// Why a row is none.
-pub(crate) type Fault = String;
 
 pub(crate) fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
@@ -262,22 +260,6 @@ fn encode_fields(
     }
 }
 
-pub(crate) fn put_leb128(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-pub(crate) fn put_word(word: U256, mark: u8, out: &mut Vec<u8>) {
-    let bytes: [u8; 32] = word.to_be_bytes();
-    let zeros = word.leading_zeros() / 8;
-    let bytes = bytes.get(zeros..).unwrap_or_default();
-    out.push(bytes.len() as u8 | mark);
-    out.extend_from_slice(bytes);
-}
-
 fn decode_body(body: &[u8]) -> Result<Undo, Fault> {
     let mut bytes = Bytes(body);
     let mut undo = Undo::default();
@@ -360,71 +342,6 @@ fn decode_slot(bytes: &mut Bytes<'_>) -> Result<(Slot, Option<U256>), Fault> {
         length => Some(bytes.word(length)?),
     };
     Ok((slot, value))
-}
-
-/// What of a row is not read yet.
-pub(crate) struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-
-    /// So many bytes, as somebody says who need not be right.
-    pub(crate) fn take_len(&mut self, length: u64) -> Result<&'a [u8], Fault> {
-        self.take(usize::try_from(length).unwrap_or(usize::MAX))
-    }
-
-    /// Bytes behind their number.
-    pub(crate) fn counted(&mut self) -> Result<&'a [u8], Fault> {
-        let length = self.leb128()?;
-        self.take_len(length)
-    }
-
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Fault> {
-        let (taken, rest) =
-            self.0.split_at_checked(length).ok_or_else(|| Fault::from("it ends too early"))?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let (taken, rest) =
-            self.0.split_first_chunk().ok_or_else(|| Fault::from("it ends too early"))?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    pub(crate) fn byte(&mut self) -> Result<u8, Fault> {
-        self.array().map(|[byte]| byte)
-    }
-
-    pub(crate) fn leb128(&mut self) -> Result<u64, Fault> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let part = u64::from(byte & 0x7f);
-            if part << shift >> shift != part || (byte == 0 && shift > 0) {
-                break;
-            }
-            value |= part << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err("a number is not written as it should be".into())
-    }
-
-    pub(crate) fn word(&mut self, length: u8) -> Result<U256, Fault> {
-        let word = match length {
-            0..=32 => self.take(length.into())?,
-            _ => return Err(format!("a word of {length} bytes")),
-        };
-        if word.first() == Some(&0) {
-            return Err("a word begins with zero".into());
-        }
-        Ok(U256::from_be_slice(word))
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use alloy_primitives::{B256, U256};
 
-use crate::history_row::{Bytes, Fault, NO_VALUE, put_leb128, put_word};
+use crate::row_bytes::{Bytes, Fault, NO_VALUE, put_leb128, put_word};
 
 /// No key of a state is longer; a longer one would be written once and read 256 times.
 const KEY_START_MAX: usize = 128;

@@ -26,6 +26,7 @@ mod preimages;
 mod prove;
 mod reader;
 mod references;
+mod row_bytes;
 mod state_tree;
 pub mod sum;
 mod undo;

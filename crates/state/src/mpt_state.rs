@@ -93,6 +93,7 @@ pub(crate) struct Layer {
 /// assert_eq!(state.account(Address::ZERO)?.unwrap().balance, U256::from(5));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+// Fields: the last commit, the layers upon it, and what was asked for.
 #[derive(Debug)]
 pub struct State<P: PageStore> {
     pub(crate) store: P,

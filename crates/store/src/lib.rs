@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | [`MemoryStore`](spinney_tree::MemoryStore) | memory | tests, roots that nobody keeps |
 //! | [`RedbStore`] | a directory with one redb file | embedded, crash safe, pure Rust |
-//! | [`LogStore`] | a directory with an append-only log | many small commits: the fewest bytes a commit |
+//! | [`LogStore`] | a directory with an append-only log | small commits: the fewest bytes each |
 //! | [`SqliteStore`] | a SQLite file | programs that keep other data in SQLite already |
-//! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that processes and machines share |
+//! | [`PostgresStore`] | a schema of a PostgreSQL database | stores that machines share |
 //! | [`AnyStore`] | any of these | programs that choose at run time |
 //! | [`Frozen`] | a snapshot of any of these | readers in several steps beside a writer |
 //! | [`WriteBehind`] | any of these, a commit later | writers that do not wait for the disk |

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! redb table   key        value
-//! spinney      "format"   store format version (4, LE), sealed    what makes the file a store of ours
+//! spinney      "format"   store format version (4, LE), sealed    what makes it a store of ours
 //! pages ..     row key    row, sealed                             one redb table a [`Table`]
 //! ```
 //!

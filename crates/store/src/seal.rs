@@ -4,7 +4,8 @@
 //! So a row carries its own, over its table, key and value:
 //!
 //! ```text
-//! stored row = value | xxh3-64 of value, seeded with xxh3-64 of the key, seeded with the table (8, LE)
+//! stored row = value | checksum (8, LE)
+//! checksum   = xxh3-64 of the value, seeded with the xxh3-64 of the key, seeded with the table
 //! ```
 //!
 //! What it cannot show is a row that damage made unfindable:

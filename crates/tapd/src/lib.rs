@@ -15,7 +15,8 @@
 //!
 //! # What such a database looks like
 //! ```text
-//! mssmt_nodes(hash_key, l_hash_key, r_hash_key, key, value, sum, namespace)  primary key (hash_key, namespace)
+//! mssmt_nodes(hash_key, l_hash_key, r_hash_key, key, value, sum, namespace)
+//!     primary key (hash_key, namespace)
 //! mssmt_roots(namespace, root_hash)
 //! ```
 //! A branch has both of its children's hashes, a compacted leaf a key and a value, a leaf at depth
@@ -35,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod postgres_source;
 mod source;
 mod sqlite_source;
@@ -42,82 +44,15 @@ mod walk;
 
 use std::path::Path;
 
-use spinney_postgres::{Address, ServerError};
-use spinney_tree::sum::SumNode;
+use spinney_postgres::Address;
 
+pub use error::TapdError;
+pub use source::Namespace;
 use source::Source;
 pub use walk::{Damage, Flaw, OnLeaf, Report};
 
 /// The longest value of a leaf: as in Taproot Assets.
 pub const VALUE_BYTES_MAX: usize = (1 << 24) - 1;
-
-/// Why a database cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TapdError {
-    /// There is none.
-    #[error("there is no database at {0}")]
-    Missing(String),
-    /// It is something else.
-    #[error("{place} is no database of tapd: {what}")]
-    Foreign {
-        /// The file, or the address without its password.
-        place: String,
-        /// What is not as it should be.
-        what: String,
-    },
-    /// It has no tree of that name.
-    #[error("{place} has no tree \"{namespace}\"; it has {has}")]
-    NoTree {
-        /// The file, or the address without its password.
-        place: String,
-        /// The name that was asked for.
-        namespace: String,
-        /// Some of those that are there.
-        has: String,
-    },
-    /// The database failed.
-    #[error("{place}: {what}")]
-    Failed {
-        /// The file, or the address without its password.
-        place: String,
-        /// What it says.
-        what: String,
-    },
-    /// The server failed, or cannot be reached.
-    #[error("{place}: {source}")]
-    Server {
-        /// The address without its password.
-        place: String,
-        /// Why.
-        source: ServerError,
-    },
-    /// A few rows stand for a tree of more leaves than there can be.
-    #[error(
-        "the {rows} rows of the tree \"{namespace}\" stand for more than {nodes} nodes, by sharing; \
-         no tree of hashed keys does"
-    )]
-    Shared {
-        /// The tree.
-        namespace: String,
-        /// Its rows.
-        rows: u64,
-        /// Nodes that were seen before giving up.
-        nodes: u64,
-    },
-}
-
-/// A tree of a database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its name, as "multiverse-issuance".
-    pub name: String,
-    /// Its root as the database has it; `None` if its row is missing or unreadable, which
-    /// [`Database::read`] says more of.
-    pub root: Option<SumNode>,
-    /// Rows of nodes, those that nothing leads to included.
-    pub rows: u64,
-}
 
 /// A database that is open for reading.
 #[derive(Debug)]

@@ -10,7 +10,21 @@
 
 use std::fmt::Debug;
 
-use crate::{Namespace, TapdError};
+use spinney_tree::sum::SumNode;
+
+use crate::error::TapdError;
+
+/// A tree of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name, as "multiverse-issuance".
+    pub name: String,
+    /// Its root as the database has it; `None` if its row is missing or unreadable, which
+    /// [`Database::read`](crate::Database::read) says more of.
+    pub root: Option<SumNode>,
+    /// Rows of nodes, those that nothing leads to included.
+    pub rows: u64,
+}
 
 /// A database, in one read transaction.
 pub(crate) trait Source: Debug {

@@ -10,7 +10,8 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
 
-use super::{contracts, random::Random};
+use super::contracts;
+use super::random::Random;
 use crate::source::Transaction;
 
 const GWEI: u128 = 1_000_000_000;
@@ -36,6 +37,7 @@ struct Actor {
 }
 
 /// The people of a sample chain and what they know of its contracts.
+// Fields: what each kind of transaction draws from.
 #[derive(Debug)]
 pub(crate) struct Workload {
     chain_id: u64,

@@ -65,6 +65,7 @@ struct Geth<'a> {
 }
 
 /// A header as geth writes it, with its hash last.
+// Fields: those of a header.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GethHeader {

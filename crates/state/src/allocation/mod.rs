@@ -1,7 +1,8 @@
 //! The first state of a store, made of accounts that come in any order.
 //!
 //! ```text
-//! key in the trie (32 or 64) -> name behind it (20 or 32), bytes of the leaf (u8), leaf, code of an account
+//! key in the trie (32 or 64)
+//!     -> name behind it (20 or 32), bytes of the leaf (u8), leaf, code of an account
 //! ```
 //! Invariants (`tests.rs`):
 //! - pages, root, code and preimages are those that [`State::apply`] makes of the same accounts,

@@ -422,8 +422,10 @@ impl<P: PageStore> Chunks<P> {
         self.applied = 0;
         tracing::info!(
             target: "spinney::chunk",
-            block = self.state.block().map(|block| block.number), blocks, changes, bytes, spilled, rebuild,
-            seconds = started.elapsed().as_secs_f64(), "chunk committed"
+            block = self.state.block().map(|block| block.number),
+            blocks, changes, bytes, spilled, rebuild,
+            seconds = started.elapsed().as_secs_f64(),
+            "chunk committed"
         );
         Ok(())
     }

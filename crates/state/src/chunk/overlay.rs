@@ -1,8 +1,10 @@
 //! Accounts and slots as blocks left them, over the state that the blocks began on.
 //!
 //! ```text
-//! hash of the address (32)                          -> epoch (u32), 0 gone | 1 there, nonce (u64), balance (32), code hash (32)
-//! hash of the address (32), hash of the slot (32)   -> epoch (u32), value (32), slot (32)
+//! hash of the address (32)
+//!     -> epoch (u32), 0 gone | 1 there, nonce (u64), balance (32), code hash (32)
+//! hash of the address (32), hash of the slot (32)
+//!     -> epoch (u32), value (32), slot (32)
 //! ```
 //! An account's *epoch* is how often it went, or was made again. What was written in an earlier
 //! epoch, or lies below where the epoch is not 0, is no more. So whoever destroys an account writes

@@ -1,8 +1,10 @@
 //! What a state over a binary tree remembers beside the tree.
 //!
 //! ```text
-//! meta: tree id (u32 BE) | 'c' | code hash (32)                  -> how many accounts use it (u64 BE)
-//!       tree id (u32 BE) | 's' | address (20) | tree index (32)  -> nothing: a stem with slots of it
+//! meta: tree id (u32 BE) | 'c' | code hash (32)
+//!           -> how many accounts use it (u64 BE)
+//!       tree id (u32 BE) | 's' | address (20) | tree index (32)
+//!           -> nothing: a stem with slots of it
 //! ```
 #![deny(
     clippy::arithmetic_side_effects,

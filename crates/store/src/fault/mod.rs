@@ -42,10 +42,12 @@
 //! ```
 //!
 //! # What to expect
-//! | what went wrong | what a store promises |
-//! |---|---|
-//! | [`Stop`], [`Fault::Full`], [`Fault::Broken`], [`Fault::Short`], [no room](FaultDisk::set_room), then any [`Survivors`] | it opens, in the state before the operation's commit or after it, and checks sound |
-//! | [`Fault::Lost`], [`Fault::Torn`], [`Fault::Misdirected`]: the disk lied | it is in the state of some commit, or opening, reading or checking it answers an error: never another state that checks sound |
+//! - After a [`Stop`], [`Fault::Full`], [`Fault::Broken`], [`Fault::Short`] or
+//!   [no room](FaultDisk::set_room), and with any [`Survivors`], a store opens, in the state before
+//!   the operation's commit or after it, and checks sound.
+//! - After [`Fault::Lost`], [`Fault::Torn`] or [`Fault::Misdirected`], where the disk lied, it is
+//!   in the state of some commit, or opening, reading or checking it answers an error: it is never
+//!   in another state that checks sound.
 
 mod disk;
 mod log_file;

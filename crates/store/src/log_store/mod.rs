@@ -332,10 +332,10 @@ impl LogStore {
         Ok(self.lent(snapshot))
     }
 
-    /// Takes the state back to an earlier commit of the log that is kept: by one commit that has its
-    /// rows, those of trees that have names apart, which stay as they are. Each tree counts that
-    /// commit as its next one. Rows that differ are in memory at once. Nobody else is to commit
-    /// meanwhile, and a tree that was opened before is to be opened again.
+    /// Takes the state back to an earlier commit of the log that is kept: by one commit that has
+    /// its rows, those of trees that have names apart, which stay as they are. Each tree counts
+    /// that commit as its next one. Rows that differ are in memory at once. Nobody else is to
+    /// commit meanwhile, and a tree that was opened before is to be opened again.
     ///
     /// ```
     /// use spinney_store::{Keep, LogStore};

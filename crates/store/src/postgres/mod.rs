@@ -140,8 +140,9 @@ impl fmt::Debug for PostgresStore {
 /// Removes the tables of a store.
 const DROP: &str = "DROP TABLE spinney_rows, spinney_store";
 const DROP_IF_ANY: &str = "DROP TABLE IF EXISTS spinney_rows, spinney_store";
-const CREATE_STORE: &str = "CREATE TABLE spinney_store(one bool PRIMARY KEY DEFAULT true CHECK (one), \
-     format int4 NOT NULL, finished bool NOT NULL, commits int8 NOT NULL, roots int8 NOT NULL)";
+const CREATE_STORE: &str = "CREATE TABLE spinney_store(\
+     one bool PRIMARY KEY DEFAULT true CHECK (one), format int4 NOT NULL, \
+     finished bool NOT NULL, commits int8 NOT NULL, roots int8 NOT NULL)";
 const CREATE_ROWS: &str = "CREATE TABLE spinney_rows(tab int2 NOT NULL, key bytea NOT NULL, \
      value bytea NOT NULL, PRIMARY KEY (tab, key))";
 

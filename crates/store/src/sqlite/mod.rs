@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! table     key        value
-//! spinney   "format"   store format version (4, LE), sealed       what makes the file a store of ours,
-//! spinney   "roots"    number of root records (8, LE), sealed     with its application id "Spin"
-//! pages ..  row key    row, sealed                                one SQL table a [`Table`]
+//! spinney   "format"   store format version (4, LE), sealed      what makes it a store of ours,
+//! spinney   "roots"    number of root records (8, LE), sealed    with its application id "Spin"
+//! pages ..  row key    row, sealed                               one SQL table a [`Table`]
 //! ```
 //!
 //! | format | what is new |

@@ -88,10 +88,10 @@ impl<'a> SqliteSnapshot<'a> {
                     connection.query_row(&sql, [], |row| Ok((count(row, 0)?, count(row, 1)?)))?;
                 // The table, and the index of its keys.
                 let sql = "SELECT coalesce(sum(pgsize), 0), coalesce(sum(unused), 0) FROM dbstat \
-                           WHERE aggregate = TRUE AND name IN (?1, 'sqlite_autoindex_' || ?1 || '_1')";
-                let (bytes, unused) = connection.query_row(sql, [table.name()], |row| {
-                    Ok((count(row, 0)?, count(row, 1)?))
-                })?;
+                           WHERE aggregate = TRUE \
+                           AND name IN (?1, 'sqlite_autoindex_' || ?1 || '_1')";
+                let (bytes, unused) = connection
+                    .query_row(sql, [table.name()], |row| Ok((count(row, 0)?, count(row, 1)?)))?;
                 found.fragmented_bytes = unused;
                 found.metadata_bytes = bytes.saturating_sub(found.stored_bytes + unused);
                 Ok(found)
@@ -179,7 +179,8 @@ impl Snapshot for SqliteSnapshot<'_> {
             let over = if from.inclusive { ">=" } else { ">" };
             let under = if high.is_some() { "AND key < ?2" } else { "" };
             let sql = format!(
-                "SELECT key, value FROM {table} WHERE key {over} ?1 {under} ORDER BY key LIMIT {rows}"
+                "SELECT key, value FROM {table} WHERE key {over} ?1 {under} ORDER BY key \
+                 LIMIT {rows}"
             );
             let mut bytes = 0;
             self.run(|connection| {

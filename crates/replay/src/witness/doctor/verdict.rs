@@ -185,7 +185,10 @@ impl Ended<'_> {
         if let Some(missing) = header {
             said = true;
             findings.say(FindingKind::Header, || {
-                format!("headers: block {number} asks for the hash of block {missing}, whose header is missing")
+                format!(
+                    "headers: block {number} asks for the hash of block {missing}, whose header is \
+                     missing"
+                )
             });
         }
         for hash in &self.asked.missing {
@@ -253,7 +256,8 @@ impl Ended<'_> {
                 let other = self.nodes[*index];
                 findings.say(FindingKind::Stale, || {
                     format!(
-                        "state, entry {index}: node {other} stands for {digest} at {why}: it is of another state"
+                        "state, entry {index}: node {other} stands for {digest} at {why}: it is of \
+                         another state"
                     )
                 });
             }
