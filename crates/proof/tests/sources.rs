@@ -25,7 +25,7 @@ const EXCEPTIONS: &[(&str, Rule, usize)] = &[
     ("store", Rule::Circle, 18),
     ("store", Rule::Name, 5),
     ("tree", Rule::Circle, 23),
-    ("tree", Rule::Name, 19),
+    ("tree", Rule::Name, 38),
     ("vectors", Rule::Name, 9),
 ];
 
