@@ -25,9 +25,9 @@
 //!   untouched entry is copied as it stands into whatever page it moves to;
 //! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed,
 //!   when it is the root, when it is owned, if its tree keeps those
-//!   ([`Layout::keep_owned_values`]), or in a tree that keeps them all: a rule over the entries,
-//!   not over history. Pages of a UBT that were written before it had that rule say more of owned
-//!   values than is written now, and are read as they are;
+//!   ([`crate::Layout::keep_owned_values`]), or in a tree that keeps them all: a rule over the
+//!   entries, not over history. Pages of a UBT that were written before it had that rule say more
+//!   of owned values than is written now, and are read as they are;
 //! - a page is at most [`PAGE_BYTES_MAX`] bytes.
 //!
 //! Parsing never panics, never recurses and never allocates: a page's bytes may be foreign.

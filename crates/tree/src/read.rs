@@ -66,7 +66,7 @@ pub struct Entry<C> {
     /// Its value.
     pub value: Value,
     /// The commitment of the subtree of the keys that it owns, if it owns any and pages keep that
-    /// ([`Layout::keep_owned_values`]).
+    /// ([`Layout::keep_owned_values`](crate::Layout::keep_owned_values)).
     pub owned: Option<C>,
 }
 

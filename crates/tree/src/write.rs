@@ -2,8 +2,8 @@
 //!
 //! Pages are cut by path bit: a virtual binary tree runs through the children of every branch.
 //! Bottom up, the residual image of a bit prefix is the residuals of its two halves; where it
-//! exceeds [`Layout::cut_bytes`] it becomes a page and leaves a reference. The cut depends only on
-//! what lies below, so pages are a function of the entries.
+//! exceeds [`crate::Layout::cut_bytes`] it becomes a page and leaves a reference. The cut depends
+//! only on what lies below, so pages are a function of the entries.
 //!
 //! First each touched node is *planned*, those below before those above: how many bytes its item
 //! takes, and whether its body is a page of its own. The lengths of what is stored are known from
