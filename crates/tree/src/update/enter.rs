@@ -340,8 +340,8 @@ impl<S: Scheme> Update<'_, S> {
         Ok(())
     }
 
-    /// What an owner owns, beside the stored entry of it, if there is one: listed, and visited where
-    /// there are operations.
+    /// What an owner owns, beside the stored entry of it, if there is one: listed, and visited
+    /// where there are operations.
     fn enter_owned(
         &mut self,
         number: u32,
@@ -404,8 +404,8 @@ impl<S: Scheme> Update<'_, S> {
         Ops { from: ops.from, end: ops.from + count as u32 }
     }
 
-    /// A child of a node in which it moves, from where it hung: its digit is that at the fork of its
-    /// own run.
+    /// A child of a node in which it moves, from where it hung: its digit is that at the fork of
+    /// its own run.
     fn moved(&mut self, node: &Node, seen: &Seen, hung: u32) -> (TouchedChild, Visited) {
         let digit = self.run(&seen.piece).digit((node.fork - node.depth) as usize);
         let made = match seen.link {

@@ -236,8 +236,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         Ok(Some(seen))
     }
 
-    /// What a stored branch skips, where its body is, and the value at its fork; `false` if a row is
-    /// missing.
+    /// What a stored branch skips, where its body is, and the value at its fork; `false` if a row
+    /// is missing.
     fn look_at_branch(
         &mut self,
         page: &Page<S::Commit>,
