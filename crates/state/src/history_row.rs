@@ -5,8 +5,8 @@
 //! row    version (1) | block hash (32) | parent number (8) | parent hash (32)
 //!        | state root of the parent (32) | form of the body (1: 0 plain, 1 zstd) | body
 //! body   accounts                                        in version 1
-//!        | length of the accounts, accounts, undo*       in version 2
-//! undo   tree id (LEB128), undo of its leaves
+//!        | length of the accounts, accounts, tree*       in version 2
+//! tree   tree id (LEB128), undo of its leaves
 //! accounts (address (20), tag (1), fields, slots)*       in order of addresses
 //! tag    bits 0-1: 0 absent, 1 changed, 2 whole
 //!        bit 2 nonce, bit 3 balance, bit 4 code hash, bit 5 slots

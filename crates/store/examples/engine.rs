@@ -63,7 +63,8 @@ fn build(dir: &Path, keys: &[[u8; 32]]) -> Result<(RedbStore, Tree<Mpt>), Box<dy
     }
     let stats = rebuild.finish(None)?;
     println!(
-        "{count} keys built in {:.1} s, {:.1} s of CPU: {} rows, {} bytes a key; {} bytes a key to write calls",
+        "{count} keys built in {:.1} s, {:.1} s of CPU: {} rows, {} bytes a key; {} \
+         bytes a key to write calls",
         start.elapsed().as_secs_f64(),
         (self::cpu() - cpu).as_secs_f64(),
         stats.rows_written,
@@ -115,7 +116,8 @@ fn batches(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
         }
         let total = (rounds * size) as f64;
         println!(
-            "batches of {size}: {:.0} bytes a key to write calls; {:.2} rows and {:.0} logical bytes a key; \
+            "batches of {size}: {:.0} bytes a key to write calls; {:.2} rows and \
+             {:.0} logical bytes a key; \
              CPU root {:.1} us and commit {:.1} us a key; wall {:.1} us a key",
             (store.io().bytes_written - before) as f64 / total,
             written.rows_written as f64 / total,
@@ -156,7 +158,8 @@ fn beside(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
     let verkle = written(Verkle::shared(), &dir.join("verkle"), count)?;
     let [calls, bytes, rows] = [0, 1, 2].map(|i| verkle[i] / trie[i]);
     println!(
-        "verkle / mpt: {calls:.2} of the bytes to write calls, {bytes:.2} of the logical bytes, {rows:.2} of the rows"
+        "verkle / mpt: {calls:.2} of the bytes to write calls, {bytes:.2} of the logical bytes, \
+         {rows:.2} of the rows"
     );
     Ok(())
 }
@@ -185,7 +188,8 @@ fn written<S: Scheme>(scheme: S, dir: &Path, count: u64) -> Result<Written, Box<
     let each =
         [calls, stats.bytes, stats.rows_written].map(|sum| sum as f64 / (SIZE * ROUNDS) as f64);
     println!(
-        "{name}, batches of {SIZE}: {:.0} bytes a key to write calls, {:.0} logical bytes, {:.2} rows",
+        "{name}, batches of {SIZE}: {:.0} bytes a key to write calls, {:.0} logical \
+         bytes, {:.2} rows",
         each[0], each[1], each[2]
     );
     Ok(each)

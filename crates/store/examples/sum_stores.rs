@@ -97,7 +97,8 @@ fn measure(name: &str, location: &Location) -> Outcome<()> {
         warm.push(wall);
     }
     println!(
-        "{name}, a proof at {} leaves: {:.3} ms with nothing resident, {trips} round trips; {:.3} ms resident",
+        "{name}, a proof at {} leaves: {:.3} ms with nothing resident, {trips} round trips; \
+         {:.3} ms resident",
         HELD + NEW,
         median(cold),
         median(warm)
@@ -125,7 +126,8 @@ fn refusal(name: &str, store: &AnyStore) -> Outcome<()> {
         cpus.push(cpu);
     }
     println!(
-        "{name}, 10,000 that overflow into 10,000: refused in {:.2} ms CPU, {} levels climbed, {writes} \
+        "{name}, 10,000 that overflow into 10,000: refused in {:.2} ms CPU, {} levels climbed, \
+         {writes} \
          writes and syncs",
         median(cpus),
         levels_climbed() - climbed

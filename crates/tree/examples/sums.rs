@@ -100,7 +100,8 @@ fn insert(profile: Profile, held: u64, new: u64) -> Outcome<f64> {
     // A leaf, its climb, and 1.44 branches beside.
     let compressions = 1.0 + 2.0 * levels as f64 / new as f64 + 2.0 * 1.44;
     println!(
-        "{profile:?}, {new} into {held}, {} threads: {:.2} us CPU a leaf, {:.2} us wall; {:.0} compressions \
+        "{profile:?}, {new} into {held}, {} threads: {:.2} us CPU a leaf, {:.2} us wall; \
+         {:.0} compressions \
          a leaf, {:.2} times their cost at the kernel's {:.2} ns; {:.2} allocations a leaf",
         rayon::current_num_threads(),
         cpu * 1e6,
@@ -141,7 +142,8 @@ fn singles(held: u64) -> Outcome<()> {
     });
     let prove = rounds(&mut |n| drop(tree.prove(&snapshot, None, &[key(n)]).expect("sound")));
     println!(
-        "at {held} leaves: insert {new:.1} us, delete {gone:.1} us, get {get:.2} us, prove {prove:.1} us"
+        "at {held} leaves: insert {new:.1} us, delete {gone:.1} us, get {get:.2} us, \
+         prove {prove:.1} us"
     );
     Ok(())
 }

@@ -58,7 +58,10 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn any_state_moves_and_comes_back(changes in states(), memory in prop::sample::select(vec![1_000_usize, 100_000, 1 << 22])) {
+    fn any_state_moves_and_comes_back(
+        changes in states(),
+        memory in prop::sample::select(vec![1_000_usize, 100_000, 1 << 22]),
+    ) {
         there(Ubt { hash: HashFunction::Sha256 }, &changes, memory);
         let pbt = there(PBT_BLAKE3, &changes, memory);
         let back = MemoryStore::new();
@@ -152,9 +155,10 @@ fn preimages_match_in_both_directions() {
     let nobody = Address::repeat_byte(0xee);
     let (forward, backward) = convert(&|accounts| accounts.push((nobody, vec![])));
     for refused in [forward, backward] {
-        assert!(
-            matches!(refused, Err(MigrateError::SurplusPreimage { address, slot: None }) if address == nobody)
-        );
+        assert!(matches!(
+            refused,
+            Err(MigrateError::SurplusPreimage { address, slot: None }) if address == nobody
+        ));
     }
     for slot in [B256::repeat_byte(0x77), of_slot(41)] {
         let (forward, backward) = convert(&|accounts| {
@@ -164,7 +168,11 @@ fn preimages_match_in_both_directions() {
         for refused in [forward, backward] {
             let what = format!("{refused:?}");
             assert!(
-                matches!(refused, Err(MigrateError::SurplusPreimage { address, slot: Some(s) }) if (address, s) == (rich, slot)),
+                matches!(
+                    refused,
+                    Err(MigrateError::SurplusPreimage { address, slot: Some(s) })
+                        if (address, s) == (rich, slot)
+                ),
                 "{what}"
             );
         }

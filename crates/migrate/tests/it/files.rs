@@ -50,19 +50,23 @@ proptest! {
     /// Applied and written; converted and written; imported and written again: the same bytes.
     #[test]
     fn all_ways_make_the_same_files(changes in states()) {
-        let (trie, converted, imported) = (trie_of(&changes), MemoryStore::new(), MemoryStore::new());
+        let (converted, imported) = (MemoryStore::new(), MemoryStore::new());
+        let trie = trie_of(&changes);
         let mut applied = BinaryState::open(PBT, MemoryStore::new(), 1 << 20).unwrap();
         applied.apply(&changes).unwrap();
         applied.commit(None).unwrap();
-        let made = worked(20_000, |w| from_mpt(&trie, &converted, PBT, NameSource::Store, w)).unwrap();
+        let made = worked(20_000, |w| from_mpt(&trie, &converted, PBT, NameSource::Store, w));
+        let made = made.unwrap();
         let (snapshot, preimages) = (snapshot_of(&converted), preimages_of(&trie));
         prop_assert_eq!(&snapshot, &snapshot_of(applied.store()));
         prop_assert_eq!(&preimages, &preimages_of(&converted));
         let files = Files::new();
-        let (leaves, names) = (files.put("snapshot", &snapshot), files.put("preimages", &preimages));
+        let leaves = files.put("snapshot", &snapshot);
+        let names = files.put("preimages", &preimages);
         prop_assert_eq!(import(&leaves, &imported).unwrap(), made.root);
         let root = Some(made.source_root);
-        let named = worked(20_000, |w| match_preimages(&names, &imported, PBT, root, true, w)).unwrap();
+        let named = worked(20_000, |w| match_preimages(&names, &imported, PBT, root, true, w));
+        let named = named.unwrap();
         prop_assert_eq!(named.counts, made.counts);
         prop_assert_eq!(made.snapshot.unwrap().digest, alloy_primitives::keccak256(&snapshot));
         prop_assert_eq!(&snapshot, &snapshot_of(&imported));

@@ -389,7 +389,7 @@ impl<S: Scheme> Update<'_, S> {
         page
     }
 
-    /// Lists the children that another node lists as those of the last node.
+    /// Lists, for the node that was made last, the children that the node before it lists.
     fn list_older(&mut self, number: u32, over: Made) {
         let mut index = 0;
         while let Some(kid) = self.older_kid(over, index) {
