@@ -4,7 +4,7 @@ mod generate;
 mod table;
 
 use rayon::prelude::*;
-use table::Table;
+use table::{Table, Tables};
 
 use crate::field::Fr;
 use crate::group::{Element, decode_trusted, encode_and_map};
@@ -44,7 +44,7 @@ const PART_TARGETS: usize = 256;
 /// ```
 pub struct Crs {
     points: &'static [Element],
-    table: Option<Table>,
+    tables: Option<Tables>,
     kernel: Kernel,
 }
 
@@ -71,6 +71,19 @@ impl Default for TableOptions {
     }
 }
 
+impl TableOptions {
+    fn check(&self) {
+        for bits in [self.window_bits, self.wide_window_bits] {
+            assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
+        }
+    }
+
+    /// Bits of a digit at a point.
+    const fn bits_of(&self, index: usize) -> usize {
+        (if index < self.wide_points { self.wide_window_bits } else { self.window_bits }) as usize
+    }
+}
+
 /// One term of an update: `amount` times basis point `basis`, to be added to accumulator `target`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
@@ -90,7 +103,7 @@ impl Crs {
 
     /// The points alone, computing with a certain kernel.
     pub fn with_kernel(kernel: Kernel) -> Self {
-        Self { points: generate::points(), table: None, kernel }
+        Self { points: generate::points(), tables: None, kernel }
     }
 
     /// The points with a table of their multiples, built on all threads of the current rayon pool.
@@ -98,12 +111,31 @@ impl Crs {
     /// # Panics
     /// If a window is not between 2 and 16 bits.
     pub fn with_table(options: &TableOptions) -> Self {
-        for bits in [options.window_bits, options.wide_window_bits] {
-            assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
-        }
+        options.check();
         let points = generate::points();
-        let table = Table::new(points, options, options.kernel);
-        Self { points, table: Some(table), kernel: options.kernel }
+        let tables = Some(Tables::Whole(Table::new(points, options)));
+        Self { points, tables, kernel: options.kernel }
+    }
+
+    /// The points with a small table, which is made in a sixteenth of the time and takes 8 MiB. It
+    /// gives way to the one of these options once so much was summed that making that pays: for a
+    /// process of which nobody knows whether it changes ten keys or ten million.
+    ///
+    /// ```
+    /// use spinney_ipa::{Crs, Fr, TableOptions};
+    ///
+    /// let crs = Crs::with_growing_table(&TableOptions::default());
+    /// assert!(crs.table_bytes() < 9 << 20);
+    /// assert_eq!(crs.commit(&[Fr::from(3)]), Crs::new().commit(&[Fr::from(3)]));
+    /// ```
+    ///
+    /// # Panics
+    /// If a window is not between 2 and 16 bits.
+    pub fn with_growing_table(options: &TableOptions) -> Self {
+        options.check();
+        let points = generate::points();
+        let tables = Some(Tables::growing(points, options));
+        Self { points, tables, kernel: options.kernel }
     }
 
     /// The points of the vector, in order.
@@ -116,12 +148,9 @@ impl Crs {
         self.points[PRODUCT_BASIS]
     }
 
-    /// The memory the table takes.
-    pub const fn table_bytes(&self) -> usize {
-        match &self.table {
-            Some(table) => table.bytes(),
-            None => 0,
-        }
+    /// The memory that the table takes by which is summed now.
+    pub fn table_bytes(&self) -> usize {
+        self.tables.as_ref().map_or(0, |tables| tables.current().bytes())
     }
 
     /// The commitment to a vector; missing values count as zero.
@@ -153,12 +182,13 @@ impl Crs {
     /// If a target is not an index of `accumulators`, or there are 2^25 deltas or more.
     pub fn add_deltas(&self, accumulators: &mut [Element], deltas: &[Delta]) {
         let by_target = sort_by_target(deltas, accumulators.len());
-        let Some(table) = &self.table else {
+        let Some(tables) = &self.tables else {
             for (target, accumulator) in accumulators.iter_mut().enumerate() {
                 *accumulator += self.sum_without_table(by_target.of(target));
             }
             return;
         };
+        let table = tables.current();
         let sums_of = |first: usize, accumulators: &[Element]| {
             let mut sums = Sums::default();
             for target in first..first + accumulators.len() {
@@ -173,15 +203,18 @@ impl Crs {
         };
         if accumulators.len() < 2 * PART_TARGETS {
             let sums = sums_of(0, accumulators);
-            return sums.add_to(self.kernel, table.entries(), accumulators);
+            sums.add_to(self.kernel, table.entries(), accumulators);
+            return tables.added(sums.picks.len(), self.points);
         }
         // Finding the entries takes a tenth of the time, so that is shared out as well.
         let part_len = accumulators.len().div_ceil(rayon::current_num_threads()).max(PART_TARGETS);
         let parts = accumulators.par_chunks_mut(part_len).enumerate();
-        parts.for_each(|(part, accumulators)| {
+        let picks = parts.map(|(part, accumulators)| {
             let sums = sums_of(part * part_len, accumulators);
             sums.add_on(1, self.kernel, table.entries(), accumulators);
+            sums.picks.len()
         });
+        tables.added(picks.sum(), self.points);
     }
 
     fn sum_without_table<'a>(&self, deltas: impl Iterator<Item = &'a Delta>) -> Element {
@@ -196,7 +229,7 @@ impl Crs {
     where
         T: Iterator<Item = (usize, Fr)>,
     {
-        let Some(table) = &self.table else {
+        let Some(tables) = &self.tables else {
             return terms
                 .map(|terms| {
                     let (points, scalars): (Vec<_>, Vec<_>) = terms
@@ -207,6 +240,7 @@ impl Crs {
                 })
                 .collect();
         };
+        let table = tables.current();
         let mut sums = Sums::default();
         let mut count = 0;
         for terms in terms {
@@ -218,6 +252,7 @@ impl Crs {
         }
         let mut results = vec![Element::IDENTITY; count];
         sums.add_to(self.kernel, table.entries(), &mut results);
+        tables.added(sums.picks.len(), self.points);
         results
     }
 
@@ -228,7 +263,7 @@ impl Crs {
         points: &[Element],
         factors: &[Fr],
     ) -> Element {
-        if self.table.is_some() {
+        if self.tables.is_some() {
             let fixed = self.multiply_sums(&mut std::iter::once(fixed));
             return fixed[0] + multiply_sum_with(self.kernel, points, factors);
         }

@@ -4,12 +4,79 @@
 //! w bits the multiples 1, 2 .. 2^(w-1) of `2^(k w)` times the point. The last window is cut to
 //! the digits that occur.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rayon::prelude::*;
 
 use super::TableOptions;
 use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Kernel, Multiple, Pick, zero_multiples};
 use crate::scalar::{Base, SignedScalar, last_digit_max, window_count};
+
+/// Bits of all windows of the table that a growing one begins with: 8 MiB, made 16 times as fast.
+const SMALL_WINDOW_BITS: u32 = 4;
+
+/// Additions that take as long as an entry of a table takes to be made, about.
+const ADDITIONS_PER_ENTRY: usize = 2;
+
+/// A table of the wanted size, or one that begins small and gives way to that.
+///
+/// Invariant: who sums asks once for the table, and names and adds entries of that one alone.
+pub(super) enum Tables {
+    Whole(Table),
+    Growing(Box<Growing>),
+}
+
+/// A small table, and a large one as soon as so many entries of the small one were added that the
+/// large one could have been made meanwhile. So no sum waits for more than twice what it would
+/// take with the better of the two.
+pub(super) struct Growing {
+    small: Table,
+    full: OnceLock<Table>,
+    options: TableOptions,
+    /// Entries of the small table that were added.
+    added: AtomicUsize,
+}
+
+impl Tables {
+    pub(super) fn growing(basis: &[Element], options: &TableOptions) -> Self {
+        let small = TableOptions {
+            window_bits: options.window_bits.min(SMALL_WINDOW_BITS),
+            wide_window_bits: options.wide_window_bits.min(SMALL_WINDOW_BITS),
+            ..*options
+        };
+        Self::Growing(Box::new(Growing {
+            small: Table::new(basis, &small),
+            full: OnceLock::new(),
+            options: *options,
+            added: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The table to sum with now.
+    pub(super) fn current(&self) -> &Table {
+        match self {
+            Self::Whole(table) => table,
+            Self::Growing(growing) => growing.full.get().unwrap_or(&growing.small),
+        }
+    }
+
+    /// Counts entries that were added. The caller that brings the count to its bound makes the
+    /// large table; nobody waits for that one meanwhile: who does could be what it waits for.
+    pub(super) fn added(&self, picks: usize, basis: &[Element]) {
+        let Self::Growing(growing) = self else { return };
+        if growing.full.get().is_some() {
+            return;
+        }
+        let bound = Table::len(basis.len(), &growing.options) * ADDITIONS_PER_ENTRY;
+        let before = growing.added.fetch_add(picks, Ordering::Relaxed);
+        if before < bound && before + picks >= bound {
+            // Set by nobody else: the count passes its bound once.
+            let _ = growing.full.set(Table::new(basis, &growing.options));
+        }
+    }
+}
 
 /// The table of all basis points.
 pub(super) struct Table {
@@ -32,14 +99,17 @@ impl Row {
 }
 
 impl Table {
+    /// How many entries the table of so many points has.
+    fn len(points: usize, options: &TableOptions) -> usize {
+        (0..points).map(|index| Row::len(options.bits_of(index))).sum()
+    }
+
     /// Computes all multiples, on all threads of the current rayon pool.
-    pub(super) fn new(basis: &[Element], options: &TableOptions, kernel: Kernel) -> Self {
+    pub(super) fn new(basis: &[Element], options: &TableOptions) -> Self {
         let mut rows = Vec::with_capacity(basis.len());
         let mut total = 0;
         for index in 0..basis.len() {
-            let wide = index < options.wide_points;
-            let bits = if wide { options.wide_window_bits } else { options.window_bits };
-            let window_bits = bits as usize;
+            let window_bits = options.bits_of(index);
             rows.push(Row { first: total, window_bits, base: Base::new(window_bits) });
             total += Row::len(window_bits);
         }
@@ -51,7 +121,9 @@ impl Table {
             work.push((*point, row.window_bits, head));
             rest = tail;
         }
-        work.into_par_iter().for_each(|(point, bits, out)| fill_row(point, bits, out, kernel));
+        work.into_par_iter().for_each(|(point, bits, out)| {
+            fill_row(point, bits, out, options.kernel);
+        });
         Self { entries, rows }
     }
 

@@ -264,3 +264,30 @@ fn the_default_table_fits_128_mebibytes() {
     assert!(crs.table_bytes() <= 128 << 20, "{} bytes", crs.table_bytes());
     deltas_equal_a_new_commitment_of(&crs, 50, 5);
 }
+
+#[test]
+fn a_table_grows_while_threads_sum_with_it() {
+    let options = TableOptions {
+        window_bits: 6,
+        wide_window_bits: 7,
+        wide_points: 2,
+        kernel: Kernel::detect(),
+    };
+    let crs = Crs::with_growing_table(&options);
+    let whole = Crs::with_table(&options).table_bytes();
+    let small = crs.table_bytes();
+    assert!(small * 2 < whole, "{small} bytes, {whole} in the end");
+    std::thread::scope(|scope| {
+        for targets in [30, 700] {
+            let crs = &crs;
+            scope.spawn(move || {
+                // A few that stay below the bound, then on beyond it.
+                deltas_equal_a_new_commitment_of(crs, targets, 3);
+                while crs.table_bytes() != whole {
+                    deltas_equal_a_new_commitment_of(crs, targets, 20);
+                }
+                deltas_equal_a_new_commitment_of(crs, targets, 3);
+            });
+        }
+    });
+}

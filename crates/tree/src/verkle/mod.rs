@@ -61,11 +61,12 @@ impl Verkle {
         Self { crs }
     }
 
-    /// The tree over points with a table of the default size, which all trees of the process share.
-    /// The first call builds it: a second or so.
+    /// The tree over points with a table that all trees of the process share and that grows to the
+    /// default size ([`Crs::with_growing_table`]). The first call makes its beginning, in some tens
+    /// of milliseconds.
     pub fn shared() -> Self {
         static CRS: OnceLock<Arc<Crs>> = OnceLock::new();
-        let crs = CRS.get_or_init(|| Arc::new(Crs::with_table(&TableOptions::default())));
+        let crs = CRS.get_or_init(|| Arc::new(Crs::with_growing_table(&TableOptions::default())));
         Self { crs: Arc::clone(crs) }
     }
 
