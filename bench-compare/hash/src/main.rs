@@ -63,6 +63,7 @@ fn backends_of(function: HashFunction) -> Vec<Backend> {
 
 fn tables(function: HashFunction, peer: &str, lens: &[usize], by_peer: fn(&[u8]) -> Digest) {
     let backends = backends_of(function);
+    head(&format!("{function}, bytes | {peer}"), COUNTS.map(Some).into_iter().chain([None]));
     for &len in lens {
         let bytes: Vec<u8> = (0..len * MANY).map(|i| (i * 7 + i / 256) as u8).collect();
         let ends: Vec<u32> = (1..=MANY).map(|i| (i * len) as u32).collect();
@@ -93,16 +94,26 @@ fn tables(function: HashFunction, peer: &str, lens: &[usize], by_peer: fn(&[u8])
                 assert_eq!(out, expected);
             }
         }
-        println!("\n{function} of {len} bytes: {peer} {reference:.1} ns");
-        print!("{:10}", "at once");
-        COUNTS.iter().for_each(|count| print!("{count:>14}"));
-        println!("{:>14}", "Inputs");
         for (backend, cells) in backends.iter().zip(cells) {
-            print!("{backend:10}");
-            cells.iter().for_each(|&ns| print!("{}", cell(ns, reference)));
-            println!();
+            row(&format!("{len} | {reference:.1} | {backend}"), cells, reference);
         }
     }
+}
+
+/// The head of a Markdown table: what is hashed and by which kernel, then how many inputs at once;
+/// `None` is many inputs of any lengths.
+fn head(what: &str, counts: impl Iterator<Item = Option<usize>>) {
+    let counts = counts.map(|count| count.map_or("Inputs".into(), |count| count.to_string()));
+    let columns: Vec<String> = counts.collect();
+    println!("\n| {what} | kernel | {} |", columns.join(" | "));
+    println!("|{}", "---|".repeat(columns.len() + 3));
+}
+
+/// A row of it: a kernel's nanoseconds a digest, and their ratio to the peer's.
+fn row(what: &str, cells: impl IntoIterator<Item = f64>, reference: f64) {
+    print!("| {what} |");
+    cells.into_iter().for_each(|ns| print!(" {ns:.1} {:.3} |", ns / reference));
+    println!();
 }
 
 /// A level of an MPT: leaves and short branches between full branches.
@@ -118,7 +129,7 @@ fn mixed() {
         })
         .collect();
     let bytes: Vec<u8> = (0..end).map(|i| (i * 7 + i / 256) as u8).collect();
-    println!("\nmixed node lengths, 38 to 532 bytes");
+    head("lengths of an MPT's nodes, 38 to 532 bytes | peer", [None].into_iter());
     for (function, peer, by_peer) in [
         (HashFunction::Keccak256, "keccak-asm", keccak_asm as fn(&[u8]) -> Digest),
         (HashFunction::Sha256, "sha2", sha2),
@@ -131,35 +142,30 @@ fn mixed() {
                 *digest = by_peer(black_box(input));
             }
         });
-        print!("{function:10} {peer} {reference:.1} ns");
         for backend in backends_of(function) {
             set_backend(Some(backend)).expect("it was found");
             let ns = best(MANY, || {
                 function.hash_many(Inputs::new(black_box(&bytes), &ends), &mut out);
             });
-            print!("   {backend} {ns:.1} ({:.3})", ns / reference);
+            row(&format!("{function} | {peer} {reference:.1} | {backend}"), [ns], reference);
         }
-        println!();
     }
 }
 
 /// Whole climbs of the Merkle-sum tree, per level.
 fn climbs() {
     const TO: u16 = 14;
+    const COUNTS: [usize; 7] = [1, 2, 3, 4, 8, 16, 256];
     let empty = [[3; 32]; 257];
     let paths: Vec<[u8; 32]> = (0..256).map(|i| [i as u8 ^ 0x5a; 32]).collect();
     let node = [7; 72];
     let reference = best(1, || {
         black_box(sha2(black_box(&node)));
     });
-    println!("\nclimbs of the Merkle-sum tree, a level: sha2 of one node {reference:.1} ns");
-    print!("{:10}", "at once");
-    [1, 2, 3, 4, 8, 16, 256].iter().for_each(|count| print!("{count:>14}"));
-    println!();
+    head("climbs of the Merkle-sum tree, a level | sha2 of a node", COUNTS.map(Some).into_iter());
     for backend in backends_of(HashFunction::Sha256) {
         set_backend(Some(backend)).expect("it was found");
-        print!("{backend:10}");
-        for count in [1, 2, 3, 4, 8, 16, 256] {
+        let cells = COUNTS.map(|count| {
             let climb = |i: usize| SumClimb {
                 hash: [i as u8; 32],
                 sum: i as u64,
@@ -170,19 +176,14 @@ fn climbs() {
             let fresh: Vec<_> = (0..count).map(climb).collect();
             let levels: usize = fresh.iter().map(|climb| usize::from(climb.from - climb.to)).sum();
             let mut climbs = fresh.clone();
-            let ns = best(levels, || {
+            best(levels, || {
                 // What has climbed is there.
                 climbs.copy_from_slice(&fresh);
                 sha256_sum_climb(black_box(&mut climbs), &empty);
-            });
-            print!("{}", cell(ns, reference));
-        }
-        println!();
+            })
+        });
+        row(&format!("72 bytes | {reference:.1} | {backend}"), cells, reference);
     }
-}
-
-fn cell(ns: f64, reference: f64) -> String {
-    format!("{:>14}", format!("{ns:.1} {:.3}", ns / reference))
 }
 
 /// Nanoseconds of CPU time for each of `count` digests, in the best of many runs.
