@@ -24,7 +24,8 @@ const SERVERS: usize = 3;
 /// Requests a second, of all clients together.
 const RATE: u32 = 200;
 const CLIENTS: u32 = 4;
-const BLOCKS: u64 = 400;
+/// Of which 256 fill a window of the archive.
+const BLOCKS: u64 = 260;
 const TREES: &str = "mpt,pbt:blake3";
 
 fn kills() -> usize {
@@ -93,7 +94,7 @@ impl Bench {
     /// Checks all of it, and answers the roots of some blocks.
     fn roots(&self, archive: &str) -> Value {
         let verify = ["archive", "verify", archive, "--json", "--block"];
-        let blocks = ["0", "--block", "57", "--block", "255", "--block", "256", "--block", "400"];
+        let blocks = ["0", "--block", "57", "--block", "255", "--block", "256", "--block", "260"];
         self.spinney(&[&verify[..], &blocks].concat()).exits(0).data()["roots"].clone()
     }
 }
@@ -231,7 +232,7 @@ fn servers_over_a_bucket_are_killed_beside_a_writer() {
     let store = Server::start(&bench.db, &[]);
     let accounts = accounts(&bench.db);
     let mut numbers = Numbers(0xb10c);
-    let expected = (0..600).map(|_| {
+    let expected = (0..150).map(|_| {
         let block = numbers.below(BLOCKS + 1);
         let account = &accounts[numbers.below(accounts.len() as u64) as usize];
         let at = number(block);

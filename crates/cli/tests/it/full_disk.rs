@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::support::{Folder, Ran, spinney};
 
 /// KiB of the disks that are tried.
-const SIZES: [u32; 6] = [100, 300, 700, 1_200, 2_000, 3_000];
+const SIZES: [u32; 5] = [100, 300, 700, 1_500, 3_000];
 
 /// A small disk, in the place of a folder; only processes that enter its namespace see it.
 struct Disk {

@@ -53,7 +53,8 @@ fn rows(location: &Location) -> Vec<u8> {
     let mut rows = Vec::new();
     for table in Table::ALL {
         let mut add = |key: &[u8], row: &[u8]| {
-            rows.extend(format!("{table} {key:02x?} {row:02x?}\n").into_bytes());
+            rows.extend(format!("{table} {} {}\n", key.len(), row.len()).into_bytes());
+            rows.extend([key, row].concat());
             true
         };
         snapshot.scan(table, &[], None, &mut add).expect("the store can be read");

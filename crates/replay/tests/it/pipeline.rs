@@ -100,8 +100,8 @@ fn the_same_in_every_way((genesis, blocks): &(Genesis, Vec<ChainBlock>)) {
     let (summary, told) = run(&expected, genesis, blocks, (1, 7), None);
     let (summary, expected) = (summary.unwrap(), rows(&expected));
     assert_eq!(summary.root_count, summary.block_count);
-    for commit_every in [1, 7, 64, u64::MAX] {
-        for threads in [1, 2, 3, 8] {
+    for commit_every in [1, 7, u64::MAX] {
+        for threads in [1, 2, 8] {
             let store = MemoryStore::new();
             let (outcome, same) = run(&store, genesis, blocks, (threads, commit_every), None);
             let outcome = outcome.unwrap();

@@ -42,7 +42,7 @@ fn is_long() -> bool {
 }
 
 /// How many operations are tried in each way, unless it is all of them.
-const TRIALS: u64 = 9;
+const TRIALS: u64 = 5;
 
 /// Runs all of the work on a disk with nothing wrong: answers how many operations that takes.
 fn operations(work: &impl History, at: &Location) -> u64 {

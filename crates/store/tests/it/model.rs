@@ -126,7 +126,7 @@ fn agree(store: &impl PageStore, model: &Contents, probes: &[Row]) -> Result<(),
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn stores_do_as_a_map_does(actions in vec(action(), 1..12)) {

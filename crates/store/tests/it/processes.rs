@@ -335,7 +335,7 @@ fn children_that_are_being_made_keep_no_store_busy() {
                 }
             });
         }
-        let tries = (0..200).try_for_each(|_| {
+        let tries = (0..80).try_for_each(|_| {
             RedbStore::open_or_create(&places[0], CACHE_BYTES)?.close()?;
             SqliteStore::open_or_create(&places[1], CACHE_BYTES)?.close()
         });

@@ -166,7 +166,7 @@ fn hashed(n: u32) -> Vec<u8> {
 
 #[test]
 fn old_and_forged_rows_are_refused_in_every_tree() {
-    let [old, new] = [0x40, 0x80].map(|value| entries(300, value, hashed));
+    let [old, new] = [0x40, 0x80].map(|value| entries(150, value, hashed));
     check(&Mpt, &old, &new);
     check(&PBT, &old, &new);
     check(&UBT, &old, &new);
