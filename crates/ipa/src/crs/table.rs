@@ -35,8 +35,9 @@ pub(super) struct Growing {
     small: Table,
     full: OnceLock<Table>,
     options: TableOptions,
-    /// Entries of the small table that were added.
+    /// Entries of the small table that were added, and how many are to be.
     added: AtomicUsize,
+    bound: usize,
 }
 
 impl Tables {
@@ -51,6 +52,7 @@ impl Tables {
             full: OnceLock::new(),
             options: *options,
             added: AtomicUsize::new(0),
+            bound: Table::len(basis.len(), options) * ADDITIONS_PER_ENTRY,
         }))
     }
 
@@ -69,9 +71,8 @@ impl Tables {
         if growing.full.get().is_some() {
             return;
         }
-        let bound = Table::len(basis.len(), &growing.options) * ADDITIONS_PER_ENTRY;
         let before = growing.added.fetch_add(picks, Ordering::Relaxed);
-        if before < bound && before + picks >= bound {
+        if before < growing.bound && before + picks >= growing.bound {
             // Set by nobody else: the count passes its bound once.
             let _ = growing.full.set(Table::new(basis, &growing.options));
         }
