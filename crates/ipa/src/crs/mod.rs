@@ -117,7 +117,7 @@ impl Crs {
         Self { points, tables, kernel: options.kernel }
     }
 
-    /// The points with a small table, which is made in a sixteenth of the time and takes 8 MiB. It
+    /// The points with a small table, which is made in a tenth of the time and takes 8 MiB. It
     /// gives way to the one of these options once so much was summed that making that pays: for a
     /// process of which nobody knows whether it changes ten keys or ten million.
     ///

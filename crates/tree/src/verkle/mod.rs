@@ -62,8 +62,8 @@ impl Verkle {
     }
 
     /// The tree over points with a table that all trees of the process share and that grows to the
-    /// default size ([`Crs::with_growing_table`]). The first call makes its beginning, in some tens
-    /// of milliseconds.
+    /// default size ([`Crs::with_growing_table`]). The first call makes its beginning, in a
+    /// tenth of the time of the whole.
     pub fn shared() -> Self {
         static CRS: OnceLock<Arc<Crs>> = OnceLock::new();
         let crs = CRS.get_or_init(|| Arc::new(Crs::with_growing_table(&TableOptions::default())));
