@@ -308,8 +308,8 @@ mod tests {
 
     #[test]
     fn every_envelope_is_read() {
-        let item = r#"{"txHash": "0x0101010101010101010101010101010101010101010101010101010101010101",
-            "result": {"pre": {}, "post": {}}}"#;
+        let hash = format!("0x{}", "01".repeat(32));
+        let item = format!(r#"{{"txHash": "{hash}", "result": {{"pre": {{}}, "post": {{}}}}}}"#);
         let lines = [
             format!("[{item}]"),
             format!(r#"{{"jsonrpc": "2.0", "id": 1, "result": [{item}]}}"#),
@@ -334,9 +334,9 @@ mod tests {
         assert!(refusal(r#"[{"error": "too slow"}]"#).contains("transaction 0: it was not traced"));
         assert!(refusal(r#"{"jsonrpc": "2.0", "id": 1}"#).contains("missing field `result`"));
         let hash = "0x0101010101010101010101010101010101010101010101010101010101010101";
-        let codeless = format!(
-            r#"[{{"pre": {{}}, "post": {{"0x00000000000000000000000000000000000a11ce": {{"codeHash": "{hash}"}}}}}}]"#
-        );
+        let address = "0x00000000000000000000000000000000000a11ce";
+        let post = format!(r#"{{"{address}": {{"codeHash": "{hash}"}}}}"#);
+        let codeless = format!(r#"[{{"pre": {{}}, "post": {post}}}]"#);
         assert!(refusal(&codeless).contains("without disableCode"));
     }
 }

@@ -24,8 +24,7 @@ const SERVERS: usize = 3;
 /// Requests a second, of all clients together.
 const RATE: u32 = 200;
 const CLIENTS: u32 = 4;
-/// Of which 256 fill a window of the archive.
-const BLOCKS: u64 = 260;
+const BLOCKS: u64 = 400;
 const TREES: &str = "mpt,pbt:blake3";
 
 fn kills() -> usize {
@@ -94,7 +93,7 @@ impl Bench {
     /// Checks all of it, and answers the roots of some blocks.
     fn roots(&self, archive: &str) -> Value {
         let verify = ["archive", "verify", archive, "--json", "--block"];
-        let blocks = ["0", "--block", "57", "--block", "255", "--block", "256", "--block", "260"];
+        let blocks = ["0", "--block", "57", "--block", "255", "--block", "256", "--block", "400"];
         self.spinney(&[&verify[..], &blocks].concat()).exits(0).data()["roots"].clone()
     }
 }

@@ -118,8 +118,8 @@ impl Crs {
     }
 
     /// The points with a small table, which is made in a tenth of the time and takes 8 MiB. It
-    /// gives way to the one of these options once so much was summed that making that pays: for a
-    /// process of which nobody knows whether it changes ten keys or ten million.
+    /// gives way to the table of these options once sums have taken about as long as making that
+    /// one does: for a process that may change ten keys or ten million.
     ///
     /// ```
     /// use spinney_ipa::{Crs, Fr, TableOptions};
@@ -148,7 +148,7 @@ impl Crs {
         self.points[PRODUCT_BASIS]
     }
 
-    /// The memory that the table takes by which is summed now.
+    /// The size of the table that sums use now. A small table that gave way to it stays in memory.
     pub fn table_bytes(&self) -> usize {
         self.tables.as_ref().map_or(0, |tables| tables.current().bytes())
     }

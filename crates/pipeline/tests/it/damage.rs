@@ -114,7 +114,10 @@ proptest! {
     /// P2 and P4 behind the checksums: whatever a checkpoint claims, the run ends with a tree of
     /// the right root or with an error, and what it reads of the store never panics.
     #[test]
-    fn p2_p4_forged_checkpoints_never_panic(which in any::<prop::sample::Index>(), edits in edits()) {
+    fn p2_p4_forged_checkpoints_never_panic(
+        which in any::<prop::sample::Index>(),
+        edits in edits(),
+    ) {
         let dir = tempfile::tempdir().unwrap();
         let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
         stopped_halfway(&spill, &store);
@@ -145,7 +148,8 @@ proptest! {
         let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
         stopped_halfway(&spill, &store);
         let mut files: Vec<_> = fs::read_dir(&spill).unwrap().map(|e| e.unwrap().path()).collect();
-        files.retain(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"run")));
+        let is_run = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"run");
+        files.retain(|path| path.file_name().is_some_and(is_run));
         files.sort();
         let file = &files[which.index(files.len())];
         let bytes = fs::read(file).unwrap();

@@ -21,7 +21,8 @@ fn a_name_is_of_one_tree() {
         let refused = db.tree::<Ubt>("accounts").unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "\"accounts\" is a tree mpt over raw keys, and not ubt:sha256: give the other one another name"
+            "\"accounts\" is a tree mpt over raw keys, and not ubt:sha256: \
+             give the other one another name"
         );
         db.tree::<Ubt>("stems").unwrap();
         let other = Ubt { hash: HashFunction::Blake3 };
@@ -113,7 +114,8 @@ fn states_of_one_commit_are_of_different_trees_of_one_database() {
     let refused = db.commit(&[&also, &one]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "tree \"a\" has moved on: the state stands on commit 0, and the tree is at commit 1: prepare it again"
+        "tree \"a\" has moved on: the state stands on commit 0, and the tree is at \
+         commit 1: prepare it again"
     );
     assert_eq!(second.view().prefix([]).count(), 0);
     db.commit(&[&also]).unwrap();

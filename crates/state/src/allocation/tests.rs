@@ -107,7 +107,8 @@ proptest! {
         let mut one = State::open(MemoryStore::new(), 1 << 20).unwrap();
         one.keep_preimages(keep);
         one.set_genesis(B256::ZERO);
-        let changes = accounts.clone().into_iter().map(|(at, change)| (at, Change::Written(change)));
+        let written = |(at, change)| (at, Change::Written(change));
+        let changes = accounts.clone().into_iter().map(written);
         let root = one.apply(&Changes { accounts: changes.collect() }).unwrap();
         one.seal(BLOCK).unwrap();
         one.commit().unwrap();
@@ -141,7 +142,8 @@ proptest! {
         sizes in sizes(),
         same in any::<bool>(),
     ) {
-        let allocation = |accounts: &BTreeMap<_, _>| sorted(accounts.clone().into_iter(), 1 << 20, sizes);
+        let allocation =
+            |accounts: &BTreeMap<_, _>| sorted(accounts.clone().into_iter(), 1 << 20, sizes);
         for left in 0.. {
             let store = Faulty { store: MemoryStore::new(), left: left.into() };
             let mut state = State::open(&store, 1 << 20).unwrap();

@@ -84,7 +84,8 @@ proptest! {
         let (state, roots) = one_by_one(&all, keep, preimages);
         let dir = tempfile::tempdir().unwrap();
         let spill = dir.path().join("spill");
-        let mut chunks = Chunks::new(open(keep, preimages), &spill, options(memory, ChunkBuild::Auto)).unwrap();
+        let options = options(memory, ChunkBuild::Auto);
+        let mut chunks = Chunks::new(open(keep, preimages), &spill, options).unwrap();
         let mut textbook = Textbook::default();
         for (number, (changes, then, build)) in blocks.iter().enumerate() {
             let before = chunks.layer_count();
@@ -222,10 +223,10 @@ fn a_chunk_whose_root_is_another_is_gone_and_named() {
         }
         let error = chunks.commit().unwrap_err();
         let expected = B256::repeat_byte(4);
-        assert!(
-            matches!(error, StateError::ChunkRoot { first: 2, last: 4, expected: e, .. } if e == expected),
-            "{error}"
-        );
+        let StateError::ChunkRoot { first: 2, last: 4, expected: named, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(named, expected);
         assert_eq!((chunks.layer_count(), chunks.state().root()), (0, root));
         assert_eq!(TABLES.map(|table| rows(chunks.state().store(), table)), before);
         assert_eq!(chunks.account(Address::with_last_byte(2)).unwrap(), None);
