@@ -12,8 +12,8 @@ import (
 	"github.com/ethereum/go-ethereum/trie/bintrie"
 )
 
-// blockWrites is a line of what `cargo run -p spinney-replay --example ubt_writes` prints: what a block
-// writes to the tree of EIP-7864, and the root that spinney has after it.
+// blockWrites is a line of what `cargo run -p spinney-replay -F measure --example ubt_writes`
+// prints: what a block writes to the tree of EIP-7864, and the root that spinney has after it.
 type blockWrites struct {
 	Block uint64                   `json:"block"`
 	Put   map[string]hexutil.Bytes `json:"put"`

@@ -2,7 +2,7 @@
 //! a proof of many blocks is.
 //!
 //! ```text
-//! cargo run --release -p spinney-archive --example cost -- \
+//! cargo run --release -p spinney-archive -F measure --example cost -- \
 //!     PLACE mpt|pbt KEYS BLOCKS CHANGES [PROOFS]
 //! ```
 //! PLACE is a folder, or a URL of a bucket (with `--features remote`).

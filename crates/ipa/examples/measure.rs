@@ -1,7 +1,7 @@
 //! Prints what the operations of a Verkle tree cost here, with either kernel.
 //!
 //! ```text
-//! cargo run --release -p spinney-ipa --example measure [THREADS]
+//! cargo run --release -p spinney-ipa -F measure --example measure [THREADS]
 //! ```
 //!
 //! Every figure is the best of several rounds. THREADS defaults to 1. With one thread it is CPU

@@ -1,7 +1,7 @@
 //! A state of any size, made up, in a store of its own: to measure what is done with it.
 //!
 //! ```text
-//! cargo run --release -p spinney-migrate --example synthetic -- DIR [ACCOUNTS] [SLOTS]
+//! cargo run --release -p spinney-migrate -F measure --example synthetic -- DIR [ACCOUNTS] [SLOTS]
 //! ```
 //! Addresses, slot keys and values are Keccak-256 of a counter. Of a hundred accounts five are
 //! contracts, of one of a thousand codes; slots are spread over the contracts, half of them in the

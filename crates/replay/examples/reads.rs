@@ -1,5 +1,5 @@
 //! What a read of an account costs, beside a read of a page:
-//! `cargo run --release -p spinney-replay --example reads -- STORE [READS]`.
+//! `cargo run --release -p spinney-replay -F measure --example reads -- STORE [READS]`.
 //!
 //! STORE is a folder that `spinney replay` made. Accounts are drawn among those whose
 //! addresses it knows. *Cold*: no page is in memory; each read that needs a page asks the store for

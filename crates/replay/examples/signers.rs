@@ -1,6 +1,6 @@
 //! What recovering senders costs, in CPU time a transaction: `cargo run --release -p spinney-replay
-//! --example signers -- [TRANSACTIONS] [THREADS]`, and the same with `--no-default-features` for
-//! the way in Rust alone.
+//! -F measure --example signers -- [TRANSACTIONS] [THREADS]`, and the same with
+//! `--no-default-features` for the way in Rust alone.
 
 use std::{error::Error, thread, time::Instant};
 

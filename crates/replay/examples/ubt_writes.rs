@@ -1,9 +1,9 @@
 //! What each block of a chain writes to a UBT over SHA-256, for others to do the same and compare
 //! roots: `bench-compare/geth writes` feeds it to geth's binary trie.
 //!
-//! `cargo run --release -p spinney-replay --example ubt_writes -- GENESIS BLOCKS > FILE`; without
-//! files, a sample chain. A line a block, block 0 first: `{"block": 0, "put": {"0xkey": "0xvalue"},
-//! "root": "0x"}`.
+//! `cargo run --release -p spinney-replay -F measure --example ubt_writes -- GENESIS BLOCKS >
+//! FILE`; without files, a sample chain. A line a block, block 0 first: `{"block": 0, "put":
+//! {"0xkey": "0xvalue"}, "root": "0x"}`.
 
 use std::io::{BufWriter, Write};
 

@@ -1,7 +1,7 @@
 //! What witnesses cost: making them beside a replay, and checking them.
 //!
-//!     cargo run --release -p spinney-replay --example witness_cost
-//!     cargo run --release -p spinney-replay --example witness_cost -- genesis.json chain.rlp
+//!     cargo run --release -p spinney-replay -F measure --example witness_cost
+//!     cargo run --release -p spinney-replay -F measure --example witness_cost -- GENESIS CHAIN
 //!
 //! Without arguments: a block that reads 22,000 slots of 1,000,000 and clears 500 of 20,000, whose
 //! witness has some 11 MB. With a chain: all of its blocks. CPU time of the process, and time on

@@ -1,10 +1,10 @@
 //! What the engine costs over redb, with keys of 32 and values of 78 bytes.
 //!
-//! `cargo run --release -p spinney-store --example engine -- batches DIR [KEYS]` measures batches
-//! of four updates to one insertion on a tree of 1,000,000 keys. `... -- beside DIR [KEYS]` tells
-//! what a Verkle tree writes for them, and the Merkle Patricia trie for the same, values of 32
-//! bytes. `... -- reopen DIR [KEYS]` kills a process that commits to a tree of 10,000,000 keys,
-//! twenty times, and measures how long opening it again takes.
+//! `cargo run --release -p spinney-store -F measure --example engine -- batches DIR [KEYS]`
+//! measures batches of four updates to one insertion on a tree of 1,000,000 keys. `... -- beside
+//! DIR [KEYS]` tells what a Verkle tree writes for them, and the Merkle Patricia trie for the same,
+//! values of 32 bytes. `... -- reopen DIR [KEYS]` kills a process that commits to a tree of
+//! 10,000,000 keys, twenty times, and measures how long opening it again takes.
 
 #[path = "../../tree/examples/support/random.rs"]
 mod random;

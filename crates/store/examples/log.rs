@@ -1,11 +1,11 @@
 //! What the log costs over many commits: keys of 32 and values of 78 bytes, in a Merkle Patricia
 //! trie.
 //!
-//! `cargo run --release -p spinney-store --example log -- steady DIR [KEYS [CHANGES [COMMITS]]]`:
-//! commits in steady state, what they cost, and how large the files get. `... -- reads DIR` reads
-//! rows of the store that is there, warm and cold, beside bare reads of 4 KiB, and opens it. `...
-//! -- past DIR [KEYS [CHANGES [COMMITS]]]` keeps all commits, and proves at the head and at the
-//! first one.
+//! `cargo run --release -p spinney-store -F measure --example log -- steady DIR [KEYS [CHANGES
+//! [COMMITS]]]`: commits in steady state, what they cost, and how large the files get. `... --
+//! reads DIR` reads rows of the store that is there, warm and cold, beside bare reads of 4 KiB, and
+//! opens it. `... -- past DIR [KEYS [CHANGES [COMMITS]]]` keeps all commits, and proves at the head
+//! and at the first one.
 
 #[path = "../../tree/examples/support/random.rs"]
 mod random;

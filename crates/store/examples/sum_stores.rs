@@ -1,11 +1,11 @@
 //! What a batch and a proof of a Merkle-sum tree cost over SQLite and PostgreSQL, and what it costs
 //! to refuse a batch whose sum overflows, in memory and over redb.
 //!
-//! `cargo run --release -p spinney-store --example sum_stores -- [URL]`: 1,000 leaves of 32 bytes
-//! in one batch into a tree of 10,000, and the same 1,000 one by one; then proofs with nothing
-//! resident. A batch of 10,000 that overflows, into a tree of 10,000 of which nothing is resident.
-//! Medians of 20 runs; CPU is the process's, so not a server's. URL names an empty schema of a
-//! PostgreSQL database, which is filled.
+//! `cargo run --release -p spinney-store -F measure --example sum_stores -- [URL]`: 1,000 leaves of
+//! 32 bytes in one batch into a tree of 10,000, and the same 1,000 one by one; then proofs with
+//! nothing resident. A batch of 10,000 that overflows, into a tree of 10,000 of which nothing is
+//! resident. Medians of 20 runs; CPU is the process's, so not a server's. URL names an empty schema
+//! of a PostgreSQL database, which is filled.
 
 #[path = "../../tree/examples/support/random.rs"]
 mod random;

@@ -1,8 +1,8 @@
 //! Roots of updates on a live tree of random keys, beside the hashes that they cannot do without.
 //!
-//! `cargo run --release -p spinney-tree --example live -- [mpt|ubt|pbt] [KEYS]...` prints a line
-//! for each number of keys: one update and the root, its own hashes one at a time in the same run,
-//! and 10,000 updates.
+//! `cargo run --release -p spinney-tree -F measure --example live -- [mpt|ubt|pbt] [KEYS]...`
+//! prints a line for each number of keys: one update and the root, its own hashes one at a time in
+//! the same run, and 10,000 updates.
 
 #[path = "support/random.rs"]
 mod random;

@@ -1,8 +1,8 @@
 //! Pages, time and bytes of a tree of random keys, in memory.
 //!
-//! `cargo run --release -p spinney-tree --example pages -- [mpt|ubt|pbt] [KEYS]...` prints a line
-//! for each number of keys: what its pages are like, what building it costs, and what batches of
-//! updates cost then.
+//! `cargo run --release -p spinney-tree -F measure --example pages -- [mpt|ubt|pbt] [KEYS]...`
+//! prints a line for each number of keys: what its pages are like, what building it costs, and what
+//! batches of updates cost then.
 
 #[path = "support/random.rs"]
 mod random;

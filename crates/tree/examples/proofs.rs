@@ -1,7 +1,7 @@
 //! Proofs of many keys of the binary trees: bytes, and time to make and to verify them.
 //!
-//! `cargo run --release -p spinney-tree --example proofs -- [ENTRIES] [KEYS]`, 1,000,000 and 1,000
-//! if not said: random keys of 32 bytes, in memory, all pages at hand.
+//! `cargo run --release -p spinney-tree -F measure --example proofs -- [ENTRIES] [KEYS]`, 1,000,000
+//! and 1,000 if not said: random keys of 32 bytes, in memory, all pages at hand.
 
 use std::time::Instant;
 

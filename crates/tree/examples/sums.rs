@@ -1,8 +1,8 @@
 //! What a Merkle-sum tree costs in memory, beside what its hashes must cost.
 //!
-//! `cargo run --release -p spinney-tree --example sums`: values of 32 bytes, random keys, CPU time
-//! of the whole process, medians of 20 rounds. The hash kernel is measured beside each round, since
-//! a machine that has other work is not as fast at all times.
+//! `cargo run --release -p spinney-tree -F measure --example sums`: values of 32 bytes, random
+//! keys, CPU time of the whole process, medians of 20 rounds. The hash kernel is measured beside
+//! each round, since a machine that has other work is not as fast at all times.
 
 use std::time::Instant;
 

@@ -14,14 +14,14 @@ const MB: usize = 1_000_000;
 
 /// Of those who wait for what comes.
 fn patient() -> Patience {
-    let [connect, answer, call] = [5, 10, 60].map(Duration::from_secs);
-    Patience { connect, answer, call }
+    let [connect, answer, call, pause] = [5, 10, 60, 1].map(Duration::from_secs);
+    Patience { connect, answer, call, pause }
 }
 
 /// Of those who wait for what does not come.
 fn hasty() -> Patience {
-    let [connect, answer, call] = [1_000, 400, 2_000].map(Duration::from_millis);
-    Patience { connect, answer, call }
+    let [connect, answer, call, pause] = [1_000, 400, 2_000, 200].map(Duration::from_millis);
+    Patience { connect, answer, call, pause }
 }
 
 fn xml(code: &str, message: &str) -> String {

@@ -178,7 +178,8 @@ impl Weed {
 
     /// A new prefix.
     pub(crate) fn remote(&self) -> Remote {
-        remote(&self.endpoint(), Patience::default())
+        let pause = Duration::from_secs(1);
+        remote(&self.endpoint(), Patience { pause, ..Patience::default() })
     }
 }
 
