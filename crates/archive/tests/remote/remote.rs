@@ -20,7 +20,7 @@ fn patient() -> Patience {
 
 /// Of those who wait for what does not come.
 fn hasty() -> Patience {
-    let [connect, answer, call, pause] = [1_000, 400, 2_000, 200].map(Duration::from_millis);
+    let [connect, answer, call, pause] = [1_000, 400, 1_000, 200].map(Duration::from_millis);
     Patience { connect, answer, call, pause }
 }
 

@@ -101,6 +101,8 @@ impl Weed {
             command.arg(option);
         }
         command.args(["-master.volumeSizeLimitMB=128", "-master.telemetry=false"]);
+        // The only master waits as long as this for others before it begins, each time.
+        command.arg("-master.electionTimeout=1s");
         command.args(["-volume.minFreeSpace=0"]);
         for (at, part) in PARTS.iter().enumerate() {
             command.arg(format!("-{part}.port={}", self.ports[at]));
