@@ -4,6 +4,8 @@
 //! - a page has a slot as long as it is here; a slot that is given away again has another
 //!   generation: so a [`Handle`] leads to the page with the key that it was made for, as the last
 //!   commit left it, or nowhere;
+//! - a page that is here says where; one that is to take its place may have been told, and is put
+//!   there without a look at the table;
 //! - all pages are those of one head; whoever reads an older one looks whether they still are,
 //!   under the lock under which it takes a page;
 //! - a page is only ever evicted whole. Who reads one for longer than a look shares it.
@@ -60,6 +62,10 @@ impl<C> Slot<C> {
         }
     }
 }
+
+/// So many pages ahead the slot is asked for that a new page is to have, and the page in it.
+const SLOTS_AHEAD: usize = 12;
+const PAGES_AHEAD: usize = 4;
 
 /// Bytes that a page takes beside its own: its slot, its count of readers, and its place in the
 /// table with the room that tables leave.
@@ -148,7 +154,13 @@ impl<C: Copy> Pages<C> {
             pages.retain(|key| !within(key.as_bytes()));
         }
         gone.iter().for_each(|key| pages.remove(key));
-        new.into_iter().for_each(|page| pages.insert(page));
+        let mut new = Vec::from_iter(new).into_iter();
+        while let Some(page) = new.next() {
+            let ahead = |ahead: usize| new.as_slice().get(ahead).map(|page| page.place.get());
+            ahead(SLOTS_AHEAD).into_iter().for_each(|place| pages.fetch_slot(place));
+            ahead(PAGES_AHEAD).into_iter().for_each(|place| pages.fetch_page(place));
+            pages.insert(page);
+        }
         pages.evict();
     }
 
@@ -195,33 +207,46 @@ impl<C: Copy> Pages<C> {
         }
     }
 
-    /// Puts a page in the place of what it was.
+    /// Puts a page in the place of what it was: where it says that this is, if it is still there.
     fn insert(&mut self, page: Arc<Page<C>>) {
+        let place = page.place.get();
+        if self.page(place).is_some_and(|there| there.key == page.key) {
+            self.replace(place.slot, page);
+            return;
+        }
         let Self { table, slots, free, hasher, .. } = self;
         let key = |slot: &u32| slots[*slot as usize].page.as_ref().map(|page| &page.key);
         let hash = |slot: &u32| key(slot).map_or(0, |key| hasher.hash_one(key));
         let is = |slot: &u32| key(slot).is_some_and(|other| *other == page.key);
         match table.entry(hasher.hash_one(&page.key), is, hash) {
             Entry::Occupied(there) => {
-                let slot = &mut slots[*there.get() as usize];
-                self.bytes += page.bytes();
-                if let Some(old) = slot.page.replace(Arc::clone(&page)) {
-                    page.take_over(&old);
-                    self.bytes -= old.bytes();
-                }
+                let slot = *there.get();
+                self.replace(slot, page);
             }
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 self.bytes += SLOT_BYTES + page.bytes();
                 let number = free.pop().unwrap_or(slots.len() as u32);
-                place.insert(number);
-                match slots.get_mut(number as usize) {
-                    Some(there) => there.page = Some(page),
-                    None => {
-                        let used = AtomicBool::new(false);
-                        push_tight(slots, Slot { page: Some(page), generation: 1, used });
-                    }
+                entry.insert(number);
+                if slots.len() == number as usize {
+                    let used = AtomicBool::new(false);
+                    push_tight(slots, Slot { page: None, generation: 1, used });
                 }
+                let slot = &mut slots[number as usize];
+                page.place.set(Handle { slot: number, generation: slot.generation });
+                slot.page = Some(page);
             }
+        }
+    }
+
+    /// Puts a page into a slot that has an older one of its key.
+    fn replace(&mut self, number: u32, page: Arc<Page<C>>) {
+        let slot = &mut self.slots[number as usize];
+        page.place.set(Handle { slot: number, generation: slot.generation });
+        self.bytes += page.bytes();
+        if let Some(old) = slot.page.replace(Arc::clone(&page)) {
+            debug_assert_eq!(old.key, page.key, "another page's slot");
+            page.take_over(&old);
+            self.bytes -= old.bytes();
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Page<C> {
     pub(crate) bits: u8,
     /// Whether the body that the page holds begins with the value of the key that ends at its fork.
     pub(crate) valued: bool,
+    /// Where the cache has it, or the page that it is to take the place of.
+    pub(crate) place: HandleCell,
     pub(crate) key: PageKey,
 }
 
@@ -260,7 +262,8 @@ impl<C: Copy> Page<C> {
             [] => OnceLock::new(),
             _ => OnceLock::from(lists.commits.drain(..).collect::<Box<_>>()),
         };
-        Ok(Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued })
+        let place = HandleCell::default();
+        Ok(Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued, place })
     }
 
     /// A page that differs from this one in values and commitments alone: `known` says of entries
@@ -279,8 +282,8 @@ impl<C: Copy> Page<C> {
         let commits = commits.map_or_else(OnceLock::new, OnceLock::from);
         let (entries, handles) = (Arc::clone(&self.entries), self.handles.clone());
         let Self { learnable, top, kind, bits, valued, .. } = *self;
-        let key = self.key.clone();
-        Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued }
+        let (key, place) = (self.key.clone(), HandleCell::default());
+        Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued, place }
     }
 
     /// Room for the commitments that the row does not keep.

@@ -555,9 +555,9 @@ impl<S: Scheme> Tree<S> {
         for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
         }
-        for write::Written { put, like, .. } in &rows.puts {
+        for write::Written { put, old, .. } in &rows.puts {
             stats.bytes += put.bytes() as u64;
-            let before = like
+            let before = old
                 .clone()
                 .or_else(|| self.resident(None, &|| put.key.clone(), &Loaded::default()));
             let before = before.map(|page| Arc::clone(&page.row));
@@ -614,21 +614,22 @@ impl<S: Scheme> Tree<S> {
         let write::Rows { puts, known, deletes, drops } = rows;
         let (mut pages, mut lists) = (Vec::with_capacity(puts.len()), Lists::default());
         let mut puts = puts.into_iter();
-        while let Some(write::Written { put, like, known: range }) = puts.next() {
+        while let Some(write::Written { put, old, is_like, known: range }) = puts.next() {
             match puts.as_slice().get(ROWS_AHEAD) {
-                Some(write::Written { like: Some(like), .. }) => like.fetch_learned(),
+                Some(write::Written { old: Some(old), is_like: true, .. }) => old.fetch_learned(),
                 Some(next) => prefetch(&next.put.row),
                 None => {}
             }
             let (known, row) = (&known[range], put.row);
-            let page = match like {
-                Some(like) => like.renewed(row, known),
-                None => {
+            let page = match &old {
+                Some(old) if is_like => old.renewed(row, known),
+                _ => {
                     let bits = put.bits as usize;
                     Page::parse(self.codec(), put.key, row, bits, known, &mut lists)
                         .expect("a page that was just written")
                 }
             };
+            old.into_iter().for_each(|old| page.place.set(old.place.get()));
             pages.push(Arc::new(page));
         }
         let root = pages.iter().find(|page| page.kind == PageKind::Root).cloned();

@@ -51,10 +51,19 @@ pub(crate) type Known<C> = Vec<(u16, C)>;
 #[derive(Debug)]
 pub(crate) struct Written<C> {
     pub(crate) put: Put,
-    /// The page that it differs from in values and commitments alone.
-    pub(crate) like: Option<Arc<Page<C>>>,
+    /// The page that it takes the place of, where the writer stood on that.
+    pub(crate) old: Option<Arc<Page<C>>>,
+    /// Whether it differs from that in values and commitments alone.
+    pub(crate) is_like: bool,
     /// What is known of it, among all that is.
     pub(crate) known: Range<usize>,
+}
+
+impl<C> Written<C> {
+    /// Of whose place nothing is known.
+    const fn new(put: Put) -> Self {
+        Self { put, old: None, is_like: false, known: 0..0 }
+    }
 }
 
 /// The rows of a pending state that differ from the store's.
@@ -235,7 +244,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
             self.plans.push(plan);
             let node = self.chain.node(made);
             let kids = self.chain.kids(made.arena, node).iter().rev();
-            todo.extend(kids.filter(|kid| kid.made.is_something()).map(|kid| (kid.made, number)));
+            let (chain, kids) = (self.chain, kids.filter(|kid| kid.made.is_something()));
+            todo.extend(kids.map(|kid| {
+                prefetch(std::slice::from_ref(chain.node(kid.made)));
+                (kid.made, number)
+            }));
         }
         for number in (1..self.plans.len()).rev() {
             let Plan { parent, end, .. } = self.plans[number];

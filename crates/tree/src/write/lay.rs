@@ -38,7 +38,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
             .cut(&parts, 0, &mut out);
         (self.bodies, self.items, self.parts) = (out, bytes, parts);
         let rows = self.emitted.rows.drain(..);
-        self.puts.extend(rows.map(|put| Written { put, like: None, known: 0..0 }));
+        self.puts.extend(rows.map(Written::new));
         Ok(())
     }
 

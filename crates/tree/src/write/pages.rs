@@ -59,7 +59,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         self.put_item(0, row)?;
         self.end_page((key, 0), PageKind::Root, own, row);
         for put in std::mem::take(&mut self.emitted.rows) {
-            self.puts.push(Written { put, like: None, known: 0..0 });
+            self.puts.push(Written::new(put));
         }
         Ok(())
     }
@@ -109,14 +109,14 @@ impl<'a, S: Scheme> Writer<'a, S> {
             self.same.push(key);
             return;
         }
-        let like = self.like.map(|like| Arc::clone(self.chain.page(like)));
+        let (old, is_like) = (old.cloned(), self.like.is_some());
         // Of a page that is like another, they are named by entries.
-        if like.is_none() {
+        if !is_like {
             self.carry_over();
         }
         let known = self.page_known..self.known.len();
         let put = Put { key, row: Arc::from(&*row), bits: bits as u32 };
-        self.puts.push(Written { put, like, known });
+        self.puts.push(Written { put, old, is_like, known });
     }
 
     /// Takes along what terminals commit to in stretches that were copied.
