@@ -19,6 +19,8 @@ use crate::format::{Bytes, put_number};
 
 /// So many equal bytes between two edits are copied by an edit of their own.
 const GAP: usize = 4;
+/// So many bytes are compared at once.
+const STEP: usize = 32;
 
 /// Appends what makes `new` of `old`. Answers `false`, and leaves `out` as it was, if that takes
 /// more than `limit` bytes.
@@ -79,13 +81,26 @@ impl Edits<'_> {
         let (more_old, more_new) = (old.len() - short, new.len() - short);
         let (old_end, new_end) = (&old[more_old..], &new[more_new..]);
         // Bytes that differ if all before a place is aligned to the starts, and the rest to the
-        // ends.
-        let mut cost = (0..short).filter(|&i| old_end[i] != new_end[i]).count() as isize;
+        // ends: a step at a time, then within the steps beside the best place.
+        let differ = |from: usize, end: usize| {
+            differing(&old[from..end], &new[from..end]) as isize
+                - differing(&old_end[from..end], &new_end[from..end]) as isize
+        };
+        let mut cost = differing(old_end, new_end) as isize;
         let (mut best, mut place) = (cost, 0);
-        for i in 0..short {
-            cost += isize::from(old[i] != new[i]) - isize::from(old_end[i] != new_end[i]);
+        for from in (0..short).step_by(STEP) {
+            let end = short.min(from + STEP);
+            cost += differ(from, end);
             if cost < best {
-                (best, place) = (cost, i + 1);
+                (best, place) = (cost, end);
+            }
+        }
+        let from = place.saturating_sub(STEP);
+        cost = best - differ(from, place);
+        for at in from..short.min(place + STEP) {
+            cost += differ(at, at + 1);
+            if cost < best {
+                (best, place) = (cost, at + 1);
             }
         }
         best as usize <= self.limit
@@ -95,9 +110,20 @@ impl Edits<'_> {
     }
 }
 
+/// How many bytes of two stretches of one length differ.
+fn differing(old: &[u8], new: &[u8]) -> usize {
+    let ((old, old_rest), (new, new_rest)) = (old.as_chunks::<STEP>(), new.as_chunks::<STEP>());
+    // A byte counts those of a step: so the processor compares and counts many at once.
+    let count = |(old, new): (&[u8; STEP], &[u8; STEP])| {
+        let each = old.iter().zip(new).map(|(old, new)| u8::from(old != new));
+        usize::from(each.sum::<u8>())
+    };
+    let rest = old_rest.iter().zip(new_rest).filter(|(old, new)| old != new).count();
+    old.iter().zip(new).map(count).sum::<usize>() + rest
+}
+
 /// The first index from `at` on at which two stretches of one length differ.
 fn same_until(old: &[u8], new: &[u8], mut at: usize) -> usize {
-    const STEP: usize = 32;
     while let (Some(a), Some(b)) = (old.get(at..at + STEP), new.get(at..at + STEP))
         && a == b
     {
