@@ -100,7 +100,7 @@ impl Layout {
             owned_cut_bytes: 1_750,
             // What leaves room for the owner.
             owned_body_bytes: 800,
-            split_ops_min: 2_048,
+            split_ops_min: 512,
             ranges_per_thread: 8,
         }
     }

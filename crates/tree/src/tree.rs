@@ -413,7 +413,7 @@ impl<S: Scheme> Tree<S> {
     }
 
     /// Splits batches of at least `operations` operations over the threads of the current rayon
-    /// pool, by ranges of keys; 2,048 unless told otherwise. Roots and pages do not depend on it.
+    /// pool, by ranges of keys; 512 unless told otherwise. Roots and pages do not depend on it.
     pub const fn split_batches_from(&mut self, operations: usize) {
         self.split_ops = operations;
     }

@@ -100,9 +100,6 @@ impl Scheme for Verkle {
         // Eight values of 36 bytes are a page.
         owned_cut_bytes: 300,
         owned_body_bytes: 300,
-        // A range of a few hundred operations shares inversions well enough, and its pages stay in
-        // the cache.
-        split_ops_min: 512,
         ..Layout::of_digits(8)
     };
 
