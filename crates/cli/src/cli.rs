@@ -87,8 +87,12 @@ fn broken(line: &str) -> String {
     let (mut text, mut column) = (" ".repeat(indent), indent);
     let mut words = words.split(' ').peekable();
     while let Some(word) = words.next() {
-        // An option and its value stay together.
-        let value = words.next_if(|next| word.starts_with("--") && !next.starts_with("--"));
+        // An option and its value stay together, where a line has room for both.
+        let value = words.next_if(|next| {
+            let both = word.len() + 1 + next.len();
+            let fits = indent + 4 + both + " \\".len() <= EXAMPLE_WIDTH;
+            word.starts_with("--") && !next.starts_with("--") && fits
+        });
         let part = [Some(word), value].into_iter().flatten().collect::<Vec<_>>().join(" ");
         if column > indent && column + 1 + part.len() + " \\".len() > EXAMPLE_WIDTH {
             text += &format!(" \\\n{}", " ".repeat(indent + 4));
@@ -214,6 +218,10 @@ mod tests {
         let said = broken(&long);
         assert!(said.lines().all(|line| line.len() <= EXAMPLE_WIDTH), "{said}");
         assert!(said.contains("state.db \\\n      --address 0x7"), "{said}");
+        assert_eq!(said.replace(" \\\n      ", " "), long);
+        let long = format!("  spinney verify --tree mpt --root 0x{} proof.json", "7".repeat(64));
+        let said = broken(&long);
+        assert!(said.lines().all(|line| line.len() <= EXAMPLE_WIDTH), "{said}");
         assert_eq!(said.replace(" \\\n      ", " "), long);
     }
 }

@@ -172,6 +172,7 @@ fn store_hint(error: &StoreError) -> &'static str {
             match (source.downcast_ref(), source.downcast_ref::<io::Error>()) {
                 (Some(error), _) => server_hint(error),
                 (_, Some(error)) if error.kind() == ErrorKind::NotFound => PLACE_HINT,
+                (_, Some(error)) if error.kind() == ErrorKind::AlreadyExists => THERE_HINT,
                 (_, Some(error)) => io_hint(error).unwrap_or(DISK_HINT),
                 _ => DISK_HINT,
             }
@@ -181,6 +182,8 @@ fn store_hint(error: &StoreError) -> &'static str {
 }
 
 const PLACE_HINT: &str = "nothing can be made or found at that place: name another one with --db";
+
+const THERE_HINT: &str = "name another place, or remove what is there";
 
 const DISK_HINT: &str = "look at the disk: space, permissions, cables";
 
@@ -370,7 +373,8 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
              it again into a new --db, and give --root, the state root of the header, along"
         }
         ReplayError::Source(SourceError::Truncated { .. }) => {
-            "the blocks before it are committed; export the chain again to get the rest"
+            "the blocks before it are committed, spinney db info says up to which; export the chain \
+             again, and the same command goes on behind them"
         }
         ReplayError::Source(_) => "--blocks takes what geth export writes, plain or zstd",
         ReplayError::State { error, .. } => return state_hint(error),

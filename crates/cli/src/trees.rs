@@ -18,7 +18,6 @@ use spinney_tree::{
 
 use crate::failure::Failure;
 use crate::place_name::without_password;
-use crate::stores::{Mode, Place};
 
 /// A root record, or what is wrong with it.
 pub(crate) type Record = (TreeId, Result<RootRecord, TreeError>);
@@ -152,23 +151,10 @@ impl Name {
     }
 }
 
-/// The tree of a verb that takes one: the one that was asked for, else what the store holds, mpt
-/// before others; in a new one, mpt.
-pub(crate) fn asked(name: Option<&str>, place: &Place) -> anyhow::Result<Name> {
-    if let Some(name) = name {
-        return Ok(Name::parse(name)?);
-    }
-    if place.location.is_none() || !place.exists()? {
-        return Ok(Name::Mpt);
-    }
-    first_of(&place.open(Mode::Look)?.snapshot()?)
-}
-
-/// The tree that is meant where none is named: of those that are held, mpt before others.
-pub(crate) fn first_of(snapshot: &impl Snapshot) -> anyhow::Result<Name> {
+/// The tree that is meant where none is named: of those of a state, mpt before others.
+pub(crate) fn first_of(snapshot: &impl Snapshot) -> anyhow::Result<Option<Name>> {
     let records = of_states(snapshot)?;
-    let first = records.first().and_then(|(_, record)| Name::of(record.scheme));
-    Ok(first.unwrap_or(Name::Mpt))
+    Ok(records.first().and_then(|(_, record)| Name::of(record.scheme)))
 }
 
 /// The trees of one state in one store, in order of their ids; at least one.

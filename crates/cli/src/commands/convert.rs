@@ -496,11 +496,12 @@ impl ConvertReport {
         let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
         grid.row(names.into_iter().chain(counts).collect());
         let Self { from, to, root, source_root, .. } = self;
+        let holds = format!(
+            "{} accounts, {} slots, {} codes (each delegation by itself)",
+            self.accounts, self.slots, self.codes,
+        );
         let sizes = format!(
-            "{} accounts, {} slots, {} distinct codes; {} leaves, {} on disk, {:.1} s",
-            self.accounts,
-            self.slots,
-            self.codes,
+            "{} leaves, {} on disk, {:.1} s",
             self.leaves,
             human_bytes(self.target_bytes),
             self.seconds,
@@ -510,7 +511,7 @@ impl ConvertReport {
         let digest = self.snapshot_digest.map(|digest| format!("snapshot digest {digest}"));
         let answer = Answer::of(self)?.csv(grid);
         Ok(answer
-            .lines([format!("{from} {source_root}"), format!("{to} {root}"), sizes])
+            .lines([format!("{from} {source_root}"), format!("{to} {root}"), holds, sizes])
             .lines(peak.into_iter().chain(digest))
             .line("checked: the target's leaves, and the source's root from them"))
     }

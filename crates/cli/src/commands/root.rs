@@ -28,7 +28,7 @@ use spinney_tree::{BlockId, PageStore as _, Scheme, SharedStore, Tree, TreeId};
 
 use crate::args::StoreArgs;
 use crate::commands::Command;
-use crate::commands::sums::{NamespaceArgs, SumSink};
+use crate::commands::sums::{self, NamespaceArgs, SumSink};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::sink::{Committed, Sink};
@@ -73,7 +73,7 @@ impl Command for RootArgs {
     fn run(&self, output: &Output) -> anyhow::Result<Answer> {
         self.store.mode.heed();
         let place = self.store.place()?;
-        let tree = trees::asked(self.store.tree.as_deref(), &place)?;
+        let tree = sums::asked(self.store.tree.as_deref(), &self.namespace, &place)?;
         let input = BufReader::with_capacity(1 << 16, stores::open_file(&self.file)?);
         // Without a store there is nothing to end well.
         let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };

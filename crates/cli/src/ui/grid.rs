@@ -7,6 +7,11 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 pub(crate) use spinney_bench::human_bytes;
 
+/// So many of what has a name for one and a name for many.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 use super::format::Format;
 use super::terminal::printable;
 

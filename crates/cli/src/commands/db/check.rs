@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::stores::{Mode, Place};
 use crate::trees::{self, Name, TreeSet};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Answer, Grid, Output};
+use crate::ui::{Answer, Grid, Output, counted};
 
 /// Rows of [`Table::Meta`] that name a tree that is being built begin with this; its id follows.
 const REBUILD: &[u8] = b"rebuild";
@@ -51,7 +51,8 @@ struct Check<'o> {
 
 impl Check<'_> {
     fn found(&mut self, what: String) {
-        if self.findings.len() < FINDINGS_MAX {
+        // A damaged row is met by each part of the check.
+        if self.findings.len() < FINDINGS_MAX && !self.findings.contains(&what) {
             self.findings.push(what);
         }
     }
@@ -289,7 +290,7 @@ impl Check<'_> {
         let verdict = match findings.len() {
             0 => "sound".to_owned(),
             FINDINGS_MAX => format!("{FINDINGS_MAX} findings and perhaps more"),
-            count => format!("{count} findings"),
+            count => counted(count as u64, "finding", "findings"),
         };
         let next = "a rebuild was stopped, and the next one removes them";
         let left = format!("{left_over} rows of pages are left over: {next}");

@@ -23,7 +23,7 @@ use crate::ui::{Answer, Output};
 
 pub(super) fn run(args: &DumpArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
-    let name = trees::asked(args.tree.as_deref(), &place)?;
+    let name = sums::asked(args.tree.as_deref(), &args.namespace, &place)?;
     NamespaceArgs::check(name)?;
     let id = match (name, name.id()) {
         (Name::Sum(profile), _) => {

@@ -8,7 +8,7 @@ use spinney_tree::{KeptCommits, PageStore as _, Snapshot, StoreError, Table};
 
 use crate::commits::{self, described};
 use crate::trees;
-use crate::ui::{Answer, Grid, human_bytes};
+use crate::ui::{Answer, Grid, counted, human_bytes};
 
 #[derive(Debug, Serialize)]
 struct TableReport {
@@ -119,11 +119,6 @@ fn log_of(store: &AnyStore) -> Result<Option<LogReport>, StoreError> {
     }))
 }
 
-/// So many of what is named by one word.
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 #[derive(Debug, Default)]
 struct Rows {
     count: u64,
@@ -159,7 +154,11 @@ fn answer(
     }
     let pages = trees.iter().map(|TreePages { tree, name, rows, bytes, .. }| {
         let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-        format!("{tree}{name}: {}, {} ({bytes} bytes)", counted(*rows, "page"), human_bytes(*bytes))
+        format!(
+            "{tree}{name}: {}, {} ({bytes} bytes)",
+            counted(*rows, "page", "pages"),
+            human_bytes(*bytes)
+        )
     });
     let of_file = [("file", file_bytes), ("in no table", unused_bytes)]
         .map(|(what, bytes)| format!("{what}: {} ({bytes} bytes)", human_bytes(bytes)));
@@ -201,7 +200,8 @@ fn grid(tables: &[TableReport], bytes: fn(u64) -> String) -> Grid {
 impl LogReport {
     fn lines(&self) -> Vec<String> {
         let (live, used) = (human_bytes(self.live_bytes), human_bytes(self.used_bytes));
-        let (files, oldest, last) = (counted(self.files, "file"), self.oldest_commit, self.commit);
+        let (files, oldest, last) =
+            (counted(self.files, "file", "files"), self.oldest_commit, self.commit);
         let kept = self.kept_commits.as_ref().map(|kept| format!("{} kept", described(kept)));
         [format!("{files}, with records of commits {oldest} to {last}")]
             .into_iter()

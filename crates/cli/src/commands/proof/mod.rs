@@ -13,7 +13,7 @@ mod words;
 use self::args::ProofSource;
 pub(crate) use self::args::ProveArgs;
 pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
-pub(crate) use self::verify::{Said, VerifyArgs, check_tree};
+pub(crate) use self::verify::{Said, Shown, VerifyArgs, check_tree};
 
 use crate::args::ReadFrom;
 use crate::commands::Command;

@@ -8,24 +8,28 @@
     clippy::unwrap_used
 )]
 
-use std::fmt::Display;
-
 use alloy_primitives::{Address, B256, Bytes, U256};
+use serde_json::{Value, json};
 use spinney_cli::document::Asked;
 use spinney_cli::spans::SpanClaim;
 use spinney_proof::span::{AccountSpan, KeysSpan, Period, VerifiedKeysSpan};
+use spinney_state::Account;
 use spinney_state::embed::Embedding;
 use spinney_tree::KeyProofs;
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 
+use super::verify::Shown;
 use super::words;
 use crate::failure::Failure;
 use crate::trees::Name;
 
 /// Whether a root is trusted to be that of a block.
 type Trusts<'t> = &'t dyn Fn(u64, &[u8; 32]) -> bool;
+
+/// An account, with the bytes of its code, where there is one.
+type Found = Option<(Account, u32)>;
 
 /// The blocks that a claim is of, from the first to the last.
 pub(super) fn blocks_of(claim: &SpanClaim) -> (u64, u64) {
@@ -35,12 +39,12 @@ pub(super) fn blocks_of(claim: &SpanClaim) -> (u64, u64) {
     }
 }
 
-/// What a claim shows, line by line.
+/// What a claim shows.
 pub(super) fn show(
     name: Name,
     claim: &SpanClaim,
     trusts: Trusts<'_>,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<Vec<Shown>> {
     match (claim, name) {
         (SpanClaim::Account(span), Name::Mpt) => show_account(span, trusts),
         (SpanClaim::Keys { account, span }, Name::Ubt(hash)) => {
@@ -59,22 +63,24 @@ pub(super) fn show(
     }
 }
 
-fn show_account(span: &AccountSpan, trusts: Trusts<'_>) -> anyhow::Result<Vec<String>> {
+fn show_account(span: &AccountSpan, trusts: Trusts<'_>) -> anyhow::Result<Vec<Shown>> {
     let verified = span.verify(trusts)?;
-    let mut lines = Vec::new();
-    let account = format!("account {}", Address::from(span.address));
-    lines.extend(verified.account().iter().map(|period| {
-        line(&account, period, |fields| match fields {
-            None => "absent".into(),
-            Some(fields) => words::of_fields(fields),
-        })
+    let (address, mut all) = (Address::from(span.address), Vec::new());
+    all.extend(verified.account().iter().map(|period| {
+        let fields = period.value.as_ref();
+        let account = fields.map(words::fields_of);
+        let named = (format!("account {address}"), json!({ "address": address }));
+        shown(named, period, words::of_fields(fields), ("account", json!(account)))
     }));
     for slot in &span.slots {
-        let name = format!("slot {}", B256::from(*slot));
-        let value = |value: &[u8; 32]| format!("{:#x}", U256::from_be_bytes(*value));
-        lines.extend(verified.slot(slot)?.iter().map(|period| line(&name, period, value)));
+        let (name, periods) = (B256::from(*slot), verified.slot(slot)?);
+        all.extend(periods.iter().map(|period| {
+            let value = U256::from_be_bytes(period.value);
+            let named = (format!("slot {name}"), json!({ "slot": name }));
+            shown(named, period, format!("{value:#x}"), ("value", json!(B256::from(value))))
+        }));
     }
-    Ok(lines)
+    Ok(all)
 }
 
 fn show_keys<S: Embedding + KeyProofs>(
@@ -82,16 +88,19 @@ fn show_keys<S: Embedding + KeyProofs>(
     account: Option<&Asked>,
     span: &KeysSpan,
     trusts: Trusts<'_>,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<Vec<Shown>> {
     let verified = span.verify_by(trusts, |root, sent| scheme.verify_keys(root, sent))?;
     let Some(asked) = account else {
-        let lines = verified.iter().flat_map(|(key, periods)| {
-            let name = Bytes::copy_from_slice(key).to_string();
-            periods
-                .iter()
-                .map(move |period| line(&name, period, |value| words::describe(value.as_ref())))
+        let all = verified.iter().flat_map(|(key, periods)| {
+            let key = Bytes::copy_from_slice(key);
+            periods.iter().map(move |period| {
+                let (named, value) =
+                    ((key.to_string(), json!({ "key": key })), period.value.as_ref());
+                let fields = ("value", json!(words::word_of(value)));
+                shown(named, period, words::describe(value), fields)
+            })
         });
-        return Ok(lines.collect());
+        return Ok(all.collect());
     };
     let keys = words::span_keys(asked, scheme);
     if keys != span.keys {
@@ -99,17 +108,22 @@ fn show_keys<S: Embedding + KeyProofs>(
     }
     let count = scheme.account_keys(&asked.address).len();
     let (fields, slots) = keys.split_at_checked(count).unwrap_or((&keys, &[]));
-    let name = format!("account {}", asked.address);
-    let mut lines = Vec::new();
-    for period in account_over_time(scheme, asked.address, fields, &verified)? {
-        lines.push(line(&name, &period, Clone::clone));
+    let (address, mut all) = (asked.address, Vec::new());
+    for period in account_over_time(scheme, address, fields, &verified)? {
+        let account = period.value;
+        let named = (format!("account {address}"), json!({ "address": address }));
+        let fields = ("account", json!(account.map(words::account_of)));
+        all.push(shown(named, &period, words::of_account(account), fields));
     }
     for (slot, key) in asked.slots.iter().zip(slots) {
-        let name = format!("slot {slot}");
-        let value = |value: &Option<_>| words::of_slot(value.as_ref());
-        lines.extend(verified.get(key)?.iter().map(|period| line(&name, period, value)));
+        all.extend(verified.get(key)?.iter().map(|period| {
+            let (named, value) =
+                ((format!("slot {slot}"), json!({ "slot": slot })), period.value.as_ref());
+            let fields = ("value", json!(words::word_of(value)));
+            shown(named, period, words::of_slot(value), fields)
+        }));
     }
-    Ok(lines)
+    Ok(all)
 }
 
 /// What the keys of an account say of it, from one change of any of them to the next.
@@ -118,32 +132,40 @@ fn account_over_time<S: Embedding>(
     address: Address,
     keys: &[Vec<u8>],
     verified: &VerifiedKeysSpan,
-) -> anyhow::Result<Vec<Period<String>>> {
+) -> anyhow::Result<Vec<Period<Found>>> {
     let of_keys = keys.iter().map(|key| verified.get(key)).collect::<Result<Vec<_>, _>>()?;
     let mut ends: Vec<_> = of_keys.iter().flat_map(|all| all.iter().map(|it| it.last)).collect();
     ends.sort_unstable();
     ends.dedup();
     let mut first = of_keys.first().and_then(|all| all.first()).map_or(0, |it| it.first);
-    let mut periods: Vec<Period<String>> = Vec::new();
+    let mut periods = Vec::new();
     for last in ends {
         let at = |all: &&[Period<_>]| {
             let place = all.partition_point(|period| period.last < last);
             all.get(place).and_then(|period| period.value)
         };
         let leaves: Vec<_> = of_keys.iter().map(at).collect();
-        let value = words::of_account(scheme.read_account(&address, &leaves)?);
+        let value = scheme.read_account(&address, &leaves)?;
         Period::extend(&mut periods, (first, last), value);
         first = last.saturating_add(1);
     }
     Ok(periods)
 }
 
-/// `NAME, blocks 1 to 7: WHAT`.
-fn line<T, W: Display>(name: &str, period: &Period<T>, what: impl Fn(&T) -> W) -> String {
-    let Period { first, last, value } = period;
+/// `NAME, blocks 1 to 7: WHAT`, and the same for programs.
+fn shown<T>(
+    (name, mut fields): (String, Value),
+    &Period { first, last, .. }: &Period<T>,
+    what: String,
+    (field, value): (&str, Value),
+) -> Shown {
     let blocks = match first == last {
         true => format!("block {first}"),
         false => format!("blocks {first} to {last}"),
     };
-    format!("{name}, {blocks}: {}", what(value))
+    let more = [("from", json!(first)), ("to", json!(last)), (field, value)];
+    if let Some(fields) = fields.as_object_mut() {
+        fields.extend(more.map(|(field, value)| (field.to_owned(), value)));
+    }
+    Shown { line: format!("{name}, {blocks}: {what}"), fields }
 }

@@ -21,13 +21,7 @@ use crate::trees::{self, Name};
 use crate::ui::Output;
 
 pub(super) fn run(args: &ProveArgs, place: &Place, output: &Output) -> anyhow::Result<Exit> {
-    let name = match &args.tree {
-        None if NamespaceArgs::is_said() => {
-            let store = place.open(Mode::Look)?;
-            Name::Sum(sums::profile_of(&store.snapshot()?, &args.namespace.namespace)?)
-        }
-        tree => trees::asked(tree.as_deref(), place)?,
-    };
+    let name = sums::asked(args.tree.as_deref(), &args.namespace, place)?;
     if let Name::Sum(profile) = name {
         return leaves(args, profile, place, output);
     }
@@ -76,7 +70,7 @@ pub(super) fn from_archive(args: &ProveArgs, place: &str, output: &Output) -> an
     let view = archive.at(args.from.unwrap_or(number)).map_err(archive::failure)?;
     let name = match &args.tree {
         Some(name) => Name::parse(name)?,
-        None => trees::first_of(&view)?,
+        None => trees::first_of(&view)?.unwrap_or(Name::Mpt),
     };
     if matches!(name, Name::Sum(_)) {
         let what = format!("an archive does not prove a tree {name} (--archive)");

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use spinney_cli::document::{self, Claim, Document, DocumentError};
 use spinney_cli::spans::SpanDocument;
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
@@ -112,7 +112,7 @@ impl Command for VerifyArgs {
             None => (self.trusted_root(own, output)?, None),
         };
         let unsure = words::unsure(name, &claim);
-        let shown = show(&root, name, claim).map_err(|error| {
+        let proven = show(&root, name, claim).map_err(|error| {
             let what = format!("the proof does not hold under {root}");
             let hint = "proof, claims and root do not belong together: was it made for this root?";
             Failure::new(what).because(error).hint(hint).exit(Exit::No)
@@ -125,8 +125,11 @@ impl Command for VerifyArgs {
         }
         let mut said = Said::new(output);
         let of = block.map_or_else(String::new, |block| format!(", the root of block {block}"));
-        said.line(format!("holds under {root}{of}, tree {name}"))?;
-        shown.into_iter().try_for_each(|line| said.line(line))?;
+        said.say(Shown {
+            line: format!("holds under {root}{of}, tree {name}"),
+            fields: json!({ "tree": name.to_string(), "root": root, "block": block }),
+        })?;
+        proven.into_iter().try_for_each(|shown| said.say(shown))?;
         said.finish()
     }
 }
@@ -198,43 +201,54 @@ fn many(
             .hint(format!("the proof is of blocks {first} to {last}: give all of their roots"))
             .into());
     }
-    let shown = over_time::show(name, &document.claim, &trusts).map_err(|error| {
+    let proven = over_time::show(name, &document.claim, &trusts).map_err(|error| {
         let hint = "proof, claims and roots do not belong together: was it made for these blocks?";
         Failure::new("the proof does not hold").because(error).hint(hint).exit(Exit::No)
     })?;
     let mut said = Said::new(output);
-    said.line(format!("holds at blocks {first} to {last}, tree {name}"))?;
-    shown.into_iter().try_for_each(|line| said.line(line))?;
+    said.say(Shown {
+        line: format!("holds at blocks {first} to {last}, tree {name}"),
+        fields: json!({ "tree": name.to_string(), "from": first, "to": last }),
+    })?;
+    proven.into_iter().try_for_each(|shown| said.say(shown))?;
     said.finish()
+}
+
+/// One thing that a proof shows: a line for people, fields for programs.
+pub(crate) struct Shown {
+    pub(crate) line: String,
+    pub(crate) fields: Value,
 }
 
 /// What a proof shows: line by line for people, at once in an envelope.
 pub(crate) struct Said<'o> {
     output: &'o Output,
-    lines: Option<Vec<String>>,
+    all: Option<Vec<Shown>>,
 }
 
 impl<'o> Said<'o> {
     fn new(output: &'o Output) -> Self {
-        Self { output, lines: (output.asked() == Some(Format::Json)).then(Vec::new) }
+        Self { output, all: (output.asked() == Some(Format::Json)).then(Vec::new) }
     }
 
-    pub(crate) fn line(&mut self, line: String) -> std::io::Result<()> {
-        match &mut self.lines {
-            Some(lines) => lines.push(line),
-            None => self.output.line(&line)?,
+    pub(crate) fn say(&mut self, shown: Shown) -> std::io::Result<()> {
+        match &mut self.all {
+            Some(all) => all.push(shown),
+            None => self.output.line(&shown.line)?,
         }
         Ok(())
     }
 
     fn finish(self) -> anyhow::Result<Answer> {
         // Other forms are lines, which were told as they came.
-        Ok(Answer::of(&json!({ "holds": true, "shown": self.lines.unwrap_or_default() }))?)
+        let all = self.all.unwrap_or_default().into_iter().map(|shown| (shown.line, shown.fields));
+        let (lines, proven): (Vec<String>, Vec<Value>) = all.unzip();
+        Ok(Answer::of(&json!({ "holds": true, "shown": lines, "proven": proven }))?)
     }
 }
 
-/// What a claim shows, line by line.
-pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<String>> {
+/// What a claim shows.
+pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<Shown>> {
     Ok(match claim {
         Claim::Keys { entries, preimages, proof } => {
             show_keys(root, &entries, preimages.as_deref(), &proof)?
@@ -310,7 +324,7 @@ fn show_keys(
     entries: &[(Bytes, Option<Bytes>)],
     preimages: Option<&[Bytes]>,
     proof: &Proof,
-) -> Result<Vec<String>, ProofError> {
+) -> Result<Vec<Shown>, ProofError> {
     let keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
     let verified = proof.verify(&root.0, &keys)?;
     let describe = |value: Option<&[u8]>, nothing: &str| match value {
@@ -327,22 +341,25 @@ fn show_keys(
             return Err(ProofError::Differs { key: key.to_vec(), proven, claimed });
         }
         let of = preimage.map_or_else(String::new, |preimage| format!(" (of {preimage})"));
-        Ok(format!("{key}{of}: {}", describe(proven, "absent")))
+        let value = proven.map(Bytes::copy_from_slice);
+        let fields = json!({ "key": key, "preimage": preimage, "value": value });
+        Ok(Shown { line: format!("{key}{of}: {}", describe(proven, "absent")), fields })
     };
     entries.iter().zip(preimages).map(line).collect()
 }
 
 #[expect(clippy::expect_used, reason = "what was verified for these slots has them all")]
-fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<String>, ProofError> {
+fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<Shown>, ProofError> {
     let verified = proof.verify(&root.0)?;
-    let address = Address::from(proof.address);
-    let mut lines = vec![match verified.account() {
-        None => format!("account {address}: absent"),
-        Some(account) => format!("account {address}: {}", words::of_fields(account)),
-    }];
+    let (address, account) = (Address::from(proof.address), verified.account());
+    let line = format!("account {address}: {}", words::of_fields(account));
+    let fields = json!({ "address": address, "account": account.map(words::fields_of) });
+    let mut all = vec![Shown { line, fields }];
     for slot in &proof.storage_proof {
         let value = verified.slot(&slot.key).expect("it was verified for all of the slots");
-        lines.push(format!("slot {}: {:#x}", B256::from(slot.key), U256::from_be_bytes(value)));
+        let (slot, value) = (B256::from(slot.key), U256::from_be_bytes(value));
+        let line = format!("slot {slot}: {value:#x}");
+        all.push(Shown { line, fields: json!({ "slot": slot, "value": B256::from(value) }) });
     }
-    Ok(lines)
+    Ok(all)
 }

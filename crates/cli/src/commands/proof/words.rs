@@ -2,6 +2,7 @@
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use serde::Serialize;
+use serde_json::{Value, json};
 use spinney_cli::document::{Asked, Claim, WitnessClaim, WordsClaim};
 use spinney_state::Account;
 use spinney_state::embed::{BinaryState, Embedding, KeptTree, Word};
@@ -14,6 +15,7 @@ use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{KeyProofs, KeysFault, PageStore, SharedStore};
 
 use super::args::{Held, ProveArgs};
+use super::verify::Shown;
 use crate::failure::Failure;
 use crate::trees::{self, Name};
 
@@ -142,7 +144,7 @@ pub(super) enum Refuted {
 }
 
 /// Checks a claim, and says what it shows.
-pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<String>, Refuted> {
+pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<Shown>, Refuted> {
     match name {
         Name::Ubt(hash) => verify_in(root, &Ubt { hash }, claim),
         Name::Pbt(hash) => verify_in(root, &Pbt { hash }, claim),
@@ -155,13 +157,15 @@ fn verify_in<S: Embedding + KeyProofs>(
     root: &B256,
     scheme: &S,
     claim: &WordsClaim,
-) -> Result<Vec<String>, Refuted> {
+) -> Result<Vec<Shown>, Refuted> {
     let verified = scheme.verify_keys(&root.0, &claim.proof)?;
     let Some(asked) = &claim.account else {
-        let line = |(key, value): (&[u8], Option<&Word>)| {
-            format!("{}: {}", Bytes::copy_from_slice(key), describe(value))
+        let shown = |(key, value): (&[u8], Option<&Word>)| {
+            let key = Bytes::copy_from_slice(key);
+            let line = format!("{key}: {}", describe(value));
+            Shown { line, fields: json!({ "key": key, "value": word_of(value) }) }
         };
-        return Ok(verified.iter().map(line).collect());
+        return Ok(verified.iter().map(shown).collect());
     };
     let claimed: Vec<_> = claim.proof.entries.iter().map(|(key, _)| key.clone()).collect();
     let fields = scheme.account_keys(&asked.address);
@@ -174,33 +178,46 @@ fn verify_in<S: Embedding + KeyProofs>(
     if claimed != [&fields[..], &rest].concat() || (account.is_none() && !asked.chunks.is_empty()) {
         return Err(other());
     }
-    let mut lines = vec![format!("account {}: {}", asked.address, of_account(account))];
-    lines.extend(below(asked, &rest, &verified));
-    Ok(lines)
+    let line = format!("account {}: {}", asked.address, of_account(account));
+    let fields = json!({ "address": asked.address, "account": account.map(account_of) });
+    let mut all = vec![Shown { line, fields }];
+    all.extend(below(asked, &rest, &verified));
+    Ok(all)
 }
 
 /// Checks an execution witness, and says what it shows, the root after its changes included.
-pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<String>, ProofFault> {
+pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<Shown>, ProofFault> {
     let verkle = Verkle::without_table();
     let verified = claim.proof.verify(verkle.crs(), &root.0, &claim.diff)?;
-    let mut lines = Vec::new();
+    let mut all = Vec::new();
     for (key, entry) in claim.diff.entries() {
-        let mut line = format!("{}: {}", B256::from(key), describe(entry.current.as_ref()));
+        let (key, value) = (B256::from(key), entry.current.as_ref());
+        let mut line = format!("{key}: {}", describe(value));
+        let mut fields = json!({ "key": key, "value": word_of(value) });
         if entry.new.is_some() {
             line += &format!(", becomes {}", describe(entry.new.as_ref()));
+            fields["becomes"] = json!(word_of(entry.new.as_ref()));
         }
-        lines.push(line);
+        all.push(Shown { line, fields });
     }
-    lines.push(format!("root after it: {}", B256::from(verified.post_root(verkle.crs())?)));
-    Ok(lines)
+    let root = B256::from(verified.post_root(verkle.crs())?);
+    let line = format!("root after it: {root}");
+    all.push(Shown { line, fields: json!({ "root_after": root }) });
+    Ok(all)
 }
 
 /// What is shown of slots and chunks, whose keys are given in order.
-fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<String> {
+fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<Shown> {
     let value = |key: &Vec<u8>| verified.get(key).expect("it is one of the keys");
     let (slots, chunks) = keys.split_at(asked.slots.len());
-    let slot = |(slot, key): (&B256, &Vec<u8>)| format!("slot {slot}: {}", of_slot(value(key)));
-    let chunk = |(chunk, key): (&u32, &Vec<u8>)| format!("chunk {chunk}: {}", describe(value(key)));
+    let slot = |(slot, key): (&B256, &Vec<u8>)| {
+        let line = format!("slot {slot}: {}", of_slot(value(key)));
+        Shown { line, fields: json!({ "slot": slot, "value": word_of(value(key)) }) }
+    };
+    let chunk = |(chunk, key): (&u32, &Vec<u8>)| {
+        let line = format!("chunk {chunk}: {}", describe(value(key)));
+        Shown { line, fields: json!({ "chunk": chunk, "value": word_of(value(key)) }) }
+    };
     let slots = asked.slots.iter().zip(slots).map(slot);
     slots.chain(asked.chunks.iter().zip(chunks).map(chunk)).collect()
 }
@@ -218,6 +235,21 @@ pub(super) fn of_account(account: Option<(Account, u32)>) -> String {
     )
 }
 
+/// The same for programs.
+pub(super) fn account_of((account, code_size): (Account, u32)) -> Value {
+    json!({
+        "nonce": account.nonce,
+        "balance": account.balance.to_string(),
+        "code_size": code_size,
+        "code_hash": account.code_hash,
+    })
+}
+
+/// A leaf for programs.
+pub(super) fn word_of(value: Option<&Word>) -> Option<B256> {
+    value.map(|word| B256::from(*word))
+}
+
 /// What a slot's leaf says.
 pub(super) fn of_slot(value: Option<&Word>) -> String {
     value.map_or_else(|| "absent".into(), |word| format!("{:#x}", U256::from_be_bytes(*word)))
@@ -228,7 +260,8 @@ pub(super) fn describe(value: Option<&Word>) -> String {
 }
 
 /// What a Merkle Patricia trie says of an account.
-pub(super) fn of_fields(account: &AccountFields) -> String {
+pub(super) fn of_fields(account: Option<&AccountFields>) -> String {
+    let Some(account) = account else { return "absent".into() };
     format!(
         "nonce {}, balance {}, storage hash {}, code hash {}",
         account.nonce,
@@ -236,4 +269,14 @@ pub(super) fn of_fields(account: &AccountFields) -> String {
         B256::from(account.storage_hash),
         B256::from(account.code_hash)
     )
+}
+
+/// The same for programs.
+pub(super) fn fields_of(account: &AccountFields) -> Value {
+    json!({
+        "nonce": account.nonce,
+        "balance": U256::from_be_bytes(account.balance).to_string(),
+        "storage_hash": B256::from(account.storage_hash),
+        "code_hash": B256::from(account.code_hash),
+    })
 }

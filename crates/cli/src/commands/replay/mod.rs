@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Args;
 use spinney_follow::{BlockName, Url};
-use spinney_replay::{DiffReplayError, RunOptions, Summary};
+use spinney_replay::{DiffReplayError, ReplayError, RunOptions, Summary};
 use spinney_state::{KeepHistory, MPT, State, StateError};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{PageStore, SharedStore};
@@ -292,13 +292,9 @@ impl Run<'_> {
                 let head = state.block();
                 let begin = |path| Lists::begin(path, self.args.bal_json, head);
                 let mut lists = self.args.bal_out.as_deref().map(begin).transpose()?;
-                let done = chain::run(
-                    state,
-                    genesis,
-                    (blocks, traces),
-                    &options,
-                    (watch, lists.as_mut(), None),
-                )?;
+                let told = (&mut *watch, lists.as_mut(), None);
+                let done = chain::run(state, genesis, (blocks, traces), &options, told)
+                    .map_err(|error| self.of_blocks(error))?;
                 lists.map(Lists::finish).transpose()?;
                 done
             }
@@ -316,6 +312,17 @@ impl Run<'_> {
         }
         report.first_commit = watch.first_commit();
         Ok(report)
+    }
+
+    /// What is wrong with the file of blocks names it.
+    fn of_blocks(&self, error: anyhow::Error) -> anyhow::Error {
+        match (error.downcast_ref::<ReplayError<StateError>>(), &self.args.input.blocks) {
+            (Some(ReplayError::Source(_)), Some(blocks)) => {
+                let reading = format!("reading {}", blocks.display());
+                error.context(reading)
+            }
+            _ => error,
+        }
     }
 
     /// What is wrong with a line, where lines are traces.

@@ -15,7 +15,8 @@ use spinney_tree::sum::{Profile, Sum};
 use spinney_tree::{PageStore, Scheme as _, SchemeId, Snapshot, names};
 
 use crate::failure::Failure;
-use crate::trees::{Name, profile_name};
+use crate::stores::{Mode, Place};
+use crate::trees::{self, Name, profile_name};
 
 pub(crate) use dump::dump;
 pub(crate) use load::load;
@@ -49,6 +50,30 @@ impl NamespaceArgs {
                 .hint("sum trees have them: --tree sum, or leave out --namespace"));
         }
         Ok(())
+    }
+}
+
+/// The tree of a verb that takes one: the one that was asked for, else what the store holds, mpt
+/// before others and sum trees last; in a new one, mpt.
+pub(crate) fn asked(
+    name: Option<&str>,
+    namespace: &NamespaceArgs,
+    place: &Place,
+) -> anyhow::Result<Name> {
+    if let Some(name) = name {
+        return Ok(Name::parse(name)?);
+    }
+    if place.location.is_none() || !place.exists()? {
+        return Ok(Name::Mpt);
+    }
+    let store = place.open(Mode::Look)?;
+    let snapshot = store.snapshot()?;
+    if NamespaceArgs::is_said() {
+        return Ok(Name::Sum(profile_of(&snapshot, &namespace.namespace)?));
+    }
+    match trees::first_of(&snapshot)? {
+        Some(first) => Ok(first),
+        None => Ok(first_profile(&snapshot)?.map_or(Name::Mpt, Name::Sum)),
     }
 }
 
@@ -106,10 +131,16 @@ fn of_scheme(scheme: SchemeId) -> Option<Profile> {
 }
 
 /// The profile of the tree of a namespace; where there is none, the usual one.
-pub(crate) fn profile_of(snapshot: &impl Snapshot, namespace: &str) -> anyhow::Result<Profile> {
+fn profile_of(snapshot: &impl Snapshot, namespace: &str) -> anyhow::Result<Profile> {
     let named = names::find(snapshot, namespace).map_err(SumError::from).map_err(plain)?;
     let found = named.and_then(|named| of_scheme(named.scheme));
     Ok(found.unwrap_or(Profile::Compatible))
+}
+
+/// The profile of the first of a store's sum trees.
+fn first_profile(snapshot: &impl Snapshot) -> anyhow::Result<Option<Profile>> {
+    let named = names::list(snapshot).map_err(SumError::from).map_err(plain)?;
+    Ok(named.iter().find_map(|named| of_scheme(named.scheme)))
 }
 
 fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {

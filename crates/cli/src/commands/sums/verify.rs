@@ -10,12 +10,13 @@
 use std::path::Path;
 
 use alloy_primitives::{B256, Bytes};
+use serde_json::json;
 use spinney_cli::document::Strict;
 use spinney_tree::sum::{Claim, ClaimError, Leaf, Profile, Proof, SumNode, verify_many};
 
 use super::profile;
 use super::prove::SumDocument;
-use crate::commands::proof::{Said, check_tree};
+use crate::commands::proof::{Said, Shown, check_tree};
 use crate::failure::{Exit, Failure};
 use crate::trees::{Name, profile_name};
 use crate::ui::Output;
@@ -133,11 +134,18 @@ fn flush(
     })?;
     for read in waiting.drain(..) {
         let key = B256::from(read.key);
-        let line = match &read.leaf {
-            Some(leaf) => format!("{key}: {}, sum {}", Bytes::from(leaf.value.clone()), leaf.sum),
+        let value = read.leaf.as_ref().map(|leaf| Bytes::copy_from_slice(&leaf.value));
+        let sum = read.leaf.as_ref().map_or(0, |leaf| leaf.sum);
+        let line = match &value {
+            Some(value) => format!("{key}: {value}, sum {sum}"),
             None => format!("{key}: absent"),
         };
-        said.line(format!("{line}; holds under {shown}"))?;
+        let (hash, all) = (B256::from(root.hash), root.sum.to_string());
+        let fields = json!({
+            "tree": profile_name(profile), "root": hash, "root_sum": all,
+            "key": key, "value": value, "sum": sum.to_string(),
+        });
+        said.say(Shown { line: format!("{line}; holds under {shown}"), fields })?;
     }
     Ok(())
 }

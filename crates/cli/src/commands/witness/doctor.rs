@@ -13,7 +13,7 @@ use super::source::{Chain, ChainArgs, bytes, difficulty, first, witnesses};
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
-use crate::ui::{Format, Grid, Output};
+use crate::ui::{Format, Grid, Output, counted};
 
 /// Say which rules of the canonical form witnesses break, a line each; the exit code is 1 where
 /// they do.
@@ -239,6 +239,9 @@ pub(super) fn minimize(args: &MinimizeArgs, output: &Output) -> anyhow::Result<E
         after += bytes(canonical);
     }
     out.finish().context("writing the witnesses")?;
-    output.note(&format!("{count} witnesses, {before} bytes before and {after} after"));
+    output.note(&format!(
+        "{}, {before} bytes before and {after} after",
+        counted(count, "witness", "witnesses")
+    ));
     Ok(Exit::Ok)
 }

@@ -17,8 +17,8 @@ use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::stores;
 use crate::trees::{self, Name};
-use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
+use crate::ui::{Output, counted};
 
 #[derive(Debug, Args)]
 pub(super) struct MakeArgs {
@@ -186,7 +186,8 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     }
     out.finish().context("writing the witnesses")?;
     let checked = if args.no_check { "" } else { " and checked" };
-    output.note(&format!("{count} witnesses made{checked}, {bytes} bytes"));
+    output
+        .note(&format!("{} made{checked}, {bytes} bytes", counted(count, "witness", "witnesses")));
     Ok(Exit::Ok)
 }
 
