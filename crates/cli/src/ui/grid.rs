@@ -7,13 +7,13 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 pub(crate) use spinney_bench::human_bytes;
 
+use super::format::Format;
+use super::terminal::printable;
+
 /// So many of what has a name for one and a name for many.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
-
-use super::format::Format;
-use super::terminal::printable;
 
 /// Rows under a header. Columns that hold numbers are aligned to the right.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ impl Grid {
     }
 
     /// The table in so many columns: as it is; with short hashes; a line a field; or, at worst,
-    /// with cells of several lines.
-    pub(super) fn fit(&self, width: usize) -> String {
+    /// with cells of several lines. A full one is as it is, or has a line a field.
+    pub(super) fn fit(&self, width: usize, is_full: bool) -> String {
         let fits = |text: &str| text.lines().all(|line| line.chars().count() <= width);
         let cells = |row: &Vec<String>| row.iter().map(|cell| shortened(cell)).collect();
         let short =
@@ -49,6 +49,9 @@ impl Grid {
         let plain = self.table(None);
         if fits(&plain) {
             return plain;
+        }
+        if is_full {
+            return self.vertical().table(None);
         }
         let short = short();
         let tries = [short.table(None), short.vertical().table(None)];
@@ -186,15 +189,18 @@ mod tests {
         grid.row(vec!["mpt".into(), "60".into(), hash.clone(), "a/place of some length".into()]);
         grid.row(vec!["verkle".into(), "60".into(), hash.clone(), "b ".repeat(70)]);
         for width in [60, 80, 200] {
-            let table = grid.fit(width);
+            let table = grid.fit(width, false);
             assert!(table.lines().all(|line| line.chars().count() <= width), "{table}");
             assert!(table.contains("0xabababab..abababab") && table.contains("verkle"), "{table}");
         }
-        assert_eq!(grid.fit(usize::MAX).lines().count(), 6);
-        assert!(grid.fit(usize::MAX).contains(&hash));
+        assert_eq!(grid.fit(usize::MAX, false).lines().count(), 6);
+        assert!(grid.fit(usize::MAX, false).contains(&hash));
+        let full = grid.fit(80, true);
+        assert!(full.contains(&hash) && !full.contains(".."), "{full}");
+        assert_eq!(full.lines().count(), 2 + 2 * 4 + 1, "{full}");
         grid.rows.pop();
-        assert_eq!(grid.fit(80).lines().count(), 5, "{}", grid.fit(80));
-        assert!(grid.fit(120).contains(&hash));
+        assert_eq!(grid.fit(80, false).lines().count(), 5, "{}", grid.fit(80, false));
+        assert!(grid.fit(120, false).contains(&hash));
     }
 
     #[test]

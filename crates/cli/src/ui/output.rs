@@ -253,8 +253,7 @@ impl Output {
             Format::Csv => self.bytes(grid.csv(io::stdout().is_terminal()).as_bytes()),
             Format::Table | Format::Json if grid.is_empty() => self.line("nothing"),
             Format::Table | Format::Json => {
-                let width = if self.asked.full { usize::MAX } else { width() };
-                self.bytes(format!("{}\n", grid.fit(width)).as_bytes())
+                self.bytes(format!("{}\n", grid.fit(width(), self.asked.full)).as_bytes())
             }
         }
     }

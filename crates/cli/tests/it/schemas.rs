@@ -205,6 +205,12 @@ fn verbs_print_what_their_schemas_say() {
     let account = "0x100ba66A4ed81db56d86104f53Aa0Cf96c5cC4CA";
     bench.run(&format!("prove --db state --address {account} --out proof.json"));
     bench.verb("verify", "verify proof.json");
+    for (tree, more) in [("mpt", "--from 10 --to 30"), ("pbt:blake3", "--slot 0x0")] {
+        bench.run(&format!(
+            "prove --db state --tree {tree} --address {account} {more} --out p.json"
+        ));
+        bench.verb("verify", "verify p.json");
+    }
     bench.run("witness CHAIN --from 59 --out witnesses.ndjson");
     let checked = bench.run("witness check witnesses.ndjson CHAIN --json");
     bench.lines("witness-check", &checked);
@@ -238,7 +244,10 @@ fn verbs_print_what_their_schemas_say() {
     bench.verb("import-state", "import state --db imported --number 50 dump.json");
     bench.verb("import-tapd", "import tapd --db sums d/assets.db");
     bench.verb("db-info", "db info --db sums");
-    bench.keep("sums.ndjson", "db dump --db sums --tree sum --namespace issuance-demo");
+    let key = format!("0x{}", "11".repeat(32));
+    bench.run(&format!("prove --db sums --namespace issuance-demo {key} --out p.json"));
+    bench.verb("verify", "verify p.json");
+    bench.keep("sums.ndjson", "db dump --db sums --namespace issuance-demo");
     bench.verb("db-load", "db load --db sums2 --tree sum --namespace again sums.ndjson");
     bench.verb("db-remove", "db remove --db sums --namespace issuance-demo");
     bench.verb("stage-status", "stage status --db mpt");
