@@ -37,7 +37,7 @@ pub(crate) struct FormArgs {
     /// Short for `--format json`.
     #[arg(long)]
     json: bool,
-    /// Tables as wide as what is in them, and hashes in full.
+    /// Hashes in full; a table that is too wide has a line a field.
     #[arg(long)]
     full: bool,
 }
