@@ -224,6 +224,8 @@ fn what_a_store_does_not_hold_is_not_proven() {
     let leaf = format!(r#"{{"put": {{"0x{}": {{"value": "0x", "sum": "5"}}}}}}"#, "01".repeat(32));
     spinney_fed(&["root", "--tree", "sum", "--db", &sums, "-"], &leaf).exits(0);
     let refused = spinney(&["prove", "--db", &sums, "--address", nobody]).exits(2);
+    assert!(refused.refuses("a tree sum has neither addresses").out.is_empty());
+    let refused = spinney(&["prove", "--db", &sums, "--tree", "mpt", "0x01"]).exits(2);
     assert!(refused.refuses("the store holds no mpt tree: it holds sum (").out.is_empty());
     let missing = folder.path("missing");
     spinney(&["prove", "--db", &missing, "0x01"]).exits(2).refuses("no store");

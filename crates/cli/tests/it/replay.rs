@@ -226,10 +226,10 @@ fn a_block_that_does_not_decode_is_bad() {
     bytes[3] = 0xb9;
     let bad = folder.write("bad", &bytes);
     let args = ["replay", "--genesis", &chain.genesis, "--blocks", &bad];
-    spinney(&args).exits(1).refuses("block at byte 0");
+    let _ = spinney(&args).exits(1).refuses(&format!("reading {bad}")).says("block at byte 0");
     let stray = folder.write("stray", [0x01]);
     let args = ["replay", "--genesis", &chain.genesis, "--blocks", &stray];
-    spinney(&args).exits(1).refuses("expected a block");
+    let _ = spinney(&args).exits(1).refuses(&format!("reading {stray}")).says("expected a block");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_chain_that_is_cut_off_is_kept_up_to_there() {
     let bytes = std::fs::read(&chain.blocks).expect("it can be read");
     let cut = folder.write("cut", &bytes[..bytes.len() - 10]);
     let args = ["replay", "--genesis", &chain.genesis, "--blocks", &cut, "--db", &db];
-    spinney(&args).exits(1).refuses("is cut off");
+    let _ = spinney(&args).exits(1).refuses(&format!("reading {cut}")).says("is cut off");
     let info = spinney(&["db", "info", "--json", "--db", &db]).exits(0).data();
     assert_eq!(info["trees"][0]["block"], 212);
 }

@@ -110,8 +110,8 @@ fn bad_input_is_named_and_changes_nothing() {
     let other = spinney_fed(&["root", "--tree", "mpt", "--namespace", "other", "-"], lines);
     other.exits(2).refuses("a tree mpt has no namespaces (--namespace)");
     prove(&["--tree", "sum:bound", &key]).exits(2).refuses("holds a tree sum, not sum:bound");
-    prove(&["--all"]).exits(2).refuses("--all is for sum trees");
     let proof = prove(&["--tree", "sum", &key]).exits(0).out;
+    assert_eq!(prove(&["--all"]).exits(0).out, proof);
     assert_eq!(line(&proof, 0)["sum"], max);
     for (from, to) in [("\"proof\":\"0x00", "\"proof\":\"0xff"), ("\"tree\"", "\"three\"")] {
         let bad = proof.replacen(from, to, 1);
@@ -224,10 +224,15 @@ fn a_proof_finds_its_tree_by_the_namespace() {
     let listed = "those that it holds: elms, oaks";
     let _ = prove(&["--tree", "sum"]).exits(2).refuses("of namespace default").says(listed);
     let _ = prove(&["--namespace=yews"]).exits(2).refuses("of namespace yews").says(listed);
-    // The environment's is for sum trees alone.
+    // The environment's counts where the store has sum trees alone.
     let mut plain = crate::support::command(&["prove", "--db", &db, &key("11")]);
-    let plain = plain.env("SPINNEY_NAMESPACE", "oaks").output().unwrap();
-    crate::support::Ran::from(plain).exits(2).refuses("the store holds no mpt tree");
+    let plain = plain.env("SPINNEY_NAMESPACE", "elms").output().unwrap();
+    let plain = crate::support::Ran::from(plain).exits(0).out;
+    assert_eq!(line(&plain, 0)["tree"], "sum:bound");
+    let _ = prove(&[]).exits(2).refuses("of namespace default").says(listed);
+    let dump = |more: &[&str]| spinney(&[&["db", "dump", "--db", &db], more].concat());
+    let _ = dump(&[]).exits(2).refuses("of namespace default").says(listed);
+    assert_eq!(dump(&["--namespace", "elms"]).exits(0).out.lines().count(), 1);
 }
 
 #[test]

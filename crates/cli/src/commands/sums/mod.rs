@@ -68,12 +68,12 @@ pub(crate) fn asked(
     }
     let store = place.open(Mode::Look)?;
     let snapshot = store.snapshot()?;
-    if NamespaceArgs::is_said() {
-        return Ok(Name::Sum(profile_of(&snapshot, &namespace.namespace)?));
-    }
-    match trees::first_of(&snapshot)? {
+    match trees::first_of(&snapshot)?.filter(|_| !NamespaceArgs::is_said()) {
         Some(first) => Ok(first),
-        None => Ok(first_profile(&snapshot)?.map_or(Name::Mpt, Name::Sum)),
+        None if NamespaceArgs::is_said() || has_any(&snapshot)? => {
+            Ok(Name::Sum(profile_of(&snapshot, &namespace.namespace)?))
+        }
+        None => Ok(Name::Mpt),
     }
 }
 
@@ -137,10 +137,10 @@ fn profile_of(snapshot: &impl Snapshot, namespace: &str) -> anyhow::Result<Profi
     Ok(found.unwrap_or(Profile::Compatible))
 }
 
-/// The profile of the first of a store's sum trees.
-fn first_profile(snapshot: &impl Snapshot) -> anyhow::Result<Option<Profile>> {
+/// Whether a store has sum trees.
+fn has_any(snapshot: &impl Snapshot) -> anyhow::Result<bool> {
     let named = names::list(snapshot).map_err(SumError::from).map_err(plain)?;
-    Ok(named.iter().find_map(|named| of_scheme(named.scheme)))
+    Ok(named.iter().any(|named| of_scheme(named.scheme).is_some()))
 }
 
 fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {
