@@ -79,9 +79,8 @@ func parse() options {
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
-		changes, lists := o.size.changes, o.size.lists
-		o.size, o.rounds = quick, 1
-		o.size.changes, o.size.lists = min(changes, 500), lists
+		o.size.accounts, o.size.slots, o.size.blocks, o.size.txs = quick.accounts, quick.slots, quick.blocks, quick.txs
+		o.size.changes, o.rounds = min(o.size.changes, 500), 1
 	}
 	o.geth = !*without && o.kills == 0 && o.soak == 0 && o.size.changes == 0
 	o.course.seed = o.seed
