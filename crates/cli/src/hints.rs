@@ -373,8 +373,8 @@ fn replay_hint(error: &Replaying) -> Option<&'static str> {
              it again into a new --db, and give --root, the state root of the header, along"
         }
         ReplayError::Source(SourceError::Truncated { .. }) => {
-            "the blocks before it are committed, spinney db info says up to which; export the chain \
-             again, and the same command goes on behind them"
+            "the blocks before it are committed, spinney db info says up to which; export the \
+             chain again, and the same command goes on behind them"
         }
         ReplayError::Source(_) => "--blocks takes what geth export writes, plain or zstd",
         ReplayError::State { error, .. } => return state_hint(error),

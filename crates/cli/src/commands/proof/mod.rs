@@ -2,6 +2,7 @@
 
 mod args;
 mod document;
+mod facts;
 mod over_time;
 mod prove;
 mod remote;
@@ -12,8 +13,9 @@ mod words;
 
 use self::args::ProofSource;
 pub(crate) use self::args::ProveArgs;
+pub(crate) use self::facts::{Fact, Said};
 pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
-pub(crate) use self::verify::{Said, Shown, VerifyArgs, check_tree};
+pub(crate) use self::verify::{VerifyArgs, check_tree};
 
 use crate::args::ReadFrom;
 use crate::commands::Command;

@@ -20,7 +20,7 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 
-use super::verify::Shown;
+use super::facts::Fact;
 use super::words;
 use crate::failure::Failure;
 use crate::trees::Name;
@@ -40,11 +40,7 @@ pub(super) fn blocks_of(claim: &SpanClaim) -> (u64, u64) {
 }
 
 /// What a claim shows.
-pub(super) fn show(
-    name: Name,
-    claim: &SpanClaim,
-    trusts: Trusts<'_>,
-) -> anyhow::Result<Vec<Shown>> {
+pub(super) fn show(name: Name, claim: &SpanClaim, trusts: Trusts<'_>) -> anyhow::Result<Vec<Fact>> {
     match (claim, name) {
         (SpanClaim::Account(span), Name::Mpt) => show_account(span, trusts),
         (SpanClaim::Keys { account, span }, Name::Ubt(hash)) => {
@@ -63,7 +59,7 @@ pub(super) fn show(
     }
 }
 
-fn show_account(span: &AccountSpan, trusts: Trusts<'_>) -> anyhow::Result<Vec<Shown>> {
+fn show_account(span: &AccountSpan, trusts: Trusts<'_>) -> anyhow::Result<Vec<Fact>> {
     let verified = span.verify(trusts)?;
     let (address, mut all) = (Address::from(span.address), Vec::new());
     all.extend(verified.account().iter().map(|period| {
@@ -88,7 +84,7 @@ fn show_keys<S: Embedding + KeyProofs>(
     account: Option<&Asked>,
     span: &KeysSpan,
     trusts: Trusts<'_>,
-) -> anyhow::Result<Vec<Shown>> {
+) -> anyhow::Result<Vec<Fact>> {
     let verified = span.verify_by(trusts, |root, sent| scheme.verify_keys(root, sent))?;
     let Some(asked) = account else {
         let all = verified.iter().flat_map(|(key, periods)| {
@@ -158,7 +154,7 @@ fn shown<T>(
     &Period { first, last, .. }: &Period<T>,
     what: String,
     (field, value): (&str, Value),
-) -> Shown {
+) -> Fact {
     let blocks = match first == last {
         true => format!("block {first}"),
         false => format!("blocks {first} to {last}"),
@@ -167,5 +163,5 @@ fn shown<T>(
     if let Some(fields) = fields.as_object_mut() {
         fields.extend(more.map(|(field, value)| (field.to_owned(), value)));
     }
-    Shown { line: format!("{name}, {blocks}: {what}"), fields }
+    Fact { line: format!("{name}, {blocks}: {what}"), fields }
 }

@@ -12,11 +12,12 @@ use std::path::PathBuf;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use spinney_cli::document::{self, Claim, Document, DocumentError};
 use spinney_cli::spans::SpanDocument;
 use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
 
+use super::facts::{Fact, Said};
 use super::over_time;
 use super::roots::{Roots, RootsArgs};
 use super::words;
@@ -26,7 +27,7 @@ use crate::commands::sums;
 use crate::failure::{Exit, Failure};
 use crate::stores;
 use crate::trees::Name;
-use crate::ui::{Answer, Format, Output, Speech};
+use crate::ui::{Answer, Output, Speech};
 
 /// Check a proof document against a root, without a store.
 ///
@@ -125,11 +126,11 @@ impl Command for VerifyArgs {
         }
         let mut said = Said::new(output);
         let of = block.map_or_else(String::new, |block| format!(", the root of block {block}"));
-        said.say(Shown {
+        said.say(Fact {
             line: format!("holds under {root}{of}, tree {name}"),
             fields: json!({ "tree": name.to_string(), "root": root, "block": block }),
         })?;
-        proven.into_iter().try_for_each(|shown| said.say(shown))?;
+        proven.into_iter().try_for_each(|fact| said.say(fact))?;
         said.finish()
     }
 }
@@ -206,49 +207,16 @@ fn many(
         Failure::new("the proof does not hold").because(error).hint(hint).exit(Exit::No)
     })?;
     let mut said = Said::new(output);
-    said.say(Shown {
+    said.say(Fact {
         line: format!("holds at blocks {first} to {last}, tree {name}"),
         fields: json!({ "tree": name.to_string(), "from": first, "to": last }),
     })?;
-    proven.into_iter().try_for_each(|shown| said.say(shown))?;
+    proven.into_iter().try_for_each(|fact| said.say(fact))?;
     said.finish()
 }
 
-/// One thing that a proof shows: a line for people, fields for programs.
-pub(crate) struct Shown {
-    pub(crate) line: String,
-    pub(crate) fields: Value,
-}
-
-/// What a proof shows: line by line for people, at once in an envelope.
-pub(crate) struct Said<'o> {
-    output: &'o Output,
-    all: Option<Vec<Shown>>,
-}
-
-impl<'o> Said<'o> {
-    fn new(output: &'o Output) -> Self {
-        Self { output, all: (output.asked() == Some(Format::Json)).then(Vec::new) }
-    }
-
-    pub(crate) fn say(&mut self, shown: Shown) -> std::io::Result<()> {
-        match &mut self.all {
-            Some(all) => all.push(shown),
-            None => self.output.line(&shown.line)?,
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> anyhow::Result<Answer> {
-        // Other forms are lines, which were told as they came.
-        let all = self.all.unwrap_or_default().into_iter().map(|shown| (shown.line, shown.fields));
-        let (lines, proven): (Vec<String>, Vec<Value>) = all.unzip();
-        Ok(Answer::of(&json!({ "holds": true, "shown": lines, "proven": proven }))?)
-    }
-}
-
 /// What a claim shows.
-pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<Shown>> {
+pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<Fact>> {
     Ok(match claim {
         Claim::Keys { entries, preimages, proof } => {
             show_keys(root, &entries, preimages.as_deref(), &proof)?
@@ -324,7 +292,7 @@ fn show_keys(
     entries: &[(Bytes, Option<Bytes>)],
     preimages: Option<&[Bytes]>,
     proof: &Proof,
-) -> Result<Vec<Shown>, ProofError> {
+) -> Result<Vec<Fact>, ProofError> {
     let keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
     let verified = proof.verify(&root.0, &keys)?;
     let describe = |value: Option<&[u8]>, nothing: &str| match value {
@@ -343,23 +311,23 @@ fn show_keys(
         let of = preimage.map_or_else(String::new, |preimage| format!(" (of {preimage})"));
         let value = proven.map(Bytes::copy_from_slice);
         let fields = json!({ "key": key, "preimage": preimage, "value": value });
-        Ok(Shown { line: format!("{key}{of}: {}", describe(proven, "absent")), fields })
+        Ok(Fact { line: format!("{key}{of}: {}", describe(proven, "absent")), fields })
     };
     entries.iter().zip(preimages).map(line).collect()
 }
 
 #[expect(clippy::expect_used, reason = "what was verified for these slots has them all")]
-fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<Shown>, ProofError> {
+fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<Fact>, ProofError> {
     let verified = proof.verify(&root.0)?;
     let (address, account) = (Address::from(proof.address), verified.account());
     let line = format!("account {address}: {}", words::of_fields(account));
     let fields = json!({ "address": address, "account": account.map(words::fields_of) });
-    let mut all = vec![Shown { line, fields }];
+    let mut all = vec![Fact { line, fields }];
     for slot in &proof.storage_proof {
         let value = verified.slot(&slot.key).expect("it was verified for all of the slots");
         let (slot, value) = (B256::from(slot.key), U256::from_be_bytes(value));
         let line = format!("slot {slot}: {value:#x}");
-        all.push(Shown { line, fields: json!({ "slot": slot, "value": B256::from(value) }) });
+        all.push(Fact { line, fields: json!({ "slot": slot, "value": B256::from(value) }) });
     }
     Ok(all)
 }

@@ -15,7 +15,7 @@ use spinney_tree::verkle::proof::{Proof, ProofFault, StateDiff};
 use spinney_tree::{KeyProofs, KeysFault, PageStore, SharedStore};
 
 use super::args::{Held, ProveArgs};
-use super::verify::Shown;
+use super::facts::Fact;
 use crate::failure::Failure;
 use crate::trees::{self, Name};
 
@@ -144,7 +144,7 @@ pub(super) enum Refuted {
 }
 
 /// Checks a claim, and says what it shows.
-pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<Shown>, Refuted> {
+pub(super) fn verify(root: &B256, name: Name, claim: &WordsClaim) -> Result<Vec<Fact>, Refuted> {
     match name {
         Name::Ubt(hash) => verify_in(root, &Ubt { hash }, claim),
         Name::Pbt(hash) => verify_in(root, &Pbt { hash }, claim),
@@ -157,13 +157,13 @@ fn verify_in<S: Embedding + KeyProofs>(
     root: &B256,
     scheme: &S,
     claim: &WordsClaim,
-) -> Result<Vec<Shown>, Refuted> {
+) -> Result<Vec<Fact>, Refuted> {
     let verified = scheme.verify_keys(&root.0, &claim.proof)?;
     let Some(asked) = &claim.account else {
         let shown = |(key, value): (&[u8], Option<&Word>)| {
             let key = Bytes::copy_from_slice(key);
             let line = format!("{key}: {}", describe(value));
-            Shown { line, fields: json!({ "key": key, "value": word_of(value) }) }
+            Fact { line, fields: json!({ "key": key, "value": word_of(value) }) }
         };
         return Ok(verified.iter().map(shown).collect());
     };
@@ -180,13 +180,13 @@ fn verify_in<S: Embedding + KeyProofs>(
     }
     let line = format!("account {}: {}", asked.address, of_account(account));
     let fields = json!({ "address": asked.address, "account": account.map(account_of) });
-    let mut all = vec![Shown { line, fields }];
+    let mut all = vec![Fact { line, fields }];
     all.extend(below(asked, &rest, &verified));
     Ok(all)
 }
 
 /// Checks an execution witness, and says what it shows, the root after its changes included.
-pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<Shown>, ProofFault> {
+pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<Fact>, ProofFault> {
     let verkle = Verkle::without_table();
     let verified = claim.proof.verify(verkle.crs(), &root.0, &claim.diff)?;
     let mut all = Vec::new();
@@ -198,25 +198,25 @@ pub(super) fn verify_witness(root: &B256, claim: &WitnessClaim) -> Result<Vec<Sh
             line += &format!(", becomes {}", describe(entry.new.as_ref()));
             fields["becomes"] = json!(word_of(entry.new.as_ref()));
         }
-        all.push(Shown { line, fields });
+        all.push(Fact { line, fields });
     }
     let root = B256::from(verified.post_root(verkle.crs())?);
     let line = format!("root after it: {root}");
-    all.push(Shown { line, fields: json!({ "root_after": root }) });
+    all.push(Fact { line, fields: json!({ "root_after": root }) });
     Ok(all)
 }
 
 /// What is shown of slots and chunks, whose keys are given in order.
-fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<Shown> {
+fn below(asked: &Asked, keys: &[Vec<u8>], verified: &VerifiedKeys) -> Vec<Fact> {
     let value = |key: &Vec<u8>| verified.get(key).expect("it is one of the keys");
     let (slots, chunks) = keys.split_at(asked.slots.len());
     let slot = |(slot, key): (&B256, &Vec<u8>)| {
         let line = format!("slot {slot}: {}", of_slot(value(key)));
-        Shown { line, fields: json!({ "slot": slot, "value": word_of(value(key)) }) }
+        Fact { line, fields: json!({ "slot": slot, "value": word_of(value(key)) }) }
     };
     let chunk = |(chunk, key): (&u32, &Vec<u8>)| {
         let line = format!("chunk {chunk}: {}", describe(value(key)));
-        Shown { line, fields: json!({ "chunk": chunk, "value": word_of(value(key)) }) }
+        Fact { line, fields: json!({ "chunk": chunk, "value": word_of(value(key)) }) }
     };
     let slots = asked.slots.iter().zip(slots).map(slot);
     slots.chain(asked.chunks.iter().zip(chunks).map(chunk)).collect()

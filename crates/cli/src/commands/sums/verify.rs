@@ -16,7 +16,7 @@ use spinney_tree::sum::{Claim, ClaimError, Leaf, Profile, Proof, SumNode, verify
 
 use super::profile;
 use super::prove::SumDocument;
-use crate::commands::proof::{Said, Shown, check_tree};
+use crate::commands::proof::{Fact, Said, check_tree};
 use crate::failure::{Exit, Failure};
 use crate::trees::{Name, profile_name};
 use crate::ui::Output;
@@ -145,7 +145,7 @@ fn flush(
             "tree": profile_name(profile), "root": hash, "root_sum": all,
             "key": key, "value": value, "sum": sum.to_string(),
         });
-        said.say(Shown { line: format!("{line}; holds under {shown}"), fields })?;
+        said.say(Fact { line: format!("{line}; holds under {shown}"), fields })?;
     }
     Ok(())
 }
