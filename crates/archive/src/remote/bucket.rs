@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use super::fault::{Fault, failed};
 use super::http::{Connector, SEEN, Seen};
 use super::options::{Location, RemoteOptions, Store, secrets};
-use super::patience::Patience;
+use super::patience::{Patience, backoff};
 use crate::objects::{Listed, ObjectError};
 
 /// The threads that wait for the network.
@@ -230,7 +230,7 @@ impl Bucket {
         let path = self.path(name)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let until = Instant::now() + self.limit(bytes.len());
-        let (mut unsure, mut pause) = (false, Pause::new(&self.patience));
+        let (mut unsure, mut pause) = (false, Pause::default());
         loop {
             let payload = PutPayload::from(bytes.clone());
             let work = self.once.put_opts(&path, payload, options.clone());
@@ -276,7 +276,7 @@ impl Bucket {
     pub(super) async fn remove(&self, name: &str) -> Result<(), ObjectError> {
         let path = self.path(name)?;
         let until = Instant::now() + self.patience.call;
-        let mut pause = Pause::new(&self.patience);
+        let mut pause = Pause::default();
         loop {
             match self.call(name, 0, self.store.delete(&path)).await {
                 Ok(()) => return Ok(()),
@@ -380,22 +380,15 @@ async fn collect(answer: GetResult, length: u64) -> object_store::Result<Vec<u8>
 }
 
 /// Waits between tries, a little longer each time.
-#[derive(Debug)]
-struct Pause {
-    next: Duration,
-    most: Duration,
-}
+#[derive(Debug, Default)]
+struct Pause(Option<Duration>);
 
 impl Pause {
-    fn new(patience: &Patience) -> Self {
-        let backoff = patience.backoff();
-        Self { next: backoff.init_backoff, most: backoff.max_backoff }
-    }
-
     /// Waits, and says `false` instead where there is no time left.
     async fn before(&mut self, until: Instant) -> bool {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.most);
+        let config = backoff();
+        let pause = self.0.map_or(config.init_backoff, |last| last * 2).min(config.max_backoff);
+        self.0 = Some(pause);
         if Instant::now() + pause >= until {
             return false;
         }

@@ -18,14 +18,12 @@ pub struct Patience {
     /// For a call as a whole, with all of its retries; a second more for each 128 KiB that are
     /// carried.
     pub call: Duration,
-    /// Between two tries, at most: the first pause is a tenth of a second, each other one longer.
-    pub pause: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        let [connect, answer, call, pause] = [5, 20, 120, 4].map(Duration::from_secs);
-        Self { connect, answer, call, pause }
+        let [connect, answer, call] = [5, 20, 120].map(Duration::from_secs);
+        Self { connect, answer, call }
     }
 }
 
@@ -36,12 +34,12 @@ impl Patience {
     }
 
     pub(super) fn retries(&self) -> RetryConfig {
-        RetryConfig { backoff: self.backoff(), max_retries: 16, retry_timeout: self.call }
+        RetryConfig { backoff: backoff(), max_retries: 16, retry_timeout: self.call }
     }
+}
 
-    /// The pauses between tries.
-    pub(super) fn backoff(&self) -> BackoffConfig {
-        let init_backoff = Duration::from_millis(100).min(self.pause);
-        BackoffConfig { init_backoff, max_backoff: self.pause, base: 2.0 }
-    }
+/// The wait between two tries.
+pub(super) const fn backoff() -> BackoffConfig {
+    let init_backoff = Duration::from_millis(100);
+    BackoffConfig { init_backoff, max_backoff: Duration::from_secs(4), base: 2.0 }
 }

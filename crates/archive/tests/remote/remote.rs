@@ -14,14 +14,14 @@ const MB: usize = 1_000_000;
 
 /// Of those who wait for what comes.
 fn patient() -> Patience {
-    let [connect, answer, call, pause] = [5, 10, 60, 1].map(Duration::from_secs);
-    Patience { connect, answer, call, pause }
+    let [connect, answer, call] = [5, 10, 60].map(Duration::from_secs);
+    Patience { connect, answer, call }
 }
 
 /// Of those who wait for what does not come.
 fn hasty() -> Patience {
-    let [connect, answer, call, pause] = [1_000, 400, 1_000, 200].map(Duration::from_millis);
-    Patience { connect, answer, call, pause }
+    let [connect, answer, call] = [1_000, 400, 1_000].map(Duration::from_millis);
+    Patience { connect, answer, call }
 }
 
 fn xml(code: &str, message: &str) -> String {

@@ -180,8 +180,7 @@ impl Weed {
 
     /// A new prefix.
     pub(crate) fn remote(&self) -> Remote {
-        let pause = Duration::from_secs(1);
-        remote(&self.endpoint(), Patience { pause, ..Patience::default() })
+        remote(&self.endpoint(), Patience::default())
     }
 }
 

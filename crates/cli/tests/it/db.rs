@@ -174,6 +174,24 @@ fn what_a_rebuild_left_is_no_damage_and_other_strays_are() {
 }
 
 #[test]
+fn a_damaged_row_is_told_once() {
+    let folder = Folder::new();
+    let db = sample_of("sqlite", &folder);
+    let mut file = std::fs::read(&db).unwrap();
+    // Rows are the same in each kind of store.
+    let pages = rows(&sample_of("redb", &folder), Table::Pages);
+    let (_, row) = &pages[pages.len() / 2];
+    // A long row lies in several places of the file.
+    let part = &row[20..52];
+    let at = file.windows(part.len()).position(|bytes| bytes == part).unwrap();
+    file[at] ^= 1;
+    std::fs::write(&db, file).unwrap();
+    let said = spinney(&["db", "check", "-q", "--format", "table", "--db", &db]).exits(1).out;
+    assert!(said.contains("does not match its checksum"), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("1 finding "), "{said}");
+}
+
+#[test]
 fn a_cut_file_is_an_error_and_no_panic() {
     let folder = Folder::new();
     for (kind, file) in [("redb", "spinney.redb"), ("log", "spinney.log/seg-00000001")] {
