@@ -2,11 +2,11 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p spinney-cli --bin spinney
+RUN cargo build --profile dist --locked -p spinney-cli --bin spinney
 
 FROM debian:bookworm-slim
 RUN useradd --system --no-create-home --uid 10001 spinney && install -d -o spinney /data
-COPY --from=build /src/target/release/spinney /usr/local/bin/spinney
+COPY --from=build /src/target/dist/spinney /usr/local/bin/spinney
 COPY LICENSE-MIT LICENSE-APACHE /usr/share/doc/spinney/
 USER spinney
 VOLUME /data

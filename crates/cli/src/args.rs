@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use clap::Args;
 use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
@@ -395,6 +395,12 @@ impl fmt::Display for KeepUndo {
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     let parsed = text.parse();
     parsed.map_err(|_| "an address is 20 bytes: 0x and 40 hex digits".to_owned())
+}
+
+/// Reads a hash or a root.
+pub(crate) fn digest(text: &str) -> Result<B256, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| "a hash is 32 bytes: 0x and 64 hex digits".to_owned())
 }
 
 /// Which commits of a log stay readable.

@@ -34,6 +34,7 @@ mod batch;
 mod clean;
 pub mod delta;
 mod disk;
+mod encode;
 mod error;
 mod follow;
 mod format;

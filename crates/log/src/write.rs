@@ -11,15 +11,13 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use spinney_hash::prefetch;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::Batch;
-use crate::delta;
+use crate::encode::{Encoded, Encoder};
 use crate::error::{LogError, failed};
 use crate::format::{
     BLOCK, CLOSING, FIRST, HEADER_BYTES, Header, IndexWriter, KEY_BYTES_MAX, LAST, NO_MARK,
-    row_hash,
 };
 use crate::key::Key;
 use crate::open::{Files, Found, Needed, Tail, segment_name};
@@ -28,8 +26,6 @@ use crate::replay::{Cycle, Replay};
 use crate::victim::{Cleaned, Victim};
 use crate::view::{Segment, View};
 
-/// Deltas that a row has at most.
-const CHAIN: usize = 8;
 /// Bytes of a record at most: offsets in a segment have 32 bits.
 const RECORD_BYTES_MAX: u64 = 3 << 30;
 const ROW_BYTES_MAX: usize = 1 << 30;
@@ -202,11 +198,11 @@ impl Writer {
         publish: impl FnOnce(&mut Publishing<'_>) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         batch.sort();
-        let mut rows = std::mem::take(&mut self.data);
-        rows.clear();
-        let encoded = self.encode(&view, batch, chore, &mut rows);
+        let mut own = Encoded { data: std::mem::take(&mut self.data), ..Encoded::default() };
+        own.data.clear();
+        let encoded = self.encode(&view, batch, chore, &mut own);
         drop(view);
-        self.data = rows;
+        self.data = own.data;
         let (index, cycle, victim) = encoded?;
         // Cleaned segments that the new record needs no more.
         let gone = victim.gone;
@@ -251,7 +247,7 @@ impl Writer {
         view: &View,
         batch: &Batch<'_>,
         chore: Chore,
-        data: &mut Vec<u8>,
+        own: &mut Encoded,
     ) -> Result<(IndexWriter, Cycle, Cleaned), LogError> {
         for change in &batch.changes {
             self.bound("a key", change.key.len(), KEY_BYTES_MAX)?;
@@ -261,40 +257,13 @@ impl Writer {
             batch.changes.iter().filter_map(|change| change.row).map(<[u8]>::len).sum();
         self.bound("a commit", rows, RECORD_BYTES_MAX as usize)?;
         // Rows come behind the stretch of the index, which takes as many bytes as they do.
-        let mut own = IndexWriter::default();
         for (low, high) in &batch.ranges {
-            own.range(low, high);
+            own.index.range(low, high);
         }
         let mut cleaning = self.begin_cleaning(chore);
         let moved = cleaning.choose(self, view, batch)?;
-        for (number, change) in batch.changes.iter().enumerate() {
-            if let Some(next) = batch.changes.get(number + 1) {
-                // Rows are read whole, and lie anywhere in memory.
-                next.row.into_iter().chain(next.before).for_each(prefetch);
-            }
-            let key = &change.key[..];
-            let old = view.index.get(key).filter(|_| !batch.drops(key));
-            let Some(row) = change.row else {
-                if old.is_some() {
-                    own.removed(key);
-                }
-                continue;
-            };
-            let hash = row_hash(key, row);
-            let from = data.len();
-            let is_delta = match (&old, change.before) {
-                (Some(old), Some(before)) if old.pieces.len() <= CHAIN => {
-                    !moved.whole.contains(&number)
-                        && row_hash(key, before) == old.hash
-                        && delta::diff(before, row, row.len() / 2, data)
-                }
-                _ => false,
-            };
-            if !is_delta {
-                data.extend_from_slice(row);
-            }
-            own.row(is_delta, key, data.len() - from, hash);
-        }
+        Encoder { view, batch, whole: &moved.whole }.encode(own);
+        let Encoded { index: own, data } = own;
         let from = data.len();
         cleaning.own_bytes = from as u64;
         for key in &moved.rows {
@@ -311,7 +280,7 @@ impl Writer {
             }
         };
         let (mut index, cycle) = self.stretch(view, stretch_bytes);
-        index.append(own);
+        index.append(std::mem::take(own));
         Ok((index, cycle, cleaning.end()))
     }
 

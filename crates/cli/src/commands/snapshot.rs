@@ -18,7 +18,7 @@ use spinney_store::{AnyStore, Frozen};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
-use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs};
+use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs, digest};
 use crate::commands::Command;
 use crate::commands::convert::{MemoryArgs, Site, Telling, is_stopped};
 use crate::failure::Failure;
@@ -99,7 +99,8 @@ struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     preimages: Option<PathBuf>,
     /// The root of mpt that the state has to have, as a header gives it.
-    #[arg(long, value_name = "0x", alias = "state-root", requires = "preimages")]
+    #[arg(long, value_name = "0x", value_parser = digest, alias = "state-root")]
+    #[arg(requires = "preimages")]
     root: Option<B256>,
     /// The tree: pbt with a hash.
     #[arg(long, value_name = "TREE", default_value = "pbt:blake3")]
@@ -132,7 +133,7 @@ pub(crate) struct SnapshotImportArgs {
     #[arg(long, value_name = "N")]
     number: Option<u64>,
     /// The block's hash.
-    #[arg(long, value_name = "0x", requires = "number")]
+    #[arg(long, value_name = "0x", value_parser = digest, requires = "number")]
     hash: Option<B256>,
     #[command(flatten)]
     mode: ModeArgs,

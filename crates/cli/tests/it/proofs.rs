@@ -26,6 +26,21 @@ fn an_address_that_is_none_is_told_what_one_is() {
 }
 
 #[test]
+fn a_root_that_is_none_is_told_what_one_is() {
+    for root in ["0x1234", "doge", ""] {
+        let ran = spinney(&["verify", "--root", root, "-"]).exits(2);
+        let _ = ran.says("a hash is 32 bytes: 0x and 64 hex digits");
+    }
+}
+
+#[test]
+fn a_slot_without_its_account_asks_for_that_alone() {
+    let ran = spinney(&["prove", "--db", "any", "--slot", "0"]).exits(2);
+    assert!(!ran.err.contains("<KEY>"), "{ran:?}");
+    let _ = ran.says("--address <ADDRESS>");
+}
+
+#[test]
 fn raw_keys_are_proven_and_verified_through_a_pipe() {
     let folder = Folder::new();
     let db = raw_store(&folder, &[]);

@@ -13,7 +13,7 @@ use alloy_primitives::B256;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::args::{AtArgs, FormatArgs, ModeArgs};
+use crate::args::{AtArgs, FormatArgs, ModeArgs, digest};
 use crate::commands::Command;
 use crate::failure::Failure;
 use crate::stores::{self, Place};
@@ -61,10 +61,10 @@ pub(crate) struct StateArgs {
     #[arg(long, value_name = "N")]
     number: u64,
     /// The block's hash; without it, only state differences can follow.
-    #[arg(long, value_name = "0x")]
+    #[arg(long, value_name = "0x", value_parser = digest)]
     hash: Option<B256>,
     /// The state root that the block's header gives.
-    #[arg(long, value_name = "0x")]
+    #[arg(long, value_name = "0x", value_parser = digest)]
     root: Option<B256>,
     /// The trees: mpt, or several with commas between them, mpt among them.
     #[arg(long, value_name = "TREES", default_value = "mpt", env = "SPINNEY_TREE")]

@@ -8,7 +8,7 @@ use spinney_cli::document::Asked;
 use spinney_follow::{BlockName, Url};
 use spinney_tree::PageStore;
 
-use crate::args::{FromArgs, ReadFrom, address};
+use crate::args::{FromArgs, ReadFrom, address, digest};
 use crate::commands::sums::NamespaceArgs;
 use crate::failure::Failure;
 use crate::trees::{self, Name};
@@ -34,7 +34,7 @@ pub(crate) struct ProveArgs {
     /// Raw keys in hex; several give one document with the union of their nodes.
     #[arg(
         value_name = "KEY",
-        required_unless_present_any = ["address", "all"],
+        required_unless_present_any = ["address", "slots", "chunks", "all"],
         conflicts_with_all = ["address", "all"],
     )]
     pub(super) keys: Vec<Bytes>,
@@ -56,7 +56,7 @@ pub(crate) struct ProveArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["all", "namespace"])]
     state_from: Option<Url>,
     /// The state root that is trusted: a block of the node's with another one is refused.
-    #[arg(long, value_name = "ROOT", requires = "state_from")]
+    #[arg(long, value_name = "ROOT", value_parser = digest, requires = "state_from")]
     pub(super) root: Option<B256>,
     /// The block whose state is proven: any that the store keeps. Without it, the last one. With
     /// --state-from a number, a hash, latest, safe, finalized or earliest; a hash pins the block.

@@ -21,7 +21,7 @@ use super::facts::{Fact, Said};
 use super::over_time;
 use super::roots::{Roots, RootsArgs};
 use super::words;
-use crate::args::{FormatArgs, Size};
+use crate::args::{FormatArgs, Size, digest};
 use crate::commands::Command;
 use crate::commands::sums;
 use crate::failure::{Exit, Failure};
@@ -47,7 +47,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The root that is trusted. Without it the document's own is taken, which proves little.
-    #[arg(long, value_name = "ROOT")]
+    #[arg(long, value_name = "ROOT", value_parser = digest)]
     root: Option<B256>,
     #[command(flatten)]
     roots: RootsArgs,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use alloy_primitives::B256;
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::args::{AtArgs, FormatArgs, ModeArgs, PairArgs, Size};
+use crate::args::{AtArgs, FormatArgs, ModeArgs, PairArgs, Size, digest};
 use crate::commands::Command;
 use crate::commands::replay::input::{Input, InputArgs};
 use crate::scratch::ScratchArgs;
@@ -86,10 +86,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", requires = "state")]
     number: Option<u64>,
     /// The block's hash; without it, only state differences can follow.
-    #[arg(long, value_name = "0x", requires = "state")]
+    #[arg(long, value_name = "0x", value_parser = digest, requires = "state")]
     hash: Option<B256>,
     /// The state root that the block's header gives.
-    #[arg(long, value_name = "0x", requires = "state")]
+    #[arg(long, value_name = "0x", value_parser = digest, requires = "state")]
     root: Option<B256>,
     #[command(flatten)]
     work: WorkArgs,
