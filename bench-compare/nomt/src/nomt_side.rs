@@ -9,8 +9,8 @@ use nomt::{KeyReadWrite, Options, SessionParams};
 use crate::Error;
 use crate::inputs::Leaf;
 
-/// Pages of the hash table: a million keys take about a quarter of them. The file is sparse.
-const BUCKETS: u32 = 1_000_000;
+/// Pages of the hash table at least. The file is sparse.
+const BUCKETS_MIN: usize = 1_000_000;
 
 pub struct Nomt {
     store: nomt::Nomt<Blake3Hasher>,
@@ -18,10 +18,15 @@ pub struct Nomt {
 }
 
 impl Nomt {
-    pub fn open(folder: &Path, cache_mib: usize, value_bytes: usize) -> Result<Self, Error> {
+    /// For so many keys, which take about a quarter as many pages.
+    pub fn open(
+        folder: &Path,
+        cache_mib: usize,
+        (leaves, value_bytes): (usize, usize),
+    ) -> Result<Self, Error> {
         let mut options = Options::new();
         options.path(folder);
-        options.hashtable_buckets(BUCKETS);
+        options.hashtable_buckets(u32::try_from(leaves.max(BUCKETS_MIN))?);
         options.preallocate_ht(false);
         options.commit_concurrency(std::thread::available_parallelism().map_or(1, usize::from));
         options.page_cache_size(cache_mib / 2);

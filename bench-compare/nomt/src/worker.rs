@@ -84,7 +84,7 @@ pub fn serve(
     (leaves, size, value_bytes): (usize, usize, usize),
 ) -> Result<(), Error> {
     let leaves = inputs::leaves(leaves);
-    let mut subject = open(contender, folder, value_bytes)?;
+    let mut subject = open(contender, folder, (leaves.len(), value_bytes))?;
     leaves.chunks(BATCH).try_for_each(|part| subject.commit(part))?;
     let meter = Meter::new();
     let mut out = std::io::stdout().lock();
@@ -108,7 +108,7 @@ pub fn serve(
 fn open(
     contender: Contender,
     folder: &Path,
-    value_bytes: usize,
+    (leaves, value_bytes): (usize, usize),
 ) -> Result<Box<dyn Subject>, Error> {
     let pbt = Pbt { hash: HashFunction::Blake3 };
     Ok(match contender {
@@ -116,7 +116,9 @@ fn open(
         Contender::MptLog => Box::new(Ours::open(Mpt, log(folder)?, value_bytes)?),
         Contender::Pbt => Box::new(Ours::open(pbt, redb(folder)?, value_bytes)?),
         Contender::PbtLog => Box::new(Ours::open(pbt, log(folder)?, value_bytes)?),
-        Contender::Nomt => Box::new(crate::nomt_side::Nomt::open(folder, CACHE_MIB, value_bytes)?),
+        Contender::Nomt => {
+            Box::new(crate::nomt_side::Nomt::open(folder, CACHE_MIB, (leaves, value_bytes))?)
+        }
     })
 }
 
