@@ -25,11 +25,22 @@ pub enum Contender {
     MptLog,
     Pbt,
     PbtLog,
+    #[cfg(feature = "commonware")]
+    Commonware,
     Nomt,
 }
 
 impl Contender {
-    pub const ALL: [Self; 5] = [Self::Mpt, Self::MptLog, Self::Pbt, Self::PbtLog, Self::Nomt];
+    /// Ratios are to the last one.
+    pub const ALL: &[Self] = &[
+        Self::Mpt,
+        Self::MptLog,
+        Self::Pbt,
+        Self::PbtLog,
+        #[cfg(feature = "commonware")]
+        Self::Commonware,
+        Self::Nomt,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,6 +48,10 @@ impl Contender {
             Self::MptLog => "mpt over the log",
             Self::Pbt => "pbt:blake3 over redb",
             Self::PbtLog => "pbt:blake3 over the log",
+            #[cfg(feature = "commonware")]
+            Self::Commonware => {
+                "commonware (current ordered, blake3; its root depends on the order of operations)"
+            }
             Self::Nomt => "nomt",
         }
     }
@@ -47,15 +62,19 @@ impl Contender {
             Self::MptLog => "mpt-log",
             Self::Pbt => "pbt",
             Self::PbtLog => "pbt-log",
+            #[cfg(feature = "commonware")]
+            Self::Commonware => "commonware",
             Self::Nomt => "nomt",
         }
     }
 
-    /// Bytes of a value: those of the binary tree have 32, and nomt is asked for both.
+    /// Bytes of a value: those of the binary tree have 32, and peers are asked for both.
     pub const fn takes(self, value_bytes: usize) -> bool {
         match self {
             Self::Mpt | Self::MptLog => value_bytes == inputs::VALUE_BYTES,
             Self::Pbt | Self::PbtLog => value_bytes == 32,
+            #[cfg(feature = "commonware")]
+            Self::Commonware => true,
             Self::Nomt => true,
         }
     }
@@ -116,6 +135,10 @@ fn open(
         Contender::MptLog => Box::new(Ours::open(Mpt, log(folder)?, value_bytes)?),
         Contender::Pbt => Box::new(Ours::open(pbt, redb(folder)?, value_bytes)?),
         Contender::PbtLog => Box::new(Ours::open(pbt, log(folder)?, value_bytes)?),
+        #[cfg(feature = "commonware")]
+        Contender::Commonware => {
+            Box::new(crate::commonware_side::Commonware::open(folder, CACHE_MIB, value_bytes)?)
+        }
         Contender::Nomt => {
             Box::new(crate::nomt_side::Nomt::open(folder, CACHE_MIB, (leaves, value_bytes))?)
         }
