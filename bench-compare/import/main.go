@@ -79,7 +79,8 @@ func parse() options {
 	without := flag.Bool("without-geth", false, "our side alone")
 	flag.Parse()
 	if *small {
-		o.size.accounts, o.size.slots, o.size.blocks, o.size.txs = quick.accounts, quick.slots, quick.blocks, quick.txs
+		o.size.accounts, o.size.slots = quick.accounts, quick.slots
+		o.size.blocks, o.size.txs = quick.blocks, quick.txs
 		o.size.changes, o.rounds = min(o.size.changes, 500), 1
 	}
 	o.geth = !*without && o.kills == 0 && o.soak == 0 && o.size.changes == 0

@@ -1,4 +1,7 @@
-//! What a commit's own rows are in its record: entries of the index, and rows or deltas.
+//! Turning the changes of a commit into what its record says of them: entries of the index, and
+//! rows or deltas.
+//!
+//! Invariant: entries and data come in the order of the changes, however many threads encode them.
 
 use std::collections::HashSet;
 
@@ -11,18 +14,17 @@ use crate::view::View;
 
 /// Deltas that a row has at most.
 const CHAIN: usize = 8;
-/// Changes from which on two threads share them: a thread wakes in a twentieth of the time that
-/// these take.
+/// Two threads share the changes of a commit from this number on, as they do batches of the tree.
 const SHARED: usize = 512;
 
-/// Entries, and the bytes that belong to them.
+/// Entries of the index, and the rows and deltas that they are of.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) index: IndexWriter,
     pub(crate) data: Vec<u8>,
 }
 
-/// Makes them of a commit, onto the view before it.
+/// Encodes the changes of a commit against the view before it.
 #[derive(Debug)]
 pub(crate) struct Encoder<'a> {
     pub(crate) view: &'a View,
@@ -32,7 +34,7 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    /// Puts them behind `to`.
+    /// Appends all changes to `to`.
     pub(crate) fn encode(&self, to: &mut Encoded) {
         let changes = &self.batch.changes[..];
         if changes.len() < SHARED {
@@ -48,7 +50,7 @@ impl Encoder<'_> {
         to.data.append(&mut rest.data);
     }
 
-    /// Puts changes behind `to`, the first of which is at `place` in the batch.
+    /// Appends some changes to `to`, the first of which is at `place` in the batch.
     fn part(&self, place: usize, changes: &[Change<'_>], to: &mut Encoded) {
         for (number, change) in changes.iter().enumerate() {
             if let Some(next) = changes.get(number + 1) {

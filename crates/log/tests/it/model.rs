@@ -36,16 +36,23 @@ pub(crate) struct Step {
     pub(crate) ranges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-fn key(draw: &mut Draw) -> Vec<u8> {
+/// One of four times so many keys.
+fn key(draw: &mut Draw, keys: usize) -> Vec<u8> {
     let prefix = [&b""[..], b"a", b"some longer prefix ", b"b"][draw.below(4)];
-    [prefix, &(draw.below(80) as u16).to_be_bytes()].concat()
+    [prefix, &(draw.below(keys) as u16).to_be_bytes()].concat()
 }
 
 impl Step {
     pub(crate) fn draw(draw: &mut Draw, now: &Rows) -> Self {
+        let puts = draw.below(25);
+        Self::of(draw, now, (puts, 80))
+    }
+
+    /// So many changes among four times so many keys.
+    fn of(draw: &mut Draw, now: &Rows, (puts, keys): (usize, usize)) -> Self {
         let mut step = Self::default();
-        for _ in 0..draw.below(25) {
-            let key = key(draw);
+        for _ in 0..puts {
+            let key = key(draw, keys);
             let old = now.get(&key);
             let row = match (draw.below(10), old) {
                 (0, _) => None,
@@ -74,7 +81,7 @@ impl Step {
             step.puts.push((key, row, before));
         }
         if draw.below(12) == 0 {
-            step.ranges.push((key(draw), key(draw)));
+            step.ranges.push((key(draw, keys), key(draw, keys)));
         }
         step
     }
@@ -110,6 +117,29 @@ impl Step {
             }
         }
     }
+}
+
+/// Two threads encode such batches.
+#[test]
+fn large_batches_are_as_small_ones() {
+    let seed = 27;
+    let (mut draw, disk, mut now) = (Draw::of(seed), MemDisk::default(), Rows::new());
+    let mut log = Log::create(disk.clone(), small()).unwrap();
+    let mut segments = 0;
+    for round in 0..many(60, 600) {
+        let step = Step::of(&mut draw, &now, (2_000, 1_500));
+        log.commit(&mut step.batch()).unwrap();
+        step.apply(&mut now);
+        segments = log.stats().unwrap().segments.0.max(segments);
+        if round % 20 == 19 {
+            drop(log);
+            log = Log::open(disk.clone(), small()).unwrap();
+        }
+        assert!(rows(&log.snapshot().unwrap()).unwrap() == now, "seed {seed}, round {round}");
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.deltas > 0 && segments > 1, "no deltas, or nothing was cleaned: {stats:?}");
+    log.check().unwrap();
 }
 
 /// The commits that a mark may mean, as it is said: one for each commit that may be the oldest that
@@ -248,7 +278,7 @@ fn run(seed: u64, steps: u64) -> u64 {
         while past.len() > 30 {
             past.pop_first();
         }
-        let probe = key(&mut draw);
+        let probe = key(&mut draw, 80);
         assert_eq!(log.snapshot().unwrap().get(&probe).unwrap(), now.get(&probe).cloned());
         if keep == Keep::Commits(1) && held.is_empty() && draw.below(50) == 0 {
             // Files that were read go with the next commit, and what a large removal left with
