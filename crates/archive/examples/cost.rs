@@ -237,8 +237,8 @@ fn run<S: Proven>(scheme: S, asked: &Asked) -> Result<(), Box<dyn Error>> {
         archiving.as_secs_f64() * 1e6 / leaves,
     );
     drop((tree, store));
-    for cache_bytes in [0, 1 << 30] {
-        proofs(&scheme, (asked, &objects), &made.roots, cache_bytes)?;
+    for is_cold in [true, false] {
+        proofs(&scheme, (asked, &objects), &made.roots, is_cold)?;
     }
     are_equal(&scheme, &objects, &made)?;
     over_time(&scheme, (asked, &objects), &made.roots)
@@ -311,17 +311,21 @@ fn proofs<S: Proven>(
     scheme: &S,
     (asked, objects): (&Asked, &Arc<dyn Objects>),
     roots: &[[u8; 32]],
-    cache_bytes: usize,
+    is_cold: bool,
 ) -> Result<(), Box<dyn Error>> {
-    let archive = Archive::open(objects.clone(), cache_bytes)?;
+    let archive = Archive::open(objects.clone(), 1 << 30)?;
     let clock = Instant::now();
     let memory = archive.load_indexes()?;
     println!("indexes: {memory} bytes of memory, read in {:?}", clock.elapsed());
     let mut random = Random(2);
     for from in [1, asked.blocks / 2, asked.blocks.saturating_sub(10)] {
-        let mut times = Vec::new();
+        let (mut times, mut ranges) = (Vec::new(), Vec::new());
         let before = archive.reads();
         for _ in 0..asked.proofs {
+            if is_cold {
+                archive.clear_cache();
+            }
+            let read = archive.reads().ranges;
             let number = from + random.next() % (asked.blocks - from).clamp(1, 10);
             let clock = Instant::now();
             let view = archive.at(number)?;
@@ -332,17 +336,21 @@ fn proofs<S: Proven>(
             let key = key(random.next() % asked.keys);
             black_box(S::prove(&tree, &view, &key)?);
             times.push(clock.elapsed());
+            ranges.push(archive.reads().ranges - read);
         }
         times.sort_unstable();
+        ranges.sort_unstable();
         let requests = archive.reads();
         let each = |now: u64, then: u64| (now - then) as f64 / asked.proofs as f64;
         println!(
-            "cache {cache_bytes}: proofs of a key near block {from}: \
-             p50 {:?}, p99 {:?}; {:.2} ranges, \
-             {:.0} bytes each",
+            "{}: proofs of a key near block {from}: p50 {:?}, p99 {:?}; \
+             {:.2} ranges, p50 {}, p99 {}; {:.0} bytes each",
+            if is_cold { "cold" } else { "warm" },
             times[times.len() / 2],
             times[times.len() * 99 / 100],
             each(requests.ranges, before.ranges),
+            ranges[ranges.len() / 2],
+            ranges[ranges.len() * 99 / 100],
             each(requests.bytes, before.bytes),
         );
     }

@@ -7,40 +7,18 @@
 //! - bytes that are not those that were written are never part of an answer.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use spinney_tree::{BlockId, PageStore, RootRecord, Snapshot, StoreError, Table, TreeId, WriteSet};
 
-use crate::bloom;
-use crate::cache::{Cache, Slot};
 use crate::error::ArchiveError;
-use crate::forms::{Forms, TreeInfo, apply};
-use crate::hex::hex;
+use crate::forms::{Forms, TreeInfo};
 use crate::manifest::Manifest;
 use crate::objects::Objects;
-use crate::segment::{Groups, Index, Kind, Malformed, SegmentInfo, corrupt};
+use crate::segment::{Groups, Malformed, SegmentInfo, corrupt};
+use crate::shared::{Reads, Segment, Shared};
 use crate::slice::Slice;
 use crate::window::{archive_key, hash_key};
-
-/// A segment whose index is read once somebody needs it.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) info: SegmentInfo,
-    /// No other segment of this process has it.
-    number: u64,
-    index: OnceLock<Index>,
-}
-
-/// What counts requests, for those who measure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Reads {
-    /// How many ranges were read.
-    pub ranges: u64,
-    /// How many bytes these had.
-    pub bytes: u64,
-}
 
 /// The segments of one manifest.
 #[derive(Debug)]
@@ -50,15 +28,6 @@ pub(crate) struct Contents {
     pub(crate) forms: Forms,
     /// Of a slice, what it has.
     pub(crate) slice: Option<Slice>,
-}
-
-/// What views of an archive share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) objects: Arc<dyn Objects>,
-    cache: Cache,
-    ranges: AtomicU64,
-    bytes: AtomicU64,
 }
 
 /// An archive, opened for reading.
@@ -98,13 +67,9 @@ pub struct Archive {
 impl Contents {
     /// Those of a manifest. Segments that were open before stay so.
     pub(crate) fn of(manifest: Manifest, before: &[Arc<Segment>]) -> Result<Self, ArchiveError> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let open = |info: &SegmentInfo| {
             let known = before.iter().find(|segment| segment.info == *info);
-            known.cloned().unwrap_or_else(|| {
-                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Segment { info: info.clone(), number, index: OnceLock::new() })
-            })
+            known.cloned().unwrap_or_else(|| Arc::new(Segment::new(info.clone())))
         };
         let segments = manifest.segments.iter().map(open).collect();
         let forms = Forms::of(&manifest.trees)?;
@@ -120,196 +85,6 @@ impl Contents {
         };
         Ok(Self { manifest, segments, forms, slice })
     }
-}
-
-impl Shared {
-    pub(crate) fn new(objects: Arc<dyn Objects>, cache_bytes: usize) -> Self {
-        let (ranges, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { objects, cache: Cache::new(cache_bytes), ranges, bytes }
-    }
-
-    fn count(&self, bytes: u64) {
-        self.ranges.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn index<'s>(&self, segment: &'s Segment) -> Result<&'s Index, ArchiveError> {
-        if let Some(index) = segment.index.get() {
-            return Ok(index);
-        }
-        self.count(segment.info.index_bytes);
-        let index = Index::read(&*self.objects, &segment.info)?;
-        Ok(segment.index.get_or_init(|| index))
-    }
-
-    fn slot(&self, segment: &Segment, index: &Index, part: usize) -> Slot {
-        let bytes = index.parts[part].bytes as usize;
-        self.cache.slot((segment.number, part as u32), bytes)
-    }
-
-    /// The bytes of a part, checked.
-    fn part(
-        &self,
-        segment: &Segment,
-        index: &Index,
-        number: usize,
-    ) -> Result<Arc<[u8]>, ArchiveError> {
-        self.slot(segment, index, number).get_or_read(|| {
-            let part = &index.parts[number];
-            self.count(part.bytes);
-            let name = &segment.info.name;
-            let bytes = self.objects.read(name, part.at..part.at + part.bytes)?;
-            self.checked(segment, index, number, bytes)
-        })
-    }
-
-    fn checked(
-        &self,
-        segment: &Segment,
-        index: &Index,
-        number: usize,
-        bytes: Vec<u8>,
-    ) -> Result<Arc<[u8]>, ArchiveError> {
-        match index.parts[number].is(&bytes) {
-            true => Ok(Arc::from(bytes)),
-            false => {
-                let what = format!("part {number} is not what was written");
-                Err(corrupt(&*self.objects, &segment.info.name, &what))
-            }
-        }
-    }
-
-    /// The bare row of a key at a block, from segments that rise by block.
-    pub(crate) fn bare_at(
-        &self,
-        segments: &[Arc<Segment>],
-        key: &[u8],
-        block: u64,
-    ) -> Result<Option<Vec<u8>>, ArchiveError> {
-        let (hash, mut bound) = (bloom::hash(key), block);
-        // From the newest on.
-        let mut changes: Vec<Vec<u8>> = Vec::new();
-        let mut row = None;
-        'segments: for segment in segments.iter().rev() {
-            if segment.info.first > bound {
-                continue;
-            }
-            let index = self.index(segment)?;
-            if !index.may_have(hash) {
-                continue;
-            }
-            while let Some(part) = index.floor(key, bound) {
-                let bytes = self.part(segment, index, part)?;
-                let malformed = |_: Malformed| {
-                    corrupt(&*self.objects, &segment.info.name, "a part is malformed")
-                };
-                let Some(found) =
-                    last_pieces(&bytes, segment.info.first, key, bound).map_err(malformed)?
-                else {
-                    break;
-                };
-                changes.extend(found.changes.into_iter().rev().map(<[u8]>::to_vec));
-                if let Some((kind, bytes)) = found.alone {
-                    row = apply(kind, bytes, None).map_err(malformed)?;
-                    break 'segments;
-                }
-                match found.oldest.checked_sub(1) {
-                    Some(before) => bound = before,
-                    None => break 'segments,
-                }
-            }
-        }
-        for changes in changes.iter().rev() {
-            row = apply(Kind::Changed, changes, row).map_err(|_| ArchiveError::Corrupt {
-                place: self.objects.place(),
-                what: format!("changes of row 0x{} change no row", hex(key)),
-            })?;
-        }
-        Ok(row)
-    }
-
-    /// Reads the parts that rows of these keys at a block begin with, those that are not there yet,
-    /// at once.
-    fn prefetch<'s>(
-        &self,
-        segments: &'s [Arc<Segment>],
-        keys: &[Vec<u8>],
-        block: u64,
-    ) -> Result<(), ArchiveError> {
-        let mut wants: Vec<(&'s Segment, &'s Index, usize, Slot)> = Vec::new();
-        for key in keys {
-            let hash = bloom::hash(key);
-            for segment in segments.iter().rev().filter(|segment| segment.info.first <= block) {
-                let index = self.index(segment)?;
-                if index.may_have(hash)
-                    && let Some(part) = index.floor(key, block)
-                {
-                    let slot = self.slot(segment, index, part);
-                    let same = |want: &(&Segment, &Index, usize, Slot)| {
-                        want.0.number == segment.number && want.2 == part
-                    };
-                    if slot.get().is_none() && !wants.iter().any(same) {
-                        wants.push((segment, index, part, slot));
-                    }
-                    break;
-                }
-            }
-        }
-        if wants.len() < 2 {
-            // Whoever needs it reads it.
-            return Ok(());
-        }
-        let range = |(segment, index, part, _): &(&'s Segment, &'s Index, usize, Slot)| {
-            let part = &index.parts[*part];
-            (&segment.info.name[..], part.at..part.at + part.bytes)
-        };
-        let ranges: Vec<_> = wants.iter().map(range).collect();
-        let read = self.objects.read_many(&ranges);
-        for ((segment, index, part, slot), bytes) in wants.iter().zip(read) {
-            self.count(index.parts[*part].bytes);
-            let bytes = self.checked(segment, index, *part, bytes?)?;
-            slot.put(bytes);
-        }
-        Ok(())
-    }
-}
-
-/// The last pieces of a key in a part, back to one that stands alone.
-struct LastPieces<'a> {
-    alone: Option<(Kind, &'a [u8])>,
-    /// Behind that one, in order.
-    changes: Vec<&'a [u8]>,
-    /// The block of the first of them all.
-    oldest: u64,
-}
-
-/// Nothing, if the part has none of the key at or before a block.
-fn last_pieces<'a>(
-    part: &'a [u8],
-    first: u64,
-    key: &[u8],
-    bound: u64,
-) -> Result<Option<LastPieces<'a>>, Malformed> {
-    let Some(mut pieces) = Groups::new(part, first).find(key)? else { return Ok(None) };
-    let mut found: Option<LastPieces<'a>> = None;
-    while let Some(piece) = pieces.next() {
-        let piece = piece?;
-        if piece.block > bound {
-            break;
-        }
-        match (&mut found, piece.kind.stands_alone()) {
-            (_, true) => {
-                let (alone, oldest) = (Some((piece.kind, piece.bytes)), piece.block);
-                found = Some(LastPieces { alone, changes: Vec::new(), oldest });
-            }
-            (Some(found), false) => found.changes.push(piece.bytes),
-            (None, false) => {
-                let (alone, oldest) = (None, piece.block);
-                found = Some(LastPieces { alone, changes: vec![piece.bytes], oldest });
-            }
-        }
-    }
-    Ok(found)
 }
 
 impl Archive {
@@ -333,9 +108,14 @@ impl Archive {
         let contents = self.contents();
         let mut bytes = 0;
         for segment in &contents.segments {
-            bytes += self.shared.index(segment)?.memory();
+            bytes += self.shared.opened(segment)?.memory();
         }
         Ok(bytes)
+    }
+
+    /// Forgets the parts that are in memory, as if nothing had been asked for yet.
+    pub fn clear_cache(&self) {
+        self.shared.clear_cache();
     }
 
     /// Looks for a newer manifest, and goes on with that. Answers whether there was one.
@@ -380,8 +160,7 @@ impl Archive {
 
     /// What was read of its place so far.
     pub fn reads(&self) -> Reads {
-        let (ranges, bytes) = (&self.shared.ranges, &self.shared.bytes);
-        Reads { ranges: ranges.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+        self.shared.reads()
     }
 
     /// The store as it was after a block.
@@ -493,13 +272,14 @@ impl AtBlock {
     fn next_key(&self, after: &[u8], inclusive: bool) -> Result<Option<Vec<u8>>, ArchiveError> {
         let mut least: Option<Vec<u8>> = None;
         for segment in self.contents.segments.iter().filter(|it| it.info.first <= self.block) {
-            let index = self.shared.index(segment)?;
+            let opened = self.shared.opened(segment)?;
+            let index = &opened.index;
             let mut part = index.floor(after, u64::MAX).unwrap_or_default();
             let found = 'parts: loop {
                 if part >= index.parts.len() {
                     break None;
                 }
-                let bytes = self.shared.part(segment, index, part)?;
+                let bytes = self.shared.part(segment, opened, part)?;
                 let mut groups = Groups::new(&bytes, segment.info.first);
                 while let Some(pieces) = groups.next() {
                     let malformed = |_: Malformed| {
@@ -545,7 +325,7 @@ impl Snapshot for AtBlock {
     fn read_many(&self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let keys: Vec<_> = keys.iter().map(|key| archive_key(table, key)).collect();
         let read = || {
-            self.shared.prefetch(&self.contents.segments, &keys, self.block)?;
+            self.shared.read_ahead(&self.contents.segments, &keys, self.block)?;
             keys.iter().map(|key| self.row(key)).collect::<Result<Vec<_>, ArchiveError>>()
         };
         read().map_err(ArchiveError::into_store_error)

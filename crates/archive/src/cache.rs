@@ -78,6 +78,16 @@ impl Cache {
         Self { budget, parts: Mutex::default() }
     }
 
+    /// Whether a part is there.
+    pub(crate) fn has(&self, key: PartKey) -> bool {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.slots.get(&key).is_some_and(|kept| kept.slot.get().is_some())
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = Parts::default();
+    }
+
     /// The slot of a part of so many bytes.
     pub(crate) fn slot(&self, key: PartKey, bytes: usize) -> Slot {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use spinney_log::Bytes;
 
-use crate::archive::Segment;
 use crate::error::ArchiveError;
 use crate::objects::Objects;
 use crate::segment::{Groups, Index, Kind, Piece, Pieces, SegmentInfo, corrupt, footer};
+use crate::shared::Segment;
 
 /// So many bytes are read of a segment in one go.
 const READ_BYTES: u64 = 4 << 20;

@@ -1,6 +1,5 @@
 //! Rows as pieces hold them: without what follows from their other bytes.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::error::ArchiveError;
 use crate::segment::{Kind, Malformed};
 
 /// A row is written whole once the changes since it was would take so many times its bytes.
-pub(crate) const WHOLE_EVERY: usize = 6;
+pub(crate) const WHOLE_EVERY: usize = 16;
 
 /// No row that is written as changes of zeros is longer: pages are shorter.
 const ZEROS: [u8; 4_096] = [0; 4_096];
@@ -97,16 +96,19 @@ impl Forms {
         self.known.get(&id).map(|(_, form)| (&**form, key))
     }
 
-    /// A row as pieces hold it.
-    pub(crate) fn bare<'r>(
+    /// Makes of a row what pieces hold of it.
+    pub(crate) fn bare(
         &self,
         key: &[u8],
-        row: &'r [u8],
-    ) -> Result<Cow<'r, [u8]>, ArchiveError> {
-        let Some((form, key)) = self.form(key) else { return Ok(Cow::Borrowed(row)) };
-        let mut bare = row.to_vec();
-        form.blank(key, &mut bare)?;
-        Ok(Cow::Owned(bare))
+        row: &[u8],
+        bare: &mut Vec<u8>,
+    ) -> Result<(), ArchiveError> {
+        bare.clear();
+        bare.extend_from_slice(row);
+        if let Some((form, key)) = self.form(key) {
+            form.blank(key, bare)?;
+        }
+        Ok(())
     }
 
     /// A row as the store had it.
@@ -120,27 +122,43 @@ impl Forms {
 
 /// A bare row that needs no other piece.
 pub(crate) fn whole(bare: &[u8]) -> (Kind, Vec<u8>) {
-    if let Some(zeros) = ZEROS.get(..bare.len()) {
-        let mut sparse = Vec::with_capacity(bare.len());
-        put_number(&mut sparse, bare.len() as u64);
-        if delta::diff(zeros, bare, bare.len().saturating_sub(sparse.len()), &mut sparse) {
-            return (Kind::Sparse, sparse);
-        }
-    }
-    (Kind::Whole, bare.to_vec())
+    let mut bytes = Vec::with_capacity(bare.len());
+    (put_whole(bare, &mut bytes), bytes)
 }
 
-/// A bare row over the one before. `since` counts the bytes of changes since a row was written
-/// whole.
-pub(crate) fn piece_over(before: &[u8], after: &[u8], since: &mut usize) -> (Kind, Vec<u8>) {
-    let mut changes = Vec::new();
-    let fits = delta::diff(before, after, after.len() / 2, &mut changes);
-    if fits && *since + changes.len() <= after.len() * WHOLE_EVERY {
-        *since += changes.len();
-        return (Kind::Changed, changes);
+/// Appends a bare row so that it needs no other piece.
+pub(crate) fn put_whole(bare: &[u8], out: &mut Vec<u8>) -> Kind {
+    let start = out.len();
+    if let Some(zeros) = ZEROS.get(..bare.len()) {
+        put_number(out, bare.len() as u64);
+        let limit = bare.len().saturating_sub(out.len() - start);
+        if delta::diff(zeros, bare, limit, out) {
+            return Kind::Sparse;
+        }
+        out.truncate(start);
+    }
+    out.extend_from_slice(bare);
+    Kind::Whole
+}
+
+/// Appends a bare row over the one before. `since` counts the bytes of changes since a row was
+/// written whole.
+pub(crate) fn put_piece_over(
+    before: &[u8],
+    after: &[u8],
+    since: &mut usize,
+    out: &mut Vec<u8>,
+) -> Kind {
+    let start = out.len();
+    if delta::diff(before, after, after.len() / 2, out) {
+        *since += out.len() - start;
+        if *since <= after.len() * WHOLE_EVERY {
+            return Kind::Changed;
+        }
+        out.truncate(start);
     }
     *since = 0;
-    whole(after)
+    put_whole(after, out)
 }
 
 /// What a piece makes of the bare row before it.

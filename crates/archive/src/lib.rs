@@ -33,12 +33,13 @@ mod place;
 mod remote;
 mod sample;
 mod segment;
+mod shared;
 mod slice;
 mod slicing;
 mod window;
 mod writer;
 
-pub use archive::{Archive, AtBlock, Reads};
+pub use archive::{Archive, AtBlock};
 pub use blocks::{CheckedBlocks, Header};
 pub use check::Checked;
 pub use error::ArchiveError;
@@ -51,6 +52,7 @@ pub use place::{PlaceError, place};
 #[cfg(feature = "remote")]
 pub use remote::{Patience, Remote, RemoteOptions};
 pub use segment::SegmentInfo;
+pub use shared::Reads;
 pub use slice::{SliceInfo, SlicedCode};
 pub use slicing::Wanted;
 pub use window::Window;

@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
-use crate::archive::{Segment, Shared};
 use crate::cursor::{Cursor, OwnPiece, least_key};
 use crate::error::ArchiveError;
-use crate::forms::{WHOLE_EVERY, apply, whole};
+use crate::forms::{WHOLE_EVERY, apply, put_piece_over, whole};
 use crate::segment::{Kind, Malformed, Piece, SegmentInfo, SegmentWriter};
+use crate::shared::{Segment, Shared};
 use crate::slice::Slice;
 use crate::window::is_of_earlier;
 
@@ -160,23 +160,37 @@ impl Row {
         matches!(self, Self::Known { .. })
     }
 
-    /// Goes on by a piece, which becomes one that stands alone where changes took enough.
+    /// Goes on by a piece. It stands alone where changes took enough, and nowhere else: in the
+    /// segment that it is from it may have had to.
     fn follow(&mut self, piece: &mut OwnPiece) -> Result<(), Malformed> {
-        let (before, since) = match std::mem::replace(self, Self::Unknown) {
+        let (before, mut since) = match std::mem::replace(self, Self::Unknown) {
             Self::Known { bare, since } => (bare, since),
             Self::Unknown => (None, 0),
         };
-        let bare = apply(piece.kind, &piece.bytes, before)?;
-        let mut since = since.saturating_add(piece.bytes.len());
-        match &bare {
-            Some(bare) if piece.kind == Kind::Changed => {
-                if since > bare.len() * WHOLE_EVERY {
-                    (piece.kind, piece.bytes) = whole(bare);
-                    since = 0;
+        let bare = match (piece.kind, before) {
+            (Kind::Whole | Kind::Sparse, Some(before)) => {
+                let bare = apply(piece.kind, &piece.bytes, None)?;
+                if let Some(bare) = &bare {
+                    piece.bytes.clear();
+                    piece.kind = put_piece_over(&before, bare, &mut since, &mut piece.bytes);
                 }
+                bare
             }
-            _ => since = 0,
-        }
+            (kind, before) => {
+                let bare = apply(kind, &piece.bytes, before)?;
+                since = since.saturating_add(piece.bytes.len());
+                match &bare {
+                    Some(bare) if kind == Kind::Changed => {
+                        if since > bare.len() * WHOLE_EVERY {
+                            (piece.kind, piece.bytes) = whole(bare);
+                            since = 0;
+                        }
+                    }
+                    _ => since = 0,
+                }
+                bare
+            }
+        };
         *self = Self::Known { bare, since };
         Ok(())
     }

@@ -24,6 +24,8 @@
 //!   a row that needs none of them, unless that many changes follow each other;
 //! - what a part, an index or a manifest says is used only once its checksum is right.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use spinney_log::{Bytes, put_number};
 use xxhash_rust::xxh3::xxh3_64;
@@ -173,7 +175,9 @@ impl SegmentWriter {
     /// Adds a piece of the key that was begun, later than all before.
     pub(crate) fn piece(&mut self, piece: &Piece<'_>) -> Result<(), ArchiveError> {
         let full = self.part.len() + self.body.len();
-        if full >= PART_BYTES && (piece.kind.stands_alone() || full >= PART_BYTES_MAX) {
+        // In front of its first piece a key has nothing in the segment that it could need.
+        let is_first = self.body.is_empty();
+        if full >= PART_BYTES && (is_first || piece.kind.stands_alone() || full >= PART_BYTES_MAX) {
             self.end();
             self.close_part()?;
             self.before = self.info.first;
@@ -329,6 +333,13 @@ impl Index {
     /// The part with the last piece of a key at or before a block, if there is any.
     pub(crate) fn floor(&self, key: &[u8], block: u64) -> Option<usize> {
         self.parts.partition_point(|part| (&*part.key, part.block) <= (key, block)).checked_sub(1)
+    }
+
+    /// The parts that may have pieces of keys between two bounds, the upper one exclusive.
+    pub(crate) fn between(&self, low: &[u8], high: &[u8]) -> Range<usize> {
+        let from = self.parts.partition_point(|part| &*part.key < low).saturating_sub(1);
+        let end = self.parts.partition_point(|part| &*part.key < high);
+        from..end.max(from)
     }
 
     /// Whether there may be pieces of a key.

@@ -1,12 +1,14 @@
 //! The pieces of some successive blocks, gathered in memory until they are sealed.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::mem::take;
 
 use spinney_tree::Table;
 
 use crate::error::ArchiveError;
-use crate::forms::{Forms, piece_over, whole};
-use crate::segment::{Kind, Piece, SegmentWriter};
+use crate::forms::{Forms, apply, put_piece_over, put_whole, whole};
+use crate::hex::hex;
+use crate::segment::{Kind, Malformed, Piece, SegmentWriter};
 
 /// The table of the numbers of blocks by their hashes, which stores do not have.
 pub(crate) const HASHES: u8 = 0xff;
@@ -19,14 +21,20 @@ pub(crate) const WITNESS: &[u8] = b"witness/";
 
 /// The key of a row of a table.
 pub(crate) fn archive_key(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(1 + key.len());
+    put_archive_key(table, key, &mut whole);
+    whole
+}
+
+/// Puts that key in place of another.
+fn put_archive_key(table: Table, key: &[u8], whole: &mut Vec<u8>) {
     let (table, key) = match key.strip_prefix(WITNESS) {
         Some(number) if table == Table::Meta => (WITNESSES, number),
         _ => (table as u8, key),
     };
-    let mut whole = Vec::with_capacity(1 + key.len());
+    whole.clear();
     whole.push(table);
     whole.extend_from_slice(key);
-    whole
 }
 
 /// Whether a row is the witness of a block: a store forgets these, and an archive does not.
@@ -72,36 +80,66 @@ pub(crate) fn is_archived(table: Table, key: &[u8]) -> bool {
 
 /// What changed in the rows of a store over some successive blocks. Blocks are added in either
 /// order.
+///
+/// A block may change thousands of rows, so their pieces lie one behind the other, and none has
+/// memory of its own.
 #[derive(Debug)]
 pub struct Window {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    runs: BTreeMap<Vec<u8>, Run>,
-    bytes: usize,
+    runs: HashMap<Box<[u8]>, Run>,
+    pieces: Vec<Noted>,
+    /// What the pieces say, one behind the other.
+    said: Vec<u8>,
+    key_bytes: usize,
+    scratch: Scratch,
 }
 
-/// The pieces of one key, in the order in which they were added.
+/// The pieces of one key.
 #[derive(Debug, Default)]
 struct Run {
-    pieces: Vec<(u64, Kind, Vec<u8>)>,
+    /// The number of the one that was added last, and how many there are.
+    newest: usize,
+    count: usize,
     /// Bytes of changes since one was whole.
     since: usize,
 }
 
+/// A piece.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    block: u64,
+    kind: Kind,
+    /// Where what it says begins, and how long that is.
+    at: usize,
+    len: usize,
+    /// The number of the one of its key that was added before.
+    before: usize,
+}
+
+/// Memory that is used again for each row.
+#[derive(Debug, Default)]
+struct Scratch {
+    key: Vec<u8>,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
 impl Window {
     /// Of blocks `first` to `last`.
-    pub(crate) const fn new(first: u64, last: u64) -> Self {
-        Self { first, last, runs: BTreeMap::new(), bytes: 0 }
+    pub(crate) fn new(first: u64, last: u64) -> Self {
+        let (runs, pieces, said) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { first, last, runs, pieces, said, key_bytes: 0, scratch: Scratch::default() }
     }
 
     /// About how many bytes of memory it takes.
-    pub const fn bytes(&self) -> usize {
-        self.bytes
+    pub fn bytes(&self) -> usize {
+        let keys = self.key_bytes + self.runs.len() * size_of::<(Box<[u8]>, Run)>();
+        keys + self.pieces.len() * size_of::<Noted>() + self.said.len()
     }
 
     pub(crate) fn add_hash(&mut self, block: u64, hash: &[u8; 32]) {
-        let number = block.to_be_bytes().to_vec();
-        self.push(hash_key(hash), |_| (block, Kind::Whole, number));
+        self.push(&hash_key(hash), block, |_, said| put_whole(&block.to_be_bytes(), said));
     }
 
     /// Adds what a block made of a row.
@@ -109,52 +147,131 @@ impl Window {
         &mut self,
         forms: &Forms,
         block: u64,
-        key: Vec<u8>,
+        (table, key): (Table, &[u8]),
         (before, after): (Option<&[u8]>, Option<&[u8]>),
     ) -> Result<(), ArchiveError> {
         if before == after {
             return Ok(());
         }
+        let mut scratch = take(&mut self.scratch);
+        put_archive_key(table, key, &mut scratch.key);
+        let added = self.add_row(forms, block, &mut scratch, (before, after));
+        self.scratch = scratch;
+        added
+    }
+
+    fn add_row(
+        &mut self,
+        forms: &Forms,
+        block: u64,
+        scratch: &mut Scratch,
+        (before, after): (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<(), ArchiveError> {
+        let Scratch { key, before: bare_before, after: bare } = scratch;
         let Some(after) = after else {
-            self.push(key, |_| (block, Kind::Gone, Vec::new()));
+            self.push(key, block, |_, _| Kind::Gone);
             return Ok(());
         };
-        let after = forms.bare(&key, after)?;
+        forms.bare(key, after, bare)?;
         // Pages follow from their entries, so all who change one know the row before. A root record
         // counts commits, and is another one in a store that went back.
         let before = before.filter(|_| key.first() == Some(&(Table::Pages as u8)));
-        let before = before.map(|before| forms.bare(&key, before)).transpose()?;
-        self.push(key, |since| {
-            let (kind, bytes) = match before {
-                Some(before) => piece_over(&before, &after, since),
-                None => whole(&after),
-            };
-            (block, kind, bytes)
+        if let Some(before) = before {
+            forms.bare(key, before, bare_before)?;
+        }
+        self.push(key, block, |since, said| match before {
+            Some(_) => put_piece_over(bare_before, bare, since, said),
+            None => put_whole(bare, said),
         });
         Ok(())
     }
 
-    fn push(&mut self, key: Vec<u8>, piece: impl FnOnce(&mut usize) -> (u64, Kind, Vec<u8>)) {
-        let key_bytes = key.len();
-        let run = self.runs.entry(key).or_default();
-        if run.pieces.is_empty() {
-            self.bytes += key_bytes + size_of::<Run>();
+    fn push(&mut self, key: &[u8], block: u64, say: impl FnOnce(&mut usize, &mut Vec<u8>) -> Kind) {
+        if !self.runs.contains_key(key) {
+            self.key_bytes += key.len();
+            self.runs.insert(key.into(), Run::default());
         }
-        let piece = piece(&mut run.since);
-        self.bytes += size_of_val(&piece) + piece.2.len();
-        run.pieces.push(piece);
+        let Some(run) = self.runs.get_mut(key) else { return };
+        let at = self.said.len();
+        let kind = say(&mut run.since, &mut self.said);
+        let len = self.said.len() - at;
+        self.pieces.push(Noted { block, kind, at, len, before: run.newest });
+        (run.newest, run.count) = (self.pieces.len() - 1, run.count + 1);
     }
 
     /// Writes all pieces, in order.
-    pub(crate) fn write(mut self, segment: &mut SegmentWriter) -> Result<(), ArchiveError> {
-        for (key, run) in &mut self.runs {
-            run.pieces.sort_by_key(|piece| piece.0);
-            segment.begin(key);
-            for (block, kind, bytes) in &run.pieces {
-                segment.piece(&Piece { block: *block, kind: *kind, bytes })?;
+    pub(crate) fn write(
+        self,
+        busy: &mut BusyRows,
+        segment: &mut SegmentWriter,
+    ) -> Result<(), ArchiveError> {
+        let Self { runs, pieces, said, .. } = self;
+        let mut runs: Vec<_> = runs.into_iter().collect();
+        runs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let mut of_key = Vec::new();
+        let mut rows = BusyRows::default();
+        for (key, run) in runs {
+            of_key.clear();
+            let mut next = run.newest;
+            for _ in 0..run.count {
+                let Noted { block, kind, at, len, before } = pieces[next];
+                of_key.push(Piece { block, kind, bytes: &said[at..at + len] });
+                next = before;
+            }
+            of_key.reverse();
+            of_key.sort_by_key(|piece| piece.block);
+            let row = busy.0.remove(&key);
+            let (first, row) = busy_row(&of_key, row).map_err(|_| malformed(&key))?;
+            segment.begin(&key);
+            for (number, piece) in of_key.iter().enumerate() {
+                let (block, kind, bytes) = match &first {
+                    Some((kind, bytes)) if number == 0 => (piece.block, *kind, &bytes[..]),
+                    _ => (piece.block, piece.kind, piece.bytes),
+                };
+                segment.piece(&Piece { block, kind, bytes })?;
             }
             segment.end();
+            rows.0.extend(row.map(|row| (key, row)));
         }
+        *busy = rows;
         Ok(())
     }
+}
+
+/// The bare rows that nearly every block changes, as of the last block that was written: those of
+/// the top of a tree, which every proof needs. In each segment the first piece of such a row stands
+/// alone, so that nobody looks for it in two.
+#[derive(Debug, Default)]
+pub(crate) struct BusyRows(HashMap<Box<[u8]>, Vec<u8>>);
+
+/// A row is one of them if its pieces in a segment have so many times its bytes.
+const BUSY: usize = 8;
+
+/// Of the pieces of a row that is one of those, and of the row before them if that is known, the
+/// first piece so that it stands alone, and the row behind the last one.
+#[expect(clippy::type_complexity, reason = "the two have no name of their own")]
+fn busy_row(
+    pieces: &[Piece<'_>],
+    before: Option<Vec<u8>>,
+) -> Result<(Option<(Kind, Vec<u8>)>, Option<Vec<u8>>), Malformed> {
+    let said: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+    let (mut row, mut first) = (before, None);
+    for (number, &Piece { kind, bytes, .. }) in pieces.iter().enumerate() {
+        if row.is_none() && !kind.stands_alone() {
+            continue;
+        }
+        row = apply(kind, bytes, row)?;
+        let Some(row) = row.as_ref().filter(|row| said >= BUSY * row.len()) else {
+            return Ok((None, None));
+        };
+        if number == 0 && !kind.stands_alone() {
+            first = Some(whole(row));
+        }
+    }
+    Ok((first, row))
+}
+
+fn malformed(key: &[u8]) -> ArchiveError {
+    let place = format!("row 0x{}", hex(key));
+    ArchiveError::Corrupt { place, what: "what blocks changed of it makes no sense".into() }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use spinney_state::Named;
 use spinney_tree::{BlockId, Snapshot, Table};
 
-use crate::archive::{Archive, Contents, Shared};
+use crate::archive::{Archive, Contents};
 use crate::cursor::Keys;
 use crate::error::ArchiveError;
 use crate::forms::Forms;
@@ -23,7 +23,8 @@ use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, random_id};
 use crate::merge::Merge;
 use crate::objects::Objects;
 use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
-use crate::window::{HASHES, Window, archive_key, hash_key, is_archived, is_witness};
+use crate::shared::Shared;
+use crate::window::{BusyRows, HASHES, Window, archive_key, hash_key, is_archived, is_witness};
 
 /// So many manifests stay for those who are reading them.
 const MANIFESTS_KEPT: u64 = 8;
@@ -44,7 +45,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merges: vec![16, 8] }
+        Self { merges: vec![8, 4, 4] }
     }
 }
 
@@ -64,6 +65,7 @@ pub struct Writer {
     /// segments.
     opened: u64,
     named: u64,
+    busy: BusyRows,
     /// Whether all code and preimages of a store were compared with those that are held.
     pub(crate) has_compared: bool,
 }
@@ -137,7 +139,8 @@ impl Writer {
         let opened = manifest.number;
         let contents = Contents::of(manifest, &[])?;
         let shared = Shared::new(objects, CACHE_BYTES);
-        Ok(Self { shared, options, contents, opened, named: 0, has_compared: false })
+        let busy = BusyRows::default();
+        Ok(Self { shared, options, contents, opened, named: 0, busy, has_compared: false })
     }
 
     /// Segments of earlier writers that no manifest names, and manifests that nobody reads any
@@ -236,7 +239,7 @@ impl Writer {
                     forms.learn_root(key, row)?;
                 }
             }
-            window.add(forms, block.number, archive_key(table, key), (before, after))?;
+            window.add(forms, block.number, (table, key), (before, after))?;
         }
         Ok(())
     }
@@ -259,10 +262,12 @@ impl Writer {
             let (objects, segments) = (&*self.shared.objects, &self.contents.segments);
             let mut held = Keys::new(objects, segments, &from)?;
             let mut add = |key: &[u8], row: &[u8]| {
-                let (key, block) = (archive_key(table, key), window.first);
-                match held.have(&key)? {
+                let block = window.first;
+                match held.have(&archive_key(table, key))? {
                     true => Ok(()),
-                    false => window.add(&self.contents.forms, block, key, (None, Some(row))),
+                    false => {
+                        window.add(&self.contents.forms, block, (table, key), (None, Some(row)))
+                    }
                 }
             };
             let mut outcome = Ok(());
@@ -307,7 +312,7 @@ impl Writer {
         for window in windows {
             let blocks = (window.first, window.last);
             let mut segment = self.segment(blocks, 0)?;
-            window.write(&mut segment)?;
+            window.write(&mut self.busy, &mut segment)?;
             segments.push(segment.finish()?);
         }
         let trees = self.contents.forms.trees();
@@ -375,7 +380,7 @@ impl Writer {
             let Some(level) = segments.last().map(|segment| segment.info.level) else {
                 return Ok(());
             };
-            let of_level = |segment: &&Arc<crate::archive::Segment>| segment.info.level == level;
+            let of_level = |segment: &&Arc<crate::shared::Segment>| segment.info.level == level;
             let count = segments.iter().rev().take_while(of_level).count();
             let enough = self.options.merges.get(level as usize);
             if enough.is_none_or(|&enough| count < enough.max(2)) {
@@ -454,6 +459,7 @@ fn write_all_rows(
         segment.end();
         Ok(())
     };
+    let mut bare = Vec::new();
     for table in Table::ALL {
         let mut failed = None;
         snapshot.scan(table, &[], None, &mut |key, row| {
@@ -462,7 +468,7 @@ fn write_all_rows(
                 return true;
             }
             let key = archive_key(table, key);
-            let done = forms.bare(&key, row).and_then(|bare| put(&key, &bare));
+            let done = forms.bare(&key, row, &mut bare).and_then(|()| put(&key, &bare));
             failed = done.err();
             failed.is_none()
         })?;

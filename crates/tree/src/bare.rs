@@ -15,7 +15,7 @@
 
 use std::fmt::Debug;
 use std::iter::once;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use spinney_proof::digits::Run;
 
@@ -70,17 +70,17 @@ pub fn bare_rows(id: SchemeId) -> Option<Arc<dyn BareRows>> {
     let hashes = [HashFunction::Keccak256, HashFunction::Sha256, HashFunction::Blake3];
     let is = |other: SchemeId| other == id;
     if is(mpt::Mpt.id()) {
-        return Some(Arc::new(Of(mpt::Mpt)));
+        return Some(Of::form(mpt::Mpt));
     }
     if is(mpt::MptState.id()) {
-        return Some(Arc::new(Of(mpt::MptState)));
+        return Some(Of::form(mpt::MptState));
     }
     for hash in hashes {
         if is((ubt::Ubt { hash }).id()) {
-            return Some(Arc::new(Of(ubt::Ubt { hash })));
+            return Some(Of::form(ubt::Ubt { hash }));
         }
         if is((pbt::Pbt { hash }).id()) {
-            return Some(Arc::new(Of(pbt::Pbt { hash })));
+            return Some(Of::form(pbt::Pbt { hash }));
         }
     }
     // Of a Verkle tree what follows takes a multiplication of points; a sum tree of an earlier
@@ -119,11 +119,33 @@ fn other(key: &[u8], what: &str) -> TreeError {
 }
 
 #[derive(Debug)]
-struct Of<S>(S);
+struct Of<S: Scheme> {
+    scheme: S,
+    /// For whoever takes them first; others make their own.
+    lists: Mutex<Lists<S::Commit>>,
+}
+
+impl<S: Scheme> Of<S> {
+    fn form(scheme: S) -> Arc<dyn BareRows> {
+        Arc::new(Self { scheme, lists: Mutex::default() })
+    }
+
+    fn branches(
+        &self,
+        key: &[u8],
+        row: &[u8],
+        need: Need,
+    ) -> Result<Option<Branches<S::Commit>>, TreeError> {
+        match self.lists.try_lock() {
+            Ok(mut lists) => Branches::of(&self.scheme, (key, row), need, &mut lists),
+            Err(_) => Branches::of(&self.scheme, (key, row), need, &mut Lists::default()),
+        }
+    }
+}
 
 impl<S: Scheme> BareRows for Of<S> {
     fn blank(&self, key: &[u8], row: &mut [u8]) -> Result<(), TreeError> {
-        if let Some(branches) = Branches::of(&self.0, key, row)? {
+        if let Some(branches) = self.branches(key, row, Need::Places)? {
             for branch in &branches.list {
                 let place = branches.commit_range(branch)?;
                 row[place].fill(0);
@@ -133,19 +155,31 @@ impl<S: Scheme> BareRows for Of<S> {
     }
 
     fn restore(&self, key: &[u8], row: &mut [u8]) -> Result<(), TreeError> {
-        if let Some(branches) = Branches::of(&self.0, key, row)? {
-            branches.commit(&self.0, row)?;
+        if let Some(branches) = self.branches(key, row, Need::Paths)? {
+            branches.commit(&self.scheme, row)?;
         }
         seal_in_place(key, row);
         Ok(())
     }
 }
 
+/// What has to be known of the branches of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Where they lie.
+    Places,
+    /// The paths to them, too.
+    Paths,
+}
+
+/// No commitment in a page is longer.
+const ZEROS: [u8; 256] = [0; 256];
+
 /// A branch of a page, with its children in the same page.
 #[derive(Debug)]
 struct Branch {
     entry: u16,
-    /// The path to its fork, and how many digits that has.
+    /// The path to its fork, if paths are needed, and how many digits that has.
     path: Vec<u8>,
     fork: usize,
     /// Where its own run begins.
@@ -174,14 +208,15 @@ impl<C: Commitment> Branches<C> {
     /// Nothing, if the row is no page, or one at a place that is too long to be read back.
     fn of<S: Scheme<Commit = C>>(
         scheme: &S,
-        key: &[u8],
-        row: &[u8],
+        (key, row): (&[u8], &[u8]),
+        need: Need,
+        lists: &mut Lists<C>,
     ) -> Result<Option<Self>, TreeError> {
         let Some((path, bits)) = PageKey::path_of(key) else { return Ok(None) };
         let codec = Codec { scheme };
         let width = Codec::<S>::WIDTH;
         let page_key = PageKey::from_bytes(key);
-        let page = Page::parse(codec, page_key, Arc::from(row), bits, &[], &mut Lists::default())?;
+        let page = Page::parse(codec, page_key, Arc::from(row), bits, &[], lists)?;
         if page.kind == PageKind::Overflow {
             return Ok(None);
         }
@@ -196,7 +231,7 @@ impl<C: Commitment> Branches<C> {
         }];
         let mut list = Vec::new();
         while let Some(siblings) = queue.pop() {
-            visit(codec, &page, &siblings, (&mut queue, &mut list))?;
+            visit(codec, &page, (&siblings, need), (&mut queue, &mut list))?;
         }
         Ok(Some(Self { page, list }))
     }
@@ -207,8 +242,8 @@ impl<C: Commitment> Branches<C> {
         let bytes = self.page.row.get(from..).unwrap_or_default();
         let malformed = || corrupt(&self.page.key, "a commitment is malformed");
         let len = C::length(bytes).ok_or_else(malformed)?;
-        let zeros = vec![0; len];
-        let says_length = C::length(&zeros) != Some(len);
+        let zeros = ZEROS.get(..len).ok_or_else(malformed)?;
+        let says_length = C::length(zeros) != Some(len);
         Ok(from + usize::from(says_length)..from + len)
     }
 
@@ -301,7 +336,7 @@ impl<C: Commitment> Branches<C> {
 fn visit<S: Scheme>(
     codec: Codec<'_, S>,
     page: &Page<S::Commit>,
-    siblings: &Siblings,
+    (siblings, need): (&Siblings, Need),
     (queue, list): (&mut Vec<Siblings>, &mut Vec<Branch>),
 ) -> Result<(), TreeError> {
     let Siblings { within, path, digits, start, have_digits } = siblings;
@@ -315,7 +350,9 @@ fn visit<S: Scheme>(
             Kind::Branch => {
                 let SkipView::Inline(skip) = page.skip(codec, entry, *start)? else { continue };
                 let mut to_fork = Vec::new();
-                skip.put_path(path, *digits, digit, &mut to_fork);
+                if need == Need::Paths {
+                    skip.put_path(path, *digits, digit, &mut to_fork);
+                }
                 let (fork, within) = (skip.end(), entry.within());
                 if !entry.is_valued() {
                     let path = to_fork.clone();
@@ -336,7 +373,9 @@ fn visit<S: Scheme>(
                     continue;
                 };
                 let mut owner = Vec::new();
-                suffix.put_path(path, *digits, digit, &mut owner);
+                if need == Need::Paths {
+                    suffix.put_path(path, *digits, digit, &mut owner);
+                }
                 let (digits, within) = (owner_digits::<S>(), entry.within());
                 let start = digits;
                 queue.push(Siblings { within, path: owner, digits, start, have_digits: false });

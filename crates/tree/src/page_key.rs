@@ -183,6 +183,15 @@ pub fn is_on_path(row: &[u8], prefix: &[u8]) -> bool {
     common >= bits.min(8 * prefix.len())
 }
 
+/// Bounds of the keys of a page and of all pages below it, the upper one exclusive. Nothing for a
+/// row that is no page, or that lies too deep to have bounds.
+pub fn pages_below(row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (path, bits) = PageKey::path_of(row)?;
+    let number = |at: usize| Some(u32::from_be_bytes(*row.get(at..)?.first_chunk()?));
+    let space = Space { tree: TreeId(number(0)?), generation: number(4)? };
+    PageKey::below(space, RowKind::Page, &path, bits)
+}
+
 /// Names a row in an error: hex of tree, generation, kind and place.
 pub(crate) fn describe(key: &[u8]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -244,6 +253,8 @@ mod tests {
                 let itself = bits == top_bits && path == top;
                 let inside = key.as_bytes() > &low[..] && key.as_bytes() < &high[..];
                 assert_eq!(inside, under || itself, "{path:?}/{bits} below {top:?}/{top_bits}");
+                let page = PageKey::page(SPACE, top, *top_bits);
+                assert_eq!(pages_below(page.as_bytes()), Some((low.clone(), high.clone())));
             }
         }
     }

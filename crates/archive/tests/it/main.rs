@@ -4,4 +4,5 @@ mod blocks;
 mod extend;
 mod histories;
 mod objects;
+mod reads;
 mod slices;
