@@ -8,14 +8,11 @@ use alloy_primitives::B256;
 use clap::Args;
 use serde::Serialize;
 use spinney_bench::peak_memory;
-use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
+use spinney_migrate::{At, Converted, NameSource, Stage, Work, convert, has_way};
 use spinney_pipeline::{Options, Scratch};
 use spinney_state::MPT;
 use spinney_state::embed::PBT;
 use spinney_store::{AnyStore, Frozen, Location};
-use spinney_tree::pbt::Pbt;
-use spinney_tree::ubt::Ubt;
-use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, SharedStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
@@ -26,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::place_name::PlaceName;
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::{Name, of_states, record_of};
+use crate::trees::{self, Name, of_states, record_of};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Grid, Output, human_bytes};
 
@@ -171,7 +168,7 @@ impl Command for ConvertArgs {
 }
 
 fn named(name: &str, option: &str) -> Result<Name, Failure> {
-    let tree = Name::parse_of(name, option)?;
+    let tree = trees::parse_of(name, option)?;
     if let Name::Sum(_) = tree {
         let what = format!("a tree {tree} holds leaves, and no accounts ({option})");
         return Err(Failure::new(what).hint("mpt, ubt, pbt and verkle hold a state"));
@@ -192,14 +189,11 @@ fn held(snapshot: &impl Snapshot) -> anyhow::Result<Name> {
 }
 
 fn check_trees(from: Name, to: Name) -> Result<(), Failure> {
-    match (from, to) {
-        (Name::Mpt, to) if to != Name::Mpt => Ok(()),
-        (Name::Pbt(_), Name::Mpt) => Ok(()),
-        _ => {
-            let what = format!("there is no way from {from} to {to} (--source-tree, --tree)");
-            Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
-        }
+    if has_way(from, to) {
+        return Ok(());
     }
+    let what = format!("there is no way from {from} to {to} (--source-tree, --tree)");
+    Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
 }
 
 /// Whether an interrupt ended the work.
@@ -239,18 +233,7 @@ impl<P: PageStore> Conversion<'_, P> {
         let mut watch = |at: &At| telling.watch(at);
         let verify = self.verify;
         let mut work = Work { options, spill, cache, limit, verify, watch: &mut watch };
-        let (names, source) = (self.names, self.source);
-        let made = match (self.from, self.to) {
-            (Name::Mpt, Name::Ubt(hash)) => {
-                from_mpt(source, target, Ubt { hash }, names, &mut work)
-            }
-            (Name::Mpt, Name::Pbt(hash)) => {
-                from_mpt(source, target, Pbt { hash }, names, &mut work)
-            }
-            (Name::Mpt, _) => from_mpt(source, target, Verkle::shared(), names, &mut work),
-            (Name::Pbt(hash), _) => to_mpt(source, target, Pbt { hash }, names, &mut work),
-            _ => unreachable!("it was refused"),
-        };
+        let made = convert((self.from, self.to), self.source, target, self.names, &mut work);
         telling.finish();
         Ok(made?)
     }
@@ -278,8 +261,7 @@ impl<'a> Telling<'a> {
         if let Some((_, progress)) = &mut self.progress {
             progress.update(at.done, || name_of(at.stage).into());
         }
-        let asked = self.interrupt.flag().load(std::sync::atomic::Ordering::Relaxed);
-        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     pub(crate) fn finish(&mut self) {
@@ -472,7 +454,7 @@ impl ConvertReport {
             from: run.from.to_string(),
             to: run.to.to_string(),
             block: made.block.map(|block| block.number),
-            block_hash: made.block.map(|b| B256::from(b.hash)).filter(|hash| !hash.is_zero()),
+            block_hash: made.block.and_then(trees::hash_of),
             source_root: made.source_root,
             root: made.root,
             accounts: made.counts.accounts,
@@ -490,11 +472,6 @@ impl ConvertReport {
     }
 
     fn answer(&self) -> anyhow::Result<Answer> {
-        let mut grid = Grid::new(&["from", "to", "root", "accounts", "slots", "codes", "leaves"]);
-        let counts = [self.accounts, self.slots, self.codes, self.leaves];
-        let counts = counts.map(|count| count.to_string());
-        let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
-        grid.row(names.into_iter().chain(counts).collect());
         let Self { from, to, root, source_root, .. } = self;
         let holds = format!(
             "{} accounts, {} slots, {} codes (each delegation by itself)",
@@ -509,7 +486,8 @@ impl ConvertReport {
         let peak =
             self.peak_memory.map(|peak| format!("{} of memory at the most", human_bytes(peak)));
         let digest = self.snapshot_digest.map(|digest| format!("snapshot digest {digest}"));
-        let answer = Answer::of(self)?.csv(grid);
+        let columns = ["from", "to", "root", "accounts", "slots", "codes", "leaves"];
+        let answer = Answer::of(self)?.row(&columns);
         Ok(answer
             .lines([format!("{from} {source_root}"), format!("{to} {root}"), holds, sizes])
             .lines(peak.into_iter().chain(digest))

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::scratch::with_suffix;
 use crate::stores::{Kind, Place};
-use crate::trees::TreeSet;
+use crate::trees::{self, TreeSet};
 use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
 
@@ -144,7 +144,7 @@ impl ReplayedChain<'_> {
     fn replay(&self, archive: &Archive, output: &Output) -> anyhow::Result<bool> {
         let location = Some(Location::Log(self.store()));
         let place = Place::new(Kind::Log, location, CACHE_BYTES);
-        let trees = TreeSet::of(&archive.at(self.first).map_err(failure)?)?;
+        let trees = trees::held(&archive.at(self.first).map_err(failure)?)?;
         let (genesis, blocks) = (self.args.genesis.clone(), self.args.blocks.clone());
         let named = InputArgs { genesis, blocks, diffs: None, alloc: None };
         let sort_in = trees.is_mpt_alone().then(|| place.memory());

@@ -8,7 +8,7 @@ use spinney_tree::{PageStore as _, SharedStore};
 
 use crate::failure::{Exit, Failure};
 use crate::stores::Place;
-use crate::trees::{self, TreeSet};
+use crate::trees;
 
 /// Memory for parts of segments.
 pub(super) const CACHE_BYTES: usize = 256 << 20;
@@ -78,7 +78,7 @@ pub(super) fn source<'s>(
     store: &'s AnyStore,
 ) -> anyhow::Result<Source<AnySnapshot<'s>, impl FnOnce(SharedStore<'s>) -> Opened<'s>>> {
     let cache_bytes = place.tree_cache();
-    let open = move |store| TreeSet::open_all(store, cache_bytes).map_err(Told);
+    let open = move |store| trees::open_all(store, cache_bytes).map_err(Told);
     Ok(Source { snapshot: store.snapshot()?, open })
 }
 
