@@ -296,7 +296,7 @@ impl Growing {
             }
             // What is added at once is in memory.
             let behind = head.number - (last + more.min(every.saturating_mul(2)));
-            writer.extend(Source { snapshot, open }, behind, |_, _| ())?;
+            writer.extend(all_trees(snapshot, TREE_CACHE_BYTES), behind, |_, _| ())?;
             self.archived(writer.manifest().last);
         }
     }
@@ -316,7 +316,8 @@ impl Growing {
                 let first = kept_range(&snapshot, newest)?.oldest.number;
                 // The view keeps what it begins with.
                 self.archived(first);
-                Writer::begin(objects, Options::default(), Source { snapshot, open }, first)?
+                let source = all_trees(snapshot, TREE_CACHE_BYTES);
+                Writer::begin(objects, Options::default(), source, first)?
             }
             opened => opened?,
         };
@@ -329,6 +330,10 @@ impl Growing {
     }
 }
 
-fn open(store: SharedStore<'_>) -> Result<State<SharedStore<'_>>, GrowError> {
-    Ok(TreeSet::open_all(store, TREE_CACHE_BYTES)?)
+/// What an archive takes from a view of a store, whichever trees it holds.
+pub fn all_trees<'s, N>(
+    snapshot: N,
+    cache_bytes: usize,
+) -> Source<N, impl FnOnce(SharedStore<'s>) -> Result<State<SharedStore<'s>>, GrowError>> {
+    Source { snapshot, open: move |store| Ok(TreeSet::open_all(store, cache_bytes)?) }
 }

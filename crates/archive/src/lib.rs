@@ -48,7 +48,7 @@ pub use error::ArchiveError;
 pub use extend::{Extended, Source};
 pub use folder::Folder;
 pub use forms::TreeInfo;
-pub use growing::{GrowError, GrowEvent, GrowOptions, Growing};
+pub use growing::{GrowError, GrowEvent, GrowOptions, Growing, all_trees};
 pub use manifest::Manifest;
 pub use objects::{Listed, ObjectError, Objects, Upload};
 pub use place::{PlaceError, place};
