@@ -24,7 +24,7 @@ use crate::place_name::PlaceName;
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
 use crate::trees::{self, Name, of_states, record_of};
-use crate::ui::progress::{Progress, Unit};
+use crate::ui::progress::Phases;
 use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// Where a store notes what it is being made of.
@@ -229,45 +229,23 @@ impl<P: PageStore> Conversion<'_, P> {
         limit: Option<u64>,
     ) -> anyhow::Result<Converted> {
         self.root()?;
-        let mut telling = Telling::new(self.output, self.interrupt);
-        let mut watch = |at: &At| telling.watch(at);
+        let mut watch = telling(self.output, self.interrupt);
         let verify = self.verify;
         let mut work = Work { options, spill, cache, limit, verify, watch: &mut watch };
-        let made = convert((self.from, self.to), self.source, target, self.names, &mut work);
-        telling.finish();
-        Ok(made?)
+        Ok(convert((self.from, self.to), self.source, target, self.names, &mut work)?)
     }
 }
 
-/// Tells how far a migration is.
-pub(crate) struct Telling<'a> {
-    output: &'a Output,
-    interrupt: &'a Interrupt,
-    progress: Option<(Stage, Progress)>,
-}
-
-impl<'a> Telling<'a> {
-    pub(crate) fn new(output: &'a Output, interrupt: &'a Interrupt) -> Self {
-        Self { output, interrupt, progress: None }
-    }
-
-    pub(crate) fn watch(&mut self, at: &At) -> ControlFlow<()> {
-        if self.progress.as_ref().is_none_or(|(stage, _)| *stage != at.stage) {
-            self.finish();
-            let what = name_of(at.stage);
-            let fresh = Progress::new(self.output.quiet(), what, Unit::Keys, at.total);
-            self.progress = Some((at.stage, fresh));
-        }
-        if let Some((_, progress)) = &mut self.progress {
-            progress.update(at.done, || name_of(at.stage).into());
-        }
-        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    pub(crate) fn finish(&mut self) {
-        if let Some((_, progress)) = self.progress.take() {
-            progress.finish();
-        }
+/// Tells how far a migration is, and ends it where somebody asked for it.
+pub(crate) fn telling(
+    output: &Output,
+    interrupt: &Interrupt,
+) -> impl FnMut(&At) -> ControlFlow<()> {
+    let mut phases = Phases::new(output.quiet());
+    move |at| {
+        let what = name_of(at.stage);
+        phases.update((at.stage, what, at.total), at.done, || what.into());
+        interrupt.goes_on()
     }
 }
 

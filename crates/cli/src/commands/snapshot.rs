@@ -1,6 +1,5 @@
 //! `snapshot`: states as the files of EIP-8347.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use alloy_primitives::B256;
@@ -8,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use spinney_migrate::{
-    At, FileError, MigrateError, Named, Work, export_preimages, export_snapshot, import_snapshot,
+    FileError, MigrateError, Named, Work, export_preimages, export_snapshot, import_snapshot,
     match_preimages, snapshot::Reader,
 };
 use spinney_state::MPT;
@@ -19,7 +18,7 @@ use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs, digest};
 use crate::commands::Command;
-use crate::commands::convert::{MemoryArgs, Site, Telling, is_stopped};
+use crate::commands::convert::{MemoryArgs, Site, is_stopped, telling};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
@@ -164,12 +163,9 @@ fn watched<T>(
     (interrupt, output): (&Interrupt, &Output),
     run: impl FnOnce(&mut Work<'_>) -> Result<T, MigrateError>,
 ) -> Result<T, MigrateError> {
-    let mut telling = Telling::new(output, interrupt);
-    let mut watch = |at: &At| -> ControlFlow<()> { telling.watch(at) };
+    let mut watch = telling(output, interrupt);
     let (options, cache) = (work.options(), work.cache() / 2);
-    let done = run(&mut Work { options, spill, cache, limit: None, verify, watch: &mut watch });
-    telling.finish();
-    done
+    run(&mut Work { options, spill, cache, limit: None, verify, watch: &mut watch })
 }
 
 fn pbt_named(name: &str) -> Result<Pbt, Failure> {

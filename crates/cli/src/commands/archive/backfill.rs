@@ -9,14 +9,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
-use spinney_archive::{Archive, ArchiveError, Folder, Options, Writer, place};
+use spinney_archive::{Archive, ArchiveError, Folder, Options, Writer, all_trees, place};
 use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
 use spinney_store::{AnyStore, Location};
-use spinney_tree::SharedStore;
+use spinney_tree::{PageStore as _, SharedStore};
 
 use super::build::oldest_block;
-use super::opened::{CACHE_BYTES, Told, described, failure, open, source};
+use super::opened::{CACHE_BYTES, described, failure, open, unadded};
 use crate::args::FormatArgs;
 use crate::commands::replay::chain::{self, AfterCommit};
 use crate::commands::replay::input::{Input, InputArgs, Source};
@@ -210,16 +210,18 @@ impl ReplayedChain<'_> {
 
     /// Archives the blocks that the store has more.
     fn extend(&self, place: &Place, store: &AnyStore) -> anyhow::Result<()> {
-        let (objects, told) = (Arc::new(self.folder()), |Told(error): Told| error);
+        let objects = Arc::new(self.folder());
         let mut writer = match Writer::open(objects.clone(), Options::default()) {
             Err(ArchiveError::Missing { .. }) => {
-                let source = source(place, store)?;
+                let source = all_trees(store.snapshot()?, place.tree_cache());
                 let oldest = oldest_block(&source.snapshot, place)?;
-                Writer::begin(objects, Options::default(), source, oldest).map_err(told)?
+                Writer::begin(objects, Options::default(), source, oldest).map_err(unadded)?
             }
             opened => opened.map_err(failure)?,
         };
-        writer.extend(source(place, store)?, 0, |_, _| ()).map_err(told)?;
+        writer
+            .extend(all_trees(store.snapshot()?, place.tree_cache()), 0, |_, _| ())
+            .map_err(unadded)?;
         Ok(())
     }
 

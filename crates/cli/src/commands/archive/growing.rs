@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use clap::Args;
-use spinney_archive::{Archive, ArchiveError, GrowError, GrowEvent, GrowOptions, Growing, place};
+use spinney_archive::{Archive, ArchiveError, GrowEvent, GrowOptions, Growing, place};
 use spinney_store::AnyStore;
 
-use super::opened::{check_whole, failure};
+use super::opened::{check_whole, failure, unadded};
 use crate::interrupt::Interrupt;
-use crate::trees;
 use crate::ui::Output;
 
 #[derive(Clone, Debug, Args)]
@@ -70,7 +69,7 @@ impl GrowArgs {
         let told = |event| match event {
             GrowEvent::Failed { error, pause } => warnings.add(&format!(
                 "nothing is archived for now ({name}): {}; it is tried again in {} s",
-                plain(error),
+                unadded(error),
                 pause.as_secs()
             )),
             GrowEvent::Ended { error } => {
@@ -78,19 +77,11 @@ impl GrowArgs {
                     true => "the next run goes on with it",
                     false => "the blocks from here on are not archived",
                 };
-                warnings.add(&format!("{name} does not grow: {:#}; {next}", plain(error)));
+                warnings.add(&format!("{name} does not grow: {:#}; {next}", unadded(error)));
             }
             _ => {}
         };
         let (done, grown) = growing.beside(store, interrupt.flag(), &told, work)?;
-        done.and_then(|done| grown.map(|()| done).map_err(plain))
-    }
-}
-
-fn plain(error: GrowError) -> anyhow::Error {
-    match error {
-        GrowError::Archive(error) => failure(error),
-        GrowError::Held(error) => trees::plain(error),
-        other => other.into(),
+        done.and_then(|done| grown.map(|()| done).map_err(unadded))
     }
 }

@@ -9,7 +9,7 @@ use crate::commands::sums;
 use crate::failure::Exit;
 use crate::stores::{Mode, Place};
 use crate::trees;
-use crate::ui::progress::{Progress, Unit};
+use crate::ui::progress::Phases;
 use crate::ui::{Answer, Grid, Output, counted};
 
 pub(super) fn run(place: &Place, output: &Output) -> anyhow::Result<Answer> {
@@ -34,19 +34,14 @@ fn look(place: &Place, check: &mut StoreCheck, output: &Output) -> anyhow::Resul
     }
     // What the rows say together holds of one commit, whoever writes meanwhile.
     let store = Frozen::of(&store)?;
-    let mut told: Option<(CheckPart, Progress)> = None;
+    let mut phases = Phases::new(output.quiet());
     let looked = check_store(&store, check, &mut |part, read| {
-        if told.as_ref().is_none_or(|(of, _)| *of != part) {
-            told.iter().for_each(|(_, progress)| progress.finish());
-            told = Some((part, Progress::new(output.quiet(), "check", Unit::Keys, None)));
-        }
-        let what = || match part {
+        phases.update((part, "check", None), read, || match part {
             CheckPart::Tree(id) => id.to_string(),
             _ => "codes and preimages".to_owned(),
-        };
-        told.iter_mut().for_each(|(_, progress)| progress.update(read, what));
+        });
     });
-    told.iter().for_each(|(_, progress)| progress.finish());
+    drop(phases);
     looked.map_err(|error| match error {
         CheckError::Newer(id, scheme) => trees::newer(id, scheme).into(),
         CheckError::Store(error) => error.into(),

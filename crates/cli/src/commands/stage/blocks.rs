@@ -11,7 +11,7 @@ use spinney_state::{ChunkBuild, ChunkOptions, Chunks, KeepHistory, State, StateE
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, SharedStore};
 
-use super::run::RebuildWatch;
+use super::run::rebuilding;
 use super::status::{others, roots_of};
 use super::{RunArgs, WorkArgs};
 use crate::args::{CommitEvery, KeepUndo, Size};
@@ -149,8 +149,7 @@ fn stage(
     check_head(&state, chunk.to)?;
     let scratch = args.work.scratch.at(place.location.as_ref())?;
     let mut chunks = Chunks::new(state, scratch.path(), chunk.options(&args.work))?;
-    let mut rebuilding = RebuildWatch::new(output.quiet(), interrupt.clone());
-    chunks.watch_rebuilds(move |at| rebuilding.see(at));
+    chunks.watch_rebuilds(rebuilding(output.quiet(), interrupt.clone()));
     let mut options = RunOptions::default();
     options.commit_every = chunk.chunk_blocks.0;
     options.last = chunk.to;

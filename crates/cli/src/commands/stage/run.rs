@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores::Mode;
 use crate::trees;
-use crate::ui::progress::{Progress, Unit};
+use crate::ui::progress::{Phases, Progress, Unit};
 use crate::ui::{Answer, Output};
 
 pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Answer> {
@@ -262,8 +262,8 @@ impl Work<'_> {
         block: Option<BlockId>,
         root: Option<[u8; 32]>,
     ) -> anyhow::Result<Report> {
-        let mut seen = RebuildWatch::new(self.output.quiet(), self.interrupt.clone());
-        let done = gather.rebuild(tree, self.store, block, root, &mut |at| seen.see(at));
+        let mut seen = rebuilding(self.output.quiet(), self.interrupt.clone());
+        let done = gather.rebuild(tree, self.store, block, root, &mut seen);
         let report = done.map_err(|error| match error {
             PipelineError::Root { .. } => anyhow::Error::from(
                 Failure::new(error.to_string())
@@ -280,40 +280,17 @@ impl Work<'_> {
 }
 
 /// Tells how far a rebuild is, and ends it where somebody asked for it.
-#[derive(Debug)]
-pub(super) struct RebuildWatch {
+pub(super) fn rebuilding(
     quiet: bool,
     interrupt: Interrupt,
-    progress: Option<(Phase, Progress)>,
-}
-
-impl RebuildWatch {
-    pub(super) fn new(quiet: bool, interrupt: Interrupt) -> Self {
-        Self { quiet, interrupt, progress: None }
-    }
-
-    pub(super) fn see(&mut self, at: &At<'_>) -> ControlFlow<()> {
-        if self.progress.as_ref().is_none_or(|(phase, _)| *phase != at.phase) {
-            let what = if at.phase == Phase::Build { "build" } else { "join" };
-            let fresh = Progress::new(self.quiet, what, Unit::Keys, Some(at.leaves_total));
-            if let Some((_, old)) = self.progress.replace((at.phase, fresh)) {
-                old.finish();
-            }
-        }
-        if let Some((_, progress)) = &mut self.progress {
-            progress.update(at.leaves, || {
-                format!("{}, {}", at_key(at.at), crate::ui::human_bytes(at.bytes))
-            });
-        }
-        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-impl Drop for RebuildWatch {
-    fn drop(&mut self) {
-        if let Some((_, progress)) = &self.progress {
-            progress.finish();
-        }
+) -> impl FnMut(&At<'_>) -> ControlFlow<()> {
+    let mut phases = Phases::new(quiet);
+    move |at| {
+        let what = if at.phase == Phase::Build { "build" } else { "join" };
+        phases.update((at.phase, what, Some(at.leaves_total)), at.leaves, || {
+            format!("{}, {}", at_key(at.at), crate::ui::human_bytes(at.bytes))
+        });
+        interrupt.goes_on()
     }
 }
 
