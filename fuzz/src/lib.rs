@@ -12,13 +12,13 @@ mod seeds;
 use std::collections::BTreeMap;
 
 use alloy_primitives::keccak256;
-use spinney_cli::document::Document;
-use spinney_cli::spans::{SpanClaim, SpanDocument};
-use spinney_cli::sum_trace::SumLine;
-use spinney_cli::trace::{Lines, TraceLine};
+use spinney_document::{Document, SpanClaim, SpanDocument};
 use spinney_ipa::{Crs, Element};
 use spinney_migrate::AccessList;
-use spinney_replay::{BlockDiff, ChainReader, DiffReader, Genesis, TraceReader, parse_alloc};
+use spinney_replay::{
+    BatchLine, BatchLines, BlockDiff, ChainReader, DiffReader, Genesis, SumLine, TraceReader,
+    parse_alloc,
+};
 use spinney_state::sum::{SumError, SumTree};
 use spinney_state::{Account, Changes};
 use spinney_tree::verkle::json::Json as _;
@@ -362,9 +362,9 @@ pub fn traces(input: &[u8]) {
     let snapshot = store.snapshot().expect("memory");
     let tree = Tree::open(Mpt, TREE, &snapshot, 1 << 20).expect("an empty store");
     let mut state = None;
-    let mut lines = Lines::new(input);
+    let mut lines = BatchLines::new(input);
     while let Ok(Some(line)) = lines.next_line() {
-        let Ok(line) = TraceLine::parse(line) else { break };
+        let Ok(line) = BatchLine::parse(line) else { break };
         let Ok(next) = tree.prepare(&snapshot, state.as_ref(), line.batch(false)) else { break };
         state = Some(next);
     }
@@ -382,7 +382,7 @@ pub fn traces(input: &[u8]) {
 pub fn sum_traces(input: &[u8]) {
     let store = MemoryStore::new();
     let mut tree = SumTree::create(&store, "fuzz", Profile::Compatible, 1 << 20).expect("memory");
-    let mut lines = Lines::new(input);
+    let mut lines = BatchLines::new(input);
     while let Ok(Some(line)) = lines.next_line() {
         let Ok(line) = SumLine::parse(line) else { break };
         if tree.apply(&mut line.batch()).is_err() {

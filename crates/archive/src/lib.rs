@@ -4,7 +4,7 @@
 //! itself, which takes no commits, so whatever reads a store reads an archive. A [`Writer`] adds
 //! blocks: of each row what changed, without what follows from its other bytes. Its objects lie in
 //! a [`Folder`], or wherever [`Objects`] are kept; they are never changed, and one writer at a time
-//! adds to them.
+//! adds to them. [`Growing`] adds the blocks of a store while something fills it.
 //!
 //! What a row means is no business of this crate, but for the commitments in pages, which
 //! [`bare_rows`] leaves out and computes again. The format is in docs/archive.md.
@@ -12,6 +12,7 @@
 //! [`bare_rows`]: spinney_tree::bare_rows
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod archive;
 mod blocks;
 mod bloom;
@@ -22,6 +23,7 @@ mod error;
 mod extend;
 mod folder;
 mod forms;
+mod growing;
 mod hex;
 mod join;
 mod manifest;
@@ -39,6 +41,7 @@ mod slicing;
 mod window;
 mod writer;
 
+pub use accounts::AccountsError;
 pub use archive::{Archive, AtBlock};
 pub use blocks::{CheckedBlocks, Header};
 pub use check::Checked;
@@ -46,6 +49,7 @@ pub use error::ArchiveError;
 pub use extend::{Extended, Source};
 pub use folder::Folder;
 pub use forms::TreeInfo;
+pub use growing::{GrowError, GrowEvent, GrowOptions, Growing, all_trees};
 pub use manifest::Manifest;
 pub use objects::{Listed, ObjectError, Objects, Upload};
 pub use place::{PlaceError, place};

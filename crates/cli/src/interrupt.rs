@@ -1,6 +1,7 @@
 //! Ctrl-C: the first one asks a run to end after the block it is at, the second one ends it at
 //! once.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,6 +39,11 @@ impl Interrupt {
 
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether a run goes on, for those who ask it so.
+    pub(crate) fn goes_on(&self) -> ControlFlow<()> {
+        if self.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Ends the run as Ctrl-C would.

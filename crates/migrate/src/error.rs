@@ -2,6 +2,7 @@
 
 use alloy_primitives::{Address, B256, hex};
 use spinney_pipeline::PipelineError;
+use spinney_state::TreeName;
 use spinney_state::embed::EmbedError;
 use spinney_tree::{StoreError, TreeError};
 
@@ -14,6 +15,14 @@ pub enum MigrateError {
     /// Somebody asked the run to stop. It can go on.
     #[error("stopped; the same run goes on where it stood")]
     Stopped,
+    /// A state is not moved from that tree to this one.
+    #[error("there is no way from {from} to {to}")]
+    NoWay {
+        /// The tree that is read.
+        from: TreeName,
+        /// The tree that is made.
+        to: TreeName,
+    },
     /// A leaf of the trie that nobody knows the address or the slot of.
     #[error("no preimage of {}", leaf(.account, .slot.as_ref()))]
     NoPreimage {

@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use alloy_primitives::{B256, Keccak256};
+use serde::Serialize;
 
 /// Bytes that are read or written at once.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -97,7 +98,7 @@ pub enum Flaw {
 }
 
 /// A whole file that has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Digested {
     /// Keccak-256 of all its bytes: what makers of the same file compare.
     pub digest: B256,

@@ -14,6 +14,7 @@
 mod back;
 mod bal;
 mod bal_json;
+mod by_name;
 mod catch_up;
 mod convert;
 mod error;
@@ -25,6 +26,7 @@ pub mod snapshot;
 mod transfer;
 
 pub use bal::{AccessList, ListError};
+pub use by_name::{convert, has_way};
 pub use catch_up::{CatchUp, CatchUpError, ListedBlock};
 pub use convert::{At, Converted, Counts, Stage, Work, from_mpt, to_mpt};
 pub use error::MigrateError;

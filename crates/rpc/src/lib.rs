@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 mod archived;
-mod bounded;
 mod discover;
 mod error;
 mod explorer;
@@ -30,7 +29,6 @@ mod view;
 mod witness;
 mod worker;
 
-pub use bounded::ValuesMax;
 pub use hosts::{HostError, Hosts};
 pub use metrics::FollowMetrics;
 pub use options::{Finality, Limits, Options, StoreBytes};

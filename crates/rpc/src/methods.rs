@@ -5,10 +5,11 @@ use std::time::Instant;
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U64, U256, hex};
 use serde::Serialize;
 use serde_json::{Value, json};
+use spinney_document::{Asked, SumDocument, WordsDocument};
 use spinney_state::sum::SumTree;
 use spinney_state::{Account, StateError, StateRead as _, kept_blocks, kept_witness};
 use spinney_tree::mpt::proof::{AccountFields, Proof};
-use spinney_tree::sum::{Profile, SumNode};
+use spinney_tree::sum::SumNode;
 use spinney_tree::{BlockId, PageStore, TreeId};
 
 use crate::discover;
@@ -68,41 +69,6 @@ struct SlotAnswer {
     key: String,
     value: U256,
     proof: Vec<Bytes>,
-}
-
-/// As `spinney prove` prints it.
-#[derive(Serialize)]
-struct KeysAnswer {
-    tree: String,
-    root: B256,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<U64>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    account: Option<AccountAsked>,
-    keys: Vec<Bytes>,
-    values: Vec<Option<B256>>,
-    proof: Bytes,
-}
-
-#[derive(Serialize)]
-struct AccountAsked {
-    address: Address,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    slots: Vec<B256>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    chunks: Vec<u32>,
-}
-
-/// As `spinney prove` prints it, too.
-#[derive(Serialize)]
-struct SumAnswer {
-    tree: &'static str,
-    root: B256,
-    root_sum: String,
-    key: B256,
-    value: Bytes,
-    sum: String,
-    proof: Bytes,
 }
 
 #[derive(Serialize)]
@@ -390,7 +356,12 @@ impl<'a, 'v> Session<'a, 'v> {
         }
     }
 
-    fn keys_proof(&mut self, tree: &str, keys: Keys, block: BlockRef) -> Result<KeysAnswer, Fault> {
+    fn keys_proof(
+        &mut self,
+        tree: &str,
+        keys: Keys,
+        block: BlockRef,
+    ) -> Result<WordsDocument, Fault> {
         let Some(id) = self.named(tree)? else {
             return Err(Fault::Params("invalid param tree: eth_getProof proves in mpt".into()));
         };
@@ -399,7 +370,7 @@ impl<'a, 'v> Session<'a, 'v> {
         let (account, keys) = match keys {
             Keys::Raw(keys) => (None, keys.into_iter().map(|key| key.to_vec()).collect()),
             Keys::Account { address, slots, chunks } => {
-                let asked = AccountAsked { address, slots, chunks };
+                let asked = Asked { address, slots, chunks };
                 let keys = account_keys(tree, &asked)?;
                 (Some(asked), keys)
             }
@@ -421,27 +392,17 @@ impl<'a, 'v> Session<'a, 'v> {
         let keys = keys.into_iter().map(Bytes::from).collect();
         let others = self.view.others.iter();
         let name = others.filter(|other| other.id == id).map(|other| other.name.clone()).collect();
-        Ok(KeysAnswer { tree: name, root, block, account, keys, values, proof: proof.proof.into() })
+        let proof = proof.proof.into();
+        Ok(WordsDocument { tree: name, root, block, account, keys, values, proof })
     }
 
-    fn sum_proof(&self, namespace: &str, keys: &[[u8; 32]]) -> Result<Vec<SumAnswer>, Fault> {
+    fn sum_proof(&self, namespace: &str, keys: &[[u8; 32]]) -> Result<Vec<SumDocument>, Fault> {
         let store = &self.view.store;
         let tree = SumTree::open(store, namespace, self.view.cache_bytes)?;
         let missing = || Fault::Unable(format!("no sum tree of namespace {namespace:?} is here"));
         let tree = tree.ok_or_else(missing)?;
-        let (root, name) = (tree.root(), sum_name(tree.profile()));
-        let answer = |(key, proven): (&[u8; 32], spinney_tree::sum::Proven)| {
-            let leaf = proven.leaf.unwrap_or_default();
-            SumAnswer {
-                tree: name,
-                root: root.hash.into(),
-                root_sum: root.sum.to_string(),
-                key: key.into(),
-                value: leaf.value.into(),
-                sum: leaf.sum.to_string(),
-                proof: proven.proof.encode().into(),
-            }
-        };
+        let (root, profile) = (tree.root(), tree.profile());
+        let answer = |(key, proven)| SumDocument::new(profile, root, key, &proven);
         Ok(keys.iter().zip(tree.prove(keys)?).map(answer).collect())
     }
 
@@ -499,7 +460,7 @@ impl<'a, 'v> Session<'a, 'v> {
 }
 
 /// The keys that hold an account, then those of slots and chunks.
-fn account_keys(tree: &dyn WordsAt, asked: &AccountAsked) -> Result<Vec<Vec<u8>>, Fault> {
+fn account_keys(tree: &dyn WordsAt, asked: &Asked) -> Result<Vec<Vec<u8>>, Fault> {
     let account = tree.account(&asked.address)?;
     if account.is_none() && !asked.chunks.is_empty() {
         return Err(Fault::Params("invalid param chunks: the account is not there".into()));
@@ -510,13 +471,6 @@ fn account_keys(tree: &dyn WordsAt, asked: &AccountAsked) -> Result<Vec<Vec<u8>>
     let chunk = |chunk: &u32| tree.chunk_key(&asked.address, &code_hash, *chunk);
     keys.extend(asked.chunks.iter().map(chunk));
     Ok(keys)
-}
-
-const fn sum_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::Bound => "sum:bound",
-        _ => "sum",
-    }
 }
 
 /// As trees are asked for: both tries are `mpt`.

@@ -18,8 +18,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed as _, Deserializer as _, Error as _, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use spinney_document::ValuesMax;
 
-use crate::bounded::ValuesMax;
 use crate::error::Fault;
 
 /// How many values a request may hold: keys of a proof, and what is around them.

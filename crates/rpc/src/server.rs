@@ -142,6 +142,42 @@ impl Server {
         self.with_workers(options, stop, &|shared| work(store, shared))
     }
 
+    /// Does some work on a store, and answers from it meanwhile. What the work answers comes with
+    /// how answering ended.
+    ///
+    /// # Errors
+    /// If no thread can be made. Then nothing was done.
+    pub fn run_beside<P, T>(
+        self,
+        store: &P,
+        options: Options,
+        work: impl FnOnce() -> T,
+    ) -> io::Result<(T, io::Result<()>)>
+    where
+        P: PageStore + Sync + 'static,
+        for<'s> P::Snapshot<'s>: Send + Sync,
+    {
+        /// Ends a server when it goes, also by a panic.
+        struct Stops(Stop);
+        impl Drop for Stops {
+            fn drop(&mut self) {
+                self.0.stop();
+            }
+        }
+        let stops = Stops(Stop::default());
+        let stop = stops.0.clone();
+        thread::scope(|scope| {
+            let served = thread::Builder::new().name("serve".into());
+            let served = served.spawn_scoped(scope, || self.run(store, options, &stop))?;
+            let done = work();
+            drop(stops);
+            match served.join() {
+                Ok(served) => Ok((done, served)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
     /// Answers from an archive until it is stopped: at every block that it holds. Whoever writes to
     /// it may add blocks meanwhile.
     ///

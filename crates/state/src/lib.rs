@@ -11,6 +11,7 @@ mod account;
 mod allocation;
 mod change;
 mod chunk;
+mod copy;
 mod differences;
 mod dump;
 pub mod embed;
@@ -28,7 +29,10 @@ mod reader;
 mod references;
 mod row_bytes;
 mod state_tree;
+mod store_check;
 pub mod sum;
+mod tree_name;
+mod tree_set;
 mod undo;
 mod witnesses;
 
@@ -36,6 +40,7 @@ pub use account::{Account, EMPTY_CODE_HASH};
 pub use allocation::{Allocation, SortedAllocation};
 pub use change::{AccountChange, Change, Changes, StateRead};
 pub use chunk::{ChunkBuild, ChunkOptions, ChunkReport, Chunks};
+pub use copy::{CopiedRows, CopyError, copy_rows, copy_table};
 pub use dump::{Dump, DumpedAccount};
 pub use error::StateError;
 pub use history::{KeepHistory, Kept, KeptState, keeps_block, kept_blocks, kept_range};
@@ -46,4 +51,10 @@ pub use preimages::{Preimages, SortedPreimages};
 pub use prove::{Mark, kept_witness};
 pub use reader::Reader;
 pub use state_tree::TreeReport;
+pub use store_check::{CheckError, CheckPart, StoreCheck, check_store};
+pub use tree_name::{TreeName, UnknownTree};
+pub use tree_set::{
+    HeldError, HeldRecord, TreeSet, TreeSetError, newest_block, root_records, state_records,
+    verify_entries,
+};
 pub use witnesses::KeptWitness;

@@ -23,7 +23,7 @@ use crate::interrupt::{Interrupt, this_command};
 use crate::out_file::OutFile;
 use crate::place_name::PlaceName;
 use crate::stores::{self, Kind};
-use crate::trees::Name;
+use crate::trees::{self, Name};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Grid, Output};
 
@@ -311,8 +311,8 @@ fn cells(args: &BenchArgs) -> Result<Vec<(Name, Kind)>, Failure> {
     for store in args.store.split(',') {
         let kind = Kind::named(store)?;
         for tree in args.tree.split(',') {
-            let name = Name::parse(tree)?;
-            name.check_holds_accounts()?;
+            let name = trees::parse(tree)?;
+            trees::check_holds_accounts(name)?;
             if cells.contains(&(name, kind)) {
                 return Err(Failure::new(format!("{name} in {store} is given twice")));
             }

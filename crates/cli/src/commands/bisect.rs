@@ -2,12 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use alloy_primitives::{B256, U256};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use spinney_follow::{
-    AccountDifference, AccountSeen, BisectError, BisectOptions, Bisected, BlockSeen, Divergence,
-    Node, SlotDifference, Url, bisect_nodes, bisect_store,
+    BisectError, BisectOptions, Bisected, Divergence, Node, Url, bisect_nodes, bisect_store,
 };
 use spinney_state::State;
 use spinney_store::Frozen;
@@ -126,7 +124,7 @@ fn answer(found: &Bisected, sides: &[String; 2], clock: &Clock) -> anyhow::Resul
         "left": left, "right": right, "first": found.first, "last": found.last,
         "differs": found.divergence.is_some(), "asks": found.asks,
         "seconds": clock.seconds(),
-        "divergence": found.divergence.as_ref().map(divergence),
+        "divergence": found.divergence,
     }))?;
     let answer = answer.csv(grid(found.divergence.as_ref()));
     let Some(divergence) = &found.divergence else {
@@ -186,56 +184,4 @@ fn grid(found: Option<&Divergence>) -> Grid {
         }
     }
     grid
-}
-
-fn divergence(found: &Divergence) -> Value {
-    let mut data = differences(found);
-    data["is_first"] = json!(found.is_first);
-    data["left"] = block(&found.left);
-    data["right"] = block(&found.right);
-    data
-}
-
-fn block(seen: &BlockSeen) -> Value {
-    json!({ "hash": seen.hash, "root": seen.root })
-}
-
-/// The block and what differs after it, for programs.
-pub(crate) fn differences(found: &Divergence) -> Value {
-    json!({
-        "block": found.block,
-        "accounts": found.accounts.iter().map(account).collect::<Vec<_>>(),
-        "is_all": found.is_all,
-        "hidden": found.hidden,
-    })
-}
-
-fn account(found: &AccountDifference) -> Value {
-    json!({
-        "key": found.key,
-        "address": found.address,
-        "left": found.left.as_ref().map(seen),
-        "right": found.right.as_ref().map(seen),
-        "slots": found.slots.iter().map(slot).collect::<Vec<_>>(),
-        "has_all_slots": found.has_all_slots,
-        "hidden_slots": found.hidden_slots,
-    })
-}
-
-fn seen(seen: &AccountSeen) -> Value {
-    json!({
-        "nonce": seen.nonce,
-        "balance": seen.balance.to_string(),
-        "code_hash": seen.code_hash,
-        "code_bytes": seen.code_len,
-        "storage_root": seen.storage_root,
-    })
-}
-
-fn slot(found: &SlotDifference) -> Value {
-    let word = |value: U256| B256::from(value);
-    json!({
-        "key": found.key, "slot": found.slot,
-        "left": word(found.left), "right": word(found.right),
-    })
 }

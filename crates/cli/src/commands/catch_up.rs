@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use alloy_primitives::{B256, Bytes};
 use anyhow::Context as _;
@@ -23,7 +22,7 @@ use crate::out_file::OutFile;
 use crate::stores::{Mode, open_file};
 use crate::trees::{Name, check_alone, of_states};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Answer, Grid, Output};
+use crate::ui::{Answer, Output};
 
 /// Lines are one block each, and no block's list takes more.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -135,7 +134,7 @@ impl Command for CatchUpArgs {
                 report.known += 1;
                 continue;
             }
-            if interrupt.flag().load(Ordering::Relaxed) {
+            if interrupt.is_asked() {
                 stopped = true;
                 break;
             }
@@ -251,12 +250,8 @@ fn pbt_of(store: &AnyStore) -> anyhow::Result<Pbt> {
 
 impl CatchUpReport {
     fn answer(&self) -> anyhow::Result<Answer> {
-        let mut grid = Grid::new(&["block", "root", "blocks", "reorganisations", "dropped"]);
-        let counts = [self.blocks, self.reorganisations, self.dropped];
-        let counts = counts.map(|count| count.to_string());
-        let place = [self.block.to_string(), self.root.to_string()];
-        grid.row(place.into_iter().chain(counts).collect());
-        Ok(Answer::of(self)?.csv(grid).line(format!(
+        let columns = ["block", "root", "blocks", "reorganisations", "dropped"];
+        Ok(Answer::of(self)?.row(&columns).line(format!(
             "block {}, root {} ({} blocks, {} of them dropped)",
             self.block, self.root, self.blocks, self.dropped
         )))

@@ -8,14 +8,11 @@ use alloy_primitives::B256;
 use clap::Args;
 use serde::Serialize;
 use spinney_bench::peak_memory;
-use spinney_migrate::{At, Converted, NameSource, Stage, Work, from_mpt, to_mpt};
+use spinney_migrate::{At, Converted, NameSource, Stage, Work, convert, has_way};
 use spinney_pipeline::{Options, Scratch};
 use spinney_state::MPT;
 use spinney_state::embed::PBT;
 use spinney_store::{AnyStore, Frozen, Location};
-use spinney_tree::pbt::Pbt;
-use spinney_tree::ubt::Ubt;
-use spinney_tree::verkle::Verkle;
 use spinney_tree::{MemoryStore, PageStore, SharedStore, Snapshot, Table, WriteSet};
 
 use crate::args::{FormatArgs, ModeArgs, PairArgs, Size};
@@ -26,8 +23,8 @@ use crate::interrupt::Interrupt;
 use crate::place_name::PlaceName;
 use crate::scratch::{ScratchArgs, with_suffix};
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::{Name, of_states, record_of};
-use crate::ui::progress::{Progress, Unit};
+use crate::trees::{self, Name, of_states, record_of};
+use crate::ui::progress::Phases;
 use crate::ui::{Answer, Grid, Output, human_bytes};
 
 /// Where a store notes what it is being made of.
@@ -171,7 +168,7 @@ impl Command for ConvertArgs {
 }
 
 fn named(name: &str, option: &str) -> Result<Name, Failure> {
-    let tree = Name::parse_of(name, option)?;
+    let tree = trees::parse_of(name, option)?;
     if let Name::Sum(_) = tree {
         let what = format!("a tree {tree} holds leaves, and no accounts ({option})");
         return Err(Failure::new(what).hint("mpt, ubt, pbt and verkle hold a state"));
@@ -192,14 +189,11 @@ fn held(snapshot: &impl Snapshot) -> anyhow::Result<Name> {
 }
 
 fn check_trees(from: Name, to: Name) -> Result<(), Failure> {
-    match (from, to) {
-        (Name::Mpt, to) if to != Name::Mpt => Ok(()),
-        (Name::Pbt(_), Name::Mpt) => Ok(()),
-        _ => {
-            let what = format!("there is no way from {from} to {to} (--source-tree, --tree)");
-            Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
-        }
+    if has_way(from, to) {
+        return Ok(());
     }
+    let what = format!("there is no way from {from} to {to} (--source-tree, --tree)");
+    Err(Failure::new(what).hint("from mpt to any other tree, and from pbt back to mpt"))
 }
 
 /// Whether an interrupt ended the work.
@@ -235,57 +229,23 @@ impl<P: PageStore> Conversion<'_, P> {
         limit: Option<u64>,
     ) -> anyhow::Result<Converted> {
         self.root()?;
-        let mut telling = Telling::new(self.output, self.interrupt);
-        let mut watch = |at: &At| telling.watch(at);
+        let mut watch = telling(self.output, self.interrupt);
         let verify = self.verify;
         let mut work = Work { options, spill, cache, limit, verify, watch: &mut watch };
-        let (names, source) = (self.names, self.source);
-        let made = match (self.from, self.to) {
-            (Name::Mpt, Name::Ubt(hash)) => {
-                from_mpt(source, target, Ubt { hash }, names, &mut work)
-            }
-            (Name::Mpt, Name::Pbt(hash)) => {
-                from_mpt(source, target, Pbt { hash }, names, &mut work)
-            }
-            (Name::Mpt, _) => from_mpt(source, target, Verkle::shared(), names, &mut work),
-            (Name::Pbt(hash), _) => to_mpt(source, target, Pbt { hash }, names, &mut work),
-            _ => unreachable!("it was refused"),
-        };
-        telling.finish();
-        Ok(made?)
+        Ok(convert((self.from, self.to), self.source, target, self.names, &mut work)?)
     }
 }
 
-/// Tells how far a migration is.
-pub(crate) struct Telling<'a> {
-    output: &'a Output,
-    interrupt: &'a Interrupt,
-    progress: Option<(Stage, Progress)>,
-}
-
-impl<'a> Telling<'a> {
-    pub(crate) fn new(output: &'a Output, interrupt: &'a Interrupt) -> Self {
-        Self { output, interrupt, progress: None }
-    }
-
-    pub(crate) fn watch(&mut self, at: &At) -> ControlFlow<()> {
-        if self.progress.as_ref().is_none_or(|(stage, _)| *stage != at.stage) {
-            self.finish();
-            let what = name_of(at.stage);
-            let fresh = Progress::new(self.output.quiet(), what, Unit::Keys, at.total);
-            self.progress = Some((at.stage, fresh));
-        }
-        if let Some((_, progress)) = &mut self.progress {
-            progress.update(at.done, || name_of(at.stage).into());
-        }
-        let asked = self.interrupt.flag().load(std::sync::atomic::Ordering::Relaxed);
-        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    pub(crate) fn finish(&mut self) {
-        if let Some((_, progress)) = self.progress.take() {
-            progress.finish();
-        }
+/// Tells how far a migration is, and ends it where somebody asked for it.
+pub(crate) fn telling(
+    output: &Output,
+    interrupt: &Interrupt,
+) -> impl FnMut(&At) -> ControlFlow<()> {
+    let mut phases = Phases::new(output.quiet());
+    move |at| {
+        let what = name_of(at.stage);
+        phases.update((at.stage, what, at.total), at.done, || what.into());
+        interrupt.goes_on()
     }
 }
 
@@ -472,7 +432,7 @@ impl ConvertReport {
             from: run.from.to_string(),
             to: run.to.to_string(),
             block: made.block.map(|block| block.number),
-            block_hash: made.block.map(|b| B256::from(b.hash)).filter(|hash| !hash.is_zero()),
+            block_hash: made.block.and_then(trees::hash_of),
             source_root: made.source_root,
             root: made.root,
             accounts: made.counts.accounts,
@@ -490,11 +450,6 @@ impl ConvertReport {
     }
 
     fn answer(&self) -> anyhow::Result<Answer> {
-        let mut grid = Grid::new(&["from", "to", "root", "accounts", "slots", "codes", "leaves"]);
-        let counts = [self.accounts, self.slots, self.codes, self.leaves];
-        let counts = counts.map(|count| count.to_string());
-        let names = [self.from.clone(), self.to.clone(), self.root.to_string()];
-        grid.row(names.into_iter().chain(counts).collect());
         let Self { from, to, root, source_root, .. } = self;
         let holds = format!(
             "{} accounts, {} slots, {} codes (each delegation by itself)",
@@ -509,7 +464,8 @@ impl ConvertReport {
         let peak =
             self.peak_memory.map(|peak| format!("{} of memory at the most", human_bytes(peak)));
         let digest = self.snapshot_digest.map(|digest| format!("snapshot digest {digest}"));
-        let answer = Answer::of(self)?.csv(grid);
+        let columns = ["from", "to", "root", "accounts", "slots", "codes", "leaves"];
+        let answer = Answer::of(self)?.row(&columns);
         Ok(answer
             .lines([format!("{from} {source_root}"), format!("{to} {root}"), holds, sizes])
             .lines(peak.into_iter().chain(digest))

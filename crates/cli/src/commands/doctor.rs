@@ -9,7 +9,7 @@ use spinney_tree::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::args::FormatArgs;
 use crate::commands::Command;
-use crate::ui::{Answer, Format, Grid, Output, field};
+use crate::ui::{Answer, Output};
 
 /// Say what this build and this machine have: for bug reports, and before a long run.
 #[derive(Debug, Args)]
@@ -23,15 +23,7 @@ impl Command for DoctorArgs {
     const NAME: &'static str = "doctor";
 
     fn run(&self, _: &Output) -> anyhow::Result<Answer> {
-        let facts = facts();
-        let grid = |format| {
-            let mut grid = Grid::new(&["what", "is"]);
-            for (name, value) in facts.as_object().into_iter().flatten() {
-                grid.row(vec![name.replace('_', " "), field(name, value, format)]);
-            }
-            grid
-        };
-        Ok(Answer::of(&facts)?.csv(grid(Format::Csv)).table(grid(Format::Table)))
+        Ok(Answer::of(&facts())?.fields())
     }
 }
 

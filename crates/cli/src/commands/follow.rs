@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use alloy_primitives::B256;
@@ -13,19 +12,19 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Value, json};
+use spinney_archive::Growing;
 use spinney_follow::{
     DifferenceRow, Divergence, FollowError, FollowEvent, FollowOptions, Followed, Follower, Node,
     TakeBy, Url,
 };
 use spinney_replay::{BlockReport, RunOptions};
-use spinney_rpc::{Finality, FollowMetrics, Options, Server, Stop};
+use spinney_rpc::{Finality, FollowMetrics, Options, Server};
 use spinney_store::{AnyStore, WriteBehind};
 use spinney_tree::{BlockId, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::commands::Command;
-use crate::commands::archive::growing::{self, Filling, GrowArgs, Growing};
-use crate::commands::bisect::differences;
+use crate::commands::archive::growing::{Filling, GrowArgs};
 use crate::commands::replay::{
     all_cores, check_head, check_trees, check_witnesses, default_keep_undo, limit_threads,
     parse_genesis, trees_of,
@@ -35,7 +34,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores::Place;
 use crate::trees::TreeSet;
-use crate::ui::{Answer, Grid, Output};
+use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
 
 /// For those who are told what differs.
@@ -197,11 +196,7 @@ impl FollowReport {
 
     fn answer(&self) -> anyhow::Result<Answer> {
         let columns = ["head", "root", "blocks", "reorganisations", "dropped", "failures"];
-        let mut grid = Grid::new(&columns);
-        let place = [self.head.to_string(), self.root.to_string()];
-        let counts = [self.blocks, self.reorganisations, self.dropped, self.failures];
-        grid.row(place.into_iter().chain(counts.map(|count| count.to_string())).collect());
-        Ok(Answer::of(self)?.csv(grid).line(format!(
+        Ok(Answer::of(self)?.row(&columns).line(format!(
             "block {}, root {} ({} blocks, {} reorganisations, {} blocks dropped)",
             self.head, self.root, self.blocks, self.reorganisations, self.dropped
         )))
@@ -251,7 +246,7 @@ impl Command for FollowArgs {
         server.iter().for_each(|server| told.listening(server));
         let done = beside(&store, server.map(|server| (server, served)), || {
             let follow = Follow { args: self, place: &place, trees: &trees, follower: &follower };
-            growing::beside(growing.as_ref(), (&place, &store), (&interrupt, output), || {
+            self.grow.beside(growing.as_ref(), &store, (&interrupt, output), || {
                 if threads == 1 {
                     return follow.fill(SharedStore::new(&store), &mut told);
                 }
@@ -344,26 +339,9 @@ fn beside<T>(
     server: Option<(Server, Options)>,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    /// Ends a server when it goes, also by a panic.
-    struct Stops(Stop);
-    impl Drop for Stops {
-        fn drop(&mut self) {
-            self.0.stop();
-        }
-    }
     let Some((server, options)) = server else { return work() };
-    let stops = Stops(Stop::default());
-    let stop = stops.0.clone();
-    thread::scope(|scope| {
-        let served = thread::Builder::new().name("serve".into());
-        let served = served.spawn_scoped(scope, || server.run(store, options, &stop))?;
-        let done = work();
-        drop(stops);
-        match served.join() {
-            Ok(served) => done.and_then(|done| served.context("serving").map(|()| done)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
+    let (done, served) = server.run_beside(store, options, work)?;
+    done.and_then(|done| served.context("serving").map(|()| done))
 }
 
 fn failure(error: FollowError) -> anyhow::Error {
@@ -471,7 +449,7 @@ impl<'a> FollowTold<'a> {
                 }
                 self.metrics.archived(self.growing.and_then(Growing::last));
                 if let Some(growing) = self.growing {
-                    growing.wait(number, self.interrupt);
+                    growing.wait(number, self.interrupt.flag());
                 }
             }
             FollowEvent::Reorganised { from, to } => {
@@ -520,9 +498,11 @@ impl<'a> FollowTold<'a> {
         };
         self.differs = found.rows().into_iter().map(line).collect();
         if self.events {
-            let mut event = differences(found);
-            event["event"] = json!("differs");
-            event["hash"] = json!(found.left.hash);
+            let Divergence { block, accounts, is_all, hidden, left, .. } = found;
+            let event = json!({
+                "event": "differs", "block": block, "hash": left.hash, "accounts": accounts,
+                "is_all": is_all, "hidden": hidden,
+            });
             self.put(&event);
         }
     }

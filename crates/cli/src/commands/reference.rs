@@ -9,7 +9,7 @@ use clap::{Arg, Args, Command};
 
 use crate::failure::Exit;
 use crate::stores::Kind;
-use crate::trees::Name;
+use crate::trees;
 use crate::ui::{Answer, Output, Speech};
 
 /// Write the pages of docs/reference/verbs, which a test compares with these, or man pages.
@@ -35,7 +35,7 @@ pub(crate) fn with_names(mut command: Command) -> Command {
         command = command.mut_subcommand(verb, with_names);
     }
     let names = |arg: &Arg| match arg.get_long() {
-        Some("tree" | "source-tree") => Some(Name::all()),
+        Some("tree" | "source-tree") => Some(trees::all()),
         Some("store" | "source-store" | "target-store") => Some(Kind::all()),
         _ => None,
     };

@@ -9,14 +9,13 @@
 
 use std::io::{self, BufReader};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use alloy_primitives::B256;
 use clap::Args;
-use spinney_replay::{BlockDiff, check_changes};
+use spinney_replay::{BatchLine, BatchLines, BlockDiff, check_changes};
 use spinney_state::embed::{BinaryState, Embedding};
 use spinney_state::{MPT, State};
 use spinney_store::AnyStore;
@@ -35,7 +34,6 @@ use crate::sink::{Committed, Sink};
 use crate::stores;
 use crate::trees::{self, Name};
 use crate::ui::{Answer, Output, Speech};
-use spinney_cli::trace::{Lines, TraceLine};
 
 /// Print the roots of a trace, one line a batch.
 ///
@@ -77,8 +75,13 @@ impl Command for RootArgs {
         let input = BufReader::with_capacity(1 << 16, stores::open_file(&self.file)?);
         // Without a store there is nothing to end well.
         let interrupt = if place.location.is_some() { Some(Interrupt::listen()?) } else { None };
-        let feed =
-            TraceFeed { lines: read_ahead(Lines::new(input)), interrupt, args: self, output, tree };
+        let feed = TraceFeed {
+            lines: read_ahead(BatchLines::new(input)),
+            interrupt,
+            args: self,
+            output,
+            tree,
+        };
         let (store, exit) =
             place.fill(output, |store| feed.fill_store(store, place.tree_cache()))?;
         store.close()?;
@@ -90,7 +93,7 @@ impl Command for RootArgs {
 type NumberedLine = (u64, io::Result<Option<Vec<u8>>>);
 
 /// Reads on another thread, one line ahead: while one waits for input, Ctrl-C is to be noticed.
-fn read_ahead(mut lines: Lines<impl io::BufRead + Send + 'static>) -> Receiver<NumberedLine> {
+fn read_ahead(mut lines: BatchLines<impl io::BufRead + Send + 'static>) -> Receiver<NumberedLine> {
     let (sender, receiver) = sync_channel(1);
     thread::spawn(move || {
         loop {
@@ -213,8 +216,7 @@ impl TraceFeed<'_> {
     /// The next line; `None` where the run is to end.
     fn next(&self) -> Option<NumberedLine> {
         loop {
-            let asked = |interrupt: &Interrupt| interrupt.flag().load(Ordering::Relaxed);
-            if self.interrupt.as_ref().is_some_and(asked) {
+            if self.interrupt.as_ref().is_some_and(Interrupt::is_asked) {
                 return None;
             }
             match self.lines.recv_timeout(LOOK_EVERY) {
@@ -244,7 +246,7 @@ struct RawSink<'s, S: Scheme> {
 
 impl<S: Scheme<Root = [u8; 32]>> Sink for RawSink<'_, S> {
     fn line(&mut self, line: &[u8]) -> anyhow::Result<Committed> {
-        let batch = TraceLine::parse(line)?.batch(self.hash_keys);
+        let batch = BatchLine::parse(line)?.batch(self.hash_keys);
         let pending = self.tree.prepare(&self.store.snapshot()?, None, batch)?;
         self.tree.commit(self.store, &pending, None)?;
         Ok(Committed {

@@ -1,16 +1,14 @@
 //! `snapshot`: states as the files of EIP-8347.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use alloy_primitives::B256;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use serde_json::{Value, json};
 use spinney_migrate::{
-    At, Digested, FileError, MigrateError, Named, Work, export_preimages, export_snapshot,
-    import_snapshot, match_preimages, snapshot::Reader,
+    FileError, MigrateError, Named, Work, export_preimages, export_snapshot, import_snapshot,
+    match_preimages, snapshot::Reader,
 };
 use spinney_state::MPT;
 use spinney_state::embed::PBT;
@@ -20,14 +18,14 @@ use spinney_tree::{BlockId, PageStore as _, SharedStore};
 
 use crate::args::{AtArgs, FormArgs, FormatArgs, ModeArgs, digest};
 use crate::commands::Command;
-use crate::commands::convert::{MemoryArgs, Site, Telling, is_stopped};
+use crate::commands::convert::{MemoryArgs, Site, is_stopped, telling};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
 use crate::place_name::PlaceName;
 use crate::stores::{Mode, open_file};
-use crate::trees::{Name, of_states};
-use crate::ui::{Answer, Format, Grid, Output, field};
+use crate::trees::{self, Name, of_states};
+use crate::ui::{Answer, Output};
 
 /// Write, verify or read the files of EIP-8347: the snapshot of a PBT, and the preimages of its
 /// state.
@@ -153,21 +151,8 @@ impl Command for SnapshotArgs {
         };
         match outcome {
             Err(error) if is_stopped(&error) => Ok(Answer::interrupted().goes_on()),
-            outcome => answer(&outcome?),
+            outcome => Ok(Answer::of(&outcome?)?.fields()),
         }
-    }
-}
-
-/// A file, in a report.
-#[derive(Debug, Serialize)]
-struct Written {
-    digest: B256,
-    bytes: u64,
-}
-
-impl From<Digested> for Written {
-    fn from(file: Digested) -> Self {
-        Self { digest: file.digest, bytes: file.bytes }
     }
 }
 
@@ -178,16 +163,13 @@ fn watched<T>(
     (interrupt, output): (&Interrupt, &Output),
     run: impl FnOnce(&mut Work<'_>) -> Result<T, MigrateError>,
 ) -> Result<T, MigrateError> {
-    let mut telling = Telling::new(output, interrupt);
-    let mut watch = |at: &At| -> ControlFlow<()> { telling.watch(at) };
+    let mut watch = telling(output, interrupt);
     let (options, cache) = (work.options(), work.cache() / 2);
-    let done = run(&mut Work { options, spill, cache, limit: None, verify, watch: &mut watch });
-    telling.finish();
-    done
+    run(&mut Work { options, spill, cache, limit: None, verify, watch: &mut watch })
 }
 
 fn pbt_named(name: &str) -> Result<Pbt, Failure> {
-    match Name::parse(name)? {
+    match trees::parse(name)? {
         Name::Pbt(hash) => Ok(Pbt { hash }),
         tree => Err(Failure::new(format!("a snapshot is of a pbt, not of {tree} (--tree)"))
             .hint("--tree pbt:blake3, or with another hash")),
@@ -224,7 +206,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
             export_snapshot(&store, scheme, out, work)
         })?;
         out.finish()?;
-        written.insert("snapshot".into(), json!(Written::from(file)));
+        written.insert("snapshot".into(), json!(file));
     }
     if let Some(path) = &args.preimages {
         let scheme = scheme.or(has_trie.then_some(DEFAULT)).ok_or_else(|| {
@@ -236,7 +218,7 @@ fn export(args: &ExportArgs, interrupt: &Interrupt, output: &Output) -> anyhow::
             export_preimages(&store, scheme, out, work)
         })?;
         out.finish()?;
-        written.insert("preimages".into(), json!(Written::from(file)));
+        written.insert("preimages".into(), json!(file));
     }
     Ok(Value::Object(written))
 }
@@ -262,8 +244,7 @@ fn verify(
         let found = Reader::new(file).and_then(|reader| reader.check(scheme));
         let found = found.map_err(|error| in_file(error.into(), &check.file))?;
         output.note("without --preimages: accounts, code and the state root were not checked");
-        let file = Written::from(found.file);
-        return Ok(json!({ "snapshot": file, "root": found.root, "leaves": found.leaves }));
+        return Ok(json!({ "snapshot": found.file, "root": found.root, "leaves": found.leaves }));
     };
     let folder = match check.work.scratch.asked() {
         Some(scratch) => tempfile::tempdir_in(scratch),
@@ -300,9 +281,8 @@ fn import(
                 import_snapshot(&check.file, store, scheme, block, work)
             });
             let made = made.map_err(|error| in_file(error, &check.file))?;
-            let file = Written::from(made.file);
             return Ok(json!({
-                "snapshot": file, "root": made.root, "leaves": made.leaves, "codes": made.codes
+                "snapshot": made.file, "root": made.root, "leaves": made.leaves, "codes": made.codes
             }));
         };
         read(check, store, (scheme, block, preimages), spill, with)
@@ -328,8 +308,8 @@ fn read(
     });
     let named = named.map_err(|error| in_file(error, preimages))?;
     Ok(json!({
-        "snapshot": Written::from(made.file),
-        "preimages": Written::from(named.file),
+        "snapshot": made.file,
+        "preimages": named.file,
         "root": made.root,
         "state_root": named.state_root,
         "state_root_checked": check.root.is_some(),
@@ -352,23 +332,4 @@ fn in_file(error: MigrateError, path: &Path) -> anyhow::Error {
         }
         error => anyhow::Error::from(error).context(format!("{} is refused", path.display())),
     }
-}
-
-fn answer(data: &Value) -> anyhow::Result<Answer> {
-    let grid = |format| {
-        let mut grid = Grid::new(&["what", "is"]);
-        let mut row = |name: &str, value: &Value| {
-            grid.row(vec![name.replace('_', " "), field(name, value, format)]);
-        };
-        for (name, value) in data.as_object().into_iter().flatten() {
-            match value.as_object() {
-                None => row(name, value),
-                Some(parts) => {
-                    parts.iter().for_each(|(part, value)| row(&format!("{name} {part}"), value));
-                }
-            }
-        }
-        grid
-    };
-    Ok(Answer::of(data)?.csv(grid(Format::Csv)).table(grid(Format::Table)))
 }

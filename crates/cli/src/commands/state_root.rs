@@ -17,8 +17,8 @@ use crate::args::FormatArgs;
 use crate::commands::Command;
 use crate::failure::Failure;
 use crate::stores;
-use crate::trees::Name;
-use crate::ui::{Answer, Grid, Output, Speech};
+use crate::trees::{self, Name};
+use crate::ui::{Answer, Output, Speech};
 
 /// Print the root of a genesis allocation.
 ///
@@ -44,8 +44,8 @@ impl Command for StateRootArgs {
     }
 
     fn run(&self, _: &Output) -> anyhow::Result<Answer> {
-        let tree = Name::parse(&self.tree)?;
-        tree.check_holds_accounts()?;
+        let tree = trees::parse(&self.tree)?;
+        trees::check_holds_accounts(tree)?;
         let bytes = stores::read_file(&self.file)?;
         let alloc = parse_alloc(&bytes).map_err(|error| {
             Failure::new(format!("{error} ({})", self.file.display())).hint(
@@ -71,9 +71,7 @@ impl Command for StateRootArgs {
         if let Some(other) = tree.other_root(&root) {
             data["root_hash"] = json!(other);
         }
-        let mut grid = Grid::new(&["tree", "accounts", "root"]);
-        grid.row(vec![self.tree.clone(), accounts.to_string(), root.to_string()]);
-        Ok(Answer::of(&data)?.csv(grid).line(root.to_string()))
+        Ok(Answer::of(&data)?.row(&["tree", "accounts", "root"]).line(root.to_string()))
     }
 }
 

@@ -179,12 +179,9 @@ fn tell(report: &FileReport, output: &Output) -> std::io::Result<()> {
 }
 
 fn answer(reports: &[FileReport]) -> anyhow::Result<Answer> {
-    let mut grid = Grid::new(&["file", "checks", "failed", "skipped"]);
-    for FileReport { file, checks, failed, skipped, .. } in reports {
-        let counts = [*checks, *failed as u64, *skipped].map(|count| count.to_string());
-        grid.row([file.clone()].into_iter().chain(counts).collect());
-    }
     let is_sound = reports.iter().all(|report| report.failed == 0);
     let exit = if is_sound { Exit::Ok } else { Exit::No };
-    Ok(Answer::of(&json!({ "files": reports }))?.csv(grid).exit(exit))
+    let files: Vec<_> = reports.iter().map(|report| json!(report)).collect();
+    let grid = Grid::of_records(&["file", "checks", "failed", "skipped"], &files);
+    Ok(Answer::of(&json!({ "files": files }))?.csv(grid).exit(exit))
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::format::Format;
 use super::grid::Grid;
 use crate::failure::Exit;
 use crate::interrupt::this_command;
@@ -93,6 +94,21 @@ impl Answer {
     pub(crate) fn csv(mut self, grid: Grid) -> Self {
         self.csv = Some(grid);
         self
+    }
+
+    /// The report as the one entry, by its fields of these names.
+    pub(crate) fn row(self, names: &[&'static str]) -> Self {
+        let Data::Report(data) = &self.data else { return self };
+        let grid = Grid::of_records(names, [data]);
+        self.csv(grid)
+    }
+
+    /// All fields of the report, a row each.
+    pub(crate) fn fields(self) -> Self {
+        let Data::Report(data) = &self.data else { return self };
+        let grid = |format| Grid::of_fields(data, format);
+        let (csv, table) = (grid(Format::Csv), grid(Format::Table));
+        self.csv(csv).table(table)
     }
 
     /// The entries, as a table and as CSV.

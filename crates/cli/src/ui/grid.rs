@@ -31,6 +31,36 @@ impl Grid {
         Self { header, rows }
     }
 
+    /// A row a record: its fields of these names, which are written with spaces in a header.
+    pub(crate) fn of_records<'v>(
+        names: &[&'static str],
+        records: impl IntoIterator<Item = &'v Value>,
+    ) -> Self {
+        let cell = |record: &Value, name: &str| match &record[name.replace(' ', "_")] {
+            Value::Null => String::new(),
+            value => field(name, value, Format::Csv),
+        };
+        let row = |record: &Value| names.iter().map(|name| cell(record, name)).collect();
+        Self { header: names.to_vec(), rows: records.into_iter().map(row).collect() }
+    }
+
+    /// A row a field, whose parts have rows of their own.
+    pub(crate) fn of_fields(data: &Value, format: Format) -> Self {
+        let mut grid = Self::new(&["what", "is"]);
+        let mut row = |name: &str, value: &Value| {
+            grid.row(vec![name.replace('_', " "), field(name, value, format)]);
+        };
+        for (name, value) in data.as_object().into_iter().flatten() {
+            match value.as_object() {
+                None => row(name, value),
+                Some(parts) => {
+                    parts.iter().for_each(|(part, value)| row(&format!("{name} {part}"), value));
+                }
+            }
+        }
+        grid
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -127,7 +157,7 @@ fn csv_cell(cell: &str) -> String {
 }
 
 /// A value of a report's field: in a table for people bytes have units.
-pub(crate) fn field(name: &str, value: &Value, format: Format) -> String {
+fn field(name: &str, value: &Value, format: Format) -> String {
     match (value.as_u64(), value.as_str()) {
         (Some(bytes), _)
             if format == Format::Table && name.split(['_', ' ']).any(|it| it == "bytes") =>

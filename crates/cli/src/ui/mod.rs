@@ -13,5 +13,5 @@ pub(crate) mod usage;
 pub(crate) use self::answer::{Answer, Speech};
 pub(crate) use self::color::Color;
 pub(crate) use self::format::Format;
-pub(crate) use self::grid::{Grid, counted, field, human_bytes};
+pub(crate) use self::grid::{Grid, counted, human_bytes};
 pub(crate) use self::output::Output;

@@ -149,6 +149,45 @@ impl Progress {
     }
 }
 
+/// Tells how far a run is that has several phases, a bar each.
+#[derive(Debug)]
+pub(crate) struct Phases<K> {
+    quiet: bool,
+    now: Option<(K, Progress)>,
+}
+
+impl<K: PartialEq> Phases<K> {
+    pub(crate) const fn new(quiet: bool) -> Self {
+        Self { quiet, now: None }
+    }
+
+    /// The run is in a phase, which has a verb, and a total of keys if that is known.
+    pub(crate) fn update(
+        &mut self,
+        (phase, what, total): (K, &'static str, Option<u64>),
+        done: u64,
+        at: impl FnOnce() -> String,
+    ) {
+        if self.now.as_ref().is_none_or(|(known, _)| *known != phase) {
+            let fresh = Progress::new(self.quiet, what, Unit::Keys, total);
+            if let Some((_, old)) = self.now.replace((phase, fresh)) {
+                old.finish();
+            }
+        }
+        if let Some((_, progress)) = &mut self.now {
+            progress.update(done, at);
+        }
+    }
+}
+
+impl<K> Drop for Phases<K> {
+    fn drop(&mut self) {
+        if let Some((_, progress)) = &self.now {
+            progress.finish();
+        }
+    }
+}
+
 fn bar(what: &'static str, unit: Unit, total: Option<u64>) -> ProgressBar {
     let amounts = match unit {
         Unit::Bytes => "{bytes}/{total_bytes} ({bytes_per_sec})",

@@ -1,6 +1,7 @@
 //! What a bisection finds.
 
 use alloy_primitives::{Address, B256, U256};
+use serde::{Serialize, Serializer};
 
 /// How a bisection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +18,11 @@ pub struct Bisected {
 }
 
 /// A block of a side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BlockSeen {
     /// Its number.
+    #[serde(skip)]
     pub number: u64,
     /// Its hash, where the side knows it.
     pub hash: Option<B256>,
@@ -29,7 +31,7 @@ pub struct BlockSeen {
 }
 
 /// The first block after which two sides have different states, and what differs then.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Divergence {
     /// The number of the block.
@@ -51,7 +53,7 @@ pub struct Divergence {
 }
 
 /// An account that is not the same on both sides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AccountDifference {
     /// The Keccak-256 digest of its address.
@@ -71,23 +73,25 @@ pub struct AccountDifference {
 }
 
 /// An account as a side has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AccountSeen {
     /// Its nonce.
     pub nonce: u64,
     /// Its balance in wei.
+    #[serde(serialize_with = "decimal")]
     pub balance: U256,
     /// The Keccak-256 digest of its code.
     pub code_hash: B256,
     /// Bytes of its code, where code differs and the side gives it.
+    #[serde(rename = "code_bytes")]
     pub code_len: Option<usize>,
     /// The root of its storage.
     pub storage_root: B256,
 }
 
 /// A slot that is not the same on both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SlotDifference {
     /// The Keccak-256 digest of the slot.
@@ -95,8 +99,10 @@ pub struct SlotDifference {
     /// The slot, where that is known.
     pub slot: Option<B256>,
     /// Its value on the first side; zero where it is not there.
+    #[serde(serialize_with = "word")]
     pub left: U256,
     /// Its value on the second side.
+    #[serde(serialize_with = "word")]
     pub right: U256,
 }
 
@@ -114,6 +120,16 @@ pub struct DifferenceRow {
     pub left: String,
     /// What the second side has.
     pub right: String,
+}
+
+/// Not all that read JSON keep 256 bits.
+fn decimal<S: Serializer>(number: &U256, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
+/// Slots hold words.
+fn word<S: Serializer>(value: &U256, serializer: S) -> Result<S::Ok, S::Error> {
+    B256::from(*value).serialize(serializer)
 }
 
 impl Divergence {

@@ -9,9 +9,11 @@
 //! deletes. [`Witness::check`] executes the block again on nothing else: the header is checked as
 //! in a replay, its state root included. [`WitnessState`] is the state of a witness by itself.
 
+mod binary;
 mod check;
 mod collapses;
 mod doctor;
+mod finder;
 mod forms;
 mod make;
 mod nodes;
@@ -26,7 +28,9 @@ use spinney_state::StateError;
 use spinney_tree::mpt::partial::PartialError;
 
 pub use self::{
+    binary::{BinaryWitness, BinaryWitnessError, BinaryWitnessMaker},
     doctor::{Diagnosis, Finding, FindingKind, Findings, PartCounts, witness_differences},
+    finder::BlockFinder,
     forms::{GivenWitness, WitnessFileError, WitnessForm, WitnessReader},
     make::{MadeWitness, WitnessMaker},
     record::BlockReads,

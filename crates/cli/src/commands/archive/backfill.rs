@@ -9,14 +9,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
-use spinney_archive::{Archive, ArchiveError, Folder, Options, Writer, place};
+use spinney_archive::{Archive, ArchiveError, Folder, Options, Writer, all_trees, place};
 use spinney_replay::RunOptions;
 use spinney_state::KeepHistory;
 use spinney_store::{AnyStore, Location};
-use spinney_tree::SharedStore;
+use spinney_tree::{PageStore as _, SharedStore};
 
 use super::build::oldest_block;
-use super::opened::{CACHE_BYTES, Told, described, failure, open, source};
+use super::opened::{CACHE_BYTES, described, failure, open, unadded};
 use crate::args::FormatArgs;
 use crate::commands::replay::chain::{self, AfterCommit};
 use crate::commands::replay::input::{Input, InputArgs, Source};
@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::scratch::with_suffix;
 use crate::stores::{Kind, Place};
-use crate::trees::TreeSet;
+use crate::trees::{self, TreeSet};
 use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
 
@@ -144,7 +144,7 @@ impl ReplayedChain<'_> {
     fn replay(&self, archive: &Archive, output: &Output) -> anyhow::Result<bool> {
         let location = Some(Location::Log(self.store()));
         let place = Place::new(Kind::Log, location, CACHE_BYTES);
-        let trees = TreeSet::of(&archive.at(self.first).map_err(failure)?)?;
+        let trees = trees::held(&archive.at(self.first).map_err(failure)?)?;
         let (genesis, blocks) = (self.args.genesis.clone(), self.args.blocks.clone());
         let named = InputArgs { genesis, blocks, diffs: None, alloc: None };
         let sort_in = trees.is_mpt_alone().then(|| place.memory());
@@ -210,16 +210,18 @@ impl ReplayedChain<'_> {
 
     /// Archives the blocks that the store has more.
     fn extend(&self, place: &Place, store: &AnyStore) -> anyhow::Result<()> {
-        let (objects, told) = (Arc::new(self.folder()), |Told(error): Told| error);
+        let objects = Arc::new(self.folder());
         let mut writer = match Writer::open(objects.clone(), Options::default()) {
             Err(ArchiveError::Missing { .. }) => {
-                let source = source(place, store)?;
+                let source = all_trees(store.snapshot()?, place.tree_cache());
                 let oldest = oldest_block(&source.snapshot, place)?;
-                Writer::begin(objects, Options::default(), source, oldest).map_err(told)?
+                Writer::begin(objects, Options::default(), source, oldest).map_err(unadded)?
             }
             opened => opened.map_err(failure)?,
         };
-        writer.extend(source(place, store)?, 0, |_, _| ()).map_err(told)?;
+        writer
+            .extend(all_trees(store.snapshot()?, place.tree_cache()), 0, |_, _| ())
+            .map_err(unadded)?;
         Ok(())
     }
 

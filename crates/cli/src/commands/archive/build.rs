@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use spinney_archive::{Archive, ArchiveError, Options, Writer, place};
+use spinney_archive::{Archive, ArchiveError, Options, Writer, all_trees, place};
 use spinney_state::kept_range;
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, Snapshot};
 
-use super::opened::{Told, bytes_of, check_whole, described, failure, source};
+use super::opened::{bytes_of, check_whole, described, failure, unadded};
 use crate::args::{AtArgs, FormatArgs};
 use crate::commits;
 use crate::failure::Failure;
@@ -42,28 +42,28 @@ pub(super) fn build(args: &BuildArgs, output: &Output) -> anyhow::Result<Answer>
     let db = args.at.place()?;
     let store = db.open(Mode::Look)?;
     let objects = place(&args.into)?;
-    let told = |Told(error): Told| error;
     if let Ok(archive) = Archive::open(Arc::clone(&objects), 0) {
         check_whole(&archive.manifest(), &args.into, "no blocks are added to it")?;
     }
     let mut writer = match Writer::open(Arc::clone(&objects), Options::default()) {
         Ok(writer) => writer,
         Err(ArchiveError::Missing { .. }) => {
-            let source = source(&db, &store)?;
+            let source = all_trees(store.snapshot()?, db.tree_cache());
             let oldest = oldest_block(&source.snapshot, &db)?;
             check_history(&store, oldest, args.from)?;
             let first = args.from.unwrap_or(oldest);
-            Writer::begin(objects, Options::default(), source, first).map_err(told)?
+            Writer::begin(objects, Options::default(), source, first).map_err(unadded)?
         }
         Err(error) => return Err(failure(error)),
     };
     let before = bytes_of(writer.manifest());
     let mut progress = Progress::new(output.quiet(), "archive", Unit::Blocks, None);
-    let extended = writer.extend(source(&db, &store)?, args.behind, |done, all| {
-        progress.update(done, || format!("of {all}"));
-    });
+    let extended =
+        writer.extend(all_trees(store.snapshot()?, db.tree_cache()), args.behind, |done, all| {
+            progress.update(done, || format!("of {all}"));
+        });
     progress.finish();
-    let (extended, manifest) = (extended.map_err(told)?, writer.manifest());
+    let (extended, manifest) = (extended.map_err(unadded)?, writer.manifest());
     let data = json!({
         "added": extended.blocks, "rows": extended.rows, "seconds": clock.seconds(),
         "archive": described(manifest),

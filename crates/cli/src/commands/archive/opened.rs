@@ -1,14 +1,10 @@
 //! Archives as verbs open them, and what they say of them.
 
 use serde_json::{Value, json};
-use spinney_archive::{Archive, ArchiveError, Manifest, ObjectError, Source, place};
-use spinney_state::State;
-use spinney_store::{AnySnapshot, AnyStore};
-use spinney_tree::{PageStore as _, SharedStore};
+use spinney_archive::{Archive, ArchiveError, GrowError, Manifest, ObjectError, place};
 
 use crate::failure::{Exit, Failure};
-use crate::stores::Place;
-use crate::trees::{self, TreeSet};
+use crate::trees;
 
 /// Memory for parts of segments.
 pub(super) const CACHE_BYTES: usize = 256 << 20;
@@ -54,32 +50,13 @@ pub(crate) fn failure(error: ArchiveError) -> anyhow::Error {
     Failure::new(error.to_string()).hint(hint).exit(exit).into()
 }
 
-/// An error of an archive as the others.
-#[derive(Debug)]
-pub(super) struct Told(pub(super) anyhow::Error);
-
-impl From<ArchiveError> for Told {
-    fn from(error: ArchiveError) -> Self {
-        Self(failure(error))
+/// Why blocks of a store could not be added.
+pub(super) fn unadded(error: GrowError) -> anyhow::Error {
+    match error {
+        GrowError::Archive(error) => failure(error),
+        GrowError::Held(error) => trees::plain(error),
+        other => other.into(),
     }
-}
-
-impl From<spinney_state::StateError> for Told {
-    fn from(error: spinney_state::StateError) -> Self {
-        Self(error.into())
-    }
-}
-
-pub(super) type Opened<'s> = Result<State<SharedStore<'s>>, Told>;
-
-/// What an archive takes from a store at one commit.
-pub(super) fn source<'s>(
-    place: &Place,
-    store: &'s AnyStore,
-) -> anyhow::Result<Source<AnySnapshot<'s>, impl FnOnce(SharedStore<'s>) -> Opened<'s>>> {
-    let cache_bytes = place.tree_cache();
-    let open = move |store| TreeSet::open_all(store, cache_bytes).map_err(Told);
-    Ok(Source { snapshot: store.snapshot()?, open })
 }
 
 pub(crate) fn bytes_of(manifest: &Manifest) -> u64 {

@@ -2,7 +2,6 @@
 //! computed.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,24 +9,18 @@ use alloy_primitives::{Address, hex};
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
-use spinney_archive::{Archive, AtBlock, CheckedBlocks, Header, SliceInfo};
+use spinney_archive::{AccountsError, Archive, AtBlock, CheckedBlocks, Header, SliceInfo};
 use spinney_replay::ChainReader;
-use spinney_state::State;
-use spinney_state::embed::{BinaryState, Whole};
-use spinney_tree::pbt::Pbt;
-use spinney_tree::{KeyProofs as _, RootRecord, SharedStore};
+use spinney_tree::RootRecord;
 
 use super::opened::{CACHE_BYTES, bytes_of, failure, open};
 use crate::args::FormatArgs;
 use crate::failure::{Exit, Failure};
 use crate::stores;
-use crate::trees::{self, Name};
+use crate::trees;
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
-
-/// Memory for the pages of a tree of a slice.
-const TREE_CACHE_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct ArchiveVerifyArgs {
@@ -75,7 +68,7 @@ pub(super) fn verify(args: &ArchiveVerifyArgs, output: &Output) -> anyhow::Resul
         for (id, record) in trees::records(&view)? {
             let record = record?;
             entries += match &manifest.slice {
-                None => trees::verify_entries(&view, id, &record)?,
+                None => trees::count_entries(&view, id, &record)?,
                 Some(slice) => verify_accounts(&view, &record, slice)?,
             };
             roots.push(json!({
@@ -164,34 +157,13 @@ fn headers_of(file: &Path, archive: &Archive) -> anyhow::Result<BTreeMap<u64, He
 fn verify_accounts(view: &AtBlock, record: &RootRecord, slice: &SliceInfo) -> anyhow::Result<u64> {
     let addresses = slice.addresses.iter().map(|address| address.parse::<Address>());
     let addresses = addresses.collect::<Result<Vec<_>, _>>().context("an address of the slice")?;
-    let wrong = |address: &Address, why: &dyn Display| {
-        Failure::new(format!(
-            "block {}: the proof of {address} in {} does not lead to the root: {why}",
-            view.block(),
-            trees::name_of(record.scheme)
-        ))
-        .exit(Exit::No)
-    };
-    match Name::of(record.scheme) {
-        Some(Name::Mpt) => {
-            let state = State::open(SharedStore::new(view.clone()), TREE_CACHE_BYTES)?;
-            for address in &addresses {
-                let proof = state.prove(*address, &[])?;
-                proof.verify(&state.root()).map_err(|error| wrong(address, &error))?;
-            }
+    view.verify_accounts(record, &addresses).map_err(|error| match error {
+        AccountsError::State(error) => error.into(),
+        AccountsError::Tree(error) => error.into(),
+        error => {
+            let what = format!("block {}: {error}", view.block());
+            anyhow::Error::from(Failure::new(what).exit(Exit::No))
         }
-        Some(Name::Pbt(hash)) => {
-            let state =
-                BinaryState::open(Pbt { hash }, SharedStore::new(view.clone()), TREE_CACHE_BYTES)?;
-            let (last, of) = (state.last()?, Whole::new(Pbt { hash }));
-            for address in &addresses {
-                let keys = of.account_keys(address);
-                let proof = last.prove(&keys)?;
-                let verified = Pbt { hash }.verify_keys(&last.root().0, &proof);
-                verified.map_err(|error| wrong(address, &error))?;
-            }
-        }
-        _ => {}
-    }
+    })?;
     Ok(addresses.len() as u64)
 }

@@ -5,18 +5,18 @@ use spinney_store::AnyStore;
 
 use crate::failure::Failure;
 use crate::stores::{Mode, Place};
-use crate::ui::{Answer, Grid, human_bytes};
+use crate::ui::{Answer, human_bytes};
 
 pub(super) fn run(place: &Place) -> anyhow::Result<Answer> {
     let mut store = place.open(Mode::Change)?;
     let before = store.stats()?.file_bytes;
     compact(&mut store)?;
     let after = place.close(store)?;
-    let mut grid = Grid::new(&["bytes_before", "bytes_after"]);
-    grid.row(vec![before.to_string(), after.to_string()]);
     let (from, to) = (human_bytes(before), human_bytes(after));
     let answer = Answer::of(&json!({ "bytes_before": before, "bytes_after": after }))?;
-    Ok(answer.csv(grid).line(format!("{from} -> {to} ({before} -> {after} bytes)")))
+    Ok(answer
+        .row(&["bytes_before", "bytes_after"])
+        .line(format!("{from} -> {to} ({before} -> {after} bytes)")))
 }
 
 /// What is in the way is a reader in another process.

@@ -6,16 +6,13 @@ use serde_json::json;
 use spinney_state::kept_range;
 use spinney_state::sum::SumError;
 use spinney_store::AnyStore;
-use spinney_tree::mpt::Mpt;
 use spinney_tree::names::{self, NamedTree};
-use spinney_tree::pbt::Pbt;
-use spinney_tree::sum::{Sum, SumNode};
-use spinney_tree::ubt::Ubt;
-use spinney_tree::{PageStore as _, RootRecord, Scheme as _, SchemeId, TreeId};
+use spinney_tree::sum::SumNode;
+use spinney_tree::{PageStore as _, RootRecord, SchemeId, TreeId};
 
 use crate::commands::sums;
 use crate::commits;
-use crate::trees;
+use crate::trees::{self, Name};
 use crate::ui::{Answer, Grid};
 
 #[derive(Debug, Serialize)]
@@ -36,57 +33,14 @@ struct TreeInfo {
 }
 
 impl TreeInfo {
-    fn of(id: TreeId, record: &RootRecord, names: &[NamedTree]) -> Self {
-        let named = names.iter().find(|named| named.id == id);
-        let sum = root_node(record.scheme, &record.root);
-        let root = sum.as_ref().map_or(&record.root[..], |node| &node.hash[..]);
+    /// Of a tree without any commit.
+    fn new(id: TreeId, scheme: SchemeId, root: &[u8], namespace: Option<String>) -> Self {
+        // The root of a sum tree, taken apart.
+        let is_sum = matches!(Name::of(scheme), Some(Name::Sum(_)));
+        let node = <[u8; 40]>::try_from(root).ok().filter(|_| is_sum).map(SumNode::from);
         Self {
             id: id.0,
-            namespace: named.map(|named| named.name.clone()),
-            tree: trees::name_of(record.scheme),
-            keys: trees::keys_of(record.scheme),
-            version: record.version,
-            generation: record.generation,
-            commit: record.commit,
-            block: record.block.map(|block| block.number),
-            // State differences name no hash; zeros stand for it.
-            block_hash: record.block.map(|b| B256::from(b.hash)).filter(|hash| !hash.is_zero()),
-            root: hex::encode_prefixed(root),
-            root_sum: sum.map(|node| node.sum.to_string()),
-        }
-    }
-}
-
-/// The root of a sum tree, taken apart.
-fn root_node(scheme: SchemeId, root: &[u8]) -> Option<SumNode> {
-    match trees::Name::of(scheme) {
-        Some(trees::Name::Sum(_)) => <[u8; 40]>::try_from(root).ok().map(SumNode::from),
-        _ => None,
-    }
-}
-
-/// The root of a tree that holds nothing, as its record would have it.
-fn empty_root(scheme: SchemeId) -> Vec<u8> {
-    match trees::Name::of(scheme) {
-        Some(trees::Name::Mpt) => Mpt.root(None).to_vec(),
-        Some(trees::Name::Ubt(hash)) => Ubt { hash }.root(None).to_vec(),
-        Some(trees::Name::Pbt(hash)) => Pbt { hash }.root(None).to_vec(),
-        Some(trees::Name::Sum(profile)) => Sum { profile }.root(None).as_ref().to_vec(),
-        // Its empty root takes no points.
-        Some(trees::Name::Verkle) => vec![0; 32],
-        None => Vec::new(),
-    }
-}
-
-impl From<&NamedTree> for TreeInfo {
-    /// Of a tree that has a name, and no commit yet.
-    fn from(named: &NamedTree) -> Self {
-        let scheme = named.scheme;
-        let root = empty_root(scheme);
-        let sum = root_node(scheme, &root);
-        Self {
-            id: named.id.0,
-            namespace: Some(named.name.clone()),
+            namespace,
             tree: trees::name_of(scheme),
             keys: trees::keys_of(scheme),
             version: 1,
@@ -94,9 +48,29 @@ impl From<&NamedTree> for TreeInfo {
             commit: 0,
             block: None,
             block_hash: None,
-            root: hex::encode_prefixed(sum.as_ref().map_or(&root[..], |node| &node.hash[..])),
-            root_sum: sum.map(|node| node.sum.to_string()),
+            root: hex::encode_prefixed(node.as_ref().map_or(root, |node| &node.hash[..])),
+            root_sum: node.map(|node| node.sum.to_string()),
         }
+    }
+
+    fn of(id: TreeId, record: &RootRecord, names: &[NamedTree]) -> Self {
+        let named = names.iter().find(|named| named.id == id);
+        Self {
+            version: record.version,
+            generation: record.generation,
+            commit: record.commit,
+            block: record.block.map(|block| block.number),
+            block_hash: record.block.and_then(trees::hash_of),
+            ..Self::new(id, record.scheme, &record.root, named.map(|named| named.name.clone()))
+        }
+    }
+}
+
+impl From<&NamedTree> for TreeInfo {
+    /// Of a tree that has a name, and no commit yet.
+    fn from(named: &NamedTree) -> Self {
+        let root = Name::of(named.scheme).map(Name::empty_root).unwrap_or_default();
+        Self::new(named.id, named.scheme, &root, Some(named.name.clone()))
     }
 }
 
@@ -113,7 +87,7 @@ pub(super) fn run(store: &AnyStore) -> anyhow::Result<Answer> {
     infos.sort_by_key(|info| info.id);
     let kept = store.kept_commits()?;
     let mut data = json!({ "store": store.kind(), "trees": infos });
-    let newest = trees::of_states(&snapshot)?.first().and_then(|(_, record)| record.block);
+    let newest = trees::newest_block(&snapshot)?;
     let history = newest.map(|newest| kept_range(&snapshot, newest)).transpose()?;
     let history = history.map(|kept| (kept.oldest.number, kept.newest.number));
     if let Some((first, last)) = history {

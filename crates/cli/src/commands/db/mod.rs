@@ -8,7 +8,7 @@ mod info;
 mod ship;
 mod stats;
 
-pub(crate) use copy::copy_rows;
+pub(crate) use copy::copy;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -141,7 +141,7 @@ impl Command for DbArgs {
             DbVerb::Dump(args) => dump::run(args, output),
             DbVerb::Load(args) => {
                 args.mode.heed();
-                let (name, place) = (Name::parse(&args.tree)?, args.at.place()?);
+                let (name, place) = (trees::parse(&args.tree)?, args.at.place()?);
                 trees::check_name(name, |name| matches!(name, Name::Mpt | Name::Sum(_)))?;
                 match name {
                     Name::Sum(profile) => {

@@ -11,7 +11,7 @@ use crate::args::{FormatArgs, ModeArgs};
 use crate::failure::Failure;
 use crate::place_name::PlaceName;
 use crate::stores::{Mode, Place};
-use crate::ui::{Answer, Grid};
+use crate::ui::Answer;
 
 /// Memory for what is read once.
 const CACHE_BYTES: usize = 64 << 20;
@@ -47,10 +47,8 @@ pub(super) fn run(args: &ShipArgs) -> anyhow::Result<Answer> {
     };
     let shipped = log.ship(target)?;
     let (commit, bytes, segments) = (shipped.commit, shipped.bytes, shipped.segments);
-    let mut grid = Grid::new(&["commit", "bytes", "segments"]);
-    grid.row(vec![commit.to_string(), bytes.to_string(), segments.to_string()]);
     let data = json!({ "commit": commit, "bytes": bytes, "segments": segments });
-    Ok(Answer::of(&data)?.csv(grid).line(format!(
+    Ok(Answer::of(&data)?.row(&["commit", "bytes", "segments"]).line(format!(
         "{} has commit {commit} in {segments} segments; {bytes} bytes were copied",
         target.display()
     )))

@@ -1,7 +1,6 @@
 //! `demo`: a folder of small inputs of every kind, and what to try on them.
 
 mod assets;
-mod traces;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Cursor, Write as _};
@@ -11,11 +10,12 @@ use alloy_primitives::{Address, B256};
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
-use spinney_replay::{ChainReader, Event, Genesis, Replay, RunOptions, SampleChain, SampleOptions};
+use spinney_replay::{
+    ChainReader, Event, Genesis, Replay, RunOptions, SampleChain, SampleOptions, TraceWriter,
+};
 use spinney_state::{Change, KeepHistory, State};
 use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
-use self::traces::DemoTraces;
 use crate::args::FormatArgs;
 use crate::commands::Command;
 use crate::commands::replay::Lists;
@@ -116,7 +116,7 @@ fn derived(folder: &Path, genesis: &Genesis, chain: Vec<u8>) -> anyhow::Result<M
     replay.keep_steps(true);
     let mut lists = Lists::begin(&folder.join("lists.ndjson"), false, None)?;
     let mut lines = BufWriter::new(File::create(folder.join("traces.ndjson"))?);
-    let mut traces = DemoTraces::new(&genesis.alloc);
+    let mut traces = TraceWriter::new(&genesis.alloc);
     let (mut busy, mut root, mut written) = (Address::ZERO, genesis.header.state_root, Ok(()));
     let summary = replay.run(
         ChainReader::new(Cursor::new(chain))?,

@@ -1,5 +1,12 @@
 //! `import state`, and `db load`: a store made from a document that holds a whole state; and what
 //! others have in databases of theirs.
+#![deny(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 mod fill;
 mod raw;
@@ -17,10 +24,10 @@ use crate::args::{AtArgs, FormatArgs, ModeArgs, digest};
 use crate::commands::Command;
 use crate::failure::Failure;
 use crate::stores::{self, Place};
-use crate::trees::TreeSet;
-use crate::ui::{Answer, Grid, Output};
+use crate::trees::{self, TreeSet};
+use crate::ui::{Answer, Output};
 
-use self::fill::{Filled, Filler};
+use self::fill::{Filled, fill};
 use self::tapd::TapdArgs;
 use self::wanted::Wanted;
 
@@ -85,7 +92,7 @@ impl Command for ImportArgs {
         match &self.verb {
             ImportVerb::State(args) => {
                 args.mode.heed();
-                let trees = TreeSet::parse(&args.tree)?;
+                let trees = trees::parse_set(&args.tree)?;
                 let wanted = Wanted { number: Some(args.number), hash: args.hash, root: args.root };
                 make(&args.at.place()?, &args.file, Some(&wanted), &trees, output)
             }
@@ -96,7 +103,7 @@ impl Command for ImportArgs {
 
 /// `db load`: all that is wanted stands in the dump.
 pub(crate) fn load(place: &Place, file: &Path, output: &Output) -> anyhow::Result<Answer> {
-    make(place, file, None, &TreeSet::parse("mpt")?, output)
+    make(place, file, None, &trees::parse_set("mpt")?, output)
 }
 
 /// Makes a store; with nothing wanted, of a dump of ours, which may be that of a raw tree.
@@ -117,16 +124,14 @@ fn make(
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let mut filled = Filled::default();
     let store = place.create(output, |store| {
-        filled = match wanted {
-            None if raw => raw::fill(store, cache, quiet, input, file)?,
+        filled = match raw {
+            true => raw::fill(store, cache, quiet, input, file)?,
             // State differences may name code by its hash alone, and so may a dump of what they
             // made.
-            None => {
-                let filler = Filler::new(store, cache, quiet, false, trees)?;
-                filler.fill(input, file, &Wanted::default())?
-            }
-            Some(wanted) => {
-                Filler::new(store, cache, quiet, true, trees)?.fill(input, file, wanted)?
+            false => {
+                let (needs_code, unsaid) = (wanted.is_some(), Wanted::default());
+                let wanted = wanted.unwrap_or(&unsaid);
+                fill((store, cache), trees, (needs_code, quiet), (input, file), wanted)?
             }
         };
         Ok(())
@@ -138,7 +143,7 @@ fn make(
 fn answer(filled: &Filled) -> anyhow::Result<Answer> {
     let Filled { block, root, entries, commits, checked } = filled;
     let number = block.map(|block| block.number);
-    let hash = block.map(|block| B256::from(block.hash)).filter(|hash| !hash.is_zero());
+    let hash = block.and_then(trees::hash_of);
     let data = json!({
         "block": number, "block_hash": hash, "root": root, "root_checked": checked,
         "entries": entries, "commits": commits,
@@ -148,9 +153,6 @@ fn answer(filled: &Filled) -> anyhow::Result<Answer> {
         None => format!("{entries} entries"),
     };
     let how = if *checked { "as it should be" } else { "not checked: nobody said it" };
-    let mut grid = Grid::new(&["block", "root", "root_checked", "entries"]);
-    let number = number.map(|number| number.to_string()).unwrap_or_default();
-    let cells = [root.to_string(), checked.to_string(), entries.to_string()];
-    grid.row([number].into_iter().chain(cells).collect());
-    Ok(Answer::of(&data)?.csv(grid).line(format!("{what}, root {root} ({how})")))
+    let answer = Answer::of(&data)?.row(&["block", "root", "root_checked", "entries"]);
+    Ok(answer.line(format!("{what}, root {root} ({how})")))
 }

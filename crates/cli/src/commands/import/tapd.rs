@@ -1,11 +1,4 @@
 //! `import tapd`: the sum trees of a Taproot Assets database, each hash and sum of it verified.
-#![deny(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
 use alloy_primitives::{B256, hex};
 use clap::Args;
@@ -15,7 +8,7 @@ use spinney_store::AnyStore;
 use spinney_tapd::{Database, Report, TapdError};
 use spinney_tree::sum::{Profile, SumNode};
 
-use super::fill::BATCH_BYTES;
+use super::raw::BATCH_BYTES;
 use crate::args::{AtArgs, FormatArgs, ModeArgs};
 use crate::failure::{Exit, Failure};
 use crate::hints::server_hint;
@@ -194,12 +187,8 @@ fn answer(imported: &[Imported]) -> anyhow::Result<Answer> {
             "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     };
-    let mut grid = Grid::new(&["namespace", "leaves", "sum", "root"]);
-    for Imported { name, root, report } in imported {
-        let (leaves, sum) = (report.leaves.to_string(), root.sum.to_string());
-        grid.row(vec![name.clone(), leaves, sum, hex::encode_prefixed(root.hash)]);
-    }
     let trees: Vec<_> = imported.iter().map(tree).collect();
+    let grid = Grid::of_records(&["namespace", "leaves", "sum", "root"], &trees);
     let answer = Answer::of(&json!({ "trees": trees }))?;
     Ok(match imported {
         [] => answer.csv(grid).line("the database has no trees"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use clap::Args;
-use spinney_cli::document::Asked;
+use spinney_document::Asked;
 use spinney_follow::{BlockName, Url};
 use spinney_tree::PageStore;
 
@@ -91,6 +91,9 @@ pub(crate) struct ProveArgs {
     pub(super) namespace: NamespaceArgs,
 }
 
+/// Of keys that may be those of slots and chunks.
+pub(super) const ONCE_HINT: &str = "give each key, slot and chunk once";
+
 /// Where a state is that is proven.
 pub(super) enum ProofSource {
     Here(ReadFrom),
@@ -158,6 +161,11 @@ impl ProveArgs {
         self.slots.iter().map(|slot| B256::from(*slot)).collect()
     }
 
+    /// Raw keys that are asked for.
+    pub(super) fn raw_keys(&self) -> Vec<Vec<u8>> {
+        self.keys.iter().map(|key| key.to_vec()).collect()
+    }
+
     /// Refuses to prove all keys of a tree that is no sum tree.
     pub(super) fn check_not_all(&self, name: Name) -> Result<(), Failure> {
         match self.all {
@@ -180,6 +188,15 @@ impl ProveArgs {
     pub(super) fn asked(&self) -> Option<Asked> {
         let chunks = || self.chunks.clone();
         self.address.map(|address| Asked { address, slots: self.slots(), chunks: chunks() })
+    }
+
+    /// Refuses a key that is given twice.
+    pub(super) fn check_once(keys: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
+        let mut sorted: Vec<_> = keys.iter().map(AsRef::as_ref).collect();
+        sorted.sort_unstable();
+        let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+        let Some((key, _)) = pairs.find(|(one, next)| one == next) else { return Ok(()) };
+        Err(Failure::new(format!("key {} is given twice", Bytes::copy_from_slice(key))))
     }
 
     /// Refuses to look for an account among raw keys of an mpt, or for raw keys among accounts.

@@ -1,19 +1,24 @@
 //! `prove` and `verify`: proofs as documents.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
 
 mod args;
-mod document;
 mod facts;
-mod over_time;
 mod prove;
 mod remote;
 mod roots;
 mod span;
 mod verify;
-mod words;
 
 use self::args::ProofSource;
 pub(crate) use self::args::ProveArgs;
-pub(crate) use self::facts::{Fact, Said};
+pub(crate) use self::facts::Said;
 pub(crate) use self::remote::{failure as remote_failure, failure_at as remote_failure_at};
 pub(crate) use self::verify::{VerifyArgs, check_tree};
 

@@ -1,17 +1,20 @@
 //! `prove`: a proof from a store or an archive.
 
-use alloy_primitives::{Address, Bytes, keccak256};
+use alloy_primitives::{Address, B256, Bytes, U64, keccak256};
 use serde::Serialize;
+use spinney_document::{AccountDocument, KeysDocument, WordsDocument};
+use spinney_state::embed::{BinaryState, Embedding};
 use spinney_state::{MPT, State};
 use spinney_tree::mpt::Mpt;
+use spinney_tree::pbt::Pbt;
 use spinney_tree::sum::Profile;
-use spinney_tree::{BlockId, PageStore, SharedStore, Tree};
+use spinney_tree::ubt::Ubt;
+use spinney_tree::verkle::Verkle;
+use spinney_tree::{BlockId, KeyProofs, PageStore, SharedStore, Tree};
 
-use super::args::{Held, ProveArgs};
-use super::document::{AccountDocument, KeyDocument, KeysDocument, nodes};
+use super::args::{Held, ONCE_HINT, ProveArgs};
 use super::span::{self, States};
 use super::verify;
-use super::words;
 use crate::commands::archive;
 use crate::commands::sums::{self, NamespaceArgs};
 use crate::commits::Commits;
@@ -69,7 +72,7 @@ pub(super) fn from_archive(args: &ProveArgs, place: &str, output: &Output) -> an
     let number = args.number()?.unwrap_or(last);
     let view = archive.at(args.from.unwrap_or(number)).map_err(archive::failure)?;
     let name = match &args.tree {
-        Some(name) => Name::parse(name)?,
+        Some(name) => trees::parse(name)?,
         None => trees::first_of(&view)?.unwrap_or(Name::Mpt),
     };
     if matches!(name, Name::Sum(_)) {
@@ -102,14 +105,21 @@ fn one(
     held: &Held<'_, impl PageStore>,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    if name != Name::Mpt {
-        return print(args, &words::prove(args, name, held)?, output);
+    match name {
+        Name::Mpt => args.check_account(held)?,
+        _ => {
+            trees::record_of(&held.store.snapshot()?, name, &held.name)?;
+        }
     }
-    args.check_account(held)?;
-    match args.address {
-        Some(address) => print(args, &prove_account(args, address, held)?, output),
-        None if args.keys.len() == 1 => print(args, &prove_keys(args, held)?.into_one(), output),
-        None => print(args, &prove_keys(args, held)?, output),
+    match (name, args.address) {
+        (Name::Ubt(hash), _) => print(args, &prove_words(args, name, Ubt { hash }, held)?, output),
+        (Name::Pbt(hash), _) => print(args, &prove_words(args, name, Pbt { hash }, held)?, output),
+        (Name::Verkle, _) => print(args, &prove_words(args, name, Verkle::shared(), held)?, output),
+        (_, Some(address)) => print(args, &prove_account(args, address, held)?, output),
+        _ => match prove_keys(args, held)?.into_one() {
+            Ok(one) => print(args, &one, output),
+            Err(several) => print(args, &several, output),
+        },
     }
 }
 
@@ -122,10 +132,8 @@ fn leaves(
 ) -> anyhow::Result<Exit> {
     let has_block = args.block.is_some() || args.from.is_some();
     if args.address.is_some() || args.hash_keys || has_block {
-        let what = format!(
-            "a tree {} has neither addresses, hashed keys nor blocks",
-            trees::profile_name(profile)
-        );
+        let what =
+            format!("a tree {} has neither addresses, hashed keys nor blocks", Name::Sum(profile));
         return Err(Failure::new(what).hint("give keys of 32 bytes, or --all").into());
     }
     let namespace = &args.namespace.namespace;
@@ -171,11 +179,7 @@ fn prove_keys(args: &ProveArgs, held: &Held<'_, impl PageStore>) -> anyhow::Resu
     let tree = Tree::open(Mpt, MPT, &snapshot, held.cache_bytes)?;
     check_block(args.number()?, tree.block())?;
     let hashed = |key: &Bytes| Bytes::from(keccak256(key).0);
-    let mut sorted: Vec<_> = args.keys.iter().collect();
-    sorted.sort_unstable();
-    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Failure::new(format!("key {} is given twice", pair[0])).into());
-    }
+    ProveArgs::check_once(&args.keys)?;
     let keys: Vec<_> =
         if args.hash_keys { args.keys.iter().map(hashed).collect() } else { args.keys.clone() };
     let proof = tree.prove(&snapshot, None, &keys)?;
@@ -183,28 +187,47 @@ fn prove_keys(args: &ProveArgs, held: &Held<'_, impl PageStore>) -> anyhow::Resu
         let value = tree.get(&snapshot, None, key)?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     };
-    let values = keys.iter().map(value).collect::<Result<_, _>>()?;
-    Ok(KeysDocument {
-        tree: Name::Mpt.to_string(),
-        root: tree.root().into(),
-        preimages: args.hash_keys.then(|| args.keys.clone()),
-        keys,
-        values,
-        proof: nodes(proof),
-    })
+    let entries = keys.into_iter().map(|key| Ok((key.clone(), value(&key)?)));
+    let entries = entries.collect::<anyhow::Result<_>>()?;
+    let of = (Name::Mpt.to_string(), B256::from(tree.root()));
+    Ok(KeysDocument::new(of, args.hash_keys.then(|| args.keys.clone()), entries, proof))
 }
 
-impl KeysDocument {
-    fn into_one(mut self) -> KeyDocument {
-        KeyDocument {
-            tree: self.tree,
-            root: self.root,
-            preimage: self.preimages.and_then(|mut all| all.pop()),
-            key: self.keys.remove(0),
-            value: self.values.remove(0),
-            proof: self.proof,
+fn prove_words<S: Embedding + KeyProofs>(
+    args: &ProveArgs,
+    name: Name,
+    scheme: S,
+    held: &Held<'_, impl PageStore>,
+) -> anyhow::Result<WordsDocument> {
+    args.check_not_hashed(name)?;
+    let state = BinaryState::open(scheme, SharedStore::new(held.store), held.cache_bytes)?;
+    let kept = args.number()?.map_or_else(|| state.last(), |number| state.at(number))?;
+    let account = args.asked();
+    let keys = match &account {
+        Some(asked) => {
+            let keys = asked.keys(state.scheme(), |key| Ok::<_, anyhow::Error>(kept.leaf(key)?))?;
+            let none = || {
+                let address = asked.address;
+                Failure::new(format!("account {address} is not there, and has no code (--chunk)"))
+                    .hint("leave out --chunk")
+            };
+            keys.ok_or_else(none)?
         }
-    }
+        None => args.raw_keys(),
+    };
+    ProveArgs::check_once(&keys).map_err(|failure| failure.hint(ONCE_HINT))?;
+    let proof = kept.prove(&keys)?;
+    let values = keys.iter().map(|key| Ok(kept.leaf(key)?.map(B256::from)));
+    let values = values.collect::<anyhow::Result<_>>()?;
+    Ok(WordsDocument {
+        tree: name.to_string(),
+        root: kept.root(),
+        block: kept.block().map(|block| U64::from(block.number)),
+        account,
+        keys: keys.into_iter().map(Bytes::from).collect(),
+        values,
+        proof: proof.proof.into(),
+    })
 }
 
 /// Refuses a block whose state is not that of the store: raw trees keep no history.

@@ -1,29 +1,19 @@
 //! `prove --state-from`: a proof from a node, checked before it is believed.
-#![deny(
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
-use spinney_cli::document::{Claim, Document};
+use spinney_document::{AccountDocument, Claim, Document};
 use spinney_follow::{BlockName, Node, NodeError, RemoteBlock, RemoteError, Url, Vouched};
 
 use super::args::ProveArgs;
-use super::document::AccountDocument;
 use super::prove::print;
-use super::verify;
 use crate::failure::{Exit, Failure};
-use crate::trees::Name;
+use crate::trees::{self, Name};
 use crate::ui::Output;
 
 /// Prints what a node proves.
 pub(super) fn prove(args: &ProveArgs, url: &Url, output: &Output) -> anyhow::Result<Exit> {
-    let name = args.tree.as_deref().map_or(Ok(Name::Mpt), Name::parse)?;
+    let name = args.tree.as_deref().map_or(Ok(Name::Mpt), trees::parse)?;
     let node = Node::new(url.clone());
     let block = args.block.unwrap_or(BlockName::Tag("latest"));
     match name {
@@ -68,11 +58,7 @@ fn prove_words(
     output: &Output,
 ) -> anyhow::Result<Exit> {
     let asked = args.asked();
-    if args.hash_keys {
-        return Err(Failure::new(format!("--hash-keys is for mpt, not for {name}"))
-            .hint("keys of this tree are put as they are")
-            .into());
-    }
+    args.check_not_hashed(name)?;
     let keys = match &asked {
         Some(asked) => json!(asked),
         None => json!(args.keys),
@@ -111,7 +97,7 @@ fn prove_words(
             other(&format!("its root is {root}, and {expected} is trusted (--root)")).into()
         );
     }
-    verify::show(&root, name, claim).map_err(|error| other(&error.to_string()))?;
+    claim.verify(&root, name).map_err(|error| other(&error.to_string()))?;
     if args.root.is_none() {
         warn_of_root(root, output);
     }

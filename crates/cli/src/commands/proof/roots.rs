@@ -1,19 +1,10 @@
 //! Which roots are trusted of the blocks that a proof is of.
-#![deny(
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use alloy_primitives::B256;
 use anyhow::Context as _;
 use clap::Args;
+use spinney_document::{RootsError, TrustedRoots};
 use spinney_replay::ChainReader;
 
 use crate::failure::Failure;
@@ -33,12 +24,9 @@ pub(super) struct RootsArgs {
     blocks: Option<PathBuf>,
 }
 
-/// The roots that are trusted, by the numbers of blocks.
-pub(super) type Roots = BTreeMap<u64, B256>;
-
 impl RootsArgs {
     /// Those that are given for the roots of a tree, if any are.
-    pub(super) fn read(&self, name: Name) -> anyhow::Result<Option<Roots>> {
+    pub(super) fn read(&self, name: Name) -> anyhow::Result<Option<TrustedRoots>> {
         match (&self.roots, &self.blocks) {
             (Some(file), _) => of_lines(file).map(Some),
             (None, Some(_)) if name != Name::Mpt => {
@@ -51,47 +39,29 @@ impl RootsArgs {
     }
 }
 
-fn of_lines(file: &Path) -> anyhow::Result<Roots> {
+fn of_lines(file: &Path) -> anyhow::Result<TrustedRoots> {
     let bytes = stores::read_file(file)?;
-    let malformed = |line: usize| {
-        let what = format!("{}, line {line}: it names no block and root", file.display());
-        Failure::new(what).hint("write a number, a space, and a root in hex: 17 0x56e8..b421")
-    };
-    let text = std::str::from_utf8(&bytes).map_err(|_| malformed(1))?;
-    let mut roots = Roots::new();
-    for (line, text) in (1..).zip(text.lines()) {
-        let mut words = text.split_whitespace();
-        let (Some(number), root, None) = (words.next(), words.next(), words.next()) else {
-            if text.trim().is_empty() {
-                continue;
-            }
-            return Err(malformed(line).into());
-        };
-        let number = number.parse().map_err(|_| malformed(line))?;
-        let root = root.and_then(|root| root.parse().ok()).ok_or_else(|| malformed(line))?;
-        add(&mut roots, file, number, root)?;
-    }
-    Ok(roots)
+    let text = std::str::from_utf8(&bytes).map_err(|_| refused(file, RootsError::Line(1)))?;
+    Ok(TrustedRoots::parse(text).map_err(|error| refused(file, error))?)
 }
 
-fn of_headers(file: &Path) -> anyhow::Result<Roots> {
+fn of_headers(file: &Path) -> anyhow::Result<TrustedRoots> {
     let blocks = ChainReader::new(stores::open_file(file)?);
     let blocks = blocks.with_context(|| format!("reading {}", file.display()))?;
-    let mut roots = Roots::new();
+    let mut roots = TrustedRoots::default();
     for block in blocks {
         let header = block.with_context(|| format!("in {}", file.display()))?.block.header;
-        add(&mut roots, file, header.number, header.state_root)?;
+        let added = roots.add(header.number, header.state_root);
+        added.map_err(|error| refused(file, error))?;
     }
     Ok(roots)
 }
 
-fn add(roots: &mut Roots, file: &Path, number: u64, root: B256) -> Result<(), Failure> {
-    match roots.insert(number, root) {
-        Some(other) if other != root => {
-            let what =
-                format!("{}: block {number} has two roots, {other} and {root}", file.display());
-            Err(Failure::new(what).hint("one of them is that of another chain"))
-        }
-        _ => Ok(()),
+fn refused(file: &Path, error: RootsError) -> Failure {
+    let file = file.display();
+    match error {
+        RootsError::Line(_) => Failure::new(format!("{file}, {error}"))
+            .hint("write a number, a space, and a root in hex: 17 0x56e8..b421"),
+        _ => Failure::new(format!("{file}: {error}")).hint("one of them is that of another chain"),
     }
 }

@@ -1,18 +1,10 @@
 //! Proofs over time, made of a store's blocks or an archive's.
-#![deny(
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
 use std::collections::BTreeMap;
 
 use alloy_primitives::B256;
 use spinney_archive::{Archive, AtBlock};
-use spinney_cli::spans::{SpanClaim, SpanDocument};
+use spinney_document::{SpanClaim, SpanDocument};
 use spinney_proof::span::{AccountSpanWriter, KeysSpanWriter};
 use spinney_state::State;
 use spinney_state::embed::{BinaryState, Embedding, KeptTree};
@@ -23,8 +15,7 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{KeyProofs, PageStore, SharedStore};
 
-use super::args::{Held, ProveArgs};
-use super::words;
+use super::args::{Held, ONCE_HINT, ProveArgs};
 use crate::commands::archive;
 use crate::commits::Commits;
 use crate::failure::Failure;
@@ -107,10 +98,10 @@ fn prove_keys<S: Embedding + KeyProofs + Clone, P: PageStore>(
     trees::record_of(&held.store.snapshot()?, name, &held.name)?;
     let account = args.asked();
     let keys = match &account {
-        Some(asked) => words::span_keys(asked, &scheme),
-        None => args.keys.iter().map(|key| key.to_vec()).collect(),
+        Some(asked) => asked.keys_at_any_block(&scheme),
+        None => args.raw_keys(),
     };
-    words::check_once(&keys)?;
+    ProveArgs::check_once(&keys).map_err(|failure| failure.hint(ONCE_HINT))?;
     let mut open = None;
     let mut at = |number| -> anyhow::Result<(B256, KeysProof)> {
         match source {

@@ -1,32 +1,20 @@
 //! `verify`: a proof document against a root, with no store.
-#![deny(
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unreachable,
-    clippy::unwrap_used
-)]
 
 use std::path::PathBuf;
 
-use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_primitives::B256;
 use clap::Args;
 use serde_json::json;
-use spinney_cli::document::{self, Claim, Document, DocumentError};
-use spinney_cli::spans::SpanDocument;
-use spinney_tree::mpt::proof::{AccountProof, Proof, ProofError};
+use spinney_document::{Claim, Document, DocumentError, Refuted, SpanDocument, TrustedRoots, read};
 
-use super::facts::{Fact, Said};
-use super::over_time;
-use super::roots::{Roots, RootsArgs};
-use super::words;
+use super::facts::Said;
+use super::roots::RootsArgs;
 use crate::args::{FormatArgs, Size, digest};
 use crate::commands::Command;
 use crate::commands::sums;
 use crate::failure::{Exit, Failure};
 use crate::stores;
-use crate::trees::Name;
+use crate::trees::{self, Name};
 use crate::ui::{Answer, Output, Speech};
 
 /// Check a proof document against a root, without a store.
@@ -73,7 +61,7 @@ impl Command for VerifyArgs {
     }
 
     fn run(&self, output: &Output) -> anyhow::Result<Answer> {
-        let trusted = self.tree.as_deref().map(Name::parse).transpose()?;
+        let trusted = self.tree.as_deref().map(trees::parse).transpose()?;
         let longer = "is it the document you mean? --max-input says how long it may be";
         let bytes = stores::read_file_of(&self.file, self.max_input.0 as u64, longer)?;
         if bytes.trim_ascii().is_empty() {
@@ -93,13 +81,13 @@ impl Command for VerifyArgs {
                 .into());
         }
         let refused = |error| refused(self, &error);
-        let value = document::read(&bytes).map_err(refused)?;
+        let value = read(&bytes).map_err(refused)?;
         if SpanDocument::is_one(&value) {
             return many(self, SpanDocument::of(value).map_err(refused)?, trusted, output);
         }
         let Document { tree, root: own, claim } = Document::of(value).map_err(refused)?;
         let name = match tree.as_deref() {
-            Some(tree) => Name::parse_of(tree, "the document's")?,
+            Some(tree) => trees::parse_of(tree, "the document's")?,
             None => Name::Mpt,
         };
         // A document names its tree, and what it claims is of that tree; else it is no document.
@@ -112,8 +100,8 @@ impl Command for VerifyArgs {
             Some(roots) => one_of(&roots, own)?,
             None => (self.trusted_root(own, output)?, None),
         };
-        let unsure = words::unsure(name, &claim);
-        let proven = show(&root, name, claim).map_err(|error| {
+        let unsure = claim.unsure_stems(name);
+        let proven = claim.verify(&root, name).map_err(|error| {
             let what = format!("the proof does not hold under {root}");
             let hint = "proof, claims and root do not belong together: was it made for this root?";
             Failure::new(what).because(error).hint(hint).exit(Exit::No)
@@ -126,11 +114,9 @@ impl Command for VerifyArgs {
         }
         let mut said = Said::new(output);
         let of = block.map_or_else(String::new, |block| format!(", the root of block {block}"));
-        said.say(Fact {
-            line: format!("holds under {root}{of}, tree {name}"),
-            fields: json!({ "tree": name.to_string(), "root": root, "block": block }),
-        })?;
-        proven.into_iter().try_for_each(|fact| said.say(fact))?;
+        let fields = json!({ "tree": name.to_string(), "root": root, "block": block });
+        said.say(format!("holds under {root}{of}, tree {name}"), fields)?;
+        said.facts(&proven)?;
         said.finish()
     }
 }
@@ -158,18 +144,19 @@ impl VerifyArgs {
 }
 
 /// The root of a document, and the block that it is trusted of.
-fn one_of(roots: &Roots, own: Option<B256>) -> Result<(B256, Option<u64>), Failure> {
+fn one_of(roots: &TrustedRoots, own: Option<B256>) -> Result<(B256, Option<u64>), Failure> {
     let Some(own) = own else {
         return Err(Failure::new("the document names no root (--roots, --blocks)")
             .hint("--root names the root that is trusted: a header's state root"));
     };
-    let of = roots.iter().find(|(_, root)| **root == own);
-    let (block, root) = of.ok_or_else(|| {
-        Failure::new(format!("the document's root, {own}, is none of the trusted ones"))
-            .hint("was it made at one of these blocks?")
-            .exit(Exit::No)
-    })?;
-    Ok((*root, Some(*block)))
+    match roots.block_of(&own) {
+        Some(block) => Ok((own, Some(block))),
+        None => {
+            Err(Failure::new(format!("the document's root, {own}, is none of the trusted ones"))
+                .hint("was it made at one of these blocks?")
+                .exit(Exit::No))
+        }
+    }
 }
 
 /// Verifies a proof of blocks that follow each other.
@@ -179,7 +166,7 @@ fn many(
     trusted: Option<Name>,
     output: &Output,
 ) -> anyhow::Result<Answer> {
-    let name = Name::parse_of(&document.tree, "the document's")?;
+    let name = trees::parse_of(&document.tree, "the document's")?;
     check_tree(trusted, name, output)?;
     if args.root.is_some() {
         return Err(Failure::new("the proof is of many blocks, and of their roots (--root)")
@@ -191,57 +178,41 @@ fn many(
         output.warn("checked against the document's own roots; --roots or --blocks trusts some");
     }
     let trusts = |block: u64, root: &[u8; 32]| {
-        roots.as_ref().is_none_or(|roots| roots.get(&block).is_some_and(|it| it.0 == *root))
+        roots.as_ref().is_none_or(|roots| roots.trusts(block, &B256::from(*root)))
     };
-    let (first, last) = over_time::blocks_of(&document.claim);
-    if let Some(roots) = &roots
-        && let Some(lacks) = (first..=last).find(|block| !roots.contains_key(block))
-    {
+    let (first, last) = document.claim.blocks();
+    if let Some(lacks) = roots.as_ref().and_then(|roots| roots.lacks(first, last)) {
         let what = format!("no root of block {lacks} is trusted (--roots, --blocks)");
         return Err(Failure::new(what)
             .hint(format!("the proof is of blocks {first} to {last}: give all of their roots"))
             .into());
     }
-    let proven = over_time::show(name, &document.claim, &trusts).map_err(|error| {
+    let proven = document.claim.verify(name, &trusts).map_err(|error| {
         let hint = "proof, claims and roots do not belong together: was it made for these blocks?";
         Failure::new("the proof does not hold").because(error).hint(hint).exit(Exit::No)
     })?;
     let mut said = Said::new(output);
-    said.say(Fact {
-        line: format!("holds at blocks {first} to {last}, tree {name}"),
-        fields: json!({ "tree": name.to_string(), "from": first, "to": last }),
-    })?;
-    proven.into_iter().try_for_each(|fact| said.say(fact))?;
+    let fields = json!({ "tree": name.to_string(), "from": first, "to": last });
+    said.say(format!("holds at blocks {first} to {last}, tree {name}"), fields)?;
+    said.facts(&proven)?;
     said.finish()
-}
-
-/// What a claim shows.
-pub(super) fn show(root: &B256, name: Name, claim: Claim) -> anyhow::Result<Vec<Fact>> {
-    Ok(match claim {
-        Claim::Keys { entries, preimages, proof } => {
-            show_keys(root, &entries, preimages.as_deref(), &proof)?
-        }
-        Claim::Account(proof) => show_account(root, &proof)?,
-        Claim::Words(claim) => words::verify(root, name, &claim)?,
-        Claim::Witness(claim) => words::verify_witness(root, &claim)?,
-    })
 }
 
 /// Checks a document of our own under its own root.
 pub(super) fn holds(document: &[u8]) -> anyhow::Result<()> {
-    let value = document::read(document)?;
+    let value = read(document)?;
     if SpanDocument::is_one(&value) {
         let SpanDocument { tree, claim } = SpanDocument::of(value)?;
-        let name = Name::parse(&tree)?;
-        return over_time::show(name, &claim, &|_, _| true).map(drop).map_err(of_our_own);
+        let name = trees::parse(&tree)?;
+        return claim.verify(name, &|_, _| true).map(drop).map_err(of_our_own);
     }
     let Document { tree, root, claim } = Document::of(value)?;
-    let name = Name::parse(tree.as_deref().unwrap_or("mpt"))?;
-    show(&root.unwrap_or_default(), name, claim).map(drop).map_err(of_our_own)
+    let name = trees::parse(tree.as_deref().unwrap_or("mpt"))?;
+    claim.verify(&root.unwrap_or_default(), name).map(drop).map_err(of_our_own)
 }
 
 /// A document of our own that does not hold.
-fn of_our_own(error: anyhow::Error) -> anyhow::Error {
+fn of_our_own(error: Refuted) -> anyhow::Error {
     let hint = "rows of the store are old or forged: spinney db check looks at all of it";
     let what = "what was made of the store does not hold under its root";
     Failure::new(what).because(error).hint(hint).into()
@@ -284,50 +255,4 @@ pub(crate) fn check_tree(
             Ok(())
         }
     }
-}
-
-#[expect(clippy::expect_used, reason = "what was verified for these keys has them all")]
-fn show_keys(
-    root: &B256,
-    entries: &[(Bytes, Option<Bytes>)],
-    preimages: Option<&[Bytes]>,
-    proof: &Proof,
-) -> Result<Vec<Fact>, ProofError> {
-    let keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
-    let verified = proof.verify(&root.0, &keys)?;
-    let describe = |value: Option<&[u8]>, nothing: &str| match value {
-        Some(value) => Bytes::copy_from_slice(value).to_string(),
-        None => nothing.to_owned(),
-    };
-    let preimages = preimages.unwrap_or_default().iter().map(Some);
-    let preimages = preimages.chain(std::iter::repeat(None));
-    let line = |((key, claimed), preimage): (&(Bytes, Option<Bytes>), Option<&Bytes>)| {
-        let proven = verified.get(key).expect("it was verified for all of the keys");
-        let claimed = claimed.as_ref().map(|value| &value[..]);
-        if proven != claimed {
-            let [proven, claimed] = [proven, claimed].map(|value| describe(value, "nothing"));
-            return Err(ProofError::Differs { key: key.to_vec(), proven, claimed });
-        }
-        let of = preimage.map_or_else(String::new, |preimage| format!(" (of {preimage})"));
-        let value = proven.map(Bytes::copy_from_slice);
-        let fields = json!({ "key": key, "preimage": preimage, "value": value });
-        Ok(Fact { line: format!("{key}{of}: {}", describe(proven, "absent")), fields })
-    };
-    entries.iter().zip(preimages).map(line).collect()
-}
-
-#[expect(clippy::expect_used, reason = "what was verified for these slots has them all")]
-fn show_account(root: &B256, proof: &AccountProof) -> Result<Vec<Fact>, ProofError> {
-    let verified = proof.verify(&root.0)?;
-    let (address, account) = (Address::from(proof.address), verified.account());
-    let line = format!("account {address}: {}", words::of_fields(account));
-    let fields = json!({ "address": address, "account": account.map(words::fields_of) });
-    let mut all = vec![Fact { line, fields }];
-    for slot in &proof.storage_proof {
-        let value = verified.slot(&slot.key).expect("it was verified for all of the slots");
-        let (slot, value) = (B256::from(slot.key), U256::from_be_bytes(value));
-        let line = format!("slot {slot}: {value:#x}");
-        all.push(Fact { line, fields: json!({ "slot": slot, "value": B256::from(value) }) });
-    }
-    Ok(all)
 }

@@ -72,7 +72,7 @@ pub(super) fn check_genesis(
 /// Trees of a store go together: none is left behind, and none comes later.
 pub(crate) fn check_trees(store: &AnyStore, trees: &TreeSet) -> anyhow::Result<()> {
     let snapshot = store.snapshot()?;
-    let held = TreeSet::of(&snapshot)?;
+    let held = trees::held(&snapshot)?;
     if trees::of_states(&snapshot)?.is_empty() || held == *trees {
         return Ok(());
     }

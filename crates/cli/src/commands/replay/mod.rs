@@ -25,12 +25,12 @@ use spinney_tree::{PageStore, SharedStore};
 
 use crate::args::{CommitEvery, FormatArgs, KeepCommits, KeepUndo, StoreArgs};
 use crate::commands::Command;
-use crate::commands::archive::growing::{self, Filling, GrowArgs};
+use crate::commands::archive::growing::{Filling, GrowArgs};
 use crate::failure::{Exit, Failure};
 use crate::hints::TRACE_HINT;
 use crate::interrupt::Interrupt;
 use crate::stores::{Kind, Mode, Place};
-use crate::trees::TreeSet;
+use crate::trees::{self, TreeSet};
 use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
 
@@ -181,10 +181,9 @@ impl Command for ReplayArgs {
                     .since(clock, store);
             watch.growing = growing.as_ref();
             let run = Run { args: self, place: &place, store, trees, threads };
-            let done =
-                growing::beside(growing.as_ref(), (&place, store), (&interrupt, output), || {
-                    run.replay(input, &interrupt, &mut watch)
-                });
+            let done = self.grow.beside(growing.as_ref(), store, (&interrupt, output), || {
+                run.replay(input, &interrupt, &mut watch)
+            });
             watch.finish();
             Ok((done?, watch.broken()))
         });
@@ -211,11 +210,11 @@ impl Command for ReplayArgs {
 /// The trees that are asked for, or those that are there, or the one that a new store has.
 pub(crate) fn trees_of(args: &StoreArgs, place: &Place) -> anyhow::Result<TreeSet> {
     match &args.tree {
-        Some(names) => Ok(TreeSet::parse(names)?),
+        Some(names) => Ok(trees::parse_set(names)?),
         None if place.location.is_some() && place.exists()? => {
-            TreeSet::of(&place.open(Mode::Look)?.snapshot()?)
+            trees::held(&place.open(Mode::Look)?.snapshot()?)
         }
-        None => Ok(TreeSet::parse("mpt")?),
+        None => Ok(trees::parse_set("mpt")?),
     }
 }
 
@@ -284,9 +283,9 @@ impl Run<'_> {
         };
         let (summary, state) = match input.source {
             Source::Chain { genesis, blocks, .. } if self.args.bals.is_some() => {
-                let lists = self.args.bals.as_deref().map(listed::ListLines::open).transpose()?;
-                let lists = lists.expect("it was just looked at");
-                listed::run(state, &genesis.genesis, (blocks, lists), &options, watch)?
+                let file = self.args.bals.as_deref().expect("it was just looked at");
+                let from = (blocks, listed::open(file)?, file);
+                listed::run(state, &genesis.genesis, from, &options, watch)?
             }
             Source::Chain { genesis, blocks, traces } => {
                 let head = state.block();

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use alloy_primitives::B256;
 use anyhow::Context as _;
-use spinney_follow::{BlockName, Node, RemoteBlock, RemoteError, RemoteState, Url};
+use spinney_follow::{
+    BlockName, Node, RemoteError, RemoteStart, RemoteStartError, RemoteState, Url,
+};
 use spinney_replay::{
     ChainBlock, ChainReader, Genesis, Replay, ReplayError, Summary, WorldState as _,
 };
 use spinney_state::StateTimes;
-use spinney_tree::BlockId;
 
 use super::ReplayArgs;
 use super::input::{Input, Source};
@@ -33,15 +34,6 @@ use crate::ui::{Answer, Output};
 use spinney_bench::Clock;
 
 type Failed = ReplayError<RemoteError>;
-
-/// Where the blocks begin to be executed: a block whose state the node has, and what comes before
-/// it.
-struct Base<'n> {
-    block: RemoteBlock<'n>,
-    hash: B256,
-    /// The block and those before it, where the file does not have them.
-    before: Vec<ChainBlock>,
-}
 
 pub(super) fn run(args: &ReplayArgs, url: &Url, output: &Output) -> anyhow::Result<Answer> {
     let clock = Clock::start();
@@ -62,7 +54,7 @@ pub(super) fn run(args: &ReplayArgs, url: &Url, output: &Output) -> anyhow::Resu
     };
     let genesis = genesis.genesis;
     let node = Node::new(url.clone());
-    let base = Base::find(&node, &genesis, path, args.block)?;
+    let base = find(&node, &genesis, path, args.block)?;
     let (number, hash) = (base.block.number(), base.hash);
     let knows_before = !base.before.is_empty();
     let state = RemoteState::new(base.block);
@@ -120,86 +112,27 @@ fn check(args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-impl<'n> Base<'n> {
-    /// Looks for the block that is wanted in a file, or right before it.
-    fn find(
-        node: &'n Node,
-        genesis: &Genesis,
-        path: &Path,
-        wanted: Option<BlockName>,
-    ) -> anyhow::Result<Self> {
-        let file = stores::open_file(path)?;
-        let blocks =
-            ChainReader::new(file).with_context(|| format!("reading {}", path.display()))?;
-        let mut blocks = blocks
-            .skip_while(|block| block.as_ref().is_ok_and(|block| block.block.header.number == 0));
-        let first = blocks.next().transpose().map_err(Failed::from).map_err(of_replay)?;
-        let none = || Failure::new(format!("{} has no block (--blocks)", path.display()));
-        let first = first.ok_or_else(none)?;
-        let start = first.block.header.number;
-        let parent = start.saturating_sub(1);
-        // A tag is what the node says; from there on it is a block like others.
-        let wanted = match wanted {
-            Some(tag @ BlockName::Tag(_)) => {
-                let told = RemoteBlock::find(node, tag, None).map_err(remote_failure)?;
-                told.hash().map_or_else(|| BlockName::Number(told.number()), BlockName::Hash)
-            }
-            Some(named) => named,
-            None => BlockName::Number(parent),
-        };
-        let is_it = |number: u64, hash: B256| match wanted {
-            BlockName::Number(wanted) => wanted == number,
-            BlockName::Hash(wanted) => wanted == hash,
-            BlockName::Tag(_) => false,
-        };
-        let parent_hash = first.block.header.parent_hash;
-        if is_it(parent, parent_hash) {
-            return Self::before(node, genesis, (parent, parent_hash));
+/// Looks for the block that is wanted in a file, or right before it.
+fn find<'n>(
+    node: &'n Node,
+    genesis: &Genesis,
+    path: &Path,
+    wanted: Option<BlockName>,
+) -> anyhow::Result<RemoteStart<'n>> {
+    let blocks = ChainReader::new(stores::open_file(path)?);
+    let blocks = blocks.with_context(|| format!("reading {}", path.display()))?;
+    RemoteStart::find(node, genesis, blocks, wanted).map_err(|error| match error {
+        RemoteStartError::Source(error) => of_replay(Failed::from(error)),
+        RemoteStartError::Remote(error) => remote_failure(error),
+        RemoteStartError::NotThere { first, last, wanted } => {
+            let path = path.display();
+            let what = format!("{path} has blocks {first} to {last}, and not {wanted} (--block)");
+            let hint = "give --block one of them, or the one right before; a tag is what the node \
+                        says";
+            Failure::new(what).hint(hint).into()
         }
-        let mut last = start;
-        for block in std::iter::once(Ok(first)).chain(blocks) {
-            let block = block.map_err(Failed::from).map_err(of_replay)?;
-            last = block.block.header.number;
-            if is_it(last, block.hash) {
-                return Self::within(node, &block, start);
-            }
-        }
-        let what =
-            format!("{} has blocks {start} to {last}, and not {wanted} (--block)", path.display());
-        Err(Failure::new(what)
-            .hint("give --block one of them, or the one right before; a tag is what the node says")
-            .into())
-    }
-
-    /// The block right before the first one of the file.
-    fn before(
-        node: &'n Node,
-        genesis: &Genesis,
-        (number, hash): (u64, B256),
-    ) -> anyhow::Result<Self> {
-        if number == 0 {
-            // That it is the genesis of these blocks is checked when the first of them comes.
-            let id = BlockId { number, hash: genesis.hash.0 };
-            let block = RemoteBlock::known(node, id, genesis.header.state_root);
-            return Ok(Self { block, hash: genesis.hash, before: Vec::new() });
-        }
-        let block = RemoteBlock::find(node, BlockName::Hash(hash), None).map_err(remote_failure)?;
-        let before = block.ancestors().map_err(remote_failure)?;
-        Ok(Self { block, hash, before })
-    }
-
-    /// A block of the file, which begins with block `start`.
-    fn within(node: &'n Node, found: &ChainBlock, start: u64) -> anyhow::Result<Self> {
-        let (number, hash) = (found.block.header.number, found.hash);
-        let id = BlockId { number, hash: hash.0 };
-        let block = RemoteBlock::known(node, id, found.block.header.state_root);
-        // Hashes of blocks before the file may be asked for; not every node tells them.
-        let before = match start {
-            1 => Vec::new(),
-            _ => block.ancestors().unwrap_or_default(),
-        };
-        Ok(Self { block, hash, before })
-    }
+        _ => Failure::new(format!("{} has no block (--blocks)", path.display())).into(),
+    })
 }
 
 fn of_replay(error: Failed) -> anyhow::Error {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use alloy_primitives::B256;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use spinney_replay::Summary;
 use spinney_state::StateTimes;
@@ -81,19 +81,9 @@ impl TreeReport {
     }
 }
 
-/// Where the time went, in seconds.
-#[derive(Debug, Serialize)]
-pub(super) struct Times {
-    reading: f64,
-    execution: f64,
-    sender_recovery: f64,
-    key_hashing: f64,
-    tree: f64,
-    encode: f64,
-    store: f64,
-    read: f64,
-    history: f64,
-}
+/// Where the time went, in seconds: by the names that programs read, and by those for people.
+#[derive(Debug)]
+pub(super) struct Times([(&'static str, &'static str, f64); 9]);
 
 impl Times {
     /// `beside` is what other trees took while blocks were executed.
@@ -101,32 +91,24 @@ impl Times {
         // Executing reads the state, which is counted apart.
         let read = state.read + summary.times.state_read;
         let execution = summary.times.execute.saturating_sub(read + beside);
-        let seconds = |time: Duration| time.as_secs_f64();
-        Self {
-            reading: seconds(summary.times.read),
-            execution: seconds(execution),
-            sender_recovery: seconds(summary.times.recover),
-            key_hashing: seconds(state.key_hashing),
-            tree: seconds(state.tree),
-            encode: seconds(state.encode),
-            store: seconds(state.store),
-            read: seconds(read),
-            history: seconds(state.history),
-        }
+        let parts = [
+            ("reading", "blocks read", summary.times.read),
+            ("execution", "execution", execution),
+            ("sender_recovery", "sender recovery", summary.times.recover),
+            ("key_hashing", "key hashing", state.key_hashing),
+            ("tree", "tree", state.tree),
+            ("encode", "encode", state.encode),
+            ("store", "store", state.store),
+            ("read", "state read", read),
+            ("history", "history", state.history),
+        ];
+        Self(parts.map(|(name, words, time)| (name, words, time.as_secs_f64())))
     }
+}
 
-    fn parts(&self) -> [(&'static str, f64); 9] {
-        [
-            ("blocks read", self.reading),
-            ("execution", self.execution),
-            ("sender recovery", self.sender_recovery),
-            ("key hashing", self.key_hashing),
-            ("tree", self.tree),
-            ("encode", self.encode),
-            ("store", self.store),
-            ("state read", self.read),
-            ("history", self.history),
-        ]
+impl Serialize for Times {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, _, seconds)| (name, seconds)))
     }
 }
 
@@ -221,7 +203,7 @@ impl RunReport {
                 row(&format!("  {tree}"), value);
             }
         }
-        for (name, seconds) in self.times.parts() {
+        for (_, name, seconds) in &self.times.0 {
             row(&format!("  {name}"), format!("{seconds:.3} s"));
         }
         grid

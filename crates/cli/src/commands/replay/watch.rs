@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use alloy_primitives::B256;
 use serde::Serialize;
 use serde_json::{Value, json};
+use spinney_archive::Growing;
 use spinney_store::AnyStore;
 
 use super::input::Input;
-use crate::commands::archive::growing::Growing;
 use crate::interrupt::Interrupt;
 use crate::ui::Output;
 use crate::ui::progress::{Progress, Unit};
@@ -154,7 +154,7 @@ impl<'a> Watch<'a> {
             })
         });
         if let Some(growing) = self.growing {
-            growing.wait(number, self.interrupt);
+            growing.wait(number, self.interrupt.flag());
         }
     }
 

@@ -11,8 +11,8 @@ use spinney_state::{ChunkBuild, ChunkOptions, Chunks, KeepHistory, State, StateE
 use spinney_store::AnyStore;
 use spinney_tree::{PageStore as _, SharedStore};
 
-use super::run::RebuildWatch;
-use super::status::{hash_of, others, roots_of};
+use super::run::rebuilding;
+use super::status::{others, roots_of};
 use super::{RunArgs, WorkArgs};
 use crate::args::{CommitEvery, KeepUndo, Size};
 use crate::commands::replay::input::{Input, Source};
@@ -20,8 +20,8 @@ use crate::commands::replay::watch::Watch;
 use crate::commands::replay::{chain, check_head, check_trees, diffs};
 use crate::interrupt::Interrupt;
 use crate::stores::Place;
-use crate::trees::TreeSet;
-use crate::ui::{Answer, Grid, Output, human_bytes};
+use crate::trees::{self, hash_of};
+use crate::ui::{Answer, Output, human_bytes};
 use spinney_bench::Clock;
 
 /// How blocks are cut into chunks, and what is kept of them.
@@ -138,8 +138,8 @@ fn stage(
 ) -> anyhow::Result<Staged> {
     let chunk = &args.chunks;
     let trees = match &chunk.tree {
-        Some(names) => TreeSet::parse(names)?,
-        None => TreeSet::of(&store.snapshot()?)?,
+        Some(names) => trees::parse_set(names)?,
+        None => trees::held(&store.snapshot()?)?,
     };
     check_trees(store, &trees)?;
     let clock = Clock::start();
@@ -149,8 +149,7 @@ fn stage(
     check_head(&state, chunk.to)?;
     let scratch = args.work.scratch.at(place.location.as_ref())?;
     let mut chunks = Chunks::new(state, scratch.path(), chunk.options(&args.work))?;
-    let mut rebuilding = RebuildWatch::new(output.quiet(), interrupt.clone());
-    chunks.watch_rebuilds(move |at| rebuilding.see(at));
+    chunks.watch_rebuilds(rebuilding(output.quiet(), interrupt.clone()));
     let mut options = RunOptions::default();
     options.commit_every = chunk.chunk_blocks.0;
     options.last = chunk.to;
@@ -196,9 +195,6 @@ impl Staged {
              built anew; {changes} changes, at most {most} a chunk)"
         );
         let names = ["block", "root", "blocks", "chunks", "chunks_rebuilt", "changes"];
-        let mut grid = Grid::new(&names);
-        let counts = [blocks, chunks, chunks_rebuilt, changes].map(ToString::to_string);
-        grid.row([number, root.to_string()].into_iter().chain(counts).collect());
-        Ok(Answer::of(self)?.csv(grid).line(line).lines(others(&self.roots)))
+        Ok(Answer::of(self)?.row(&names).line(line).lines(others(&self.roots)))
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use alloy_primitives::B256;
 use spinney_pipeline::Latest;
 use spinney_replay::BlockDiff;
-use spinney_state::{KeptState, MPT, State};
-use spinney_store::{AnyStore, Frozen};
+use spinney_state::{MPT, State, copy_table};
+use spinney_store::Frozen;
 use spinney_tree::mpt::MptState;
 use spinney_tree::{PageStore, SharedStore, Snapshot, Table, Tree, WriteSet};
 
@@ -21,8 +21,6 @@ use crate::trees;
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{Answer, Output};
 
-/// Rows are copied so many bytes at a time.
-const COPY_BYTES: usize = 16 << 20;
 /// Memory for pages of each of the stores.
 const CACHE_BYTES: usize = 64 << 20;
 
@@ -65,7 +63,7 @@ pub(super) fn run(args: &StageDumpArgs, output: &Output) -> anyhow::Result<Answe
         }
         progress.finish();
         for table in [Table::Codes, Table::Preimages] {
-            copy(&kept, table, fresh)?;
+            copy_table(kept.snapshot(), table, fresh)?;
         }
         if let Some(genesis) = state.genesis()? {
             let mut set = WriteSet::new();
@@ -144,27 +142,4 @@ fn lines<P: PageStore>(
         Ok(lines.put(&block.number.to_be_bytes(), line.as_bytes())?)
     })?;
     Ok(lines)
-}
-
-/// Copies a table whose rows are true of any state.
-fn copy<P: PageStore>(
-    kept: &KeptState<'_, P>,
-    table: Table,
-    fresh: &AnyStore,
-) -> anyhow::Result<()> {
-    let mut from: Vec<u8> = Vec::new();
-    loop {
-        let (mut set, mut bytes, mut last) = (WriteSet::new(), 0, None);
-        kept.snapshot().scan(table, &from, None, &mut |key, row| {
-            bytes += key.len() + row.len();
-            set.put(table, key, row.to_vec());
-            last = Some(key.to_vec());
-            bytes < COPY_BYTES
-        })?;
-        let Some(mut next) = last else { return Ok(()) };
-        fresh.commit(&set)?;
-        // The first key behind it.
-        next.push(0);
-        from = next;
-    }
 }

@@ -5,17 +5,16 @@ use std::io::{self, BufReader, Read as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use alloy_primitives::{Address, B256, U256, hex, keccak256};
+use alloy_primitives::{B256, hex};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use spinney_pipeline::{Gather, Options, Phase, PipelineError, Progress as At, Report, RunName};
-use spinney_replay::{StateFileError, StateTaker, read_state_slots};
-use spinney_state::{AccountChange, MPT, Preimages, leaf_of_slot, leaves_of};
+use spinney_replay::{GatherError, GatheredState, StateFileError, gather_state, whose_key};
+use spinney_state::{MPT, Preimages};
 use spinney_store::{AnyStore, Location};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
     BlockId, PageStore as _, RootRecord, Scheme as _, Snapshot, Table, Tree, TreeError, TreeId,
-    WriteSet,
 };
 
 use super::{RunArgs, WorkArgs};
@@ -23,11 +22,8 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::stores::Mode;
 use crate::trees;
-use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Answer, Grid, Output};
-
-/// Code and preimages are committed whenever they take so many bytes.
-const NOTED_BYTES: usize = 16 << 20;
+use crate::ui::progress::{Phases, Progress, Unit};
+use crate::ui::{Answer, Output};
 
 pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
@@ -98,10 +94,9 @@ fn is_refused(error: &anyhow::Error) -> bool {
 fn named(error: anyhow::Error, file: &Path) -> anyhow::Error {
     let Some(PipelineError::Twice { key }) = error.downcast_ref() else { return error };
     let Ok(input) = crate::stores::open_file(file) else { return error };
-    let mut finder = Finder { key, whose: None };
-    // It was read before, to its end or as far as that key; what is wrong beyond is of no use here.
-    let _ = read_state_slots(BufReader::with_capacity(1 << 18, input), &mut finder);
-    let Some(whose) = finder.whose else { return error };
+    // It was read before, to its end or as far as that key.
+    let input = BufReader::with_capacity(1 << 18, input);
+    let Some(whose) = whose_key(input, key) else { return error };
     let what = format!("{whose} is given twice ({})", file.display());
     Failure::new(what).hint("nothing was made of it; a state names each account once").into()
 }
@@ -167,105 +162,6 @@ pub(super) struct Work<'a> {
     pub(super) output: &'a Output,
 }
 
-/// Takes a document slot by slot: code goes to the store at once, and preimages in the end, where
-/// both are true of any state; also where the leaves are sorted already, since what was noted last
-/// time may be lost.
-struct Taker<'a, 'w> {
-    work: &'a Work<'w>,
-    gather: &'a mut Gather,
-    preimages: Preimages,
-    noted: WriteSet,
-    noted_bytes: usize,
-    /// The account whose slots come, and the hash of its address.
-    account: Option<(Address, B256)>,
-    /// Leaves so far.
-    count: u64,
-    progress: Progress,
-}
-
-impl Taker<'_, '_> {
-    /// Goes on to the next leaf.
-    fn taken(&mut self, address: Address) -> Result<(), StageRefusal> {
-        self.count += 1;
-        self.progress.update(self.count, || format!("account {address}"));
-        if self.noted_bytes >= NOTED_BYTES {
-            self.noted_bytes = 0;
-            let mut set = std::mem::take(&mut self.noted);
-            set.sort();
-            self.work.store.commit(&set).map_err(TreeError::from)?;
-        }
-        Ok(())
-    }
-}
-
-impl StateTaker for Taker<'_, '_> {
-    type Error = StageRefusal;
-
-    fn slot(&mut self, address: Address, slot: B256, value: U256) -> Result<(), StageRefusal> {
-        self.work.goes_on()?;
-        let (_, account) = match self.account {
-            Some(known) if known.0 == address => known,
-            _ => *self.account.insert((address, keccak256(address))),
-        };
-        let Self { gather, preimages, .. } = self;
-        let preimage = |hash: B256, value: &[u8]| preimages.push(&hash, value);
-        leaf_of_slot(account, &slot, value, preimage, |key, value| gather.push(key, value))?;
-        self.taken(address)
-    }
-
-    fn account(&mut self, address: Address, change: AccountChange) -> Result<(), StageRefusal> {
-        self.work.goes_on()?;
-        let Self { gather, preimages, noted, noted_bytes, .. } = self;
-        if let Some(code) = change.code.as_ref().filter(|code| !code.is_empty()) {
-            *noted_bytes += 32 + code.len();
-            noted.put(Table::Codes, keccak256(code).as_slice(), code.to_vec());
-        }
-        let preimage = |hash: B256, value: &[u8]| preimages.push(&hash, value);
-        leaves_of(address, &change, preimage, |key, value| gather.push(key, value))?;
-        self.taken(address)
-    }
-}
-
-/// Finds out whose key it is: that of an account, or of a slot.
-struct Finder<'k> {
-    key: &'k [u8],
-    whose: Option<String>,
-}
-
-impl StateTaker for Finder<'_> {
-    type Error = PipelineError;
-
-    fn slot(&mut self, address: Address, slot: B256, _: U256) -> Result<(), PipelineError> {
-        match self.key.split_at_checked(32) {
-            Some((account, of_slot))
-                if keccak256(slot).as_slice() == of_slot
-                    && keccak256(address).as_slice() == account =>
-            {
-                self.whose = Some(format!("slot {slot} of account {address}"));
-                Err(PipelineError::Stopped)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn account(&mut self, address: Address, _: AccountChange) -> Result<(), PipelineError> {
-        if keccak256(address).as_slice() != self.key {
-            return Ok(());
-        }
-        self.whose = Some(format!("account {address}"));
-        Err(PipelineError::Stopped)
-    }
-}
-
-/// Why a leaf of a document could not be taken.
-#[derive(Debug, thiserror::Error)]
-enum StageRefusal {
-    #[error(transparent)]
-    Pipeline(#[from] PipelineError),
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-}
-
 impl Work<'_> {
     /// Begins to gather, and says what could not be used.
     pub(super) fn gather(
@@ -312,22 +208,15 @@ impl Work<'_> {
         args: &RunArgs,
     ) -> anyhow::Result<(BlockId, Option<[u8; 32]>)> {
         let input = BufReader::with_capacity(1 << 18, crate::stores::open_file(file)?);
-        let mut taker = Taker {
-            work: self,
-            gather,
-            preimages,
-            noted: WriteSet::new(),
-            noted_bytes: 0,
-            account: None,
-            count: 0,
-            progress: Progress::new(self.output.quiet(), "gather", Unit::Keys, None),
-        };
-        let found = read_state_slots(input, &mut taker);
-        let Taker { gather, preimages, mut noted, progress, .. } = taker;
+        let mut progress = Progress::new(self.output.quiet(), "gather", Unit::Keys, None);
+        let found = gather_state(input, gather, preimages, self.store, |count, address| {
+            progress.update(count, || format!("account {address}"));
+            self.goes_on()
+        });
         progress.finish();
         let found = found.map_err(|error| match error {
-            StateFileError::Taker(StageRefusal::Pipeline(error)) => error.into(),
-            StateFileError::Taker(StageRefusal::Tree(error)) => error.into(),
+            StateFileError::Taker(GatherError::Pipeline(error)) => error.into(),
+            StateFileError::Taker(GatherError::Store(error)) => TreeError::from(error).into(),
             // The document may be good, and the run go on.
             StateFileError::Json(error) if error.is_io() => io::Error::from(error).into(),
             error => {
@@ -337,6 +226,7 @@ impl Work<'_> {
                 ))
             }
         })?;
+        let GatheredState { file: found, preimages, codes: mut noted, .. } = found;
         let (number, hash) = match found.block {
             Some((number, hash)) => (args.number.or(Some(number)), args.hash.or(hash)),
             None => (args.number, args.hash),
@@ -372,8 +262,8 @@ impl Work<'_> {
         block: Option<BlockId>,
         root: Option<[u8; 32]>,
     ) -> anyhow::Result<Report> {
-        let mut seen = RebuildWatch::new(self.output.quiet(), self.interrupt.clone());
-        let done = gather.rebuild(tree, self.store, block, root, &mut |at| seen.see(at));
+        let mut seen = rebuilding(self.output.quiet(), self.interrupt.clone());
+        let done = gather.rebuild(tree, self.store, block, root, &mut seen);
         let report = done.map_err(|error| match error {
             PipelineError::Root { .. } => anyhow::Error::from(
                 Failure::new(error.to_string())
@@ -390,40 +280,17 @@ impl Work<'_> {
 }
 
 /// Tells how far a rebuild is, and ends it where somebody asked for it.
-#[derive(Debug)]
-pub(super) struct RebuildWatch {
+pub(super) fn rebuilding(
     quiet: bool,
     interrupt: Interrupt,
-    progress: Option<(Phase, Progress)>,
-}
-
-impl RebuildWatch {
-    pub(super) fn new(quiet: bool, interrupt: Interrupt) -> Self {
-        Self { quiet, interrupt, progress: None }
-    }
-
-    pub(super) fn see(&mut self, at: &At<'_>) -> ControlFlow<()> {
-        if self.progress.as_ref().is_none_or(|(phase, _)| *phase != at.phase) {
-            let what = if at.phase == Phase::Build { "build" } else { "join" };
-            let fresh = Progress::new(self.quiet, what, Unit::Keys, Some(at.leaves_total));
-            if let Some((_, old)) = self.progress.replace((at.phase, fresh)) {
-                old.finish();
-            }
-        }
-        if let Some((_, progress)) = &mut self.progress {
-            progress.update(at.leaves, || {
-                format!("{}, {}", at_key(at.at), crate::ui::human_bytes(at.bytes))
-            });
-        }
-        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-impl Drop for RebuildWatch {
-    fn drop(&mut self) {
-        if let Some((_, progress)) = &self.progress {
-            progress.finish();
-        }
+) -> impl FnMut(&At<'_>) -> ControlFlow<()> {
+    let mut phases = Phases::new(quiet);
+    move |at| {
+        let what = if at.phase == Phase::Build { "build" } else { "join" };
+        phases.update((at.phase, what, Some(at.leaves_total)), at.leaves, || {
+            format!("{}, {}", at_key(at.at), crate::ui::human_bytes(at.bytes))
+        });
+        interrupt.goes_on()
     }
 }
 
@@ -459,7 +326,7 @@ impl Built {
     pub(super) fn of(report: &Report, root: B256, block: Option<BlockId>) -> Self {
         Self {
             block: block.map(|block| block.number),
-            block_hash: block.and_then(super::status::hash_of),
+            block_hash: block.and_then(trees::hash_of),
             root,
             leaves: report.leaves,
             leaves_hashed: report.hashed,
@@ -477,10 +344,7 @@ impl Built {
         let number = self.block.map(|number| number.to_string()).unwrap_or_default();
         let Self { root, leaves, ranges, .. } = self;
         let line = format!("block {number}, root {root} ({leaves} leaves in {ranges} ranges)");
-        let mut grid = Grid::new(&["block", "root", "leaves", "leaves_hashed", "ranges"]);
-        let counts = [*leaves, self.leaves_hashed, (*ranges).into()];
-        let counts = counts.map(|count| count.to_string());
-        grid.row([number, root.to_string()].into_iter().chain(counts).collect());
-        Ok(Answer::of(self)?.csv(grid).line(line))
+        let columns = ["block", "root", "leaves", "leaves_hashed", "ranges"];
+        Ok(Answer::of(self)?.row(&columns).line(line))
     }
 }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use spinney_pipeline::Checkpoint;
 use spinney_state::{MPT, State, TreeReport};
 use spinney_store::Frozen;
-use spinney_tree::{BlockId, PageStore, Snapshot as _, Table};
+use spinney_tree::{PageStore, Snapshot as _, Table};
 
 use crate::stores::{Mode, Place};
-use crate::trees::{self, TreeSet};
+use crate::trees::{self, hash_of};
 use crate::ui::{Answer, Grid, human_bytes};
 
 #[derive(Debug, Serialize)]
@@ -40,11 +40,6 @@ struct Rebuild {
     ranges: u32,
 }
 
-/// State differences name no hash; zeros stand for it.
-pub(super) fn hash_of(block: BlockId) -> Option<B256> {
-    Some(B256::from(block.hash)).filter(|hash| !hash.is_zero())
-}
-
 /// The roots of a state's trees, by name.
 pub(super) fn roots_of<P: PageStore>(state: &State<P>) -> BTreeMap<String, B256> {
     let root = |tree: TreeReport| (trees::name_of(tree.scheme), tree.root);
@@ -54,7 +49,7 @@ pub(super) fn roots_of<P: PageStore>(state: &State<P>) -> BTreeMap<String, B256>
 pub(super) fn run(place: &Place) -> anyhow::Result<Answer> {
     let store = place.open(Mode::Look)?;
     let store = Frozen::of(&store)?;
-    let state = TreeSet::open_all(&store, place.tree_cache())?;
+    let state = trees::open_all(&store, place.tree_cache())?;
     let (mut rows, mut bytes) = (0, 0);
     store.snapshot()?.scan(Table::History, &[], None, &mut |key, row| {
         rows += 1;

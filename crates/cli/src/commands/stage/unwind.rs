@@ -10,17 +10,17 @@ use spinney_store::AnyStore;
 use spinney_tree::PageStore;
 
 use super::UnwindArgs;
-use super::status::{hash_of, others, roots_of};
+use super::status::{others, roots_of};
 use crate::commits::Commits;
 use crate::failure::{Exit, Failure};
 use crate::stores::{self, Mode};
-use crate::trees::TreeSet;
-use crate::ui::{Answer, Grid};
+use crate::trees::{self, hash_of};
+use crate::ui::Answer;
 
 pub(super) fn run(args: &UnwindArgs) -> anyhow::Result<Answer> {
     let place = args.at.place()?;
     let store = place.open(Mode::Change)?;
-    let mut state = TreeSet::open_all(&store, place.tree_cache())?;
+    let mut state = trees::open_all(&store, place.tree_cache())?;
     let from = state.block().map(|block| block.number);
     let commits = Commits::of(&store, true)?;
     let kept = commits.beyond_history(args.to)?;
@@ -28,7 +28,7 @@ pub(super) fn run(args: &UnwindArgs) -> anyhow::Result<Answer> {
         let block = find(blocks, args.to)?;
         match &kept {
             Some((_, commit)) => {
-                let state = TreeSet::open_all(commit.clone(), place.tree_cache())?;
+                let state = trees::open_all(commit.clone(), place.tree_cache())?;
                 check_header(&state, args.to, &block)?;
             }
             None => check_header(&state, args.to, &block)?,
@@ -39,7 +39,7 @@ pub(super) fn run(args: &UnwindArgs) -> anyhow::Result<Answer> {
     if let (Some(number), AnyStore::Log(log)) = (kept, &store) {
         // From there its own history leads to the block, if it is not there yet.
         log.go_back(number)?;
-        state = TreeSet::open_all(&store, place.tree_cache())?;
+        state = trees::open_all(&store, place.tree_cache())?;
     }
     let block = state.unwind_to(args.to)?;
     let (root, commit) = (state.root(), state.commit_number());
@@ -48,15 +48,12 @@ pub(super) fn run(args: &UnwindArgs) -> anyhow::Result<Answer> {
     store.close()?;
     let undone = from.unwrap_or(block.number) - block.number;
     let number = block.number;
-    let mut grid = Grid::new(&["block", "root", "commit", "undone"]);
-    let cells = [number.to_string(), root.to_string(), commit.to_string(), undone.to_string()];
-    grid.row(cells.to_vec());
     let answer = Answer::of(&json!({
         "block": number, "block_hash": hash_of(block), "root": root,
         "commit": commit, "undone": undone, "roots": roots,
     }))?;
     let line = format!("block {number}, root {root} ({undone} blocks taken back)");
-    Ok(answer.csv(grid).line(line).lines(others(&roots)))
+    Ok(answer.row(&["block", "root", "commit", "undone"]).line(line).lines(others(&roots)))
 }
 
 /// A block of a file, by its number.

@@ -1,30 +1,20 @@
 //! `db load`: a dump of leaves into a namespace without any, in bounded memory.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use alloy_primitives::B256;
-use serde::Deserialize;
 use serde_json::json;
-use spinney_cli::sum_trace::Total;
-use spinney_cli::trace::{Hex, Lines};
+use spinney_replay::{DumpLineError, LeafLines};
 use spinney_state::sum::{SumError, SumTree};
 use spinney_store::AnyStore;
-use spinney_tree::sum::{Leaf, Profile, SumNode, path};
+use spinney_tree::sum::{Leaf, Profile, SumNode};
 
 use super::plain;
 use crate::failure::Failure;
 use crate::stores::{self, Place};
 use crate::ui::progress::{Progress, Unit};
-use crate::ui::{Answer, Grid, Output};
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeafLine {
-    key: B256,
-    value: Hex,
-    sum: Total,
-}
+use crate::ui::{Answer, Output};
 
 /// What was put in.
 #[derive(Debug)]
@@ -43,14 +33,15 @@ pub(crate) fn load(
     file: &Path,
     output: &Output,
 ) -> anyhow::Result<Answer> {
-    let dump = Dump::open(file)?;
+    let refused = |error| refused(error, file);
+    let dump: Leaves<'_> = Box::new(lines_of(file)?.map(|leaf| leaf.map_err(refused)));
     let (cache, quiet) = (place.tree_cache(), output.quiet());
     let fill = |store: &AnyStore| fill(store, namespace, profile, cache, dump, quiet);
     let (store, loaded) = if place.exists()? {
         // What is refused leaves a store that is there as it was. What comes through a pipe comes
         // once.
         if file.is_file() {
-            Dump::open(file)?.check()?;
+            lines_of(file)?.check().map_err(refused)?;
         }
         place.fill(output, fill)?
     } else {
@@ -65,12 +56,12 @@ pub(crate) fn load(
     answer(namespace, &loaded)
 }
 
-fn fill<R: BufRead>(
+fn fill(
     store: &AnyStore,
     namespace: &str,
     profile: Profile,
     cache_bytes: usize,
-    dump: Dump<'_, R>,
+    dump: Leaves<'_>,
     quiet: bool,
 ) -> anyhow::Result<Loaded> {
     let mut dump = dump.peekable();
@@ -105,70 +96,27 @@ fn fill<R: BufRead>(
 }
 
 /// The leaves of a file, in the order of the tree.
-struct Dump<'f, R> {
-    file: &'f Path,
-    lines: Lines<R>,
-    last: Option<[u8; 32]>,
+type Leaves<'f> = Box<dyn Iterator<Item = anyhow::Result<([u8; 32], Leaf)>> + 'f>;
+
+fn lines_of(file: &Path) -> Result<LeafLines<BufReader<Box<dyn Read + Send>>>, Failure> {
+    Ok(LeafLines::new(BufReader::with_capacity(1 << 18, stores::open_file(file)?)))
 }
 
-impl<R: BufRead> Iterator for Dump<'_, R> {
-    type Item = anyhow::Result<([u8; 32], Leaf)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.leaf().transpose()
+fn refused(error: DumpLineError, file: &Path) -> anyhow::Error {
+    if let DumpLineError::Io(error) = error {
+        return error.into();
     }
-}
-
-impl<'f> Dump<'f, BufReader<Box<dyn Read + Send>>> {
-    fn open(file: &'f Path) -> Result<Self, Failure> {
-        let input = BufReader::with_capacity(1 << 18, stores::open_file(file)?);
-        Ok(Self { file, lines: Lines::new(input), last: None })
-    }
-}
-
-impl<R: BufRead> Dump<'_, R> {
-    /// Reads to the end, and refuses what no tree would take.
-    fn check(mut self) -> anyhow::Result<()> {
-        let mut sum = 0_u64;
-        while let Some((_, leaf)) = self.leaf()? {
-            sum = sum.checked_add(leaf.sum).ok_or_else(|| {
-                self.refuse("integer overflow: with its leaf the sums come to more than 2^64 - 1")
-            })?;
-        }
-        Ok(())
-    }
-
-    fn leaf(&mut self) -> anyhow::Result<Option<([u8; 32], Leaf)>> {
-        let line = self.lines.next_line()?.map(serde_json::from_slice::<LeafLine>).transpose();
-        let line = line.map_err(|error| self.refuse(error.to_string()))?;
-        let Some(LeafLine { key, value, sum }) = line else { return Ok(None) };
-        let leaf = Leaf { value: value.0, sum: sum.0 };
-        if leaf.is_empty() {
-            return Err(self.refuse("its leaf is empty").into());
-        }
-        let at = path(&key);
-        if self.last.is_some_and(|last| last >= at) {
-            let what = "its key does not come after the one before, in the order of the tree";
-            return Err(self.refuse(what).into());
-        }
-        self.last = Some(at);
-        Ok(Some((key.0, leaf)))
-    }
-
-    fn refuse(&self, what: impl std::fmt::Display) -> Failure {
-        let (number, file) = (self.lines.number(), self.file.display());
-        Failure::new(format!("line {number}: {what} ({file})")).hint(
+    Failure::new(format!("{error} ({})", file.display()))
+        .hint(
             "the file is what spinney db dump writes of a sum tree; nothing was put in. \
              spinney root --tree sum takes leaves in any order",
         )
-    }
+        .into()
 }
 
 fn answer(namespace: &str, Loaded { root, leaves }: &Loaded) -> anyhow::Result<Answer> {
     let (hash, sum) = (B256::from(root.hash), root.sum.to_string());
     let data = json!({ "namespace": namespace, "root": hash, "root_sum": sum, "entries": leaves });
     let line = format!("{leaves} leaves, root {hash}, sum {sum} ({namespace})");
-    let mut grid = Grid::new(&["namespace", "root", "root_sum", "entries"]);
-    grid.row(vec![namespace.into(), hash.to_string(), sum, leaves.to_string()]);
-    Ok(Answer::of(&data)?.csv(grid).line(line))
+    Ok(Answer::of(&data)?.row(&["namespace", "root", "root_sum", "entries"]).line(line))
 }

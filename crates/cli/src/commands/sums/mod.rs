@@ -11,19 +11,18 @@ use std::env;
 
 use clap::Args;
 use spinney_state::sum::{SumError, SumTree};
-use spinney_tree::sum::{Profile, Sum};
-use spinney_tree::{PageStore, Scheme as _, SchemeId, Snapshot, names};
+use spinney_tree::sum::Profile;
+use spinney_tree::{PageStore, SchemeId, Snapshot, names};
 
 use crate::failure::Failure;
 use crate::stores::{Mode, Place};
-use crate::trees::{self, Name, profile_name};
+use crate::trees::{self, Name};
 
 pub(crate) use dump::dump;
 pub(crate) use load::load;
 pub(crate) use prove::{prove, prove_all};
 pub(crate) use remove::{RemoveArgs, remove};
 pub(crate) use root::SumSink;
-pub(crate) use spinney_cli::sum_trace::SumLine;
 pub(crate) use verify::{is_sum, verify};
 
 /// Which of the sum trees of a store.
@@ -61,7 +60,7 @@ pub(crate) fn asked(
     place: &Place,
 ) -> anyhow::Result<Name> {
     if let Some(name) = name {
-        return Ok(Name::parse(name)?);
+        return Ok(trees::parse(name)?);
     }
     if place.location.is_none() || !place.exists()? {
         return Ok(Name::Mpt);
@@ -126,8 +125,10 @@ fn namespaces(snapshot: &impl Snapshot) -> anyhow::Result<String> {
 
 /// The profile of a sum tree's scheme.
 fn of_scheme(scheme: SchemeId) -> Option<Profile> {
-    let profiles = [Profile::Compatible, Profile::Bound];
-    profiles.into_iter().find(|profile| Sum { profile: *profile }.id() == scheme)
+    match Name::of(scheme) {
+        Some(Name::Sum(profile)) => Some(profile),
+        _ => None,
+    }
 }
 
 /// The profile of the tree of a namespace; where there is none, the usual one.
@@ -144,12 +145,7 @@ fn has_any(snapshot: &impl Snapshot) -> anyhow::Result<bool> {
 }
 
 fn other_profile(namespace: &str, is: Profile, asked: Profile) -> Failure {
-    let (is, asked) = (profile_name(is), profile_name(asked));
+    let (is, asked) = (Name::Sum(is), Name::Sum(asked));
     let what = format!("namespace {namespace} holds a tree {is}, not {asked} (--tree)");
     Failure::new(what).hint(format!("say --tree {is}, or give another --namespace"))
-}
-
-/// The profile of a tree's name.
-fn profile(name: &str) -> Option<Profile> {
-    [Profile::Compatible, Profile::Bound].into_iter().find(|profile| profile_name(*profile) == name)
 }

@@ -2,47 +2,17 @@
 
 use std::path::Path;
 
-use alloy_primitives::{B256, Bytes};
-use serde::{Deserialize, Serialize};
+use alloy_primitives::Bytes;
+use spinney_document::SumDocument;
 use spinney_store::Frozen;
 use spinney_tree::SharedStore;
-use spinney_tree::sum::{Claim, ClaimError, Profile, Proven, SumNode, verify_many};
+use spinney_tree::sum::{Claim, ClaimError, Profile, Proven, verify_many};
 
 use super::{open, plain};
 use crate::failure::{Exit, Failure};
 use crate::out_file::OutFile;
 use crate::stores::{Mode, Place};
-use crate::trees::profile_name;
 use crate::ui::Output;
-
-/// A proof of one key, as `prove` prints it and `verify` reads it. An absent key has no value and
-/// the sum 0.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SumDocument {
-    pub(super) tree: String,
-    pub(super) root: B256,
-    pub(super) root_sum: String,
-    pub(super) key: B256,
-    pub(super) value: Bytes,
-    pub(super) sum: String,
-    pub(super) proof: Bytes,
-}
-
-impl SumDocument {
-    fn new(profile: Profile, root: SumNode, key: &[u8; 32], proven: &Proven) -> Self {
-        let leaf = proven.leaf.clone().unwrap_or_default();
-        Self {
-            tree: profile_name(profile).to_owned(),
-            root: root.hash.into(),
-            root_sum: root.sum.to_string(),
-            key: key.into(),
-            value: leaf.value.into(),
-            sum: leaf.sum.to_string(),
-            proof: proven.proof.encode().into(),
-        }
-    }
-}
 
 /// Prints a document a key, each verified before if that is asked for.
 pub(crate) fn prove(

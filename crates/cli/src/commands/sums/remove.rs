@@ -16,8 +16,8 @@ use super::{open, plain};
 use crate::args::{AtArgs, FormatArgs};
 use crate::failure::Failure;
 use crate::stores::Mode;
-use crate::trees::Name;
-use crate::ui::{Answer, Grid};
+use crate::trees::{self, Name};
+use crate::ui::Answer;
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
@@ -35,7 +35,7 @@ pub(crate) struct RemoveArgs {
 
 /// Removes a tree in one commit: leaves, root and name.
 pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<Answer> {
-    let Name::Sum(profile) = Name::parse(&args.tree)? else {
+    let Name::Sum(profile) = trees::parse(&args.tree)? else {
         let what = format!("{} has no namespaces that could be removed (--tree)", args.tree);
         let hint = "a state goes with its store; --tree sum --namespace NAME removes a sum tree";
         return Err(Failure::new(what).hint(hint).into());
@@ -48,7 +48,5 @@ pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<Answer> {
     store.close()?;
     let data = json!({ "namespace": namespace, "root": root, "root_sum": sum });
     let line = format!("removed {namespace}: root {root}, sum {sum}");
-    let mut grid = Grid::new(&["namespace", "root", "root_sum"]);
-    grid.row(vec![namespace.clone(), root.to_string(), sum]);
-    Ok(Answer::of(&data)?.csv(grid).line(line))
+    Ok(Answer::of(&data)?.row(&["namespace", "root", "root_sum"]).line(line))
 }

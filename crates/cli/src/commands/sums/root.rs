@@ -1,11 +1,12 @@
 //! `root`: the roots of a trace of leaves.
 
+use spinney_replay::SumLine;
 use spinney_state::sum::{SumBatch, SumTree};
 use spinney_store::AnyStore;
 use spinney_tree::MemoryStore;
 use spinney_tree::sum::Profile;
 
-use super::{SumLine, plain};
+use super::plain;
 use crate::sink::{Committed, Sink};
 
 /// Leaves, into the tree of a namespace.

@@ -11,33 +11,23 @@ use std::path::Path;
 
 use alloy_primitives::{B256, Bytes};
 use serde_json::json;
-use spinney_cli::document::Strict;
-use spinney_tree::sum::{Claim, ClaimError, Leaf, Profile, Proof, SumNode, verify_many};
+use spinney_document::{Strict, SumClaim, SumDocument};
+use spinney_tree::sum::{Claim, ClaimError, Profile, SumNode, verify_many};
 
-use super::profile;
-use super::prove::SumDocument;
-use crate::commands::proof::{Fact, Said, check_tree};
+use crate::commands::proof::{Said, check_tree};
 use crate::failure::{Exit, Failure};
-use crate::trees::{Name, profile_name};
+use crate::trees::Name;
 use crate::ui::Output;
 
 /// How many documents are verified together.
 const TOGETHER: usize = 1_024;
-
-/// A document, read.
-struct Read {
-    line: usize,
-    key: [u8; 32],
-    leaf: Option<Leaf>,
-    proof: Proof,
-}
 
 /// Whether a file holds documents of a sum tree: by the tree that the first one names.
 pub(crate) fn is_sum(bytes: &[u8]) -> bool {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Strict>();
     let first = values.next().and_then(Result::ok);
     first.is_some_and(|Strict(first)| {
-        first.get("tree").and_then(|tree| tree.as_str()).is_some_and(|tree| profile(tree).is_some())
+        first.get("tree").and_then(|tree| tree.as_str()).is_some_and(SumDocument::is_of)
     })
 }
 
@@ -60,7 +50,8 @@ pub(crate) fn verify(
         };
         let document: SumDocument =
             serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-        let (own, read) = read(number, &document).map_err(malformed)?;
+        let claim = document.claim().map_err(|error| malformed(error.to_string()))?;
+        let own = (claim.profile, claim.root);
         let (profile, root) = match trusted {
             Some(trusted) => trusted,
             None => {
@@ -80,7 +71,7 @@ pub(crate) fn verify(
             }
         };
         if own.0 != profile {
-            let (own, first) = (profile_name(own.0), profile_name(profile));
+            let (own, first) = (Name::Sum(own.0), Name::Sum(profile));
             let what = format!("line {number}: the document is of a tree {own}, not of {first}");
             return Err(Failure::new(what)
                 .hint("all documents of a file are of the first one's tree, or of --tree")
@@ -90,7 +81,7 @@ pub(crate) fn verify(
         if own.1 != root {
             output.warn(format!("line {number}: the document was made for another root"));
         }
-        waiting.push(read);
+        waiting.push((number, claim));
         if waiting.len() == TOGETHER {
             flush(&mut waiting, profile, root, said)?;
         }
@@ -101,51 +92,38 @@ pub(crate) fn verify(
     flush(&mut waiting, profile, root, said)
 }
 
-fn read(number: usize, document: &SumDocument) -> Result<((Profile, SumNode), Read), String> {
-    let SumDocument { tree, root, root_sum, key, value, sum, proof } = document;
-    let profile = profile(tree).ok_or_else(|| format!("there is no sum tree {tree}"))?;
-    let number_of = |what, text: &str| -> Result<u64, String> {
-        text.parse().map_err(|_| format!("its {what} {text:.40?} is no decimal number below 2^64"))
-    };
-    let own = SumNode { hash: root.0, sum: number_of("root_sum", root_sum)? };
-    let leaf = Leaf { value: value.to_vec(), sum: number_of("sum", sum)? };
-    let proof = Proof::decode(proof).map_err(|error| format!("its proof: {error}"))?;
-    let leaf = (!leaf.is_empty()).then_some(leaf);
-    Ok(((profile, own), Read { line: number, key: key.0, leaf, proof }))
-}
-
 fn flush(
-    waiting: &mut Vec<Read>,
+    waiting: &mut Vec<(usize, SumClaim)>,
     profile: Profile,
     root: SumNode,
     said: &mut Said<'_>,
 ) -> anyhow::Result<()> {
     let claims: Vec<_> = waiting
         .iter()
-        .map(|read| Claim { key: &read.key, leaf: read.leaf.as_ref(), proof: &read.proof })
+        .map(|(_, it)| Claim { key: &it.key, leaf: it.leaf.as_ref(), proof: &it.proof })
         .collect();
     let shown =
-        format!("{} of sum {}, tree {}", B256::from(root.hash), root.sum, profile_name(profile));
+        format!("{} of sum {}, tree {}", B256::from(root.hash), root.sum, Name::Sum(profile));
     verify_many(profile, root, &claims).map_err(|ClaimError { index, source }| {
-        let line = waiting.get(index).map_or(0, |read| read.line);
+        let line = waiting.get(index).map_or(0, |(line, _)| *line);
         let what = format!("line {line}: the proof does not hold under {shown}");
         let hint = "proof, leaf, key and root do not belong together: was it made for this root?";
         Failure::new(what).because(source).hint(hint).exit(Exit::No)
     })?;
-    for read in waiting.drain(..) {
-        let key = B256::from(read.key);
-        let value = read.leaf.as_ref().map(|leaf| Bytes::copy_from_slice(&leaf.value));
-        let sum = read.leaf.as_ref().map_or(0, |leaf| leaf.sum);
+    for (_, SumClaim { key, leaf, .. }) in waiting.drain(..) {
+        let key = B256::from(key);
+        let value = leaf.as_ref().map(|leaf| Bytes::copy_from_slice(&leaf.value));
+        let sum = leaf.as_ref().map_or(0, |leaf| leaf.sum);
         let line = match &value {
             Some(value) => format!("{key}: {value}, sum {sum}"),
             None => format!("{key}: absent"),
         };
         let (hash, all) = (B256::from(root.hash), root.sum.to_string());
         let fields = json!({
-            "tree": profile_name(profile), "root": hash, "root_sum": all,
+            "tree": Name::Sum(profile).to_string(), "root": hash, "root_sum": all,
             "key": key, "value": value, "sum": sum.to_string(),
         });
-        said.say(Fact { line: format!("{line}; holds under {shown}"), fields })?;
+        said.say(format!("{line}; holds under {shown}"), fields)?;
     }
     Ok(())
 }

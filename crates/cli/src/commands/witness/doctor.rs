@@ -7,7 +7,7 @@ use alloy_primitives::B256;
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
-use spinney_replay::{Diagnosis, GivenWitness, witness_differences};
+use spinney_replay::{Diagnosis, Finding, GivenWitness, PartCounts, witness_differences};
 
 use super::source::{Chain, ChainArgs, bytes, difficulty, first, witnesses};
 use crate::args::FormatArgs;
@@ -77,23 +77,12 @@ struct WitnessReport {
     canonical: bool,
     /// Whether the block could be executed on it.
     executed: bool,
-    reads: usize,
-    writes: usize,
-    collapses: usize,
-    surplus: usize,
-    codes: usize,
-    headers: usize,
-    keys: usize,
+    #[serde(flatten)]
+    parts: PartCounts,
     bytes: usize,
-    findings: Vec<ToldFinding>,
+    findings: Vec<Finding>,
     /// Findings beyond those that are listed.
     more: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct ToldFinding {
-    kind: &'static str,
-    what: String,
 }
 
 fn need_chain(args: &ChainArgs) -> anyhow::Result<Chain> {
@@ -125,29 +114,16 @@ pub(super) fn check(args: &WitnessCheckArgs, output: &Output) -> anyhow::Result<
         count += 1;
         ill += u64::from(!diagnosis.is_canonical());
         let header = &block.block.header;
-        let parts = diagnosis.parts;
-        let findings: Vec<_> = diagnosis.findings.iter().collect();
+        let findings: Vec<_> = diagnosis.findings.iter().cloned().collect();
         let report = WitnessReport {
             block: header.number,
             hash: block.hash,
             canonical: diagnosis.is_canonical(),
             executed: diagnosis.canonical.is_some(),
-            reads: parts.reads,
-            writes: parts.writes,
-            collapses: parts.collapses,
-            surplus: parts.surplus,
-            codes: parts.codes,
-            headers: parts.headers,
-            keys: parts.keys,
+            parts: diagnosis.parts,
             bytes: bytes(&given.witness),
             more: diagnosis.findings.count() - findings.len(),
-            findings: findings
-                .into_iter()
-                .map(|finding| ToldFinding {
-                    kind: finding.kind.name(),
-                    what: finding.what.clone(),
-                })
-                .collect(),
+            findings,
         };
         print(&report, output)?;
     }
@@ -165,13 +141,13 @@ fn print(report: &WitnessReport, output: &Output) -> anyhow::Result<()> {
             let mut grid = Grid::new(&["block", "kind", "what"]);
             for told in &report.findings {
                 let block = report.block.to_string();
-                grid.row(vec![block, told.kind.to_owned(), told.what.clone()]);
+                grid.row(vec![block, told.kind.name().to_owned(), told.what.clone()]);
             }
             output.grid(&grid)?;
         }
         Format::Table => {
             let block = report.block;
-            let WitnessReport { reads, writes, collapses, surplus, codes, headers, .. } = report;
+            let PartCounts { reads, writes, collapses, surplus, codes, headers, .. } = report.parts;
             let parts = format!(
                 "nodes of reads {reads}, writes {writes}, collapses {collapses}, surplus \
                  {surplus}; codes {codes}; headers {headers}; {} bytes",
@@ -184,7 +160,7 @@ fn print(report: &WitnessReport, output: &Output) -> anyhow::Result<()> {
             };
             output.line(&format!("block {block}: {word}"))?;
             for told in &report.findings {
-                output.line(&format!("  {}: {}", told.kind, told.what))?;
+                output.line(&format!("  {}: {}", told.kind.name(), told.what))?;
             }
             if report.more > 0 {
                 output.line(&format!("  and {} more", report.more))?;

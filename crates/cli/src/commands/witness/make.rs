@@ -3,15 +3,16 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use spinney_replay::{ChainBlock, ChainReader, Genesis, MadeWitness, WitnessForm, WitnessMaker};
+use spinney_replay::{
+    BinaryWitnessError, BinaryWitnessMaker, ChainBlock, ChainReader, Genesis, MadeWitness,
+    WitnessForm, WitnessMaker,
+};
 use spinney_state::State;
-use spinney_tree::{CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
+use spinney_tree::{BlockId, CACHE_BYTES_DEFAULT, MemoryStore, SharedStore};
 
-use super::binary;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::out_file::OutFile;
@@ -124,7 +125,7 @@ impl WhichArgs {
 }
 
 pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
-    let tree = Name::parse(&args.tree)?;
+    let tree = trees::parse(&args.tree)?;
     trees::check_name(tree, |name| matches!(name, Name::Mpt | Name::Ubt(_) | Name::Pbt(_)))?;
     let BlockRange(first, last) = args.which.range()?;
     let written = WitnessWriter::of(args, tree)?;
@@ -139,7 +140,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     // What is behind the keys comes from the execution.
     state.keep_preimages(false);
     let mut maker = WitnessMaker::start(&genesis, state)?;
-    let mut beside = binary::open(tree, &genesis)?;
+    let mut beside = BinaryWitnessMaker::start(tree, &genesis)?;
     // A file that is half written goes with the run.
     let interrupt = args.out.is_some().then(Interrupt::listen).transpose()?;
     let mut out = OutFile::begin(args.out.as_deref())?;
@@ -148,7 +149,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     for block in blocks {
         let block = block?;
         let number = block.block.header.number;
-        if interrupt.as_ref().is_some_and(|asked| asked.flag().load(Ordering::Relaxed)) {
+        if interrupt.as_ref().is_some_and(Interrupt::is_asked) {
             let what = format!("interrupted before block {number}");
             return Err(Failure::new(what).hint(kept(args)).exit(Exit::Interrupted).into());
         }
@@ -159,7 +160,8 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
         if number < first {
             let report = maker.pass(&block)?;
             if let (Some(beside), Some(report)) = (&mut beside, report) {
-                beside.pass(binary::id(&block), &report.changes)?;
+                let id = BlockId { number, hash: block.hash.0 };
+                beside.pass(id, &report.changes)?;
             }
         } else if let Some(mut made) = maker.witness(&block)? {
             if !args.no_check {
@@ -167,7 +169,7 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
                 checked.with_context(|| format!("checking the witness of block {number}"))?;
             }
             let text = match &mut beside {
-                Some(beside) => beside.witness(&made)?.into_bytes(),
+                Some(beside) => binary_line(beside, &made)?,
                 None => written.bytes(&mut made, maker.config().chain_id, &block)?,
             };
             out.write_all(&text).context("writing a witness")?;
@@ -189,6 +191,16 @@ pub(super) fn run(args: &MakeArgs, output: &Output) -> anyhow::Result<Exit> {
     output
         .note(&format!("{} made{checked}, {bytes} bytes", counted(count, "witness", "witnesses")));
     Ok(Exit::Ok)
+}
+
+fn binary_line(beside: &mut BinaryWitnessMaker, made: &MadeWitness) -> anyhow::Result<Vec<u8>> {
+    let witness = beside.witness(made).map_err(|error| match error {
+        BinaryWitnessError::Tree(error) => anyhow::Error::from(error),
+        BinaryWitnessError::State(error) => error.into(),
+        BinaryWitnessError::Proof(error) => error.into(),
+        other => other.into(),
+    })?;
+    Ok((serde_json::to_string(&witness)? + "\n").into_bytes())
 }
 
 /// How witnesses are written.

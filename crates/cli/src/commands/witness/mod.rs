@@ -1,6 +1,5 @@
 //! `witness`: all that blocks need to be executed; made, checked, compared and minimized.
 
-mod binary;
 mod doctor;
 mod make;
 mod source;

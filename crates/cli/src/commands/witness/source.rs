@@ -3,10 +3,12 @@
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use alloy_primitives::{B256, U256, keccak256};
+use alloy_primitives::U256;
 use anyhow::Context as _;
 use clap::Args;
-use spinney_replay::{ChainBlock, ChainReader, Genesis, GivenWitness, Witness, WitnessReader};
+use spinney_replay::{
+    BlockFinder, ChainBlock, ChainReader, Genesis, GivenWitness, Witness, WitnessReader,
+};
 
 use crate::failure::Failure;
 use crate::stores;
@@ -23,14 +25,14 @@ pub(super) struct ChainArgs {
     pub(super) blocks: Option<PathBuf>,
 }
 
-/// The blocks of a chain, looked up by their parents. Witnesses come in the order of blocks most
-/// often, so it reads on from where it is, and once more from the start where that leads to none.
+/// Opens the blocks of a file from their start.
+type Opens = Box<dyn FnMut() -> anyhow::Result<ChainReader<'static>>>;
+
+/// The chain, whose blocks are looked up by their parents.
 pub(super) struct Chain {
     pub(super) genesis: Genesis,
-    path: Option<PathBuf>,
-    blocks: Option<ChainReader<'static>>,
-    /// The last block that was read: several witnesses may be of it.
-    last: Option<ChainBlock>,
+    /// None where no blocks are given.
+    blocks: Option<BlockFinder<Opens>>,
 }
 
 impl Chain {
@@ -39,35 +41,13 @@ impl Chain {
         let Some(genesis) = &args.genesis else { return Ok(None) };
         let parsed = Genesis::parse(&stores::read_file(genesis)?);
         let genesis = parsed.with_context(|| format!("in {}", genesis.display()))?;
-        Ok(Some(Self { genesis, path: args.blocks.clone(), blocks: None, last: None }))
-    }
-
-    /// The block that follows this one.
-    fn after(&mut self, parent: B256) -> anyhow::Result<Option<ChainBlock>> {
-        let follows = |block: &ChainBlock| block.block.header.parent_hash == parent;
-        if let Some(last) = self.last.as_ref().filter(|last| follows(last)) {
-            return Ok(Some(last.clone()));
-        }
-        let Some(path) = self.path.clone() else { return Ok(None) };
-        let goes_on = self.blocks.is_some();
-        for again in [false, true] {
-            if again && !goes_on {
-                break;
-            }
-            if again || self.blocks.is_none() {
+        let finder = |path: PathBuf| -> BlockFinder<Opens> {
+            BlockFinder::new(Box::new(move || {
                 let reader = ChainReader::new(stores::open_file(&path)?);
-                let reader = reader.with_context(|| format!("reading {}", path.display()))?;
-                self.blocks = Some(reader);
-            }
-            for block in self.blocks.iter_mut().flatten() {
-                let block = block?;
-                if follows(&block) {
-                    self.last = Some(block.clone());
-                    return Ok(Some(block));
-                }
-            }
-        }
-        Ok(None)
+                reader.with_context(|| format!("reading {}", path.display()))
+            }))
+        };
+        Ok(Some(Self { genesis, blocks: args.blocks.clone().map(finder) }))
     }
 
     /// The block that a witness is of: its own, or that of the chain whose parent it has.
@@ -81,14 +61,13 @@ impl Chain {
             }
             return Ok(block.clone());
         }
-        // The parent is the last header; where they are in disorder, whichever has a child.
-        for rlp in given.witness.headers.iter().rev() {
-            if let Some(block) = self.after(keccak256(rlp))? {
-                return Ok(block);
-            }
+        if let Some(blocks) = &mut self.blocks
+            && let Some(block) = blocks.of_witness::<anyhow::Error>(&given.witness)?
+        {
+            return Ok(block);
         }
         Err(Failure::new("no block follows any header of the witness")
-            .hint(match self.path {
+            .hint(match self.blocks {
                 Some(_) => "it is of another chain, or of a block that --blocks does not have",
                 None => {
                     "give the block's chain with --blocks; only the input of a guest brings \

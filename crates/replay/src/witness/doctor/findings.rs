@@ -1,5 +1,7 @@
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 /// Findings that are kept of each kind; the others are counted.
 const KEPT: usize = 1_000;
 
@@ -51,13 +53,18 @@ impl FindingKind {
 }
 
 /// One rule that is broken, in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
     /// Which rule.
+    #[serde(serialize_with = "by_name")]
     pub kind: FindingKind,
     /// Where, and how.
     pub what: String,
+}
+
+fn by_name<S: Serializer>(kind: &FindingKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
 }
 
 impl Finding {

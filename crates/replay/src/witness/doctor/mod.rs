@@ -19,6 +19,7 @@ pub use self::{
 };
 
 use alloy_primitives::{B256, U256, map::B256Map};
+use serde::Serialize;
 use spinney_state::StateRead as _;
 
 use self::{
@@ -35,7 +36,7 @@ use super::{
 use crate::{config::ChainConfig, source::ChainBlock};
 
 /// How often each part of a witness was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartCounts {
     /// Nodes on the path of something that is read, and nothing that is written.

@@ -1,4 +1,4 @@
-//! Proof documents, as somebody sent them: what `spinney verify` reads.
+//! Documents as somebody sent them.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -13,13 +13,15 @@ use std::fmt;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, DeserializeSeed as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use spinney_rpc::ValuesMax;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::mpt::proof::{AccountFields, AccountProof, Proof, SlotProof};
 use spinney_tree::verkle::json::{Json, NotJson};
 use spinney_tree::verkle::proof::{Proof as VerkleProof, StateDiff};
+
+use crate::asked::Asked;
+use crate::bounded::ValuesMax;
 
 /// How many values a document has at most.
 pub const VALUES_MAX: ValuesMax = ValuesMax(1 << 21);
@@ -151,19 +153,6 @@ pub struct WordsClaim {
     pub account: Option<Asked>,
     /// The keys with their values, and the proof.
     pub proof: KeysProof,
-}
-
-/// An account of such a tree, and what is asked of it beside its fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Asked {
-    /// The account.
-    pub address: Address,
-    /// Slots.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slots: Vec<B256>,
-    /// Chunks of its code, by index.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub chunks: Vec<u32>,
 }
 
 /// A document that was read.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 ///
 /// ```
 /// use serde::de::DeserializeSeed as _;
-/// use spinney_rpc::ValuesMax;
+/// use spinney_document::ValuesMax;
 ///
 /// let read = |text: &str| {
 ///     let mut reader = serde_json::Deserializer::from_str(text);

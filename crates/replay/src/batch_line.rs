@@ -1,4 +1,4 @@
-//! Traces: batches of puts and deletions, one JSON object a line.
+//! Batches of puts and deletions of raw keys, one JSON object a line.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -9,18 +9,17 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use spinney_tree::Batch;
 
-/// The most bytes that a line may have: as state differences.
-pub const LINE_BYTES_MAX: u64 = spinney_replay::DIFF_LINE_LEN_MAX;
+use crate::lines::DIFF_LINE_LEN_MAX;
 
 /// Reads lines with memory for one. Blank lines are passed over.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct BatchLines<R> {
     input: R,
     number: u64,
     line: Vec<u8>,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> BatchLines<R> {
     /// Reads from the start of `input`.
     pub const fn new(input: R) -> Self {
         Self { input, number: 0, line: Vec::new() }
@@ -34,19 +33,19 @@ impl<R: BufRead> Lines<R> {
     /// The next line that is not blank.
     ///
     /// # Errors
-    /// If the input cannot be read, or the line has more than [`LINE_BYTES_MAX`] bytes.
+    /// If the input cannot be read, or the line has more than [`DIFF_LINE_LEN_MAX`] bytes.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
             self.line.clear();
             // Counted before it is read: an error then names it.
             self.number += 1;
-            let mut limited = io::Read::take(&mut self.input, LINE_BYTES_MAX + 1);
+            let mut limited = io::Read::take(&mut self.input, DIFF_LINE_LEN_MAX + 1);
             let read = limited.read_until(b'\n', &mut self.line)?;
             if read == 0 {
                 return Ok(None);
             }
-            if read as u64 > LINE_BYTES_MAX {
-                let what = format!("it is longer than {LINE_BYTES_MAX} bytes");
+            if read as u64 > DIFF_LINE_LEN_MAX {
+                let what = format!("it is longer than {DIFF_LINE_LEN_MAX} bytes");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
             if !self.line.trim_ascii().is_empty() {
@@ -56,26 +55,26 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// One line of a trace: puts and deletions.
+/// A batch, as a line has it: puts and deletions.
 ///
 /// ```
 /// let line = br#"{"put": {"0x64": "0x01"}, "del": ["0x65"]}"#;
-/// let line = spinney_cli::trace::TraceLine::parse(line)?;
+/// let line = spinney_replay::BatchLine::parse(line)?;
 /// assert_eq!(line.batch(false).len(), 2);
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TraceLine {
+pub struct BatchLine {
     #[serde(default)]
-    put: Puts<Hex, Hex>,
+    put: Puts<HexText, HexText>,
     #[serde(default)]
-    del: Vec<Hex>,
+    del: Vec<HexText>,
 }
 
 /// Bytes in hex, with `0x`.
 #[derive(Debug)]
-pub struct Hex(pub Vec<u8>);
+pub(crate) struct HexText(pub(crate) Vec<u8>);
 
 /// Keys and values as they come. A map would keep the last of two values of one key.
 #[derive(Debug)]
@@ -97,23 +96,23 @@ pub(crate) fn parse_object<'de, T: Deserialize<'de>>(
     serde_json::from_slice(line)
 }
 
-impl<'de> Deserialize<'de> for Hex {
+impl<'de> Deserialize<'de> for HexText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Texts;
         impl Visitor<'_> for Texts {
-            type Value = Hex;
+            type Value = HexText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string of 0x and hex digits")
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Hex, E> {
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HexText, E> {
                 let digits = text
                     .strip_prefix("0x")
                     .ok_or_else(|| E::custom(format_args!("{text:.80?} does not begin with 0x")))?;
                 let bytes = hex::decode(digits)
                     .map_err(|error| E::custom(format_args!("{text:.80?} is not hex: {error}")))?;
-                Ok(Hex(bytes))
+                Ok(HexText(bytes))
             }
         }
         deserializer.deserialize_str(Texts)
@@ -142,7 +141,7 @@ impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Puts<K,
     }
 }
 
-impl TraceLine {
+impl BatchLine {
     /// Reads a line, in which every key is named once.
     ///
     /// # Errors
@@ -190,10 +189,10 @@ impl TraceLine {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lines, TraceLine};
+    use super::{BatchLine, BatchLines};
 
     fn fault(line: &str) -> String {
-        TraceLine::parse(line.as_bytes()).unwrap_err().to_string()
+        BatchLine::parse(line.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -210,15 +209,15 @@ mod tests {
     #[test]
     fn what_is_no_batch_is_refused() {
         for line in ["[]", "{", r#"{"set":{}}"#, r#"{"put":{"aa":"0x"}}"#, r#"{"del":["0xa"]}"#] {
-            TraceLine::parse(line.as_bytes()).unwrap_err();
+            BatchLine::parse(line.as_bytes()).unwrap_err();
         }
-        assert_eq!(TraceLine::parse(b"{}").unwrap().batch(false).len(), 0);
-        assert_eq!(TraceLine::parse(br#"{"put":{"0x":"0x"}}"#).unwrap().batch(true).len(), 1);
+        assert_eq!(BatchLine::parse(b"{}").unwrap().batch(false).len(), 0);
+        assert_eq!(BatchLine::parse(br#"{"put":{"0x":"0x"}}"#).unwrap().batch(true).len(), 1);
     }
 
     #[test]
     fn lines_are_counted_and_blank_ones_passed_over() {
-        let mut lines = Lines::new(&b"\n{}\r\n   \n[]"[..]);
+        let mut lines = BatchLines::new(&b"\n{}\r\n   \n[]"[..]);
         assert_eq!(lines.next_line().unwrap(), Some(&b"{}\r\n"[..]));
         assert_eq!(lines.number(), 2);
         assert_eq!(lines.next_line().unwrap(), Some(&b"[]"[..]));

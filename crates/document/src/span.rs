@@ -1,4 +1,4 @@
-//! Proofs over time as documents, as somebody sent them: what `spinney verify` reads.
+//! Documents of proofs over time, as somebody sent them.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spinney_proof::span::{AccountSpan, KeysSpan};
 
-use crate::document::{Asked, DocumentError, read};
+use crate::asked::Asked;
+use crate::read::{DocumentError, read};
 
 /// A document of a proof over time. One of a Merkle Patricia trie has `account` and `storage`, one
 /// of another tree `keys` and `frames`.

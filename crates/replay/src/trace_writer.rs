@@ -1,29 +1,33 @@
-//! What transactions did, told as geth's `prestateTracer` tells it in diff mode.
+//! Writes what transactions did as geth's `prestateTracer` tells it in diff mode.
 
 use std::collections::BTreeMap;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde_json::{Map, Value, json};
-use spinney_replay::BlockReport;
 use spinney_state::{AccountChange, Change, Changes};
+
+use crate::replay::BlockReport;
 
 /// An account as it is now.
 #[derive(Clone, Debug, Default)]
-struct Now {
+struct AccountNow {
     nonce: u64,
     balance: U256,
     code: Bytes,
     storage: BTreeMap<B256, U256>,
 }
 
-/// All accounts, as they are behind the last step that was told.
-pub(super) struct DemoTraces {
-    accounts: BTreeMap<Address, Now>,
+/// Writes the lines that a [`TraceReader`](crate::TraceReader) reads, of blocks that were replayed
+/// with [their steps](crate::Replay::keep_steps). It has all accounts in memory, as they are behind
+/// the last step.
+#[derive(Clone, Debug)]
+pub struct TraceWriter {
+    accounts: BTreeMap<Address, AccountNow>,
 }
 
-impl DemoTraces {
+impl TraceWriter {
     /// Before the first block.
-    pub(super) fn new(genesis: &Changes) -> Self {
+    pub fn new(genesis: &Changes) -> Self {
         let mut traces = Self { accounts: BTreeMap::new() };
         for (address, change) in &genesis.accounts {
             traces.apply(*address, change);
@@ -33,7 +37,7 @@ impl DemoTraces {
 
     /// The line of a block. What happens outside of transactions is in no trace, and is applied all
     /// the same.
-    pub(super) fn block(&mut self, block: &BlockReport) -> Value {
+    pub fn block(&mut self, block: &BlockReport) -> Value {
         let mut traced = Vec::new();
         let count = block.transaction_count as u64;
         for step in &block.steps {
@@ -70,7 +74,7 @@ impl DemoTraces {
         };
         let now = self.accounts.entry(address).or_default();
         if change.fresh {
-            *now = Now::default();
+            *now = AccountNow::default();
         }
         now.nonce = change.nonce.unwrap_or(now.nonce);
         now.balance = change.balance.unwrap_or(now.balance);
@@ -82,7 +86,7 @@ impl DemoTraces {
     }
 }
 
-impl Now {
+impl AccountNow {
     /// What it was, as far as the change concerns it.
     fn told(&self, change: &Change) -> Value {
         let mut fields = json!({ "balance": self.balance });

@@ -1,4 +1,4 @@
-//! Traces of leaves with sums: what `spinney root --tree sum` reads.
+//! Batches of leaves with sums, one JSON object a line.
 
 use std::collections::BTreeSet;
 
@@ -8,37 +8,37 @@ use serde::de::{Deserializer, Error as _};
 use spinney_state::sum::SumBatch;
 use spinney_tree::sum::Leaf;
 
-use crate::trace::{Hex, Puts, parse_object};
+use crate::batch_line::{HexText, Puts, parse_object};
 
-/// One line of a trace: leaves that are put, and keys that are deleted.
+/// A batch of leaves, as a line has it: those that are put, and keys that are deleted.
 ///
 /// ```
 /// let key = "11".repeat(32);
 /// let line = format!(r#"{{"put": {{"0x{key}": {{"value": "0xaa", "sum": "5"}}}}, "del": []}}"#);
-/// assert_eq!(spinney_cli::sum_trace::SumLine::parse(line.as_bytes())?.batch().len(), 1);
+/// assert_eq!(spinney_replay::SumLine::parse(line.as_bytes())?.batch().len(), 1);
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SumLine {
     #[serde(default)]
-    put: Puts<B256, Value>,
+    put: Puts<B256, SumValue>,
     #[serde(default)]
     del: Vec<B256>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Value {
-    value: Hex,
-    sum: Total,
+struct SumValue {
+    value: HexText,
+    sum: SumTotal,
 }
 
 /// A sum: a decimal number in a string, since not all that read JSON keep 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub struct Total(pub u64);
+pub(crate) struct SumTotal(pub(crate) u64);
 
-impl<'de> Deserialize<'de> for Total {
+impl<'de> Deserialize<'de> for SumTotal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
