@@ -133,7 +133,7 @@ fn the_top_of_a_tree_is_in_one_segment_at_every_block() {
         let before = made.archive.reads().ranges;
         let row = made.archive.at(number).unwrap().read(Table::Pages, &root).unwrap();
         let then = made.stores[number as usize].read(Table::Pages, &root).unwrap();
-        assert_eq!(row.as_deref(), then.as_deref(), "block {number}");
+        assert_eq!(row.as_deref(), then, "block {number}");
         assert_eq!(made.archive.reads().ranges - before, 1, "block {number}");
     }
     for number in [1, 30, 96, 97, 192] {
@@ -152,7 +152,7 @@ fn root_records_come_with_the_index() {
         let view = made.archive.at(number).unwrap();
         let row = view.read(Table::Roots, &ID.0.to_be_bytes()).unwrap();
         let then = made.stores[number as usize].read(Table::Roots, &ID.0.to_be_bytes()).unwrap();
-        assert_eq!(row.as_deref(), then.as_deref());
+        assert_eq!(row.as_deref(), then);
         assert!(row.is_some());
     }
     assert_eq!(made.archive.reads(), before);
