@@ -88,7 +88,7 @@ pub struct Window {
     pub(crate) first: u64,
     pub(crate) last: u64,
     runs: HashMap<Box<[u8]>, Run>,
-    pieces: Vec<Noted>,
+    pieces: Vec<PieceAt>,
     /// What the pieces say, one behind the other.
     said: Vec<u8>,
     key_bytes: usize,
@@ -107,7 +107,7 @@ struct Run {
 
 /// A piece.
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+struct PieceAt {
     block: u64,
     kind: Kind,
     /// Where what it says begins, and how long that is.
@@ -135,7 +135,7 @@ impl Window {
     /// About how many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         let keys = self.key_bytes + self.runs.len() * size_of::<(Box<[u8]>, Run)>();
-        keys + self.pieces.len() * size_of::<Noted>() + self.said.len()
+        keys + self.pieces.len() * size_of::<PieceAt>() + self.said.len()
     }
 
     pub(crate) fn add_hash(&mut self, block: u64, hash: &[u8; 32]) {
@@ -195,7 +195,7 @@ impl Window {
         let at = self.said.len();
         let kind = say(&mut run.since, &mut self.said);
         let len = self.said.len() - at;
-        self.pieces.push(Noted { block, kind, at, len, before: run.newest });
+        self.pieces.push(PieceAt { block, kind, at, len, before: run.newest });
         (run.newest, run.count) = (self.pieces.len() - 1, run.count + 1);
     }
 
@@ -214,7 +214,7 @@ impl Window {
             of_key.clear();
             let mut next = run.newest;
             for _ in 0..run.count {
-                let Noted { block, kind, at, len, before } = pieces[next];
+                let PieceAt { block, kind, at, len, before } = pieces[next];
                 of_key.push(Piece { block, kind, bytes: &said[at..at + len] });
                 next = before;
             }
