@@ -178,9 +178,8 @@ pub(crate) fn apply(
             Ok(Some(row))
         }
         Kind::Changed => {
-            let before = row.ok_or(Malformed)?;
-            let mut row = Vec::with_capacity(before.len());
-            delta::apply(&before, bytes, &mut row).ok_or(Malformed)?;
+            let mut row = row.ok_or(Malformed)?;
+            delta::apply_in_place(&mut row, bytes).ok_or(Malformed)?;
             Ok(Some(row))
         }
     }

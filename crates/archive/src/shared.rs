@@ -103,7 +103,9 @@ struct Missing<'s> {
 /// What pieces of a key were found so far, from the newest on.
 #[derive(Default)]
 struct Chain {
-    changes: Vec<Vec<u8>>,
+    /// What the changes say, one behind the other, and where each ends.
+    changes: Vec<u8>,
+    ends: Vec<usize>,
     row: Option<Vec<u8>>,
     /// Whether one was found that needs none before it.
     is_whole: bool,
@@ -112,6 +114,23 @@ struct Chain {
 impl Missing<'_> {
     fn bytes(&self) -> Range<u64> {
         span(self.index, &self.parts)
+    }
+}
+
+impl Chain {
+    fn note(&mut self, changes: &[u8]) {
+        self.changes.extend_from_slice(changes);
+        self.ends.push(self.changes.len());
+    }
+
+    /// What all of that makes.
+    fn row(self) -> Result<Option<Vec<u8>>, Malformed> {
+        let mut row = self.row;
+        for (number, &end) in self.ends.iter().enumerate().rev() {
+            let from = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+            row = apply(Kind::Changed, &self.changes[from..end], row)?;
+        }
+        Ok(row)
     }
 }
 
@@ -262,14 +281,10 @@ impl Shared {
             }
             count *= 2;
         }
-        let mut row = chain.row;
-        for changes in chain.changes.iter().rev() {
-            row = apply(Kind::Changed, changes, row).map_err(|_| ArchiveError::Corrupt {
-                place: self.objects.place(),
-                what: format!("changes of row 0x{} change no row", hex(key)),
-            })?;
-        }
-        Ok(row)
+        chain.row().map_err(|_| ArchiveError::Corrupt {
+            place: self.objects.place(),
+            what: format!("changes of row 0x{} change no row", hex(key)),
+        })
     }
 
     /// Where the pieces of a key at a block may be, in the next `count` of segments that may have
@@ -316,7 +331,7 @@ impl Shared {
         loop {
             let found = last_pieces(&bytes, segment.info.first, key, bound).map_err(malformed)?;
             let Some(found) = found else { return Ok(()) };
-            chain.changes.extend(found.changes.into_iter().rev().map(<[u8]>::to_vec));
+            found.changes.iter().rev().for_each(|changes| chain.note(changes));
             if let Some((kind, bytes)) = found.alone {
                 chain.row = apply(kind, bytes, None).map_err(malformed)?;
                 chain.is_whole = true;

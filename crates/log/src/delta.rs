@@ -138,14 +138,26 @@ fn same_until(old: &[u8], new: &[u8], mut at: usize) -> usize {
 /// Makes the new row. `None` if the delta is none of this row's.
 pub fn apply(old: &[u8], delta: &[u8], new: &mut Vec<u8>) -> Option<()> {
     new.clear();
-    let (mut delta, mut rest) = (Bytes(delta), old);
+    new.extend_from_slice(old);
+    apply_in_place(new, delta)
+}
+
+/// The same in place of the row before. `None` if the delta is none of this row's, which then is
+/// another one.
+pub fn apply_in_place(row: &mut Vec<u8>, delta: &[u8]) -> Option<()> {
+    let (mut delta, mut at) = (Bytes(delta), 0_usize);
     while !delta.is_empty() {
         let (copy, literal, skip) = (delta.size()?, delta.size()?, delta.size()?);
-        new.extend_from_slice(rest.split_off(..copy)?);
-        new.extend_from_slice(delta.take(literal)?);
-        rest.split_off(..skip)?;
+        let literal = delta.take(literal)?;
+        at = at.checked_add(copy)?;
+        let end = at.checked_add(skip)?;
+        let place = row.get_mut(at..end)?;
+        match place.len() == literal.len() {
+            true => place.copy_from_slice(literal),
+            false => drop(row.splice(at..end, literal.iter().copied())),
+        }
+        at += literal.len();
     }
-    new.extend_from_slice(rest);
     Some(())
 }
 
@@ -154,7 +166,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{apply, diff};
+    use super::{apply, apply_in_place, diff};
 
     fn check(old: &[u8], new: &[u8], limit: usize) -> Option<usize> {
         let mut delta = vec![7];
@@ -164,6 +176,9 @@ mod tests {
         }
         let mut made = Vec::new();
         apply(old, &delta[1..], &mut made).unwrap();
+        assert_eq!(made, new);
+        let mut made = old.to_vec();
+        apply_in_place(&mut made, &delta[1..]).unwrap();
         assert_eq!(made, new);
         assert!(delta.len() - 1 <= limit);
         Some(delta.len() - 1)
