@@ -9,17 +9,13 @@ use spinney_hash::prefetch;
 
 use crate::batch::{Batch, Change};
 use crate::delta;
-use crate::error::LogError;
 use crate::format::{IndexWriter, row_hash};
-use crate::key::Key;
 use crate::view::View;
 
 /// Deltas that a row has at most.
 const CHAIN: usize = 8;
 /// Two threads share the changes of a commit from this number on, as they do batches of the tree.
 const SHARED: usize = 512;
-/// They share the rows that are moved from this number on.
-const MOVED_SHARED: usize = 64;
 
 /// Entries of the index, and the rows and deltas that they are of.
 #[derive(Debug, Default)]
@@ -52,30 +48,6 @@ impl Encoder<'_> {
         );
         to.index.append(rest.index);
         to.data.append(&mut rest.data);
-    }
-
-    /// Appends rows as they are, which may have to be read: two threads wait for fewer of them.
-    pub(crate) fn moved(&self, keys: &[Key], to: &mut Encoded) -> Result<(), LogError> {
-        if keys.len() < MOVED_SHARED {
-            return self.rows(keys, to);
-        }
-        let (keys, others) = keys.split_at(keys.len() / 2);
-        let mut rest = Encoded::default();
-        let (moved, others) = rayon::join(|| self.rows(keys, to), || self.rows(others, &mut rest));
-        moved.and(others)?;
-        to.index.append(rest.index);
-        to.data.append(&mut rest.data);
-        Ok(())
-    }
-
-    fn rows(&self, keys: &[Key], to: &mut Encoded) -> Result<(), LogError> {
-        for key in keys {
-            let Some(entry) = self.view.index.get(key) else { continue };
-            let row = self.view.row(key, &entry)?;
-            to.index.row(false, key, row.len(), entry.hash);
-            to.data.extend_from_slice(&row);
-        }
-        Ok(())
     }
 
     /// Appends some changes to `to`, the first of which is at `place` in the batch.

@@ -262,12 +262,16 @@ impl Writer {
         }
         let mut cleaning = self.begin_cleaning(chore);
         let moved = cleaning.choose(self, view, batch)?;
-        let encoder = Encoder { view, batch, whole: &moved.whole };
-        encoder.encode(own);
-        let from = own.data.len();
-        cleaning.own_bytes = from as u64;
-        encoder.moved(&moved.rows, own)?;
+        Encoder { view, batch, whole: &moved.whole }.encode(own);
         let Encoded { index: own, data } = own;
+        let from = data.len();
+        cleaning.own_bytes = from as u64;
+        for key in &moved.rows {
+            let Some(entry) = view.index.get(key) else { continue };
+            let row = view.row(key, &entry)?;
+            own.row(false, key, row.len(), entry.hash);
+            data.extend_from_slice(&row);
+        }
         self.files.meter.moved((data.len() - from) as u64);
         let stretch_bytes = match chore {
             Chore::Index(bytes) => bytes,
