@@ -220,8 +220,8 @@ impl Window {
             }
             of_key.reverse();
             of_key.sort_by_key(|piece| piece.block);
-            let row = busy.0.remove(&key);
-            let (first, row) = busy_row(&of_key, row).map_err(|_| malformed(&key))?;
+            let before = busy.0.remove(&key);
+            let Busy { first, row } = Busy::of(&of_key, before).map_err(|_| malformed(&key))?;
             segment.begin(&key);
             for (number, piece) in of_key.iter().enumerate() {
                 let (block, kind, bytes) = match &first {
@@ -247,28 +247,34 @@ pub(crate) struct BusyRows(HashMap<Box<[u8]>, Vec<u8>>);
 /// A row is one of them if its pieces in a segment have so many times its bytes.
 const BUSY: usize = 8;
 
-/// Of the pieces of a row that is one of those, and of the row before them if that is known, the
-/// first piece so that it stands alone, and the row behind the last one.
-#[expect(clippy::type_complexity, reason = "the two have no name of their own")]
-fn busy_row(
-    pieces: &[Piece<'_>],
-    before: Option<Vec<u8>>,
-) -> Result<(Option<(Kind, Vec<u8>)>, Option<Vec<u8>>), Malformed> {
-    let said: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
-    let (mut row, mut first) = (before, None);
-    for (number, &Piece { kind, bytes, .. }) in pieces.iter().enumerate() {
-        if row.is_none() && !kind.stands_alone() {
-            continue;
+/// What the pieces of such a row come to; nothing for another row.
+#[derive(Default)]
+struct Busy {
+    /// The first piece, so that it stands alone, if it does not by itself and the row is known.
+    first: Option<(Kind, Vec<u8>)>,
+    /// The row behind the last one.
+    row: Option<Vec<u8>>,
+}
+
+impl Busy {
+    /// Of the pieces of a row in a segment, and the row before them if that is known.
+    fn of(pieces: &[Piece<'_>], before: Option<Vec<u8>>) -> Result<Self, Malformed> {
+        let said: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+        let (mut row, mut first) = (before, None);
+        for (number, &Piece { kind, bytes, .. }) in pieces.iter().enumerate() {
+            if row.is_none() && !kind.stands_alone() {
+                continue;
+            }
+            row = apply(kind, bytes, row)?;
+            let Some(row) = row.as_ref().filter(|row| said >= BUSY * row.len()) else {
+                return Ok(Self::default());
+            };
+            if number == 0 && !kind.stands_alone() {
+                first = Some(whole(row));
+            }
         }
-        row = apply(kind, bytes, row)?;
-        let Some(row) = row.as_ref().filter(|row| said >= BUSY * row.len()) else {
-            return Ok((None, None));
-        };
-        if number == 0 && !kind.stands_alone() {
-            first = Some(whole(row));
-        }
+        Ok(Self { first, row })
     }
-    Ok((first, row))
 }
 
 fn malformed(key: &[u8]) -> ArchiveError {

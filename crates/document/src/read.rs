@@ -455,7 +455,8 @@ mod tests {
             r#"{"key": "0x01", "value": null, "proof": [], "extra": 1, "extra": 2}"#,
             r#"{"stateDiff": [{"stem": "0x01", "stem": "0x02"}], "verkleProof": {}}"#,
             r#"{"stateDiff": [], "verkleProof": {"d": "0x", "d": "0x"}}"#,
-            r#"{"executionWitness": {"stateDiff": [{"suffixDiffs": [{"suffix": 1, "suffix": 2}]}]}}"#,
+            r#"{"executionWitness": {"stateDiff":
+                [{"suffixDiffs": [{"suffix": 1, "suffix": 2}]}]}}"#,
         ] {
             assert!(refused(json).to_string().contains("is given twice"), "{json}");
         }
@@ -480,7 +481,8 @@ mod tests {
         assert!(matches!(one("0x00").unwrap_err(), DocumentError::Preimage { .. }));
         let two = of(&format!(r#""key": "{key}", "preimages": ["0x", "0x"]"#)).unwrap_err();
         assert_eq!(two.to_string(), "it has 1 keys and 2 preimages");
-        let words = r#"{"tree": "verkle", "keys": ["0x01"], "values": [null], "preimages": ["0x"], "proof": "0x"}"#;
+        let words = r#"{"tree": "verkle", "keys": ["0x01"], "values": [null],
+            "preimages": ["0x"], "proof": "0x"}"#;
         assert!(matches!(refused(words), DocumentError::NoPreimages));
     }
 
