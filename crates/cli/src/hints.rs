@@ -166,7 +166,10 @@ fn store_hint(error: &StoreError) -> &'static str {
             "spinney db check looks at all of it; a damaged store is replaced by replaying into a \
              new directory"
         }
-        StoreError::Foreign { .. } => "--db names a store that spinney made, --store its kind",
+        StoreError::Foreign { .. } => {
+            "--db names a store that spinney made, --store its kind; where another version made it, db \
+             copy of that version takes it to a store of redb or SQLite"
+        }
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         StoreError::Backend { source, .. } => {
             match (source.downcast_ref(), source.downcast_ref::<io::Error>()) {

@@ -10,7 +10,7 @@ pub(crate) const BLOCK: u64 = 4_096;
 pub(crate) const HEADER_BYTES: usize = 144;
 pub(crate) const FORMAT_BYTES: usize = 40;
 /// The format written here.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 const FORMAT_MAGIC: &[u8; 8] = b"SPNYLOG\n";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"SPRC");
 

@@ -38,7 +38,7 @@ fn the_bytes_of_a_log_are_fixed() {
     assert_eq!(names, ["format", "seg-00000001"]);
     let format = &files["format"];
     assert_eq!(format.len(), 40);
-    assert_eq!(hex(&format[..16]), "53504e594c4f470a0200000000000000");
+    assert_eq!(hex(&format[..16]), "53504e594c4f470a0300000000000000");
     let segment = &files["seg-00000001"];
     assert_eq!(segment.len(), 16 << 10);
     let record = |at: usize| &segment[at..at + 4_096];
@@ -60,10 +60,10 @@ fn the_bytes_of_a_log_are_fixed() {
     assert!(first[207..].iter().all(|byte| *byte == 0));
     // The second one: what was held, as it was; a range, a delta, a removal.
     let second = record(4_096);
-    assert_eq!(numbers(second), [1, 2, 0, 0, 1, 1, 4_096, 6 | 1 << 32, 70, 4]);
+    assert_eq!(numbers(second), [1, 2, 0, 0, 1, 1, 4_096, 6 | 1 << 32, 70, 3]);
     assert_eq!(second[80..88], first[136..144], "it follows the first");
     let end = 144 + 70;
-    assert_eq!(hex(&second[end..end + 4]), "0e010142");
+    assert_eq!(hex(&second[end..end + 3]), "0e0242");
     let closing = record(8_192);
     assert_eq!(hex(&closing[..8]), "5350524301000000");
     assert_eq!(numbers(closing), [1, 2, 0, 0, 1, 1, 4_096, 1 << 32, 0, 0]);
@@ -74,14 +74,14 @@ fn the_bytes_of_a_log_are_fixed() {
 fn a_newer_format_is_refused_and_named() {
     let mut files = sample();
     let format = files.get_mut("format").unwrap();
-    format[8] = 3;
+    format[8] = 4;
     let hash = xxhash_rust::xxh3::xxh3_64(&format[..32]);
     format[32..].copy_from_slice(&hash.to_le_bytes());
     let error = Log::open(MemDisk::of(files), small()).unwrap_err();
     assert!(matches!(error, LogError::Foreign { .. }));
     assert_eq!(
         error.to_string(),
-        "the disk is no page log: its format is 3, and this program knows format 2"
+        "the disk is no page log: its format is 4, and this program knows format 3"
     );
 }
 
