@@ -29,6 +29,10 @@ use spinney_tree::{
     TreeId, WriteSet,
 };
 
+// As the command does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ID: TreeId = TreeId(70_000);
 const WINDOW_BLOCKS: u64 = 256;
 /// Of so many blocks one proof is made, and so often its key changes.

@@ -32,7 +32,7 @@ pub enum ArchiveError {
         /// The place.
         place: String,
     },
-    /// The archive is of a newer format.
+    /// The archive is of a format that this version does not read.
     #[error("{place} is of format {found}, and this program reads format {newest}")]
     Format {
         /// The manifest.

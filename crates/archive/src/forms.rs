@@ -11,7 +11,7 @@ use crate::error::ArchiveError;
 use crate::segment::{Kind, Malformed};
 
 /// A row is written whole once the changes since it was would take so many times its bytes.
-pub(crate) const WHOLE_EVERY: usize = 16;
+pub(crate) const WHOLE_EVERY: usize = 64;
 
 /// No row that is written as changes of zeros is longer: pages are shorter.
 const ZEROS: [u8; 4_096] = [0; 4_096];
@@ -153,12 +153,26 @@ pub(crate) fn put_piece_over(
     if delta::diff(before, after, after.len() / 2, out) {
         *since += out.len() - start;
         if *since <= after.len() * WHOLE_EVERY {
-            return Kind::Changed;
+            return as_edit(start, out);
         }
         out.truncate(start);
     }
     *since = 0;
     put_whole(after, out)
+}
+
+/// Makes an edit of changes that lie behind a place, if they are one edit in place.
+fn as_edit(start: usize, out: &mut Vec<u8>) -> Kind {
+    let mut changes = Bytes::new(&out[start..]);
+    let copy = changes.number();
+    let at = out.len() - changes.rest().len();
+    match copy.and_then(|_| changes.number()) {
+        Some(head) if head == (changes.rest().len() as u64) << 1 => {
+            out.drain(at..out.len() - changes.rest().len());
+            Kind::Edited
+        }
+        _ => Kind::Changed,
+    }
 }
 
 /// What a piece makes of the bare row before it.
@@ -180,6 +194,13 @@ pub(crate) fn apply(
         Kind::Changed => {
             let mut row = row.ok_or(Malformed)?;
             delta::apply_in_place(&mut row, bytes).ok_or(Malformed)?;
+            Ok(Some(row))
+        }
+        Kind::Edited => {
+            let (mut row, mut bytes) = (row.ok_or(Malformed)?, Bytes::new(bytes));
+            let place = bytes.size().and_then(|from| row.get_mut(from..)).ok_or(Malformed)?;
+            let place = place.get_mut(..bytes.rest().len()).ok_or(Malformed)?;
+            place.copy_from_slice(bytes.rest());
             Ok(Some(row))
         }
     }

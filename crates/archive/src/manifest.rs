@@ -14,13 +14,11 @@ use crate::error::ArchiveError;
 use crate::forms::TreeInfo;
 use crate::hex::{hex, unhex};
 use crate::objects::Objects;
-use crate::segment::{SegmentInfo, corrupt};
+use crate::segment::{FORMAT, SegmentInfo, corrupt};
 use crate::slice::SliceInfo;
 
-/// The format of manifests and segments.
-pub(crate) const FORMAT: u32 = 1;
 /// The format of manifests of slices: who reads the other one alone takes them for whole.
-pub(crate) const FORMAT_SLICED: u32 = 2;
+pub(crate) const FORMAT_SLICED: u32 = 4;
 /// What names of manifests begin with.
 pub(crate) const MANIFEST: &str = "manifest-";
 /// What names of segments begin with.
@@ -32,7 +30,7 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The format: 1, or 2 of a slice.
+    /// The format: 3, or 4 of a slice.
     pub format: u32,
     /// The archive's own random number, in hex.
     pub archive: String,

@@ -56,12 +56,13 @@ impl Merge<'_> {
                     if piece.block > last || is_of_earlier(&key, piece.block, first) {
                         continue;
                     }
-                    if piece.kind == Kind::Changed && self.stands_alone && !kept.row.is_known() {
+                    let is_open = !piece.kind.stands_alone() && !kept.row.is_known();
+                    if is_open && self.stands_alone {
                         kept.row = self.row_before(&key, piece.block)?;
                     }
-                    match self.stands_alone {
-                        true => kept.follow(piece, &mut out, || cursor.malformed())?,
-                        false => kept.write(&piece, &mut out)?,
+                    match is_open && !self.stands_alone {
+                        true => kept.write(&piece, &mut out)?,
+                        false => kept.follow(piece, &mut out, || cursor.malformed())?,
                     }
                 }
             }
@@ -180,7 +181,7 @@ impl Row {
                 let bare = apply(kind, &piece.bytes, before)?;
                 since = since.saturating_add(piece.bytes.len());
                 match &bare {
-                    Some(bare) if kind == Kind::Changed => {
+                    Some(bare) if !kind.stands_alone() => {
                         if since > bare.len() * WHOLE_EVERY {
                             (piece.kind, piece.bytes) = whole(bare);
                             since = 0;

@@ -5,9 +5,11 @@
 //! part    = group*                                                some 32 KiB
 //! group   = shared, length (LEB128 each), rest of the key | length (LEB128) | piece*
 //! piece   = blocks since the piece before, or since the segment's first (LEB128)
-//!         | length * 4 + kind (LEB128) | bytes
+//!         | length * 2 + 1 (LEB128) | edit
+//!         | (length * 4 + kind) * 2 (LEB128) | bytes
 //! kind    = 0 the row went, 1 the row, 2 length (LEB128) and changes of so many zeros,
 //!           3 changes of the row before
+//! edit    = so many bytes of the row before stay (LEB128) | what stands in it from there on
 //! index   = count (LEB128) | entry* | filter
 //! entry   = shared, length (LEB128 each), rest of the first key | its first block since the
 //!           segment's (LEB128) | length of the part (LEB128) | xxh3-64 of the part (8)
@@ -42,21 +44,46 @@ const PART_BYTES_MAX: usize = 256 << 10;
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
 const MAGIC: &[u8; 8] = b"SPINARCH";
-const FORMAT: u32 = 1;
+/// The format of manifests and segments.
+pub(crate) const FORMAT: u32 = 3;
 
 /// What a piece says of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Gone = 0,
-    Whole = 1,
-    Sparse = 2,
-    Changed = 3,
+    Gone,
+    Whole,
+    Sparse,
+    Changed,
+    Edited,
 }
 
 impl Kind {
     /// Whether it takes no other piece to read it.
     pub(crate) const fn stands_alone(self) -> bool {
-        !matches!(self, Self::Changed)
+        !matches!(self, Self::Changed | Self::Edited)
+    }
+
+    /// What a piece of `length` bytes begins with: an edit, as most of all pieces are, with one
+    /// byte.
+    const fn head(self, length: u64) -> u64 {
+        match self {
+            Self::Gone => length << 3,
+            Self::Whole => (length << 2 | 1) << 1,
+            Self::Sparse => (length << 2 | 2) << 1,
+            Self::Changed => (length << 2 | 3) << 1,
+            Self::Edited => length << 1 | 1,
+        }
+    }
+
+    /// The kind and the length that a piece begins with.
+    const fn of_head(head: u64) -> (Self, u64) {
+        match (head & 1, head >> 1 & 3) {
+            (1, _) => (Self::Edited, head >> 1),
+            (_, 0) => (Self::Gone, head >> 3),
+            (_, 1) => (Self::Whole, head >> 3),
+            (_, 2) => (Self::Sparse, head >> 3),
+            _ => (Self::Changed, head >> 3),
+        }
     }
 }
 
@@ -186,7 +213,7 @@ impl SegmentWriter {
             self.part_first = Some((self.group.clone(), piece.block));
         }
         put_number(&mut self.body, piece.block - self.before);
-        put_number(&mut self.body, (piece.bytes.len() as u64) << 2 | piece.kind as u64);
+        put_number(&mut self.body, piece.kind.head(piece.bytes.len() as u64));
         self.body.extend_from_slice(piece.bytes);
         self.before = piece.block;
         self.info.pieces += 1;
@@ -275,7 +302,7 @@ fn next_key(bytes: &mut Bytes<'_>, key: &mut Vec<u8>) -> Option<()> {
 /// Where a part lies, and what it begins with.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    key: Box<[u8]>,
+    pub(crate) key: Box<[u8]>,
     block: u64,
     pub(crate) at: u64,
     pub(crate) bytes: u64,
@@ -459,14 +486,8 @@ impl<'a> Pieces<'a> {
         }
         let mut read = || {
             let block = self.block.checked_add(self.bytes.number()?)?;
-            let head = self.bytes.number()?;
-            let kind = match head & 3 {
-                0 => Kind::Gone,
-                1 => Kind::Whole,
-                2 => Kind::Sparse,
-                _ => Kind::Changed,
-            };
-            let bytes = self.bytes.take((head >> 2).try_into().ok()?)?;
+            let (kind, length) = Kind::of_head(self.bytes.number()?);
+            let bytes = self.bytes.take(length.try_into().ok()?)?;
             self.block = block;
             Some(Piece { block, kind, bytes })
         };

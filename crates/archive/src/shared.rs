@@ -7,14 +7,15 @@
 //!
 //! A range of an object that lies far away costs as much as some hundred kilobytes more of it. So
 //! with the part that has a page's row come those with all pages below it, if they are small; root
-//! records come with the index of their segment; and segments that are needed after one that was
-//! not enough are read at once.
+//! records and the pages that trees begin with come with the index of their segment; and segments
+//! that are needed after one that was not enough are read at once.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use spinney_tree::{Table, pages_below};
+use spinney_tree::{Table, pages_below, root_page};
 
 use crate::bloom;
 use crate::cache::{Cache, Slot};
@@ -22,12 +23,15 @@ use crate::error::ArchiveError;
 use crate::forms::apply;
 use crate::hex::hex;
 use crate::objects::Objects;
-use crate::segment::{Groups, Index, Kind, Malformed, SegmentInfo, corrupt};
+use crate::segment::{Groups, Index, Kind, Malformed, Part, SegmentInfo, corrupt};
 
 /// Pages below one that is read are read with it if all of these have at most so many bytes.
 const BELOW_BYTES: u64 = 384 << 10;
-/// The root records of a segment stay in memory if they have at most so many bytes.
-const ROOTS_BYTES: u64 = 16 << 20;
+/// The root records of a segment, and the pages that its trees begin with, stay in memory if they
+/// have at most so many bytes together.
+const ROOTS_BYTES: u64 = 64 << 20;
+/// Of more trees these pages are read when they are needed.
+const ROOT_PAGES: usize = 16;
 
 /// A segment whose index is read once somebody needs it.
 #[derive(Debug)]
@@ -50,19 +54,14 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) index: Index,
-    /// The parts with root records, from the one with this number on.
-    roots_from: usize,
-    roots: Vec<Arc<[u8]>>,
+    /// The parts that every proof needs, by their numbers.
+    roots: HashMap<usize, Arc<[u8]>>,
 }
 
 impl Opened {
-    fn root_part(&self, number: usize) -> Option<&Arc<[u8]>> {
-        self.roots.get(number.checked_sub(self.roots_from)?)
-    }
-
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
-        self.index.memory() + self.roots.iter().map(|part| part.len()).sum::<usize>()
+        self.index.memory() + self.roots.values().map(|part| part.len()).sum::<usize>()
     }
 }
 
@@ -103,9 +102,9 @@ struct Missing<'s> {
 /// What pieces of a key were found so far, from the newest on.
 #[derive(Default)]
 struct Chain {
-    /// What the changes say, one behind the other, and where each ends.
+    /// What the changes say, one behind the other; of each what it is, and where it ends.
     changes: Vec<u8>,
-    ends: Vec<usize>,
+    ends: Vec<(Kind, usize)>,
     row: Option<Vec<u8>>,
     /// Whether one was found that needs none before it.
     is_whole: bool,
@@ -118,17 +117,17 @@ impl Missing<'_> {
 }
 
 impl Chain {
-    fn note(&mut self, changes: &[u8]) {
+    fn note(&mut self, kind: Kind, changes: &[u8]) {
         self.changes.extend_from_slice(changes);
-        self.ends.push(self.changes.len());
+        self.ends.push((kind, self.changes.len()));
     }
 
     /// What all of that makes.
     fn row(self) -> Result<Option<Vec<u8>>, Malformed> {
         let mut row = self.row;
-        for (number, &end) in self.ends.iter().enumerate().rev() {
-            let from = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-            row = apply(Kind::Changed, &self.changes[from..end], row)?;
+        for (number, &(kind, end)) in self.ends.iter().enumerate().rev() {
+            let from = number.checked_sub(1).map_or(0, |before| self.ends[before].1);
+            row = apply(kind, &self.changes[from..end], row)?;
         }
         Ok(row)
     }
@@ -171,13 +170,16 @@ impl Shared {
         }
         self.count(segment.info.index_bytes);
         let index = Index::read(&*self.objects, &segment.info)?;
-        let parts = index.between(&[Table::Roots as u8], &[Table::Roots as u8 + 1]);
-        let (roots_from, bytes) = (parts.start, span(&index, &parts));
-        let mut roots = Vec::new();
-        if !parts.is_empty() && bytes.end - bytes.start <= ROOTS_BYTES {
-            roots = self.read(&Missing { segment, index: &index, parts })?;
+        let (mut roots, mut left) = (HashMap::new(), ROOTS_BYTES);
+        for parts in root_parts(&index) {
+            let bytes = span(&index, &parts);
+            let Some(rest) = left.checked_sub(bytes.end - bytes.start) else { break };
+            left = rest;
+            let from = parts.start;
+            let read = self.read(&Missing { segment, index: &index, parts })?;
+            roots.extend((from..).zip(read));
         }
-        Ok(segment.opened.get_or_init(|| Opened { index, roots_from, roots }))
+        Ok(segment.opened.get_or_init(|| Opened { index, roots }))
     }
 
     fn slot(&self, segment: &Segment, index: &Index, part: usize) -> Slot {
@@ -198,7 +200,7 @@ impl Shared {
     /// The bytes of a part; others come with it if it is not there yet.
     fn part_with(&self, want: &Want<'_>) -> Result<Arc<[u8]>, ArchiveError> {
         let Want { segment, opened, part, .. } = *want;
-        if let Some(bytes) = opened.root_part(part) {
+        if let Some(bytes) = opened.roots.get(&part) {
             return Ok(Arc::clone(bytes));
         }
         self.slot(segment, &opened.index, part).get_or_read(|| {
@@ -216,7 +218,7 @@ impl Shared {
         let Want { segment, opened, part, ref with } = *want;
         let index = &opened.index;
         let is_there = |part: &usize| {
-            self.cache.has((segment.number, *part as u32)) || opened.root_part(*part).is_some()
+            self.cache.has((segment.number, *part as u32)) || opened.roots.contains_key(part)
         };
         let from = (with.start..part).rev().find(is_there).map_or(with.start, |there| there + 1);
         let end = (part + 1..with.end).find(is_there).unwrap_or(with.end);
@@ -331,7 +333,7 @@ impl Shared {
         loop {
             let found = last_pieces(&bytes, segment.info.first, key, bound).map_err(malformed)?;
             let Some(found) = found else { return Ok(()) };
-            found.changes.iter().rev().for_each(|changes| chain.note(changes));
+            found.changes.iter().rev().for_each(|&(kind, changes)| chain.note(kind, changes));
             if let Some((kind, bytes)) = found.alone {
                 chain.row = apply(kind, bytes, None).map_err(malformed)?;
                 chain.is_whole = true;
@@ -367,7 +369,7 @@ impl Shared {
             let number = segment.number;
             let is_read =
                 |other: &Missing<'_>| other.segment.number == number && other.parts.contains(&part);
-            if opened.root_part(part).is_none()
+            if !opened.roots.contains_key(&part)
                 && !self.cache.has((number, part as u32))
                 && !all.iter().any(is_read)
             {
@@ -388,6 +390,24 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The parts that every proof needs: those with root records, and of each tree those with the page
+/// that it begins with.
+fn root_parts(index: &Index) -> Vec<Range<usize>> {
+    let mut all = vec![index.between(&[Table::Roots as u8], &[Table::Roots as u8 + 1])];
+    let root = |part: &Part| match part.key.split_first() {
+        Some((&table, row)) if table == Table::Pages as u8 => root_page(row),
+        _ => None,
+    };
+    let mut roots: Vec<_> = index.parts.iter().filter_map(root).collect();
+    roots.dedup();
+    for root in roots.iter().take(ROOT_PAGES) {
+        let key = [&[Table::Pages as u8], &root[..]].concat();
+        all.push(index.between(&key, &[&key[..], &[0]].concat()));
+    }
+    all.retain(|parts| !parts.is_empty());
+    all
 }
 
 /// The parts that come with one that may have the row of a key.
@@ -411,7 +431,7 @@ fn with(index: &Index, key: &[u8], part: usize) -> Range<usize> {
 struct LastPieces<'a> {
     alone: Option<(Kind, &'a [u8])>,
     /// Behind that one, in order.
-    changes: Vec<&'a [u8]>,
+    changes: Vec<(Kind, &'a [u8])>,
     /// The block of the first of them all.
     oldest: u64,
 }
@@ -435,10 +455,10 @@ fn last_pieces<'a>(
                 let (alone, oldest) = (Some((piece.kind, piece.bytes)), piece.block);
                 found = Some(LastPieces { alone, changes: Vec::new(), oldest });
             }
-            (Some(found), false) => found.changes.push(piece.bytes),
+            (Some(found), false) => found.changes.push((piece.kind, piece.bytes)),
             (None, false) => {
-                let (alone, oldest) = (None, piece.block);
-                found = Some(LastPieces { alone, changes: vec![piece.bytes], oldest });
+                let (changes, oldest) = (vec![(piece.kind, piece.bytes)], piece.block);
+                found = Some(LastPieces { alone: None, changes, oldest });
             }
         }
     }

@@ -8,7 +8,7 @@ use spinney_tree::Table;
 use crate::error::ArchiveError;
 use crate::forms::{Forms, apply, put_piece_over, put_whole, whole};
 use crate::hex::hex;
-use crate::segment::{Kind, Malformed, Piece, SegmentWriter};
+use crate::segment::{Kind, Piece, SegmentWriter};
 
 /// The table of the numbers of blocks by their hashes, which stores do not have.
 pub(crate) const HASHES: u8 = 0xff;
@@ -199,83 +199,55 @@ impl Window {
         (run.newest, run.count) = (self.pieces.len() - 1, run.count + 1);
     }
 
-    /// Writes all pieces, in order.
+    /// Writes all pieces, in order. The first piece of a row that many blocks change, as those of
+    /// the top of a tree, stands alone, so that nobody looks for it in two segments: `before` says
+    /// what a bare row was at a block.
     pub(crate) fn write(
-        self,
-        busy: &mut BusyRows,
+        mut self,
+        before: impl Fn(&[u8], u64) -> Result<Option<Vec<u8>>, ArchiveError>,
         segment: &mut SegmentWriter,
     ) -> Result<(), ArchiveError> {
-        let Self { runs, pieces, said, .. } = self;
-        let mut runs: Vec<_> = runs.into_iter().collect();
+        let mut runs: Vec<_> = take(&mut self.runs).into_iter().collect();
         runs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let mut of_key = Vec::new();
-        let mut rows = BusyRows::default();
+        let mut pieces = Vec::new();
         for (key, run) in runs {
-            of_key.clear();
-            let mut next = run.newest;
-            for _ in 0..run.count {
-                let PieceAt { block, kind, at, len, before } = pieces[next];
-                of_key.push(Piece { block, kind, bytes: &said[at..at + len] });
-                next = before;
-            }
-            of_key.reverse();
-            of_key.sort_by_key(|piece| piece.block);
-            let before = busy.0.remove(&key);
-            let Busy { first, row } = Busy::of(&of_key, before).map_err(|_| malformed(&key))?;
+            self.pieces_of(&run, &mut pieces);
             segment.begin(&key);
-            for (number, piece) in of_key.iter().enumerate() {
-                let (block, kind, bytes) = match &first {
-                    Some((kind, bytes)) if number == 0 => (piece.block, *kind, &bytes[..]),
-                    _ => (piece.block, piece.kind, piece.bytes),
-                };
-                segment.piece(&Piece { block, kind, bytes })?;
+            let mut rest = &pieces[..];
+            if let [first, others @ ..] = rest
+                && !first.kind.stands_alone()
+                && pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() >= MANY_BYTES
+            {
+                let row = before(&key, first.block.saturating_sub(1))?;
+                let row = apply(first.kind, first.bytes, row).map_err(|_| malformed(&key))?;
+                let (kind, bytes) = whole(&row.unwrap_or_default());
+                segment.piece(&Piece { block: first.block, kind, bytes: &bytes })?;
+                rest = others;
+            }
+            for piece in rest {
+                segment.piece(piece)?;
             }
             segment.end();
-            rows.0.extend(row.map(|row| (key, row)));
         }
-        *busy = rows;
         Ok(())
     }
-}
 
-/// The bare rows that nearly every block changes, as of the last block that was written: those of
-/// the top of a tree, which every proof needs. In each segment the first piece of such a row stands
-/// alone, so that nobody looks for it in two.
-#[derive(Debug, Default)]
-pub(crate) struct BusyRows(HashMap<Box<[u8]>, Vec<u8>>);
-
-/// A row is one of them if its pieces in a segment have so many times its bytes.
-const BUSY: usize = 8;
-
-/// What the pieces of such a row come to; nothing for another row.
-#[derive(Default)]
-struct Busy {
-    /// The first piece, so that it stands alone, if it does not by itself and the row is known.
-    first: Option<(Kind, Vec<u8>)>,
-    /// The row behind the last one.
-    row: Option<Vec<u8>>,
-}
-
-impl Busy {
-    /// Of the pieces of a row in a segment, and the row before them if that is known.
-    fn of(pieces: &[Piece<'_>], before: Option<Vec<u8>>) -> Result<Self, Malformed> {
-        let said: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
-        let (mut row, mut first) = (before, None);
-        for (number, &Piece { kind, bytes, .. }) in pieces.iter().enumerate() {
-            if row.is_none() && !kind.stands_alone() {
-                continue;
-            }
-            row = apply(kind, bytes, row)?;
-            let Some(row) = row.as_ref().filter(|row| said >= BUSY * row.len()) else {
-                return Ok(Self::default());
-            };
-            if number == 0 && !kind.stands_alone() {
-                first = Some(whole(row));
-            }
+    /// The pieces of a key, by block, in place of others.
+    fn pieces_of<'a>(&'a self, run: &Run, pieces: &mut Vec<Piece<'a>>) {
+        pieces.clear();
+        let mut next = run.newest;
+        for _ in 0..run.count {
+            let PieceAt { block, kind, at, len, before } = self.pieces[next];
+            pieces.push(Piece { block, kind, bytes: &self.said[at..at + len] });
+            next = before;
         }
-        Ok(Self { first, row })
+        pieces.reverse();
+        pieces.sort_by_key(|piece| piece.block);
     }
 }
+
+/// Many blocks change a row if the changes in a segment take so many bytes.
+const MANY_BYTES: usize = 2 << 10;
 
 fn malformed(key: &[u8]) -> ArchiveError {
     let place = format!("row 0x{}", hex(key));

@@ -19,12 +19,12 @@ use crate::cursor::Keys;
 use crate::error::ArchiveError;
 use crate::forms::Forms;
 use crate::hex::hex;
-use crate::manifest::{FORMAT, MANIFEST, Manifest, SEGMENT, random_id};
+use crate::manifest::{MANIFEST, Manifest, SEGMENT, random_id};
 use crate::merge::Merge;
 use crate::objects::Objects;
-use crate::segment::{Kind, Piece, SegmentInfo, SegmentWriter};
-use crate::shared::Shared;
-use crate::window::{BusyRows, HASHES, Window, archive_key, hash_key, is_archived, is_witness};
+use crate::segment::{FORMAT, Kind, Piece, SegmentInfo, SegmentWriter};
+use crate::shared::{Segment, Shared};
+use crate::window::{HASHES, Window, archive_key, hash_key, is_archived, is_witness};
 
 /// So many manifests stay for those who are reading them.
 const MANIFESTS_KEPT: u64 = 8;
@@ -45,7 +45,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merges: vec![8, 4, 4] }
+        Self { merges: vec![8, 8, 4] }
     }
 }
 
@@ -65,7 +65,6 @@ pub struct Writer {
     /// segments.
     opened: u64,
     named: u64,
-    busy: BusyRows,
     /// Whether all code and preimages of a store were compared with those that are held.
     pub(crate) has_compared: bool,
 }
@@ -139,8 +138,7 @@ impl Writer {
         let opened = manifest.number;
         let contents = Contents::of(manifest, &[])?;
         let shared = Shared::new(objects, CACHE_BYTES);
-        let busy = BusyRows::default();
-        Ok(Self { shared, options, contents, opened, named: 0, busy, has_compared: false })
+        Ok(Self { shared, options, contents, opened, named: 0, has_compared: false })
     }
 
     /// Segments of earlier writers that no manifest names, and manifests that nobody reads any
@@ -309,11 +307,14 @@ impl Writer {
             return Err(self.order(last.number, format!("the last window ends with block {next}")));
         }
         let mut segments = Vec::with_capacity(windows.len());
+        let mut held = self.contents.segments.clone();
         for window in windows {
             let blocks = (window.first, window.last);
             let mut segment = self.segment(blocks, 0)?;
-            window.write(&mut self.busy, &mut segment)?;
-            segments.push(segment.finish()?);
+            window.write(|key, block| self.shared.bare_at(&held, key, block), &mut segment)?;
+            let info = segment.finish()?;
+            held.push(Arc::new(Segment::new(info.clone())));
+            segments.push(info);
         }
         let trees = self.contents.forms.trees();
         let end = self.contents.segments.len();
@@ -380,13 +381,18 @@ impl Writer {
             let Some(level) = segments.last().map(|segment| segment.info.level) else {
                 return Ok(());
             };
-            let of_level = |segment: &&Arc<crate::shared::Segment>| segment.info.level == level;
+            let of_level = |segment: &&Arc<Segment>| segment.info.level == level;
             let count = segments.iter().rev().take_while(of_level).count();
             let enough = self.options.merges.get(level as usize);
             if enough.is_none_or(|&enough| count < enough.max(2)) {
                 return Ok(());
             }
-            let (from, end) = (segments.len() - count, segments.len());
+            let (mut from, end) = (segments.len() - count, segments.len());
+            let is_last = level + 1 == self.options.last_level();
+            if is_last && from == 1 && segments[0].info.first == segments[0].info.last {
+                // It has all rows as of the archive's first block: what the merged one begins with.
+                from = 0;
+            }
             let blocks = (segments[from].info.first, segments[end - 1].info.last);
             let merged = self.merged(from..end, blocks, level + 1)?;
             self.replace(from..end, vec![merged], |_| ())?;

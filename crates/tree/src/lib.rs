@@ -77,7 +77,7 @@ pub use error::{Refused, TreeError};
 pub use ids::{BlockId, SchemeId, TreeId};
 pub use key_proofs::KeyProofs;
 pub use memory::{MemorySnapshot, MemoryStore};
-pub use page_key::{is_on_path, pages_below};
+pub use page_key::{is_on_path, pages_below, root_page};
 pub use read::{Entry, Value};
 pub use rebuild::Rebuild;
 pub use root_record::RootRecord;

@@ -192,6 +192,13 @@ pub fn pages_below(row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     PageKey::below(space, RowKind::Page, &path, bits)
 }
 
+/// The key of the page that a tree begins with, by the key of any of its rows of
+/// [`Table::Pages`](crate::Table::Pages). Nothing for what is no such key.
+pub fn root_page(row: &[u8]) -> Option<Vec<u8>> {
+    let tree = row.get(..HEAD_BYTES - 1)?;
+    Some([tree, &[RowKind::Page as u8, 0x80]].concat())
+}
+
 /// Names a row in an error: hex of tree, generation, kind and place.
 pub(crate) fn describe(key: &[u8]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();

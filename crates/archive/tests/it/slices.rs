@@ -241,7 +241,7 @@ fn what_cannot_be_sliced_or_added_to_a_slice_is_refused() {
     assert!(error.contains("is a slice of some accounts"), "{error}");
     // A slice is a format of its own, and says so.
     let manifest = sliced.manifest();
-    assert_eq!((manifest.format, whole.manifest().format), (2, 1));
+    assert_eq!((manifest.format, whole.manifest().format), (4, 3));
     assert_eq!(manifest.slice.unwrap().addresses[0], "01".repeat(20));
     assert_eq!(
         open(sliced.at(4).unwrap()).unwrap().root(),
