@@ -17,7 +17,7 @@ mod model;
 mod site;
 mod sums;
 #[expect(dead_code, reason = "shared with the tests of spinney-state")]
-#[path = "../../state/tests/embed/textbook.rs"]
+#[path = "../../state/tests/it/embed/textbook.rs"]
 mod textbook;
 mod world;
 

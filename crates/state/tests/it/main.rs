@@ -1,5 +1,7 @@
 //! The state, seen from outside.
 
+mod chunks;
+mod embed;
 mod history;
 mod kept;
 mod reader;

@@ -8,7 +8,7 @@ use spinney_state::embed::{BasicData, chunkify, ubt};
 use spinney_tree::bulk;
 use spinney_tree::verkle::Verkle;
 
-use crate::json::{Json, address, bytes, list, number, shared, small, word};
+use super::json::{Json, address, bytes, list, number, shared, small, word};
 
 #[test]
 fn verkle_keys_are_the_eips() {

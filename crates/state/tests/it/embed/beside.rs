@@ -10,8 +10,8 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{BlockId, HashFunction, MemoryStore, PageStore, RootRecord, Snapshot, Table};
 
-use crate::histories::changes;
-use crate::textbook;
+use super::histories::changes;
+use super::textbook;
 
 const UBT_TREE: Ubt = Ubt { hash: HashFunction::Sha256 };
 const PBT_TREE: Pbt = Pbt { hash: HashFunction::Blake3 };

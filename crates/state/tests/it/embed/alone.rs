@@ -11,7 +11,7 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{BlockId, HashFunction, MemoryStore};
 
-use crate::histories::changes;
+use super::histories::changes;
 
 const UBT: Ubt = Ubt { hash: HashFunction::Sha256 };
 const PBT: Pbt = Pbt { hash: HashFunction::Blake3 };

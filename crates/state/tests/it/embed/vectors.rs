@@ -9,8 +9,8 @@ use spinney_tree::{HashFunction, MemoryStore};
 
 use HashFunction::{Blake3, Sha256};
 
-use crate::json::{Json, address, allocation, bytes, list, number, shared, small, text, word};
-use crate::textbook;
+use super::json::{Json, address, allocation, bytes, list, number, shared, small, text, word};
+use super::textbook;
 
 #[test]
 fn ubt_keys_are_geths() {
@@ -88,7 +88,7 @@ fn pbt_keys_and_basic_data_are_the_eips() {
 #[test]
 fn pbt_keys_are_those_of_the_cross_check() {
     let file: Json =
-        serde_json::from_str(include_str!("../../../vectors/data/ubt_pbt_crosscheck.json"))
+        serde_json::from_str(include_str!("../../../../vectors/data/ubt_pbt_crosscheck.json"))
             .unwrap();
     let keys = &file["eip8297_keys_blake3"];
     let (account, code_hash) = (address(&keys["address20"]), word(&keys["codeHash"]));

@@ -11,10 +11,7 @@ use spinney_state::{
 };
 use spinney_tree::{BlockId, MemoryStore, PageStore, StoreError, Table, WriteSet};
 
-use textbook::{Rows, Textbook, changes, rows};
-
-#[path = "../it/textbook.rs"]
-mod textbook;
+use crate::textbook::{Rows, Textbook, changes, rows};
 
 const TABLES: [Table; 4] = [Table::Pages, Table::Codes, Table::Preimages, Table::History];
 

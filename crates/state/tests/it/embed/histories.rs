@@ -11,7 +11,7 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::{self, Verkle};
 use spinney_tree::{HashFunction, MemoryStore};
 
-use crate::textbook;
+use super::textbook;
 
 fn address() -> impl Strategy<Value = Address> {
     (0u8..6).prop_map(Address::with_last_byte)
