@@ -45,7 +45,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merges: vec![8, 8, 4] }
+        Self { merges: vec![4, 4, 4, 4] }
     }
 }
 
