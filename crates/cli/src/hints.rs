@@ -167,8 +167,8 @@ fn store_hint(error: &StoreError) -> &'static str {
              new directory"
         }
         StoreError::Foreign { .. } => {
-            "--db names a store that spinney made, --store its kind; where another version made it, db \
-             copy of that version takes it to a store of redb or SQLite"
+            "--db names a store that spinney made, --store its kind; where another version made \
+             it, db copy of that version takes it to a store of redb or SQLite"
         }
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         StoreError::Backend { source, .. } => {
