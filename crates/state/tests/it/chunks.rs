@@ -9,22 +9,12 @@ use spinney_state::{
     AccountChange, Change, Changes, ChunkBuild, ChunkOptions, Chunks, KeepHistory, State,
     StateError, StateRead,
 };
-use spinney_tree::{BlockId, MemoryStore, PageStore, StoreError, Table, WriteSet};
+use spinney_tree::{MemoryStore, PageStore, StoreError, Table, WriteSet};
 
+use crate::history::{block, open};
 use crate::textbook::{Rows, Textbook, changes, rows};
 
 const TABLES: [Table; 4] = [Table::Pages, Table::Codes, Table::Preimages, Table::History];
-
-fn block(number: usize) -> BlockId {
-    BlockId { number: number as u64, hash: [number as u8 + 1; 32] }
-}
-
-fn open(keep: KeepHistory, preimages: bool) -> State<MemoryStore> {
-    let mut state = State::open(MemoryStore::new(), 1).unwrap();
-    state.keep_history(keep);
-    state.keep_preimages(preimages);
-    state
-}
 
 fn options(memory: usize, build: ChunkBuild) -> ChunkOptions {
     let mut options = ChunkOptions::default();

@@ -26,11 +26,11 @@ fn keep() -> impl Strategy<Value = KeepHistory> {
     ]
 }
 
-fn block(number: usize) -> BlockId {
+pub(crate) fn block(number: usize) -> BlockId {
     BlockId { number: number as u64, hash: [number as u8 + 1; 32] }
 }
 
-fn open(keep: KeepHistory, preimages: bool) -> State<MemoryStore> {
+pub(crate) fn open(keep: KeepHistory, preimages: bool) -> State<MemoryStore> {
     // Nothing stays in memory: everything is read.
     let mut state = State::open(MemoryStore::new(), 1).unwrap();
     state.keep_history(keep);

@@ -5,18 +5,15 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use spinney_state::{Changes, KeepHistory, State};
-use spinney_tree::{BlockId, MemoryStore, Table};
+use spinney_tree::{MemoryStore, Table};
 
+use crate::history::block;
 use crate::textbook::{Rows, Textbook, changes, rows};
 
 fn some_changes(count: usize) -> Vec<Changes> {
     let mut runner = TestRunner::deterministic();
     let strategy = prop::collection::vec(changes(), count);
     strategy.new_tree(&mut runner).unwrap().current()
-}
-
-fn block(number: usize) -> BlockId {
-    BlockId { number: number as u64, hash: [number as u8 + 1; 32] }
 }
 
 /// Commits all changes, one a block, and answers with the root after each.
