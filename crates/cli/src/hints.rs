@@ -168,7 +168,7 @@ fn store_hint(error: &StoreError) -> &'static str {
         }
         StoreError::Foreign { .. } => {
             "--db names a store that spinney made, --store its kind; where another version made \
-             it, db copy of that version takes it to a store of redb or SQLite"
+             it, db copy --target-store redb of that version takes it along"
         }
         StoreError::Missing { .. } => "spinney replay --db DIR makes a store",
         StoreError::Backend { source, .. } => {

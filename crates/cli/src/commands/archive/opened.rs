@@ -30,7 +30,9 @@ pub(crate) fn failure(error: ArchiveError) -> anyhow::Error {
             "archive prune drops first blocks and archive backfill puts others there; else build a \
              new archive",
         ),
-        ArchiveError::Format { .. } => (Exit::Error, "use a newer version of spinney"),
+        ArchiveError::Format { .. } => {
+            (Exit::Error, "another version of spinney made it and reads it; or build it again")
+        }
         ArchiveError::Fenced { .. } => (Exit::Error, "let one process add blocks to an archive"),
         ArchiveError::Outside { .. } => (Exit::Error, "spinney archive info says what it holds"),
         ArchiveError::Order { .. } => (
