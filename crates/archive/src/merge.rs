@@ -56,14 +56,14 @@ impl Merge<'_> {
                     if piece.block > last || is_of_earlier(&key, piece.block, first) {
                         continue;
                     }
-                    let is_open = !piece.kind.stands_alone() && !kept.row.is_known();
-                    if is_open && self.stands_alone {
+                    if !piece.kind.stands_alone() && !kept.row.is_known() {
+                        if !self.stands_alone {
+                            kept.write(&piece, &mut out)?;
+                            continue;
+                        }
                         kept.row = self.row_before(&key, piece.block)?;
                     }
-                    match is_open && !self.stands_alone {
-                        true => kept.write(&piece, &mut out)?,
-                        false => kept.follow(piece, &mut out, || cursor.malformed())?,
-                    }
+                    kept.follow(piece, &mut out, || cursor.malformed())?;
                 }
             }
             kept.end(&mut out)?;
