@@ -218,6 +218,28 @@ impl Index {
         self.put(row)
     }
 
+    /// Changes where a row lies. Answers whether there is one.
+    pub(crate) fn update(&mut self, key: &[u8], change: impl FnOnce(&mut Entry)) -> bool {
+        let mut node = &mut self.root;
+        loop {
+            match Arc::make_mut(node) {
+                Node::Branch(children) => {
+                    let at = child_of(children, key);
+                    node = &mut children[at].1;
+                }
+                Node::Leaf(rows) => {
+                    let Ok(at) = rows.place_of(key) else { return false };
+                    let (mut entry, mut bytes) =
+                        (rows.row(at).entry(), SmallVec::<[u8; 64]>::new());
+                    change(&mut entry);
+                    put_entry(&mut bytes, &entry);
+                    rows.put(Ok(at), Row { key, entry: &bytes });
+                    return true;
+                }
+            }
+        }
+    }
+
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         self.get(key)?;
         let root = Arc::make_mut(&mut self.root);
@@ -407,7 +429,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_index_is_a_map_and_its_clones_stay(
-            steps in vec((any::<u16>(), 0..5_u8), 1..3_000),
+            steps in vec((any::<u16>(), 0..6_u8), 1..3_000),
             start in 0..20_000_u16,
         ) {
             let (mut index, mut model) = (Index::default(), BTreeMap::new());
@@ -422,6 +444,11 @@ mod tests {
                     0 => prop_assert_eq!(index.insert(&key, &new), model.insert(key, new)),
                     1 => prop_assert_eq!(append(&mut index, &key, &new), model.insert(key, new)),
                     2 | 3 => prop_assert_eq!(index.remove(&key), model.remove(&key)),
+                    4 => {
+                        let change = |entry: &mut Entry| entry.pieces.extend(new.pieces);
+                        let changed = model.get_mut(&key).map(change.clone());
+                        prop_assert_eq!(index.update(&key, change), changed.is_some());
+                    }
                     _ => prop_assert_eq!(index.get(&key), model.get(&key).cloned()),
                 }
                 if n % 700 == 0 {

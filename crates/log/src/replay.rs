@@ -115,12 +115,13 @@ impl Replay {
                     let piece = Piece { segment: segment.number, at: data as u32, len };
                     data += u64::from(len);
                     if self.has(&key) {
-                        let Some(mut entry) = self.index.get(&key) else {
+                        let is_there = self.index.update(&key, |entry| {
+                            entry.pieces.push(piece);
+                            entry.hash = hash;
+                        });
+                        if !is_there {
                             return wrong("changes a row that is not there");
-                        };
-                        entry.pieces.push(piece);
-                        entry.hash = hash;
-                        self.index.insert(&key, &entry);
+                        }
                         self.live += u64::from(len);
                     }
                 }
