@@ -26,7 +26,7 @@ use crate::objects::Objects;
 use crate::segment::{Groups, Index, Kind, Malformed, Part, SegmentInfo, corrupt};
 
 /// Pages below one that is read are read with it if all of these have at most so many bytes.
-const BELOW_BYTES: u64 = 384 << 10;
+const BELOW_BYTES: u64 = 768 << 10;
 /// The root records of a segment, and the pages that its trees begin with, stay in memory if they
 /// have at most so many bytes together.
 const ROOTS_BYTES: u64 = 64 << 20;
