@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spinney_tree::{Batch, PageStore, Pending, TreeId, WriteSet};
+use spinney_tree::{Batch, PageStore, Pending, Staged, StoreError, TreeId, WriteSet};
 
 use crate::error::Error;
 use crate::kind::TreeKind;
@@ -188,16 +188,54 @@ pub(crate) fn commit<P: PageStore>(
         return Ok(());
     }
     set.sort();
-    shared.store.commit(&set)?;
-    staged.into_iter().for_each(|adopt| adopt());
+    put_beside(&mut staged, &mut || shared.store.commit(&set))?;
+    staged.into_iter().for_each(|staged| staged.adopt());
     Ok(())
 }
 
-/// What is to be done once the store has it.
-pub(crate) type Adopt<'a> = Box<dyn FnOnce() + 'a>;
+/// Gives the store what was staged, while the trees make their pages.
+fn put_beside(
+    staged: &mut [Box<dyn sealed::Adopt + '_>],
+    put: &mut dyn FnMut() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    match staged.split_first_mut() {
+        Some((first, others)) => first.make_pages_beside(&mut || put_beside(others, put)),
+        None => put(),
+    }
+}
+
+struct Adopting<'a, S: TreeKind, P: PageStore> {
+    core: &'a Core<S, P>,
+    staged: Staged<S>,
+}
+
+impl<S: TreeKind, P: PageStore> sealed::Adopt for Adopting<'_, S, P> {
+    fn make_pages_beside(
+        &mut self,
+        put: &mut dyn FnMut() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.core.live().make_pages_beside(&mut self.staged, put)
+    }
+
+    fn adopt(self: Box<Self>) {
+        self.core.adopt(self.staged);
+    }
+}
 
 mod sealed {
-    use super::{Adopt, Error, PageStore, TreeId, WriteSet};
+    use super::{Error, PageStore, StoreError, TreeId, WriteSet};
+
+    /// A tree's part of a write set.
+    pub trait Adopt {
+        /// Runs `put` while the tree makes the pages with which it goes on.
+        fn make_pages_beside(
+            &mut self,
+            put: &mut dyn FnMut() -> Result<(), StoreError>,
+        ) -> Result<(), StoreError>;
+
+        /// Takes the commit up, once the store has it.
+        fn adopt(self: Box<Self>);
+    }
 
     pub trait Staging<P: PageStore> {
         /// The tree, by id and name.
@@ -207,7 +245,7 @@ mod sealed {
         fn store(&self) -> *const P;
 
         /// Puts what it would write into a write set.
-        fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Adopt<'a>, Error>;
+        fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Box<dyn Adopt + 'a>, Error>;
     }
 }
 
@@ -220,8 +258,8 @@ impl<S: TreeKind, P: PageStore> sealed::Staging<P> for PendingState<S, P> {
         self.core.store()
     }
 
-    fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Adopt<'a>, Error> {
+    fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Box<dyn sealed::Adopt + 'a>, Error> {
         let staged = self.core.stage(&self.state, set)?;
-        Ok(Box::new(move || self.core.adopt(staged)))
+        Ok(Box::new(Adopting { core: &self.core, staged }))
     }
 }

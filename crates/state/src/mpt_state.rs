@@ -525,7 +525,7 @@ impl<P: PageStore> State<P> {
         let before = if unsealed { None } else { self.block() };
         let block = last.map(|(_, block)| block).or(before);
         let mut set = WriteSet::new();
-        let staged = match &self.mpt {
+        let mut staged = match &self.mpt {
             Some(mpt) => Some(self.stage_mpt(mpt, block, &mut set)?),
             None => None,
         };
@@ -535,7 +535,11 @@ impl<P: PageStore> State<P> {
         let mut stats = staged.as_ref().map(Staged::stats).unwrap_or_default();
         if !set.is_empty() {
             set.sort();
-            self.timed(|t| &mut t.store, || self.store.commit_owned(set))?;
+            let put = || self.timed(|t| &mut t.store, || self.store.commit_owned(set));
+            match (&self.mpt, &mut staged) {
+                (Some(mpt), Some(staged)) => mpt.make_pages_beside(staged, put)?,
+                _ => put()?,
+            }
             if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
                 mpt.adopt(staged);
             }

@@ -65,6 +65,8 @@ pub(crate) trait Parts<S: Scheme>: Sync {
         set: &mut WriteSet,
     ) -> Answer<Staged<S>>;
 
+    fn make_pages(&self, tree: &Tree<S>, staged: &mut Staged<S>);
+
     fn adopt(&self, tree: &mut Tree<S>, staged: Staged<S>);
 
     fn get(
@@ -122,6 +124,10 @@ impl<S: Scheme> Parts<S> for Compiled {
         set: &mut WriteSet,
     ) -> Answer<Staged<S>> {
         tree.stage_here(rows, pending, block, set)
+    }
+
+    fn make_pages(&self, tree: &Tree<S>, staged: &mut Staged<S>) {
+        tree.make_pages_here(staged);
     }
 
     fn adopt(&self, tree: &mut Tree<S>, staged: Staged<S>) {

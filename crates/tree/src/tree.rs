@@ -27,6 +27,8 @@ use crate::write;
 
 /// So many pages ahead a row is asked for that is to be parsed.
 const ROWS_AHEAD: usize = 3;
+/// From so many rows on their pages are made while the store writes them.
+const PAGES_BESIDE_MIN: u64 = 64;
 
 /// Pages of a tree that stay in memory, unless told otherwise: 256 MiB.
 pub const CACHE_BYTES_DEFAULT: usize = 256 << 20;
@@ -254,6 +256,8 @@ pub struct Staged<S: Scheme> {
     /// Whether there is a new root record: it counts the commits.
     recorded: bool,
     stats: CommitStats,
+    /// Pages of the rows, the first ones first, as far as they are made.
+    pages: Vec<Arc<Page<S::Commit>>>,
 }
 
 impl<S: Scheme> Staged<S> {
@@ -569,7 +573,8 @@ impl<S: Scheme> Tree<S> {
             let record = self.record(self.head.commit + 1, block, pending.root);
             set.put(Table::Roots, &RootRecord::key(self.id), record.encode(self.id));
         }
-        Ok(Staged { pending: pending.clone(), rows, emptied, block, recorded, stats })
+        let (pending, pages) = (pending.clone(), Vec::new());
+        Ok(Staged { pending, rows, emptied, block, recorded, stats, pages })
     }
 
     /// The rows of a state that differ from the last commit's.
@@ -604,33 +609,54 @@ impl<S: Scheme> Tree<S> {
         S::engine().parts().adopt(self, staged);
     }
 
-    pub(crate) fn adopt_here(&mut self, staged: Staged<S>) {
-        let Staged { pending, rows, emptied, block, recorded, .. } = staged;
-        assert!(
-            self.standing(&pending).is_ok(),
-            "staged by another tree, or before its last commit"
-        );
-        let commit = self.head.commit + u64::from(recorded);
-        let write::Rows { puts, known, deletes, drops } = rows;
-        let (mut pages, mut lists) = (Vec::with_capacity(puts.len()), Lists::default());
-        let mut puts = puts.into_iter();
+    /// Runs `put`, which gives to the store what was staged, while another thread makes the pages
+    /// with which the tree goes on. [`Tree::adopt`] makes those that are not made by then.
+    pub fn make_pages_beside<T>(&self, staged: &mut Staged<S>, put: impl FnOnce() -> T) -> T {
+        if staged.stats.rows_written < PAGES_BESIDE_MIN {
+            return put();
+        }
+        rayon::in_place_scope(|scope| {
+            scope.spawn(|_| S::engine().parts().make_pages(self, staged));
+            put()
+        })
+    }
+
+    pub(crate) fn make_pages_here(&self, staged: &mut Staged<S>) {
+        let Staged { rows: write::Rows { puts, known, .. }, pages, .. } = staged;
+        pages.reserve(puts.len() - pages.len());
+        let (mut puts, mut lists) = (puts[pages.len()..].iter(), Lists::default());
         while let Some(write::Written { put, old, is_like, known: range }) = puts.next() {
             match puts.as_slice().get(ROWS_AHEAD) {
                 Some(write::Written { old: Some(old), is_like: true, .. }) => old.fetch_learned(),
                 Some(next) => prefetch(&next.put.row),
                 None => {}
             }
-            let (known, row) = (&known[range], put.row);
+            let (known, row) = (&known[range.clone()], Arc::clone(&put.row));
             let page = match &old {
-                Some(old) if is_like => old.renewed(row, known),
+                Some(old) if *is_like => old.renewed(row, known),
                 _ => {
-                    let bits = put.bits as usize;
-                    Page::parse(self.codec(), put.key, row, bits, known, &mut lists)
+                    let (key, bits) = (put.key.clone(), put.bits as usize);
+                    Page::parse(self.codec(), key, row, bits, known, &mut lists)
                         .expect("a page that was just written")
                 }
             };
-            old.into_iter().for_each(|old| page.place.set(old.place.get()));
             pages.push(Arc::new(page));
+        }
+    }
+
+    pub(crate) fn adopt_here(&mut self, mut staged: Staged<S>) {
+        assert!(
+            self.standing(&staged.pending).is_ok(),
+            "staged by another tree, or before its last commit"
+        );
+        self.make_pages_here(&mut staged);
+        let Staged { pending, rows, emptied, block, recorded, pages, .. } = staged;
+        let commit = self.head.commit + u64::from(recorded);
+        let write::Rows { puts, deletes, drops, .. } = rows;
+        for (page, written) in pages.iter().zip(&puts) {
+            if let Some(old) = &written.old {
+                page.place.set(old.place.get());
+            }
         }
         let root = pages.iter().find(|page| page.kind == PageKind::Root).cloned();
         if root.is_some() || emptied {
@@ -666,11 +692,11 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<CommitStats, TreeError> {
         let mut set = WriteSet::new();
         let parts = S::engine().parts();
-        let staged = parts.stage(self, &*store.view()?, (pending, block), &mut set)?;
+        let mut staged = parts.stage(self, &*store.view()?, (pending, block), &mut set)?;
         let stats = staged.stats();
         if !set.is_empty() {
             set.sort();
-            store.put(set)?;
+            self.make_pages_beside(&mut staged, || store.put(set))?;
             self.adopt(staged);
         }
         Ok(stats)

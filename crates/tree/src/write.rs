@@ -192,29 +192,12 @@ pub(crate) fn rows<S: Scheme>(
     if matches!(top, Some(Link::Stored { .. })) {
         return Ok(Rows::default());
     }
-    let Buffers { mut plans, mut todo, mut bodies, items, mut row, head, parts, mut copies } =
-        std::mem::take(buffers);
-    plans.clear();
-    bodies.clear();
-    copies.clear();
-    let mut writer = Writer {
-        codec,
-        chain: Chain::of(arenas),
-        emitted: Emitted::new(space),
-        plans,
-        bodies,
-        items,
-        head,
-        parts,
-        puts: Vec::new(),
-        known: Vec::new(),
-        copies,
-        like: None,
-        page_known: 0,
-        left: Vec::new(),
-        same: Vec::new(),
-        cleared: arenas.iter().any(|arena| !arena.dropped.is_empty()),
-    };
+    let mut kept = std::mem::take(buffers);
+    kept.plans.clear();
+    kept.bodies.clear();
+    let (mut todo, mut row) = (std::mem::take(&mut kept.todo), std::mem::take(&mut kept.row));
+    let cleared = arenas.iter().any(|arena| !arena.dropped.is_empty());
+    let mut writer = Writer::new(codec, Chain::of(arenas), (space, cleared), kept);
     if let Some(Link::Made(made)) = top {
         writer.order(made, &mut todo);
         for number in (0..writer.plans.len()).rev() {
@@ -231,6 +214,52 @@ pub(crate) fn rows<S: Scheme>(
 
 impl<'a, S: Scheme> Writer<'a, S> {
     const WIDTH: Width = Codec::<S>::WIDTH;
+
+    fn new(
+        codec: Codec<'a, S>,
+        chain: Chain<'a, S::Commit>,
+        (space, cleared): (Space, bool),
+        kept: Buffers,
+    ) -> Self {
+        let Buffers { plans, bodies, items, head, parts, copies, .. } = kept;
+        Self {
+            codec,
+            chain,
+            emitted: Emitted::new(space),
+            plans,
+            bodies,
+            items,
+            head,
+            parts,
+            puts: Vec::new(),
+            known: Vec::new(),
+            copies,
+            like: None,
+            page_known: 0,
+            left: Vec::new(),
+            same: Vec::new(),
+            cleared,
+        }
+    }
+
+    /// Another writer of the same plans.
+    fn beside(&self) -> Self {
+        let (plans, bodies) = (self.plans.clone(), self.bodies.clone());
+        let kept = Buffers { plans, bodies, ..Buffers::default() };
+        Self::new(self.codec, self.chain, (self.emitted.space, self.cleared), kept)
+    }
+
+    /// Takes over what another writer wrote.
+    fn take_in(&mut self, other: Self) {
+        let before = self.known.len();
+        self.known.extend(other.known);
+        self.puts.extend(other.puts.into_iter().map(|mut written| {
+            written.known = written.known.start + before..written.known.end + before;
+            written
+        }));
+        self.emitted.rows.extend(other.emitted.rows);
+        self.same.extend(other.same);
+    }
 
     /// Lists the touched nodes, each before those below it.
     fn order(&mut self, top: Made, todo: &mut Vec<(Made, u32)>) {

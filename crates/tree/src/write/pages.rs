@@ -16,10 +16,30 @@ use crate::page_key::PageKey;
 use crate::scheme::{Commitment, Scheme};
 use spinney_proof::digits::Run;
 
+/// From so many plans on two threads write the pages.
+const SHARED_MIN: usize = 1_024;
+
 impl<'a, S: Scheme> Writer<'a, S> {
-    /// Writes all pages: of bodies, of groups whose branches are not laid out, and the root page.
+    /// Writes all pages.
     pub(super) fn write_pages(&mut self, row: &mut Vec<u8>) -> Result<(), TreeError> {
-        for number in 0..self.plans.len() {
+        let all = self.plans.len();
+        if all < SHARED_MIN || rayon::current_num_threads() == 1 {
+            self.write_below(0..all, row)?;
+            return self.write_root(row);
+        }
+        let (mut beside, mut written) = (self.beside(), Ok(()));
+        rayon::in_place_scope(|scope| {
+            scope.spawn(|_| written = beside.write_below(all / 2..all, &mut Vec::new()));
+            self.write_below(0..all / 2, row)
+        })?;
+        written?;
+        self.take_in(beside);
+        self.write_root(row)
+    }
+
+    /// Writes the pages of some plans: of bodies, and of groups whose branches are not laid out.
+    fn write_below(&mut self, plans: Range<usize>, row: &mut Vec<u8>) -> Result<(), TreeError> {
+        for number in plans {
             let plan = self.plans[number];
             let (node, made) = self.node(number);
             if let Some(ahead) = self.plans.get(number + ROWS_AHEAD)
@@ -46,6 +66,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Writes the root page, and says what rows its nodes and those of the others overflow to.
+    fn write_root(&mut self, row: &mut Vec<u8>) -> Result<(), TreeError> {
         let key = PageKey::page(self.emitted.space, &[], 0);
         // The last commit's own arena has nothing but its root page.
         let own = (!self.chain.arena(0).pages.is_empty()).then_some(PageRef { arena: 0, page: 0 });
