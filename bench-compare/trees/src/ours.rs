@@ -8,7 +8,7 @@ use spinney_tree::mpt::{Mpt, proof::Proof};
 use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::{
-    Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, Staged, Tree,
+    Batch, HashFunction, MemorySnapshot, MemoryStore, PageStore, Pending, Scheme, PreparedCommit, Tree,
     TreeError, TreeId, WriteSet, bulk,
 };
 
@@ -119,11 +119,11 @@ impl<S: Scheme<Root = [u8; 32]> + Clone> Live<S> {
     }
 
     /// The rows that a commit would write, sorted, and not written.
-    pub fn write_set(&self, pending: &Pending<S>) -> Result<(WriteSet, Staged<S>), TreeError> {
+    pub fn write_set(&self, pending: &Pending<S>) -> Result<(WriteSet, PreparedCommit<S>), TreeError> {
         let mut set = WriteSet::new();
-        let staged = self.tree.stage(&self.store.snapshot()?, pending, None, &mut set)?;
+        let prepared = self.tree.prepare_commit(&self.store.snapshot()?, pending, None, &mut set)?;
         set.sort();
-        Ok((set, staged))
+        Ok((set, prepared))
     }
 
     /// The write set, written to the store in memory and taken up: the tree moves on.

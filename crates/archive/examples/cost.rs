@@ -244,7 +244,7 @@ fn make<S: Proven>(
         writer.publish(vec![window], block(last))?;
         archiving += clock.elapsed();
         first = last + 1;
-        if last % (16 * WINDOW_BLOCKS) == 0 {
+        if last.is_multiple_of(16 * WINDOW_BLOCKS) {
             eprintln!("{last} blocks after {:?}", started.elapsed());
         }
     }

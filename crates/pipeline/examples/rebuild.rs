@@ -261,7 +261,7 @@ fn changed() -> Batch {
     batch
 }
 
-type Changed = (Tree<MptState>, spinney_tree::Staged<MptState>);
+type Changed = (Tree<MptState>, spinney_tree::PreparedCommit<MptState>);
 
 /// The changes with nothing in memory: root and write set.
 fn cold(dir: &Path, root: B256) -> Result<(RedbStore, Changed, WriteSet, Cost), Failure> {
@@ -269,14 +269,14 @@ fn cold(dir: &Path, root: B256) -> Result<(RedbStore, Changed, WriteSet, Cost), 
     let tree = Tree::open(MptState, ID, &store.snapshot()?, 256 << 20)?;
     assert_eq!(B256::from(tree.root()), root);
     let (batch, mut set) = (changed(), WriteSet::new());
-    let (staged, cost) = Cost::of(|| {
+    let (prepared, cost) = Cost::of(|| {
         let snapshot = store.snapshot()?;
         let pending = tree.prepare(&snapshot, None, batch)?;
-        let staged = tree.stage(&snapshot, &pending, None, &mut set)?;
+        let prepared = tree.prepare_commit(&snapshot, &pending, None, &mut set)?;
         set.sort();
-        Ok(staged)
+        Ok(prepared)
     })?;
-    Ok((store, (tree, staged), set, cost))
+    Ok((store, (tree, prepared), set, cost))
 }
 
 fn changes(dir: &Path) -> Result<(), Failure> {
@@ -308,10 +308,10 @@ fn changes(dir: &Path) -> Result<(), Failure> {
         let (_, _, _, cost) = cold(dir, root)?;
         best = Some(best.filter(|best| best.wall <= cost.wall).unwrap_or(cost));
     }
-    let (store, (mut tree, staged), set, cost) = cold(dir, root)?;
+    let (store, (mut tree, prepared), set, cost) = cold(dir, root)?;
     let ours = best.filter(|best| best.wall <= cost.wall).unwrap_or(cost);
     let (_, commit) = Cost::of(|| Ok(store.commit(&set)?))?;
-    tree.adopt(staged);
+    tree.finalize(prepared);
     let each = ours.cpu.as_secs_f64() / f64::from(CHANGED);
     println!(
         "{CHANGED} changed keys, cold: root and write set {ours}, {:.2} us of CPU a key, {:.1} times HashBuilder's a leaf",

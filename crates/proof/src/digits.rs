@@ -1,7 +1,7 @@
 //! Digits of paths.
 //!
 //! A path is a string of bits, most significant first, read as digits of 1, 2, 4 or 8 bits. Keys
-//! are whole bytes. A piece of a path (the skip of a branch, the rest of a terminal's key) is a
+//! are whole bytes. A piece of a path (the prefix of a branch, the rest of a leaf's key) is a
 //! [`Run`]: its bytes keep the alignment they have in the whole path, so that runs and keys compare
 //! byte by byte and a run is copied without shifting wherever its node moves.
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use spinney_tree::names::{self, FIRST_ID};
 use spinney_tree::{
-    Batch, PageStore, Pending, Snapshot, Staged, Tree, TreeError, TreeId, WriteSet,
+    Batch, PageStore, Pending, PreparedCommit, Snapshot, Tree, TreeError, TreeId, WriteSet,
 };
 
 use crate::error::Error;
@@ -117,13 +117,17 @@ impl<S: TreeKind, P: PageStore> Core<S, P> {
     }
 
     /// Puts what a state would write into a write set. It is our turn to write.
-    pub(crate) fn stage(&self, state: &Pending<S>, set: &mut WriteSet) -> Result<Staged<S>, Error> {
+    pub(crate) fn prepare_commit(
+        &self,
+        state: &Pending<S>,
+        set: &mut WriteSet,
+    ) -> Result<PreparedCommit<S>, Error> {
         if self.id.0 < FIRST_ID {
             return Err(Error::CommandTree { name: self.name.clone() });
         }
         let snapshot = self.store().snapshot()?;
         self.check_named(&snapshot)?;
-        self.live().stage(&snapshot, state, None, set).map_err(|error| match error {
+        self.live().prepare_commit(&snapshot, state, None, set).map_err(|error| match error {
             TreeError::OtherSnapshot { found, head, .. } => {
                 Error::Stale { tree: self.name.clone(), base: head, head: found }
             }
@@ -131,8 +135,8 @@ impl<S: TreeKind, P: PageStore> Core<S, P> {
         })
     }
 
-    /// Takes up what was staged, once the store has it.
-    pub(crate) fn adopt(&self, staged: Staged<S>) {
-        self.live.write().unwrap_or_else(PoisonError::into_inner).adopt(staged);
+    /// Takes up what was prepared, once the store has it.
+    pub(crate) fn finalize(&self, prepared: PreparedCommit<S>) {
+        self.live.write().unwrap_or_else(PoisonError::into_inner).finalize(prepared);
     }
 }

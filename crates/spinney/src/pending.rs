@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spinney_tree::{Batch, PageStore, Pending, Staged, StoreError, TreeId, WriteSet};
+use spinney_tree::{Batch, PageStore, Pending, PreparedCommit, StoreError, TreeId, WriteSet};
 
 use crate::error::Error;
 use crate::kind::TreeKind;
@@ -153,7 +153,7 @@ impl<S: TreeKind, P: PageStore> PendingState<S, P> {
 }
 
 /// A state that can be committed along with others: a [`PendingState`] of any kind of tree.
-pub trait Commit<P: PageStore>: sealed::Staging<P> {}
+pub trait Commit<P: PageStore>: sealed::Preparing<P> {}
 
 impl<S: TreeKind, P: PageStore> Commit<P> for PendingState<S, P> {}
 
@@ -166,7 +166,7 @@ pub(crate) fn commit<P: PageStore>(
     let _turn = shared.turn();
     let mut seen = Vec::with_capacity(states.len());
     let mut set = WriteSet::new();
-    let mut staged = Vec::with_capacity(states.len());
+    let mut prepared = Vec::with_capacity(states.len());
     for state in states {
         let (id, tree) = state.tree();
         if !std::ptr::eq(state.store(), &raw const shared.store) {
@@ -177,48 +177,48 @@ pub(crate) fn commit<P: PageStore>(
         }
         seen.push(id);
         let before = (set.rows().len(), set.drops().len());
-        let adopt = state.stage(&mut set)?;
+        let commit = state.prepare_commit(&mut set)?;
         // A tree that nothing changes in stays where it is, and so do the states that stand on
         // it.
         if before != (set.rows().len(), set.drops().len()) {
-            staged.push(adopt);
+            prepared.push(commit);
         }
     }
     if set.is_empty() {
         return Ok(());
     }
     set.sort();
-    put_beside(&mut staged, &mut || shared.store.commit(&set))?;
-    staged.into_iter().for_each(|staged| staged.adopt());
+    put_beside(&mut prepared, &mut || shared.store.commit(&set))?;
+    prepared.into_iter().for_each(|prepared| prepared.finalize());
     Ok(())
 }
 
-/// Gives the store what was staged, while the trees make their pages.
+/// Gives the store what was prepared, while the trees make their pages.
 fn put_beside(
-    staged: &mut [Box<dyn sealed::Adopt + '_>],
+    prepared: &mut [Box<dyn sealed::Finalize + '_>],
     put: &mut dyn FnMut() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    match staged.split_first_mut() {
+    match prepared.split_first_mut() {
         Some((first, others)) => first.make_pages_beside(&mut || put_beside(others, put)),
         None => put(),
     }
 }
 
-struct Adopting<'a, S: TreeKind, P: PageStore> {
+struct Finalizing<'a, S: TreeKind, P: PageStore> {
     core: &'a Core<S, P>,
-    staged: Staged<S>,
+    prepared: PreparedCommit<S>,
 }
 
-impl<S: TreeKind, P: PageStore> sealed::Adopt for Adopting<'_, S, P> {
+impl<S: TreeKind, P: PageStore> sealed::Finalize for Finalizing<'_, S, P> {
     fn make_pages_beside(
         &mut self,
         put: &mut dyn FnMut() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.core.live().make_pages_beside(&mut self.staged, put)
+        self.core.live().make_pages_beside(&mut self.prepared, put)
     }
 
-    fn adopt(self: Box<Self>) {
-        self.core.adopt(self.staged);
+    fn finalize(self: Box<Self>) {
+        self.core.finalize(self.prepared);
     }
 }
 
@@ -226,7 +226,7 @@ mod sealed {
     use super::{Error, PageStore, StoreError, TreeId, WriteSet};
 
     /// A tree's part of a write set.
-    pub trait Adopt {
+    pub trait Finalize {
         /// Runs `put` while the tree makes the pages with which it goes on.
         fn make_pages_beside(
             &mut self,
@@ -234,10 +234,10 @@ mod sealed {
         ) -> Result<(), StoreError>;
 
         /// Takes the commit up, once the store has it.
-        fn adopt(self: Box<Self>);
+        fn finalize(self: Box<Self>);
     }
 
-    pub trait Staging<P: PageStore> {
+    pub trait Preparing<P: PageStore> {
         /// The tree, by id and name.
         fn tree(&self) -> (TreeId, &str);
 
@@ -245,11 +245,14 @@ mod sealed {
         fn store(&self) -> *const P;
 
         /// Puts what it would write into a write set.
-        fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Box<dyn Adopt + 'a>, Error>;
+        fn prepare_commit<'a>(
+            &'a self,
+            set: &mut WriteSet,
+        ) -> Result<Box<dyn Finalize + 'a>, Error>;
     }
 }
 
-impl<S: TreeKind, P: PageStore> sealed::Staging<P> for PendingState<S, P> {
+impl<S: TreeKind, P: PageStore> sealed::Preparing<P> for PendingState<S, P> {
     fn tree(&self) -> (TreeId, &str) {
         (self.core.id, &self.core.name)
     }
@@ -258,8 +261,11 @@ impl<S: TreeKind, P: PageStore> sealed::Staging<P> for PendingState<S, P> {
         self.core.store()
     }
 
-    fn stage<'a>(&'a self, set: &mut WriteSet) -> Result<Box<dyn sealed::Adopt + 'a>, Error> {
-        let staged = self.core.stage(&self.state, set)?;
-        Ok(Box::new(Adopting { core: &self.core, staged }))
+    fn prepare_commit<'a>(
+        &'a self,
+        set: &mut WriteSet,
+    ) -> Result<Box<dyn sealed::Finalize + 'a>, Error> {
+        let prepared = self.core.prepare_commit(&self.state, set)?;
+        Ok(Box::new(Finalizing { core: &self.core, prepared }))
     }
 }

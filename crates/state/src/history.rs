@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use spinney_tree::mpt::{MptState, slot_value};
 use spinney_tree::{
-    Batch, BlockId, PageStore, Pending, RootRecord, Snapshot, Staged, Table, Tree, TreeError,
-    TreeId, WriteSet,
+    Batch, BlockId, PageStore, Pending, PreparedCommit, RootRecord, Snapshot, Table, Tree,
+    TreeError, TreeId, WriteSet,
 };
 
 use crate::error::StateError;
@@ -213,31 +213,33 @@ impl<P: PageStore> State<P> {
     /// # Errors
     /// As [`at`](Self::at); then nothing is committed.
     pub fn unwind_to(&mut self, number: u64) -> Result<BlockId, StateError> {
-        self.beside.are_all()?;
+        self.secondary.are_all()?;
         self.undo_to(0);
         self.sealed.clear();
         self.witnesses.clear();
-        self.beside.undo_to(0);
+        self.secondary.undo_to(0);
         let snapshot = self.store.snapshot()?;
         let (block, pending, trees) = match self.back_at(&snapshot, number)? {
             Back::Here(block) => return Ok(block),
             Back::To { block, pending, trees } => (block, pending, trees),
         };
         let mut set = WriteSet::new();
-        let staged = match (&self.mpt, &pending) {
-            (Some(mpt), Some(back)) => Some(mpt.stage(&snapshot, back, Some(block), &mut set)?),
+        let prepared = match (&self.mpt, &pending) {
+            (Some(mpt), Some(back)) => {
+                Some(mpt.prepare_commit(&snapshot, back, Some(block), &mut set)?)
+            }
             _ => None,
         };
         drop(snapshot);
-        self.beside.stage_back(&self.store, &trees, block, &mut set)?;
+        self.secondary.prepare_back(&self.store, &trees, block, &mut set)?;
         set.drop_range(Table::History, key(number).to_vec(), AFTER_ALL.to_vec());
         drop_behind(number, &mut set);
         set.sort();
         self.timed(|t| &mut t.store, || self.store.commit(&set))?;
-        let others = self.beside.adopt();
-        self.written += staged.as_ref().map_or(others, Staged::stats);
-        if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
-            mpt.adopt(staged);
+        let others = self.secondary.finalize();
+        self.written += prepared.as_ref().map_or(others, PreparedCommit::stats);
+        if let (Some(mpt), Some(prepared)) = (&mut self.mpt, prepared) {
+            mpt.finalize(prepared);
         }
         self.publish();
         Ok(block)
@@ -392,7 +394,7 @@ impl<P: PageStore> State<P> {
     }
 
     /// Puts the rows of the sealed blocks into a write set, and drops those that are too old.
-    pub(crate) fn stage_history(&self, unsealed: bool, set: &mut WriteSet) {
+    pub(crate) fn put_history(&self, unsealed: bool, set: &mut WriteSet) {
         let anew = |set: &mut WriteSet| {
             set.drop_range(Table::History, Vec::new(), AFTER_ALL.to_vec());
         };
@@ -448,7 +450,7 @@ impl<P: PageStore> State<P> {
         for layer in &self.layers[layers] {
             undo.extend(layer.undo.clone()?);
         }
-        let trees = self.beside.undo_of(sealed)?;
+        let trees = self.secondary.undo_of(sealed)?;
         let follows = block.number > parent.number;
         follows.then_some(Record { block, parent, parent_root, undo, trees })
     }

@@ -399,7 +399,7 @@ mod tests {
             btree_map(key, value, 0..20),
             btree_map(vec(any::<u8>(), 0..60), note, 0..4),
         );
-        parts.prop_map(|(root, leaves, notes)| LeafUndo { root: root.into(), leaves, notes })
+        parts.prop_map(|(root, leaves, metadata)| LeafUndo { root: root.into(), leaves, metadata })
     }
 
     fn record() -> impl Strategy<Value = Record> {
@@ -510,7 +510,7 @@ mod tests {
                 (vec![1, 3, 0], Some([0; 32])),
             ]
             .into(),
-            notes: [(vec![5], None), (vec![6], Some(vec![])), (vec![7], Some(vec![8]))].into(),
+            metadata: [(vec![5], None), (vec![6], Some(vec![])), (vec![7], Some(vec![8]))].into(),
         };
         let record = Record {
             block: BlockId { number: 1, ..BlockId::default() },

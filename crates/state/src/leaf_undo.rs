@@ -1,10 +1,10 @@
 //! What it takes to take a tree back: old leaves, where accounts do not tell them.
 //!
 //! ```text
-//! root before (32) | leaves | notes
-//! leaves count, (length, what the keys begin with, count, (last byte (1), value)*)*
-//! value  length (1: 0 to 32) and so many bytes, without leading zeros, or 0xff: absent
-//! notes  count, (length, key, 0: absent, or length of the row + 1, row)*
+//! root before (32) | leaves | metadata
+//! leaves    count, (length, what the keys begin with, count, (last byte (1), value)*)*
+//! value     length (1: 0 to 32) and so many bytes, without leading zeros, or 0xff: absent
+//! metadata  count, (length, key, 0: absent, or length of the row + 1, row)*
 //! ```
 //! Numbers are LEB128, keys in order.
 #![deny(
@@ -36,7 +36,7 @@ pub(crate) struct LeafUndo {
     /// The old values of leaves; `None` where there was none.
     pub(crate) leaves: BTreeMap<Vec<u8>, Option<[u8; 32]>>,
     /// The old rows of what the state remembers of the tree; `None` where there was none.
-    pub(crate) notes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    pub(crate) metadata: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl LeafUndo {
@@ -45,8 +45,8 @@ impl LeafUndo {
         for (key, value) in newer.leaves {
             self.leaves.entry(key).or_insert(value);
         }
-        for (key, row) in newer.notes {
-            self.notes.entry(key).or_insert(row);
+        for (key, row) in newer.metadata {
+            self.metadata.entry(key).or_insert(row);
         }
     }
 
@@ -77,8 +77,8 @@ impl LeafUndo {
                 }
             }
         }
-        put_leb128(self.notes.len() as u64, out);
-        for (key, row) in &self.notes {
+        put_leb128(self.metadata.len() as u64, out);
+        for (key, row) in &self.metadata {
             put_bytes(key, out);
             match row {
                 None => out.push(0),
@@ -114,7 +114,7 @@ impl LeafUndo {
                 0 => None,
                 more => Some(bytes.take_len(more.saturating_sub(1))?.to_vec()),
             };
-            if undo.notes.insert(key, row).is_some() {
+            if undo.metadata.insert(key, row).is_some() {
                 return Err("a note is there twice".into());
             }
         }

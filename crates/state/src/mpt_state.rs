@@ -16,15 +16,15 @@ use spinney_tree::mpt::{
     MptState, account_value, decode_account_value, decode_slot_value, slot_value,
 };
 use spinney_tree::{
-    Batch, BlockId, CommitStats, Finding, PageStore, Pending, Snapshot, Staged, Table, Tree,
-    TreeCosts, TreeId, WriteSet,
+    Batch, BlockId, CommitStats, Finding, PageStore, Pending, PreparedCommit, Snapshot, Table,
+    Tree, TreeCosts, TreeId, WriteSet,
 };
 
 use crate::error::StateError;
 use crate::history::{Keep, Newest, undo_of};
 use crate::lazy::LazySnapshot;
 use crate::reader::{Published, Reader};
-use crate::state_tree::Members;
+use crate::state_tree::SecondaryTrees;
 use crate::undo::{Held, Undo};
 use crate::witnesses::Ring;
 use crate::{Account, AccountChange, Change, Changes, StateRead};
@@ -101,7 +101,7 @@ pub struct State<P: PageStore> {
     pub(crate) mpt: Option<Tree<MptState>>,
     pub(crate) layers: Vec<Layer>,
     /// Other trees of the same state.
-    pub(crate) beside: Members<P>,
+    pub(crate) secondary: SecondaryTrees<P>,
     /// Blocks that end at so many layers.
     pub(crate) sealed: Vec<(usize, BlockId)>,
     pub(crate) keep: Keep,
@@ -162,12 +162,12 @@ impl<P: PageStore> State<P> {
     }
 
     fn of(store: P, mpt: Option<Tree<MptState>>) -> Result<Self, StateError> {
-        let beside = Members::none_of(&store.snapshot()?, mpt.is_some())?;
+        let secondary = SecondaryTrees::none_of(&store.snapshot()?, mpt.is_some())?;
         Ok(Self {
             store,
             mpt,
             layers: Vec::new(),
-            beside,
+            secondary,
             sealed: Vec::new(),
             keep: Keep::default(),
             genesis: None,
@@ -205,7 +205,7 @@ impl<P: PageStore> State<P> {
     pub fn root(&self) -> B256 {
         match &self.mpt {
             Some(mpt) => self.top().map_or_else(|| mpt.root(), Pending::root).into(),
-            None => self.beside.main().map_or(B256::ZERO, |main| main.tree.root()),
+            None => self.secondary.main().map_or(B256::ZERO, |main| main.tree.root()),
         }
     }
 
@@ -216,14 +216,14 @@ impl<P: PageStore> State<P> {
 
     /// The Merkle Patricia trie, for what nothing else can answer.
     pub(crate) fn mpt(&self) -> Result<&Tree<MptState>, StateError> {
-        self.mpt.as_ref().ok_or_else(|| StateError::NoMpt { held: self.beside.schemes() })
+        self.mpt.as_ref().ok_or_else(|| StateError::NoMpt { held: self.secondary.schemes() })
     }
 
     /// How many commits were made to the first tree, and of which block the last one is.
     pub(crate) fn head(&self) -> (u64, Option<BlockId>) {
         match &self.mpt {
             Some(mpt) => (mpt.commit_number(), mpt.block()),
-            None => self.beside.main().map_or((0, None), |main| main.tree.head()),
+            None => self.secondary.main().map_or((0, None), |main| main.tree.head()),
         }
     }
 
@@ -314,7 +314,7 @@ impl<P: PageStore> State<P> {
         match self.prepare(changes) {
             Ok((pending, undo)) => {
                 let root = pending.as_ref().map_or(B256::ZERO, |pending| pending.root().into());
-                let changes = (!self.beside.are_none()).then(|| changes.clone());
+                let changes = (!self.secondary.are_none()).then(|| changes.clone());
                 self.layers.push(Layer { pending, root, codes, preimages, undo, changes });
                 Ok(root)
             }
@@ -458,7 +458,7 @@ impl<P: PageStore> State<P> {
         self.layers.truncate(layer_count);
         self.sealed.retain(|(layers, _)| *layers <= layer_count);
         self.witnesses.retain(&self.sealed);
-        self.beside.undo_to(self.sealed.len());
+        self.secondary.undo_to(self.sealed.len());
         self.forget(codes, preimages);
     }
 
@@ -503,7 +503,7 @@ impl<P: PageStore> State<P> {
     /// If the store fails, or holds trees that were not added. Then nothing is committed, and what
     /// was applied still is.
     pub fn commit(&mut self) -> Result<CommitStats, StateError> {
-        self.beside.are_all()?;
+        self.secondary.are_all()?;
         let last = self.sealed.last().copied();
         if let Some((layers, _)) = last {
             self.undo_to(layers);
@@ -515,7 +515,7 @@ impl<P: PageStore> State<P> {
         }
         let outcome = self.write(unsealed);
         if outcome.is_err() {
-            self.beside.undo_to(self.sealed.len());
+            self.secondary.undo_to(self.sealed.len());
         }
         outcome
     }
@@ -525,26 +525,26 @@ impl<P: PageStore> State<P> {
         let before = if unsealed { None } else { self.block() };
         let block = last.map(|(_, block)| block).or(before);
         let mut set = WriteSet::new();
-        let mut staged = match &self.mpt {
-            Some(mpt) => Some(self.stage_mpt(mpt, block, &mut set)?),
+        let mut prepared = match &self.mpt {
+            Some(mpt) => Some(self.prepare_mpt(mpt, block, &mut set)?),
             None => None,
         };
-        self.beside.stage(&self.store, block, &mut set)?;
-        self.stage_notes(&mut set);
-        self.stage_blocks(unsealed, &mut set);
-        let mut stats = staged.as_ref().map(Staged::stats).unwrap_or_default();
+        self.secondary.prepare_commit(&self.store, block, &mut set)?;
+        self.put_metadata(&mut set);
+        self.put_blocks(unsealed, &mut set);
+        let mut stats = prepared.as_ref().map(PreparedCommit::stats).unwrap_or_default();
         if !set.is_empty() {
             set.sort();
             let put = || self.timed(|t| &mut t.store, || self.store.commit_owned(set));
-            match (&self.mpt, &mut staged) {
-                (Some(mpt), Some(staged)) => mpt.make_pages_beside(staged, put)?,
+            match (&self.mpt, &mut prepared) {
+                (Some(mpt), Some(prepared)) => mpt.make_pages_beside(prepared, put)?,
                 _ => put()?,
             }
-            if let (Some(mpt), Some(staged)) = (&mut self.mpt, staged) {
-                mpt.adopt(staged);
+            if let (Some(mpt), Some(prepared)) = (&mut self.mpt, prepared) {
+                mpt.finalize(prepared);
             }
             self.publish();
-            let others = self.beside.adopt();
+            let others = self.secondary.finalize();
             if self.mpt.is_none() {
                 stats = others;
             }
@@ -556,22 +556,22 @@ impl<P: PageStore> State<P> {
     }
 
     /// Puts all that was applied to the Merkle Patricia trie into a write set.
-    fn stage_mpt(
+    fn prepare_mpt(
         &self,
         mpt: &Tree<MptState>,
         block: Option<BlockId>,
         set: &mut WriteSet,
-    ) -> Result<Staged<MptState>, StateError> {
+    ) -> Result<PreparedCommit<MptState>, StateError> {
         let pending = match self.top() {
             Some(pending) => pending.clone(),
             None => mpt.prepare(&self.store.snapshot()?, None, Batch::new())?,
         };
         let snapshot = self.store.snapshot()?;
-        Ok(self.timed(|t| &mut t.encode, || mpt.stage(&snapshot, &pending, block, set))?)
+        Ok(self.timed(|t| &mut t.encode, || mpt.prepare_commit(&snapshot, &pending, block, set))?)
     }
 
     /// Puts code and preimages into a write set: they are true of any state.
-    pub(crate) fn stage_notes(&self, set: &mut WriteSet) {
+    pub(crate) fn put_metadata(&self, set: &mut WriteSet) {
         for (hash, code) in &self.codes {
             set.put(Table::Codes, hash.as_slice(), code.to_vec());
         }
@@ -581,10 +581,10 @@ impl<P: PageStore> State<P> {
     }
 
     /// Puts what is known of the sealed blocks into a write set.
-    pub(crate) fn stage_blocks(&self, unsealed: bool, set: &mut WriteSet) {
-        self.timed(|t| &mut t.history, || self.stage_history(unsealed, set));
+    pub(crate) fn put_blocks(&self, unsealed: bool, set: &mut WriteSet) {
+        self.timed(|t| &mut t.history, || self.put_history(unsealed, set));
         let last = self.sealed.last().map(|(_, block)| *block);
-        self.witnesses.stage(last, self.keep.behind(), set);
+        self.witnesses.put(last, self.keep.behind(), set);
         if let Some(genesis) = self.genesis {
             set.put(Table::Meta, GENESIS_KEY, genesis.to_vec());
         }
@@ -595,7 +595,7 @@ impl<P: PageStore> State<P> {
         self.layers.clear();
         self.sealed.clear();
         self.witnesses.clear();
-        self.beside.undo_to(0);
+        self.secondary.undo_to(0);
         self.codes.clear();
         self.code_index.clear();
         self.preimages.clear();

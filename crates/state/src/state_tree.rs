@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use alloy_primitives::{Address, B256, U256};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
-    BlockId, CommitStats, PageStore, RootRecord, Scheme as _, SchemeId, Snapshot, Staged,
+    BlockId, CommitStats, PageStore, PreparedCommit, RootRecord, Scheme as _, SchemeId, Snapshot,
     StoreError, Table, TreeId, WriteSet,
 };
 
@@ -66,31 +66,31 @@ pub(crate) trait StateTree<P: PageStore>: fmt::Debug + Send {
     fn apply(&mut self, store: &P, changes: &Changes, undo: bool) -> Result<(), EmbedError>;
     fn undo_to(&mut self, layer_count: usize);
     fn undo_of(&self, layer: usize) -> Option<&LeafUndo>;
-    /// Keeps what is staged until it is adopted, or something else is staged.
-    fn stage(
+    /// Keeps what is prepared until it is finalized, or something else is prepared.
+    fn prepare_commit(
         &mut self,
         store: &P,
         block: Option<BlockId>,
         set: &mut WriteSet,
     ) -> Result<CommitStats, EmbedError>;
-    fn stage_back(
+    fn prepare_back(
         &mut self,
         store: &P,
         undo: &LeafUndo,
         block: BlockId,
         set: &mut WriteSet,
     ) -> Result<CommitStats, BackError>;
-    fn adopt(&mut self);
+    fn finalize(&mut self);
 }
 
 /// A tree, and what of it waits for the store's commit.
 #[derive(Debug)]
-struct Staging<S: Embedding> {
+struct Preparing<S: Embedding> {
     tree: EmbeddedTree<S>,
-    staged: Option<Staged<S>>,
+    prepared: Option<PreparedCommit<S>>,
 }
 
-impl<S: Embedding + Send, P: PageStore> StateTree<P> for Staging<S>
+impl<S: Embedding + Send, P: PageStore> StateTree<P> for Preparing<S>
 where
     S::Commit: Send,
 {
@@ -134,19 +134,19 @@ where
         self.tree.undo_of(layer)
     }
 
-    fn stage(
+    fn prepare_commit(
         &mut self,
         store: &P,
         block: Option<BlockId>,
         set: &mut WriteSet,
     ) -> Result<CommitStats, EmbedError> {
-        let staged = self.tree.stage(store, block, set)?;
-        let stats = staged.stats();
-        self.staged = Some(staged);
+        let prepared = self.tree.prepare_commit(store, block, set)?;
+        let stats = prepared.stats();
+        self.prepared = Some(prepared);
         Ok(stats)
     }
 
-    fn stage_back(
+    fn prepare_back(
         &mut self,
         store: &P,
         undo: &LeafUndo,
@@ -154,32 +154,32 @@ where
         set: &mut WriteSet,
     ) -> Result<CommitStats, BackError> {
         let snapshot = store.snapshot()?;
-        let staged = self.tree.stage_back(&snapshot, undo, block, set)?;
-        let stats = staged.stats();
-        self.staged = Some(staged);
+        let prepared = self.tree.prepare_back(&snapshot, undo, block, set)?;
+        let stats = prepared.stats();
+        self.prepared = Some(prepared);
         Ok(stats)
     }
 
-    fn adopt(&mut self) {
-        if let Some(staged) = self.staged.take() {
-            self.tree.adopt(staged);
+    fn finalize(&mut self) {
+        if let Some(prepared) = self.prepared.take() {
+            self.tree.finalize(prepared);
         }
     }
 }
 
 /// One of the trees.
 #[derive(Debug)]
-pub(crate) struct Member<P: PageStore> {
+pub(crate) struct SecondaryTree<P: PageStore> {
     id: TreeId,
     pub(crate) scheme: SchemeId,
     pub(crate) tree: Box<dyn StateTree<P>>,
     written: CommitStats,
-    staged: CommitStats,
+    prepared: CommitStats,
     apply: Duration,
     encode: Duration,
 }
 
-impl<P: PageStore> Member<P> {
+impl<P: PageStore> SecondaryTree<P> {
     fn failed(&self) -> impl FnOnce(EmbedError) -> StateError + use<P> {
         beside_error(self.scheme)
     }
@@ -198,16 +198,16 @@ impl<P: PageStore> Member<P> {
 
 /// All trees but the Merkle Patricia trie, in order of their ids.
 #[derive(Debug)]
-pub(crate) struct Members<P: PageStore> {
-    members: Vec<Member<P>>,
+pub(crate) struct SecondaryTrees<P: PageStore> {
+    members: Vec<SecondaryTree<P>>,
     /// Trees of the store that nobody has added: they would be left behind.
-    strangers: BTreeMap<TreeId, SchemeId>,
+    unregistered: BTreeMap<TreeId, SchemeId>,
 }
 
-impl<P: PageStore> Members<P> {
+impl<P: PageStore> SecondaryTrees<P> {
     pub(crate) fn none_of<N: Snapshot>(snapshot: &N, has_mpt: bool) -> Result<Self, StateError> {
         let (low, high) = (IDS.start.to_be_bytes(), IDS.end.to_be_bytes());
-        let mut strangers = BTreeMap::new();
+        let mut unregistered = BTreeMap::new();
         let mut outcome = Ok(());
         snapshot.scan(Table::Roots, &low, Some(&high), &mut |key, row| {
             let id = key.try_into().map(u32::from_be_bytes).map(TreeId);
@@ -216,13 +216,13 @@ impl<P: PageStore> Members<P> {
                 return true;
             }
             match RootRecord::decode(id, row) {
-                Ok(record) => drop(strangers.insert(id, record.scheme)),
+                Ok(record) => drop(unregistered.insert(id, record.scheme)),
                 Err(error) => outcome = Err(error),
             }
             outcome.is_ok()
         })?;
         outcome?;
-        Ok(Self { members: Vec::new(), strangers })
+        Ok(Self { members: Vec::new(), unregistered })
     }
 
     pub(crate) fn are_none(&self) -> bool {
@@ -235,17 +235,17 @@ impl<P: PageStore> Members<P> {
 
     /// The tree that is read where there is no Merkle Patricia trie: one in which slots go with
     /// their account, if there is one.
-    pub(crate) fn main(&self) -> Option<&Member<P>> {
+    pub(crate) fn main(&self) -> Option<&SecondaryTree<P>> {
         let goes = self.members.iter().find(|member| !member.tree.keeps_slots());
         goes.or_else(|| self.members.first())
     }
 
     /// Refuses to leave trees of the store behind.
     pub(crate) fn are_all(&self) -> Result<(), StateError> {
-        match self.strangers.is_empty() {
+        match self.unregistered.is_empty() {
             true => Ok(()),
             false => Err(StateError::LeftBehind {
-                trees: self.strangers.values().map(|scheme| short(*scheme)).collect(),
+                trees: self.unregistered.values().map(|scheme| short(*scheme)).collect(),
             }),
         }
     }
@@ -274,24 +274,26 @@ impl<P: PageStore> Members<P> {
 
     /// What takes a layer back in all trees, if it was noted.
     pub(crate) fn undo_of(&self, layer: usize) -> Option<BTreeMap<TreeId, LeafUndo>> {
-        let undo = |member: &Member<P>| Some((member.id, member.tree.undo_of(layer)?.clone()));
+        let undo =
+            |member: &SecondaryTree<P>| Some((member.id, member.tree.undo_of(layer)?.clone()));
         self.members.iter().map(undo).collect()
     }
 
-    pub(crate) fn stage(
+    pub(crate) fn prepare_commit(
         &mut self,
         store: &P,
         block: Option<BlockId>,
         set: &mut WriteSet,
     ) -> Result<(), StateError> {
         for member in &mut self.members {
-            let staged = member.timed(|m| &mut m.encode, |tree| tree.stage(store, block, set));
-            member.staged = staged.map_err(member.failed())?;
+            let prepared =
+                member.timed(|m| &mut m.encode, |tree| tree.prepare_commit(store, block, set));
+            member.prepared = prepared.map_err(member.failed())?;
         }
         Ok(())
     }
 
-    pub(crate) fn stage_back(
+    pub(crate) fn prepare_back(
         &mut self,
         store: &P,
         undo: &BTreeMap<TreeId, LeafUndo>,
@@ -303,20 +305,21 @@ impl<P: PageStore> Members<P> {
                 let what = format!("it does not say how to take back {}", member.scheme);
                 return Err(StateError::History { block: block.number, what });
             };
-            let staged = member.tree.stage_back(store, undo, block, set);
-            member.staged = staged.map_err(|error| back_error(error, block.number, undo.root))?;
+            let prepared = member.tree.prepare_back(store, undo, block, set);
+            member.prepared =
+                prepared.map_err(|error| back_error(error, block.number, undo.root))?;
         }
         Ok(())
     }
 
-    /// Takes up what was staged, once the store has it. Answers what was written.
-    pub(crate) fn adopt(&mut self) -> CommitStats {
+    /// Takes up what was prepared, once the store has it. Answers what was written.
+    pub(crate) fn finalize(&mut self) -> CommitStats {
         let mut written = CommitStats::default();
         for member in &mut self.members {
-            member.tree.adopt();
-            let staged = std::mem::take(&mut member.staged);
-            member.written += staged;
-            written += staged;
+            member.tree.finalize();
+            let prepared = std::mem::take(&mut member.prepared);
+            member.written += prepared;
+            written += prepared;
         }
         written
     }
@@ -369,11 +372,11 @@ impl<P: PageStore> State<P> {
     {
         assert_eq!(self.layer_count(), 0, "trees are added before anything is applied");
         let (id, kind) = (S::TREE, scheme.id());
-        let beside = &self.beside.members;
+        let beside = &self.secondary.members;
         assert!(beside.iter().all(|member| member.id != id), "{kind} was added already");
         let tree = EmbeddedTree::open(scheme, &self.store.snapshot()?, cache_bytes);
         let tree = tree.map_err(beside_error(kind))?;
-        let tree: Box<dyn StateTree<P>> = Box::new(Staging { tree, staged: None });
+        let tree: Box<dyn StateTree<P>> = Box::new(Preparing { tree, prepared: None });
         let first = self.first_scheme();
         let head = if first.is_some() { self.head() } else { tree.head() };
         let is_new = |(commits, _)| commits == 0;
@@ -383,12 +386,12 @@ impl<P: PageStore> State<P> {
             let first = first.unwrap_or(kind);
             return Err(StateError::OtherBlock { tree: kind, first, found, expected });
         }
-        self.beside.strangers.remove(&id);
-        let beside = &mut self.beside.members;
-        let (written, staged) = Default::default();
+        self.secondary.unregistered.remove(&id);
+        let beside = &mut self.secondary.members;
+        let (written, prepared) = Default::default();
         let at = beside.partition_point(|member| member.id < id);
         let (apply, encode) = Default::default();
-        let member = Member { id, scheme: kind, tree, written, staged, apply, encode };
+        let member = SecondaryTree { id, scheme: kind, tree, written, prepared, apply, encode };
         beside.insert(at, member);
         Ok(())
     }
@@ -396,7 +399,7 @@ impl<P: PageStore> State<P> {
     /// The id of the tree that is read.
     pub(crate) fn first_id(&self) -> TreeId {
         match &self.mpt {
-            None => self.beside.main().map_or(MPT, |main| main.id),
+            None => self.secondary.main().map_or(MPT, |main| main.id),
             Some(_) => MPT,
         }
     }
@@ -404,7 +407,7 @@ impl<P: PageStore> State<P> {
     /// Which tree came first, if any did.
     fn first_scheme(&self) -> Option<SchemeId> {
         let mpt = self.mpt.as_ref().map(spinney_tree::Tree::scheme_id);
-        mpt.or_else(|| self.beside.main().map(|main| main.scheme))
+        mpt.or_else(|| self.secondary.main().map(|main| main.scheme))
     }
 
     /// The trees of the state, in order of their ids: the Merkle Patricia trie is the first one, if
@@ -419,7 +422,7 @@ impl<P: PageStore> State<P> {
             apply: times.tree,
             encode: times.encode,
         });
-        let beside = self.beside.members.iter().map(|member| TreeReport {
+        let beside = self.secondary.members.iter().map(|member| TreeReport {
             id: member.id,
             scheme: member.scheme,
             root: member.tree.root(),
@@ -432,7 +435,7 @@ impl<P: PageStore> State<P> {
 
     /// Gives the trees beside what layers did, as one layer.
     pub(crate) fn feed(&mut self, first: usize, undo: bool) -> Result<(), StateError> {
-        if self.beside.are_none() {
+        if self.secondary.are_none() {
             return Ok(());
         }
         let mut changes = Changes::default();
@@ -442,12 +445,12 @@ impl<P: PageStore> State<P> {
         if self.mpt.is_none() {
             self.check_remains(&changes)?;
         }
-        self.beside.apply(&self.store, &changes, undo, self.sealed.len())
+        self.secondary.apply(&self.store, &changes, undo, self.sealed.len())
     }
 
     /// Refuses to make an account again over slots that would be its own.
     fn check_remains(&self, changes: &Changes) -> Result<(), StateError> {
-        let Some(Member { tree, scheme, .. }) = self.beside.main() else { return Ok(()) };
+        let Some(SecondaryTree { tree, scheme, .. }) = self.secondary.main() else { return Ok(()) };
         if !tree.keeps_slots() {
             return Ok(());
         }
@@ -479,7 +482,7 @@ impl<P: PageStore> State<P> {
         ask: impl FnOnce(&dyn StateTree<P>, &P) -> Result<T, EmbedError>,
     ) -> Result<T, StateError> {
         let none = || StateError::NoMpt { held: Vec::new() };
-        let main = self.beside.main().ok_or_else(none)?;
+        let main = self.secondary.main().ok_or_else(none)?;
         ask(&*main.tree, &self.store).map_err(beside_error(main.scheme))
     }
 

@@ -94,7 +94,7 @@ impl Ring {
 
     /// Puts what waits into the write set that makes `last` the state's block. The witnesses of
     /// block `from` and those behind it stay, however many these are.
-    pub(crate) fn stage(&self, last: Option<BlockId>, from: u64, set: &mut WriteSet) {
+    pub(crate) fn put(&self, last: Option<BlockId>, from: u64, set: &mut WriteSet) {
         let (Some(keep), Some(last)) = (self.keep, last) else { return };
         let oldest = last.number.saturating_add(1).saturating_sub(keep).min(from);
         if oldest > 0 {

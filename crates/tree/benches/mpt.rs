@@ -98,8 +98,8 @@ fn updates(criterion: &mut Criterion) {
         group.bench_function(format!("keys={count}"), |bencher| {
             bencher.iter_with_large_drop(|| {
                 let mut set = WriteSet::new();
-                let staged = live.tree.stage(&snapshot, &pending, None, &mut set);
-                (staged.expect("on the last commit"), set)
+                let prepared = live.tree.prepare_commit(&snapshot, &pending, None, &mut set);
+                (prepared.expect("on the last commit"), set)
             });
         });
     }

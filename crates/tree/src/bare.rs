@@ -21,10 +21,10 @@ use spinney_proof::digits::Run;
 
 use crate::error::TreeError;
 use crate::ids::SchemeId;
-use crate::image::{Codec, MEMBER_COMMIT_AT, PageKind, SUM_BYTES, SkipView, seal_in_place};
+use crate::image::{BUCKET_COMMIT_AT, Codec, PageKind, PrefixView, SUM_BYTES, seal_in_place};
 use crate::page::{Kind, Lists, Page, Within, corrupt, owner_digits};
 use crate::page_key::PageKey;
-use crate::scheme::{BranchJob, ChildList, Commitment, JobKey, Owned, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, ChildList, Commitment, JobKey, LeafJob, Owned, Scheme};
 use crate::{HashFunction, mpt, pbt, ubt};
 
 /// Blanks and restores the rows of one tree's pages.
@@ -238,7 +238,7 @@ impl<C: Commitment> Branches<C> {
 
     /// Where a branch's commitment lies, but for the length that may stand before it.
     fn commit_range(&self, branch: &Branch) -> Result<std::ops::Range<usize>, TreeError> {
-        let from = usize::from(self.page.entry(branch.entry).at) + MEMBER_COMMIT_AT;
+        let from = usize::from(self.page.entry(branch.entry).at) + BUCKET_COMMIT_AT;
         let bytes = self.page.row.get(from..).unwrap_or_default();
         let malformed = || corrupt(&self.page.key, "a commitment is malformed");
         let len = C::length(bytes).ok_or_else(malformed)?;
@@ -256,17 +256,17 @@ impl<C: Commitment> Branches<C> {
         for branch in self.list.iter().rev() {
             let entry = self.page.entry(branch.entry);
             self.children(codec, (branch, &made), &mut scratch, &mut children)?;
-            let skip = Run::of(&branch.path, branch.start, branch.fork, Codec::<S>::WIDTH);
+            let prefix = Run::of(&branch.path, branch.start, branch.fork, Codec::<S>::WIDTH);
             let children = ChildList(&children);
             out.clear();
-            let job = BranchJob { skip, children, value: None };
+            let job = BranchJob { prefix, children, value: None };
             scheme.commit_branches(once(job), &mut scratch, &mut out);
             let commit = out.pop();
             let commit = commit.ok_or_else(|| corrupt(&self.page.key, "a branch has no digest"))?;
             made.push((branch.entry, commit));
             bytes.clear();
             commit.encode(&mut bytes);
-            let from = usize::from(entry.at) + MEMBER_COMMIT_AT;
+            let from = usize::from(entry.at) + BUCKET_COMMIT_AT;
             let place = row.get_mut(from..from + bytes.len());
             let fits = S::Commit::length(&self.page.row[from..]) == Some(bytes.len());
             let place = place.filter(|_| fits);
@@ -300,11 +300,8 @@ impl<C: Commitment> Branches<C> {
             if commit.is_none() {
                 let digit = Some(entry.digit);
                 let key = JobKey::Below { path: &branch.path, fork: branch.fork, digit };
-                let Some((suffix, payload)) = self.page.inline_terminal(codec, entry, start) else {
-                    return Err(corrupt(
-                        &self.page.key,
-                        "an overflowed terminal has no commitment",
-                    ));
+                let Some((suffix, value)) = self.page.inline_leaf(codec, entry, start) else {
+                    return Err(corrupt(&self.page.key, "an overflowed leaf has no commitment"));
                 };
                 let owned = match entry.owns().then(|| entry.within().from) {
                     Some(own) => Some(match known(own) {
@@ -313,14 +310,14 @@ impl<C: Commitment> Branches<C> {
                     }),
                     None => None,
                 };
-                let payload = &self.page.row[payload];
-                jobs.push(TerminalJob { key, suffix, payload, owned, was: None });
+                let value = &self.page.row[value];
+                jobs.push(LeafJob { key, suffix, value, owned, previous: None });
                 places.push(children.len());
             }
             children.push((entry.digit, commit));
         }
         let mut computed = Vec::with_capacity(jobs.len());
-        codec.scheme.commit_terminals(jobs.into_iter(), scratch, &mut computed);
+        codec.scheme.commit_leaves(jobs.into_iter(), scratch, &mut computed);
         for (place, commit) in places.into_iter().zip(computed) {
             children[place].1 = Some(commit);
         }
@@ -348,12 +345,14 @@ fn visit<S: Scheme>(
         }
         match entry.kind {
             Kind::Branch => {
-                let SkipView::Inline(skip) = page.skip(codec, entry, *start)? else { continue };
+                let PrefixView::Inline(prefix) = page.prefix(codec, entry, *start)? else {
+                    continue;
+                };
                 let mut to_fork = Vec::new();
                 if need == Need::Paths {
-                    skip.put_path(path, *digits, digit, &mut to_fork);
+                    prefix.put_path(path, *digits, digit, &mut to_fork);
                 }
-                let (fork, within) = (skip.end(), entry.within());
+                let (fork, within) = (prefix.end(), entry.within());
                 if !entry.is_valued() {
                     let path = to_fork.clone();
                     list.push(Branch { entry: number, path, fork, start: *start });
@@ -368,8 +367,8 @@ fn visit<S: Scheme>(
                     have_digits: true,
                 });
             }
-            Kind::Terminal if entry.owns() => {
-                let Some((suffix, _)) = page.inline_terminal(codec, entry, *start) else {
+            Kind::Leaf if entry.owns() => {
+                let Some((suffix, _)) = page.inline_leaf(codec, entry, *start) else {
                     continue;
                 };
                 let mut owner = Vec::new();

@@ -1,4 +1,4 @@
-//! Rows on their way out, and the cutting of one branch's children into groups.
+//! Rows on their way out, and the cutting of one branch's children into buckets.
 //!
 //! Whoever writes a tree, from the nodes of a batch or from sorted leaves, leaves each node's bytes
 //! as an item and cuts pages here: so the pages are the same.
@@ -6,7 +6,9 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use crate::image::{Codec, Member, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal};
+use crate::image::{
+    BucketEntry, Codec, OVERFLOW_BYTES, Overflowed, PAGE_BYTES_MAX, PageKind, seal,
+};
 use crate::node::overflow_of;
 use crate::page_key::{PageKey, Space};
 use crate::scheme::{Layout, Owner, Scheme};
@@ -54,10 +56,10 @@ impl Emitted {
         path: &[u8],
         depth: u32,
         run: Run<'_>,
-        payload: &[u8],
+        value: &[u8],
         limit: usize,
     ) -> Option<Overflowed> {
-        let (over, blob) = overflow_of(run, payload, limit)?;
+        let (over, blob) = overflow_of(run, value, limit)?;
         let bits = depth as usize * Codec::<S>::WIDTH.bits();
         for (index, part) in blob.chunks(OVERFLOW_BYTES).enumerate() {
             let index = u16::try_from(index).expect("values are bounded");
@@ -71,13 +73,13 @@ impl Emitted {
 /// An item of the branch being written.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// For a group that was not opened, its first child's.
+    /// For a bucket that was not opened, its first child's.
     pub(crate) digit: u8,
     pub(crate) bytes: Range<usize>,
 }
 
-/// Whether groups are cut off a branch whose items take so many bytes. The two halves of a digit of
-/// one bit are never cut.
+/// Whether buckets are cut off a branch whose items take so many bytes. The two halves of a digit
+/// of one bit are never cut.
 pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
     let owner_digits = |owner: Owner| owner.bytes * Codec::<S>::WIDTH.per_byte();
     let owned = S::LAYOUT.owner.is_some_and(|owner| fork as usize >= owner_digits(owner));
@@ -85,7 +87,7 @@ pub(crate) fn may_cut<S: Scheme>(fork: u32, bytes: usize) -> bool {
     digit_bits > 1 && bytes > if owned { owned_cut_bytes } else { cut_bytes }
 }
 
-/// Cuts the children of one branch into groups.
+/// Cuts the children of one branch into buckets.
 pub(crate) struct Cutter<'w, S: Scheme, M> {
     pub(crate) codec: Codec<'w, S>,
     /// What the parts are ranges of.
@@ -97,7 +99,7 @@ pub(crate) struct Cutter<'w, S: Scheme, M> {
     pub(crate) emitted: &'w mut Emitted,
 }
 
-impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, S, M> {
+impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<BucketEntry<S::Commit>>> Cutter<'_, S, M> {
     /// Appends the residual image of `parts`, which share the first `bits` bits of their digits.
     /// The depth of the recursion is the width of a digit.
     pub(crate) fn cut(&mut self, parts: &[Part], bits: u32, out: &mut Vec<u8>) {
@@ -124,10 +126,10 @@ impl<S: Scheme, M: Fn(RangeInclusive<u8>) -> Vec<Member<S::Commit>>> Cutter<'_, 
         Codec::<S>::WIDTH.append(&mut path, fork, prefix);
         let place = fork * Codec::<S>::WIDTH.bits() + bits as usize;
         let key = PageKey::page(self.emitted.space, &path, place);
-        self.emitted.emit((key, place), PageKind::Group, &out[from..]);
+        self.emitted.emit((key, place), PageKind::Bucket, &out[from..]);
         out.truncate(from);
         let rest = ((1u16 << (whole - bits)) - 1) as u8;
         let members = (self.members)(prefix..=prefix | rest);
-        self.codec.put_group(out, prefix, bits as u8, members.into_iter());
+        self.codec.put_bucket(out, prefix, bits as u8, members.into_iter());
     }
 }

@@ -9,13 +9,13 @@ use crate::batch::Batch;
 use crate::entries::Entries;
 use crate::error::TreeError;
 use crate::ids::{BlockId, TreeId};
-use crate::prove::Met;
+use crate::prove::NodeVisit;
 use crate::read::{Entry, Value};
 use crate::root_record::RootRecord;
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::WriteSet;
-use crate::tree::{Pending, Staged, Tree};
+use crate::tree::{Pending, PreparedCommit, Tree};
 use crate::view::TreeView;
 
 /// The engine, compiled for a scheme: see [`Scheme::engine`].
@@ -57,17 +57,17 @@ pub(crate) trait Parts<S: Scheme>: Sync {
         batch: &mut Batch,
     ) -> Answer<Pending<S>>;
 
-    fn stage(
+    fn prepare_commit(
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
         pending: (&Pending<S>, Option<BlockId>),
         set: &mut WriteSet,
-    ) -> Answer<Staged<S>>;
+    ) -> Answer<PreparedCommit<S>>;
 
-    fn make_pages(&self, tree: &Tree<S>, staged: &mut Staged<S>);
+    fn make_pages(&self, tree: &Tree<S>, prepared: &mut PreparedCommit<S>);
 
-    fn adopt(&self, tree: &mut Tree<S>, staged: Staged<S>);
+    fn finalize(&self, tree: &mut Tree<S>, prepared: PreparedCommit<S>);
 
     fn get(
         &self,
@@ -91,7 +91,7 @@ pub(crate) trait Parts<S: Scheme>: Sync {
         tree: &Tree<S>,
         rows: &dyn ReadRows,
         paths: (State<'_, S>, &[&[u8]]),
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Answer<()>;
 }
 
@@ -116,22 +116,22 @@ impl<S: Scheme> Parts<S> for Compiled {
         tree.prepare_here(rows, parent, batch)
     }
 
-    fn stage(
+    fn prepare_commit(
         &self,
         tree: &Tree<S>,
         rows: &dyn ReadRows,
         (pending, block): (&Pending<S>, Option<BlockId>),
         set: &mut WriteSet,
-    ) -> Answer<Staged<S>> {
-        tree.stage_here(rows, pending, block, set)
+    ) -> Answer<PreparedCommit<S>> {
+        tree.prepare_commit_here(rows, pending, block, set)
     }
 
-    fn make_pages(&self, tree: &Tree<S>, staged: &mut Staged<S>) {
-        tree.make_pages_here(staged);
+    fn make_pages(&self, tree: &Tree<S>, prepared: &mut PreparedCommit<S>) {
+        tree.make_pages_here(prepared);
     }
 
-    fn adopt(&self, tree: &mut Tree<S>, staged: Staged<S>) {
-        tree.adopt_here(staged);
+    fn finalize(&self, tree: &mut Tree<S>, prepared: PreparedCommit<S>) {
+        tree.finalize_here(prepared);
     }
 
     fn get(
@@ -162,7 +162,7 @@ impl<S: Scheme> Parts<S> for Compiled {
         tree: &Tree<S>,
         rows: &dyn ReadRows,
         paths: (State<'_, S>, &[&[u8]]),
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Answer<()> {
         tree.visit_paths_here(rows, paths, visit)
     }

@@ -24,7 +24,7 @@ pub(crate) use pages::Pages;
 
 use crate::image::Codec;
 use crate::levels::Ranks;
-use crate::scheme::{BranchJob, ChildList, JobKey, Owned, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, ChildList, JobKey, LeafJob, Owned, Owner, Scheme};
 use spinney_proof::digits::{Run, Width};
 
 /// How many nodes a scheme commits to in one call.
@@ -78,13 +78,13 @@ struct Waiting {
 #[derive(Clone, Copy, Debug)]
 enum Made {
     Item,
-    Terminal(u32),
+    Leaf(u32),
     Owner(u32),
     Branch(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Terminal {
+struct Leaf {
     item: u32,
     depth: u32,
     /// Where its parent looks for its commitment.
@@ -93,7 +93,7 @@ struct Terminal {
 
 #[derive(Clone, Copy, Debug)]
 struct MadeOwner {
-    terminal: Terminal,
+    leaf: Leaf,
     height: u32,
     /// Where the commitment of what it owns is.
     owned: u32,
@@ -116,7 +116,7 @@ struct Branch {
 pub(crate) struct Reducer<S: Scheme> {
     open: Vec<Open>,
     waiting: Vec<Waiting>,
-    terminals: Vec<Terminal>,
+    leaves: Vec<Leaf>,
     owners: Vec<MadeOwner>,
     branches: Vec<Branch>,
     /// Digits and commitments of children; those of a branch lie side by side.
@@ -136,7 +136,7 @@ impl<S: Scheme> Default for Reducer<S> {
         Self {
             open: Vec::new(),
             waiting: Vec::new(),
-            terminals: Vec::new(),
+            leaves: Vec::new(),
             owners: Vec::new(),
             branches: Vec::new(),
             slots: Vec::new(),
@@ -176,8 +176,8 @@ impl<S: Scheme> Reducer<S> {
                     continue;
                 }
                 let depth = self.depth(next);
-                let node = Made::Terminal(self.terminals.len() as u32);
-                self.terminals.push(Terminal { item: index, depth, slot: NONE });
+                let node = Made::Leaf(self.leaves.len() as u32);
+                self.leaves.push(Leaf { item: index, depth, slot: NONE });
                 self.waiting.push(Waiting { node, item: index, height: 0 });
             } else {
                 self.waiting.push(Waiting { node: Made::Item, item: index, height: 0 });
@@ -198,7 +198,7 @@ impl<S: Scheme> Reducer<S> {
     fn clear(&mut self) {
         self.open.clear();
         self.waiting.clear();
-        self.terminals.clear();
+        self.leaves.clear();
         self.owners.clear();
         self.branches.clear();
         self.slots.clear();
@@ -277,9 +277,9 @@ impl<S: Scheme> Reducer<S> {
         let height = owned.height + 1;
         // An implicit owner has no item of its own.
         let item = open.item.min(owned.item);
-        let terminal = Terminal { item, depth, slot: NONE };
+        let leaf = Leaf { item, depth, slot: NONE };
         let node = Made::Owner(self.owners.len() as u32);
-        self.owners.push(MadeOwner { terminal, height, owned: slot });
+        self.owners.push(MadeOwner { leaf, height, owned: slot });
         Waiting { node, item, height }
     }
 
@@ -297,8 +297,8 @@ impl<S: Scheme> Reducer<S> {
         self.slots.push((digit, None));
         match child.node {
             Made::Item => {}
-            Made::Terminal(index) => self.terminals[index as usize].slot = slot,
-            Made::Owner(index) => self.owners[index as usize].terminal.slot = slot,
+            Made::Leaf(index) => self.leaves[index as usize].slot = slot,
+            Made::Owner(index) => self.owners[index as usize].leaf.slot = slot,
             Made::Branch(index) => self.branches[index as usize].slot = slot,
         }
     }
@@ -334,7 +334,7 @@ impl<S: Scheme> Reducer<S> {
     }
 
     fn commit(&mut self, scheme: &S, items: &[Item<'_, S::Commit>]) {
-        self.commit_terminals(scheme, items);
+        self.commit_leaves(scheme, items);
         self.owner_ranks.sort(self.owners.iter().map(|owner| owner.height as usize));
         self.branch_ranks.sort(self.branches.iter().map(|branch| branch.height as usize));
         for height in 0..self.owner_ranks.count().max(self.branch_ranks.count()) {
@@ -347,14 +347,14 @@ impl<S: Scheme> Reducer<S> {
         }
     }
 
-    fn commit_terminals(&mut self, scheme: &S, items: &[Item<'_, S::Commit>]) {
-        let Self { terminals, slots, out, scratch, .. } = self;
-        for part in terminals.chunks(CHUNK) {
+    fn commit_leaves(&mut self, scheme: &S, items: &[Item<'_, S::Commit>]) {
+        let Self { leaves, slots, out, scratch, .. } = self;
+        for part in leaves.chunks(CHUNK) {
             out.clear();
-            let jobs = part.iter().map(|terminal| terminal_job::<S>(items, terminal, None));
-            scheme.commit_terminals(jobs, scratch, out);
-            for (terminal, commit) in part.iter().zip(&*out) {
-                slots[terminal.slot as usize].1 = Some(*commit);
+            let jobs = part.iter().map(|leaf| leaf_job::<S>(items, leaf, None));
+            scheme.commit_leaves(jobs, scratch, out);
+            for (leaf, commit) in part.iter().zip(&*out) {
+                slots[leaf.slot as usize].1 = Some(*commit);
             }
         }
     }
@@ -365,11 +365,11 @@ impl<S: Scheme> Reducer<S> {
         let level = owner_ranks.of(height);
         let jobs = level.iter().map(|&index| {
             let owner = &owners[index as usize];
-            terminal_job::<S>(items, &owner.terminal, slots[owner.owned as usize].1)
+            leaf_job::<S>(items, &owner.leaf, slots[owner.owned as usize].1)
         });
-        scheme.commit_terminals(jobs, scratch, out);
+        scheme.commit_leaves(jobs, scratch, out);
         for (&index, commit) in level.iter().zip(&*out) {
-            slots[owners[index as usize].terminal.slot as usize].1 = Some(*commit);
+            slots[owners[index as usize].leaf.slot as usize].1 = Some(*commit);
         }
     }
 
@@ -381,9 +381,9 @@ impl<S: Scheme> Reducer<S> {
             let branch = &branches[index as usize];
             let path = items[branch.item as usize].key;
             BranchJob {
-                skip: Run::of(path, branch.depth as usize, branch.fork as usize, Self::WIDTH),
+                prefix: Run::of(path, branch.depth as usize, branch.fork as usize, Self::WIDTH),
                 children: ChildList(&slots[branch.children.0 as usize..branch.children.1 as usize]),
-                value: (branch.value != NONE).then(|| payload(&items[branch.value as usize])),
+                value: (branch.value != NONE).then(|| value_of(&items[branch.value as usize])),
             }
         });
         scheme.commit_branches(jobs, scratch, out);
@@ -393,25 +393,25 @@ impl<S: Scheme> Reducer<S> {
     }
 }
 
-fn terminal_job<'a, S: Scheme>(
+fn leaf_job<'a, S: Scheme>(
     items: &[Item<'a, S::Commit>],
-    terminal: &Terminal,
+    leaf: &Leaf,
     owned: Option<S::Commit>,
-) -> TerminalJob<'a, S::Commit> {
-    let item = &items[terminal.item as usize];
-    let (key, payload) = match S::LAYOUT.owner {
+) -> LeafJob<'a, S::Commit> {
+    let item = &items[leaf.item as usize];
+    let (key, value) = match S::LAYOUT.owner {
         Some(Owner { bytes, implicit: true }) if owned.is_some() => (&item.key[..bytes], &[][..]),
-        _ => (item.key, payload(item)),
+        _ => (item.key, value_of(item)),
     };
-    let (width, depth) = (Codec::<S>::WIDTH, terminal.depth as usize);
+    let (width, depth) = (Codec::<S>::WIDTH, leaf.depth as usize);
     let suffix = Run::of(key, depth, width.count(key), width);
     let owned = owned.map(Owned::Commit);
-    TerminalJob { key: JobKey::Whole(key), suffix, payload, owned, was: None }
+    LeafJob { key: JobKey::Whole(key), suffix, value, owned, previous: None }
 }
 
-fn payload<'a, C>(item: &Item<'a, C>) -> &'a [u8] {
+fn value_of<'a, C>(item: &Item<'a, C>) -> &'a [u8] {
     match item.what {
-        What::Leaf(payload) => payload,
-        What::Done(_) => unreachable!("only leaves are terminals and values"),
+        What::Leaf(value) => value,
+        What::Done(_) => unreachable!("only leaves are leaves and values"),
     }
 }

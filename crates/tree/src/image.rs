@@ -7,23 +7,23 @@
 //!          | 0x02 item*                children of a branch whose digits share some first bits
 //!          | 0x03 bytes                a part of what overflowed
 //! body     = [value] item*             items by digit
-//! value    = tag terminal              the key that ends at the fork (suffix of no digits)
-//! item     = tag digit node | tag digit group
-//! node     = run payload commit? [item]        a terminal, and what it owns (an item of digit 0)
+//! value    = tag leaf              the key that ends at the fork (suffix of no digits)
+//! item     = tag digit node | tag digit bucket
+//! node     = run value commit? [item]        a leaf, and what it owns (an item of digit 0)
 //!          | commit run [length body]          a branch; without its body that has its own page
-//! group    = bits count (digit flag commit?)*  a page of so many children, cut off at `bits` bits
+//! bucket    = bits count (digit flag commit?)*  a page of so many children, cut off at `bits` bits
 //! run      = length in digits, bytes           aligned as in the path, zero outside
-//! payload  = length, bytes
-//! overflow = run length, payload length, xxh3-64 of run bytes and payload: instead of both
+//! value  = length, bytes
+//! overflow = run length, value length, xxh3-64 of run bytes and value: instead of both
 //! ```
-//! In a tree that follows differences ([`Differences`]) a terminal's commitment stands before
-//! its run, every terminal that owns has one, and members of groups have none. Lengths are LEB128.
+//! In a tree that follows differences ([`Differences`]) a leaf's commitment stands before
+//! its run, every leaf that owns has one, and bucket entries have none. Lengths are LEB128.
 //! The digit of the root entry and of an owned item is 0.
 //!
 //! Invariants:
 //! - an entry's bytes depend on what lies at and below its node and on its depth alone, so an
 //!   untouched entry is copied as it stands into whatever page it moves to;
-//! - a branch always carries its commitment; a terminal carries one only when its bytes overflowed,
+//! - a branch always carries its commitment; a leaf carries one only when its bytes overflowed,
 //!   when it is the root, when it is owned, if its tree keeps those
 //!   ([`crate::Layout::keep_owned_values`]), or in a tree that keeps them all: a rule over the
 //!   entries, not over history. Pages of a UBT that were written before it had that rule say more
@@ -47,12 +47,12 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::scheme::{Commitment, Differences, Scheme};
 use spinney_proof::digits::{Run, Width};
 
-/// A terminal whose suffix and payload take more than this overflows.
+/// A leaf whose suffix and value take more than this overflows.
 pub(crate) const INLINE_BYTES_MAX: usize = 850;
 /// A value at a fork that takes more than this overflows.
 pub(crate) const FORK_VALUE_BYTES_MAX: usize = 256;
-/// A skip that takes more bytes than this overflows.
-pub(crate) const SKIP_BYTES_MAX: usize = 64;
+/// A prefix that takes more bytes than this overflows.
+pub(crate) const PREFIX_BYTES_MAX: usize = 64;
 /// What one overflow row holds.
 pub(crate) const OVERFLOW_BYTES: usize = 4_000;
 /// No page is larger.
@@ -62,14 +62,14 @@ pub(crate) const SUM_BYTES: usize = 8;
 /// What stands in front of a page's bytes: the checksum and the kind.
 pub(crate) const FRAME_BYTES: usize = SUM_BYTES + 1;
 
-/// How far behind the start of a branch's item, or of a member of a group, its commitment stands.
-pub(crate) const MEMBER_COMMIT_AT: usize = 2;
+/// How far behind the start of a branch's item, or of a bucket entry, its commitment stands.
+pub(crate) const BUCKET_COMMIT_AT: usize = 2;
 
 const TAG_KIND: u8 = 0b0000_0011;
-const TAG_TERMINAL: u8 = 0;
+const TAG_LEAF: u8 = 0;
 const TAG_BRANCH: u8 = 1;
 const TAG_BRANCH_PAGE: u8 = 2;
-const TAG_GROUP: u8 = 3;
+const TAG_BUCKET: u8 = 3;
 const TAG_COMMIT: u8 = 0b0000_0100;
 const TAG_OVERFLOW: u8 = 0b0000_1000;
 const TAG_OWNS: u8 = 0b0001_0000;
@@ -80,7 +80,7 @@ const TAG_VALUE: u8 = 0b0010_0000;
 pub(crate) enum PageKind {
     Root = 0,
     Body = 1,
-    Group = 2,
+    Bucket = 2,
     Overflow = 3,
 }
 
@@ -89,7 +89,7 @@ impl PageKind {
         match kind {
             0 => Some(Self::Root),
             1 => Some(Self::Body),
-            2 => Some(Self::Group),
+            2 => Some(Self::Bucket),
             3 => Some(Self::Overflow),
             _ => None,
         }
@@ -149,54 +149,54 @@ pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<PageKind, Malformed> {
     }
 }
 
-/// A terminal as its page holds it.
+/// A leaf as its page holds it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TerminalView<'a, C> {
-    pub(crate) body: TerminalBody<'a>,
+pub(crate) struct LeafView<'a, C> {
+    pub(crate) body: LeafBody<'a>,
     pub(crate) commit: Option<C>,
     /// Where the owned item starts.
     pub(crate) owned: Option<usize>,
 }
 
-/// Suffix and payload, or what stands for them.
+/// Suffix and value, or what stands for them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum TerminalBody<'a> {
-    Inline { suffix: Run<'a>, payload: &'a [u8] },
+pub(crate) enum LeafBody<'a> {
+    Inline { suffix: Run<'a>, value: &'a [u8] },
     Overflow(Overflowed),
 }
 
 /// Bytes that lie in rows of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflowed {
-    /// Digits of the suffix or skip.
+    /// Digits of the suffix or prefix.
     pub(crate) digits: usize,
-    /// Bytes of the payload; none for a skip.
-    pub(crate) payload: usize,
+    /// Bytes of the value; none for a prefix.
+    pub(crate) value: usize,
     pub(crate) sum: u64,
 }
 
 impl Overflowed {
     /// How many bytes lie in the rows, for a run that starts at digit `start`.
     pub(crate) fn bytes(&self, start: usize, width: Width) -> usize {
-        width.span(start, self.digits).saturating_add(self.payload)
+        width.span(start, self.digits).saturating_add(self.value)
     }
 }
 
 /// A branch as its page holds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BranchView<'a> {
-    pub(crate) skip: SkipView<'a>,
+    pub(crate) prefix: PrefixView<'a>,
     /// Where its body lies in the same page, unless it is a page of its own.
     pub(crate) body: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum SkipView<'a> {
+pub(crate) enum PrefixView<'a> {
     Inline(Run<'a>),
     Overflow(Overflowed),
 }
 
-impl SkipView<'_> {
+impl PrefixView<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Inline(run) => run.len(),
@@ -208,7 +208,7 @@ impl SkipView<'_> {
 /// A node as its page holds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeView<'a, C> {
-    Terminal(TerminalView<'a, C>),
+    Leaf(LeafView<'a, C>),
     Branch(BranchView<'a>),
 }
 
@@ -216,24 +216,24 @@ pub(crate) enum NodeView<'a, C> {
 #[derive(Debug)]
 pub(crate) enum Item<'a, C> {
     /// The value of the key that ends at the fork.
-    Value(TerminalView<'a, C>),
+    Value(LeafView<'a, C>),
     Node {
         digit: u8,
         node: NodeView<'a, C>,
     },
     /// Children that lie in a page of their own: `bits` first bits of their digits name it. The
     /// first member is at `first`.
-    Group {
+    Bucket {
         bits: u8,
         first: usize,
     },
 }
 
-/// A child in a group.
+/// A child in a bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member<C> {
+pub(crate) struct BucketEntry<C> {
     pub(crate) digit: u8,
-    pub(crate) terminal: bool,
+    pub(crate) leaf: bool,
     /// Kept unless the scheme follows differences.
     pub(crate) commit: Option<C>,
 }
@@ -269,15 +269,15 @@ impl<'s, S: Scheme> Codec<'s, S> {
             return Err("an item has an unknown tag");
         }
         if tag & TAG_VALUE != 0 {
-            let view = self.terminal(&mut bytes, tag, start)?;
+            let view = self.leaf(&mut bytes, tag, start)?;
             return Ok((Item::Value(view), bytes.at));
         }
         let digit = bytes.byte()?;
         let node = match tag & TAG_KIND {
-            TAG_TERMINAL => NodeView::Terminal(self.terminal(&mut bytes, tag, start)?),
-            TAG_GROUP => {
-                let (bits, first) = self.group(&mut bytes)?;
-                return Ok((Item::Group { bits, first }, bytes.at));
+            TAG_LEAF => NodeView::Leaf(self.leaf(&mut bytes, tag, start)?),
+            TAG_BUCKET => {
+                let (bits, first) = self.bucket(&mut bytes)?;
+                return Ok((Item::Bucket { bits, first }, bytes.at));
             }
             kind => NodeView::Branch(self.branch(&mut bytes, tag, kind, start)?),
         };
@@ -297,21 +297,21 @@ impl<'s, S: Scheme> Codec<'s, S> {
         }
     }
 
-    fn terminal<'a>(
+    fn leaf<'a>(
         &self,
         bytes: &mut Bytes<'a>,
         tag: u8,
         start: usize,
-    ) -> Result<TerminalView<'a, S::Commit>, Malformed> {
+    ) -> Result<LeafView<'a, S::Commit>, Malformed> {
         let carries = tag & TAG_COMMIT != 0;
         let mut commit =
             if carries && Codec::<S>::DELTAS { Some(self.commit(bytes)?) } else { None };
         let body = if tag & TAG_OVERFLOW != 0 {
-            TerminalBody::Overflow(bytes.overflowed()?)
+            LeafBody::Overflow(bytes.overflowed()?)
         } else {
             let suffix = bytes.run(start, Self::WIDTH)?;
             let len = bytes.length()?;
-            TerminalBody::Inline { suffix, payload: bytes.take(len)? }
+            LeafBody::Inline { suffix, value: bytes.take(len)? }
         };
         if carries && !Codec::<S>::DELTAS {
             commit = Some(self.commit(bytes)?);
@@ -322,19 +322,19 @@ impl<'s, S: Scheme> Codec<'s, S> {
             let start = owner.bytes.saturating_mul(Self::WIDTH.per_byte());
             let mut inner = Bytes { page: bytes.page, at };
             let tag = inner.byte()?;
-            if tag & (TAG_OWNS | TAG_VALUE) != 0 || tag & TAG_KIND == TAG_GROUP {
+            if tag & (TAG_OWNS | TAG_VALUE) != 0 || tag & TAG_KIND == TAG_BUCKET {
                 return Err("an owned item is no plain node");
             }
             inner.byte()?;
             match tag & TAG_KIND {
-                TAG_TERMINAL => drop(self.terminal(&mut inner, tag, start)?),
+                TAG_LEAF => drop(self.leaf(&mut inner, tag, start)?),
                 kind => drop(self.branch(&mut inner, tag, kind, start)?),
             }
             bytes.at = inner.at;
         } else if owned.is_some() {
-            return Err("a terminal owns a subtree in a tree without owners");
+            return Err("a leaf owns a subtree in a tree without owners");
         }
-        Ok(TerminalView { body, commit, owned })
+        Ok(LeafView { body, commit, owned })
     }
 
     fn branch<'a>(
@@ -345,10 +345,10 @@ impl<'s, S: Scheme> Codec<'s, S> {
         start: usize,
     ) -> Result<BranchView<'a>, Malformed> {
         self.commit(bytes)?;
-        let skip = if tag & TAG_OVERFLOW != 0 {
-            SkipView::Overflow(bytes.overflowed()?)
+        let prefix = if tag & TAG_OVERFLOW != 0 {
+            PrefixView::Overflow(bytes.overflowed()?)
         } else {
-            SkipView::Inline(bytes.run(start, Self::WIDTH)?)
+            PrefixView::Inline(bytes.run(start, Self::WIDTH)?)
         };
         let body = if kind == TAG_BRANCH {
             let len = bytes.length()?;
@@ -358,39 +358,39 @@ impl<'s, S: Scheme> Codec<'s, S> {
         } else {
             None
         };
-        Ok(BranchView { skip, body })
+        Ok(BranchView { prefix, body })
     }
 
-    fn group(&self, bytes: &mut Bytes<'_>) -> Result<(u8, usize), Malformed> {
+    fn bucket(&self, bytes: &mut Bytes<'_>) -> Result<(u8, usize), Malformed> {
         let bits = bytes.byte()?;
         if bits == 0 || bits >= S::LAYOUT.digit_bits {
-            return Err("a group is cut at no bit of its digit");
+            return Err("a bucket is cut at no bit of its digit");
         }
         let count = usize::from(bytes.byte()?).saturating_add(1);
         let from = bytes.at;
         for _ in 0..count {
-            bytes.take(MEMBER_COMMIT_AT)?;
-            self.skip_member_commit(bytes)?;
+            bytes.take(BUCKET_COMMIT_AT)?;
+            self.skip_bucket_commit(bytes)?;
         }
         Ok((bits, from))
     }
 
-    /// Passes over the member of a group at `at`: its digit, whether it is a terminal, where it
+    /// Passes over the bucket entry at `at`: its digit, whether it is a leaf, where it
     /// ends.
     pub(crate) fn member(&self, page: &[u8], at: usize) -> Result<(u8, bool, usize), Malformed> {
         let mut bytes = Bytes { page, at };
-        let (digit, terminal) = (bytes.byte()?, bytes.flag()?);
-        self.skip_member_commit(&mut bytes)?;
-        Ok((digit, terminal, bytes.at))
+        let (digit, leaf) = (bytes.byte()?, bytes.flag()?);
+        self.skip_bucket_commit(&mut bytes)?;
+        Ok((digit, leaf, bytes.at))
     }
 
-    /// What a branch or a member of a group that was parsed before commits to.
+    /// What a branch or a bucket entry that was parsed before commits to.
     pub(crate) fn kept(&self, page: &[u8], at: usize) -> Option<S::Commit> {
-        let bytes = page.get(at.wrapping_add(MEMBER_COMMIT_AT)..)?;
+        let bytes = page.get(at.wrapping_add(BUCKET_COMMIT_AT)..)?;
         S::Commit::decode(bytes).map(|(commit, _)| commit)
     }
 
-    fn skip_member_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+    fn skip_bucket_commit(&self, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
         if Codec::<S>::DELTAS { Ok(()) } else { self.skip_commit(bytes) }
     }
 
@@ -409,8 +409,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Ok(commit)
     }
 
-    /// The skip and the body of a branch at `at`, which was parsed before; nothing if it is no
-    /// branch whose skip is inline.
+    /// The prefix and the body of a branch at `at`, which was parsed before; nothing if it is no
+    /// branch whose prefix is inline.
     pub(crate) fn plain_branch<'a>(
         &self,
         page: &'a [u8],
@@ -421,31 +421,31 @@ impl<'s, S: Scheme> Codec<'s, S> {
         if tag != TAG_BRANCH && tag != TAG_BRANCH_PAGE {
             return None;
         }
-        let mut bytes = Bytes { page, at: at.wrapping_add(MEMBER_COMMIT_AT) };
+        let mut bytes = Bytes { page, at: at.wrapping_add(BUCKET_COMMIT_AT) };
         self.skip_commit(&mut bytes).ok()?;
-        let skip = bytes.run(start, Self::WIDTH).ok()?;
+        let prefix = bytes.run(start, Self::WIDTH).ok()?;
         if tag == TAG_BRANCH_PAGE {
-            return Some((skip, None));
+            return Some((prefix, None));
         }
         let len = bytes.length().ok()?;
         let from = bytes.at;
         bytes.take(len).ok()?;
-        Some((skip, Some((from, bytes.at))))
+        Some((prefix, Some((from, bytes.at))))
     }
 
-    /// The parts of the terminal at `at`, which was parsed before; nothing if there is none, or if
+    /// The parts of the leaf at `at`, which was parsed before; nothing if there is none, or if
     /// it overflowed.
-    pub(crate) fn inline_terminal<'a>(
+    pub(crate) fn inline_leaf<'a>(
         &self,
         page: &'a [u8],
         at: usize,
         start: usize,
     ) -> Option<(Run<'a>, Range<usize>)> {
         let tag = *page.get(at)?;
-        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_TERMINAL {
+        if tag & !(TAG_COMMIT | TAG_OWNS) != TAG_LEAF {
             return None;
         }
-        let mut bytes = Bytes { page, at: at.wrapping_add(MEMBER_COMMIT_AT) };
+        let mut bytes = Bytes { page, at: at.wrapping_add(BUCKET_COMMIT_AT) };
         if tag & TAG_COMMIT != 0 && Codec::<S>::DELTAS {
             self.skip_commit(&mut bytes).ok()?;
         }
@@ -456,9 +456,9 @@ impl<'s, S: Scheme> Codec<'s, S> {
         Some((suffix, from..bytes.at))
     }
 
-    /// Appends a terminal. Overflowed bytes are the caller's to write.
-    pub(crate) fn put_terminal(&self, out: &mut Vec<u8>, node: &PutTerminal<'_, S::Commit>) {
-        let mut tag = TAG_TERMINAL;
+    /// Appends a leaf. Overflowed bytes are the caller's to write.
+    pub(crate) fn put_leaf(&self, out: &mut Vec<u8>, node: &PutLeaf<'_, S::Commit>) {
+        let mut tag = TAG_LEAF;
         tag |= if node.commit.is_some() { TAG_COMMIT } else { 0 };
         tag |= if node.overflow.is_some() { TAG_OVERFLOW } else { 0 };
         tag |= if node.owned.is_some() { TAG_OWNS } else { 0 };
@@ -476,8 +476,8 @@ impl<'s, S: Scheme> Codec<'s, S> {
             put_overflow(out, over);
         } else {
             put_run(out, node.suffix);
-            put_length(out, node.payload.len());
-            out.extend_from_slice(node.payload);
+            put_length(out, node.value.len());
+            out.extend_from_slice(node.value);
         }
         if let Some(commit) = last {
             commit.encode(out);
@@ -506,7 +506,7 @@ impl<'s, S: Scheme> Codec<'s, S> {
         node.commit.encode(out);
         match node.overflow {
             Some(over) => put_overflow(out, over),
-            None => put_run(out, node.skip),
+            None => put_run(out, node.prefix),
         }
         if let Some(body) = body {
             put_length(out, body);
@@ -514,18 +514,18 @@ impl<'s, S: Scheme> Codec<'s, S> {
     }
 
     /// Appends a reference to a page of children.
-    pub(crate) fn put_group(
+    pub(crate) fn put_bucket(
         &self,
         out: &mut Vec<u8>,
         digit: u8,
         bits: u8,
-        members: impl ExactSizeIterator<Item = Member<S::Commit>>,
+        members: impl ExactSizeIterator<Item = BucketEntry<S::Commit>>,
     ) {
         // A digit has at most 256 values.
         let count = members.len().saturating_sub(1) as u8;
-        out.extend_from_slice(&[TAG_GROUP, digit, bits, count]);
+        out.extend_from_slice(&[TAG_BUCKET, digit, bits, count]);
         for member in members {
-            out.extend_from_slice(&[member.digit, u8::from(member.terminal)]);
+            out.extend_from_slice(&[member.digit, u8::from(member.leaf)]);
             if let Some(commit) = &member.commit {
                 commit.encode(out);
             }
@@ -533,11 +533,11 @@ impl<'s, S: Scheme> Codec<'s, S> {
     }
 }
 
-/// A terminal to write: `digit` is `None` for a value at a fork.
-pub(crate) struct PutTerminal<'a, C> {
+/// A leaf to write: `digit` is `None` for a value at a fork.
+pub(crate) struct PutLeaf<'a, C> {
     pub(crate) digit: Option<u8>,
     pub(crate) suffix: Run<'a>,
-    pub(crate) payload: &'a [u8],
+    pub(crate) value: &'a [u8],
     pub(crate) overflow: Option<Overflowed>,
     pub(crate) commit: Option<C>,
     /// The bytes of the owned item.
@@ -548,7 +548,7 @@ pub(crate) struct PutTerminal<'a, C> {
 pub(crate) struct PutBranch<'a, C> {
     pub(crate) digit: u8,
     pub(crate) commit: C,
-    pub(crate) skip: Run<'a>,
+    pub(crate) prefix: Run<'a>,
     pub(crate) overflow: Option<Overflowed>,
     pub(crate) body: Option<&'a [u8]>,
 }
@@ -560,14 +560,14 @@ pub(crate) fn set_digit(item: &mut [u8], digit: u8) {
     }
 }
 
-/// Whether an item is a terminal that has nothing but its key and its value.
-pub(crate) fn is_bare_terminal(item: &[u8]) -> bool {
-    item.first() == Some(&TAG_TERMINAL)
+/// Whether an item is a leaf that has nothing but its key and its value.
+pub(crate) fn is_bare_leaf(item: &[u8]) -> bool {
+    item.first() == Some(&TAG_LEAF)
 }
 
-/// Whether an item that is a node is a terminal.
-pub(crate) fn is_terminal(item: &[u8]) -> bool {
-    item.first().is_some_and(|tag| tag & TAG_KIND == TAG_TERMINAL)
+/// Whether an item that is a node is a leaf.
+pub(crate) fn is_leaf(item: &[u8]) -> bool {
+    item.first().is_some_and(|tag| tag & TAG_KIND == TAG_LEAF)
 }
 
 fn put_run(out: &mut Vec<u8>, run: Run<'_>) {
@@ -577,7 +577,7 @@ fn put_run(out: &mut Vec<u8>, run: Run<'_>) {
 
 fn put_overflow(out: &mut Vec<u8>, over: Overflowed) {
     put_length(out, over.digits);
-    put_length(out, over.payload);
+    put_length(out, over.value);
     out.extend_from_slice(&over.sum.to_le_bytes());
 }
 
@@ -613,7 +613,7 @@ impl<'a> Bytes<'a> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err("a child is neither terminal nor branch"),
+            _ => Err("a child is neither leaf nor branch"),
         }
     }
 
@@ -661,8 +661,8 @@ impl<'a> Bytes<'a> {
 
     fn overflowed(&mut self) -> Result<Overflowed, Malformed> {
         let digits = self.length()?;
-        let payload = self.length()?;
+        let value = self.length()?;
         let sum = *self.take(8)?.first_chunk().ok_or(CUT_OFF)?;
-        Ok(Overflowed { digits, payload, sum: u64::from_le_bytes(sum) })
+        Ok(Overflowed { digits, value, sum: u64::from_le_bytes(sum) })
     }
 }

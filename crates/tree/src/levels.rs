@@ -1,7 +1,7 @@
 //! Committing to the nodes that a batch made, level by level, lowest first.
 //!
 //! A level is all nodes of one height, wherever they hang: leaves of every depth commit in one
-//! call, so that hashing fills its lanes. Before the first level those untouched terminals beside
+//! call, so that hashing fills its lanes. Before the first level those untouched leaves beside
 //! them are committed to whose commitment pages do not keep; what came of that is kept beside their
 //! items.
 
@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crate::error::TreeError;
 use crate::image::Codec;
-use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef, TouchedChild, Was};
+use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef, Previous, TouchedChild};
 use crate::page::{Entry, Page, corrupt};
-use crate::scheme::{BranchJob, ChildChange, Children, JobKey, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, ChildChange, Children, JobKey, LeafJob, Scheme};
 use spinney_proof::digits::Run;
 
 /// How many nodes a scheme commits to in one call: enough to fill every lane, few enough that their
@@ -87,12 +87,12 @@ impl Ranks {
     }
 }
 
-/// Nodes of one rank commit in one call: terminals of a height, then its branches.
+/// Nodes of one rank commit in one call: leaves of a height, then its branches.
 const fn rank(node: &Node) -> usize {
     node.height as usize * 2 + node.is_branch() as usize
 }
 
-/// A stored terminal that is to be committed to, though nothing changed in it: its page and entry,
+/// A stored leaf that is to be committed to, though nothing changed in it: its page and entry,
 /// and its parent.
 #[derive(Clone, Copy, Debug)]
 struct Sibling {
@@ -135,8 +135,8 @@ impl<S: Scheme> Levels<S> {
                     let job = branch_job(codec, chain, here, node);
                     scheme.commit_branches(once(job), scratch, out);
                 } else {
-                    let job = terminal_job(codec, chain, here, node);
-                    scheme.commit_terminals(once(job), scratch, out);
+                    let job = leaf_job(codec, chain, here, node);
+                    scheme.commit_leaves(once(job), scratch, out);
                 }
                 arena.commits[node as usize] = self.out.first().copied();
             }
@@ -151,7 +151,7 @@ impl<S: Scheme> Levels<S> {
         Ok(())
     }
 
-    /// Commits to stored terminals, and notes beside their items what they commit to.
+    /// Commits to stored leaves, and notes beside their items what they commit to.
     fn commit_siblings(
         &mut self,
         codec: Codec<'_, S>,
@@ -167,7 +167,7 @@ impl<S: Scheme> Levels<S> {
                     None
                 }
             });
-            codec.scheme.commit_terminals(jobs, &mut self.scratch, &mut self.out);
+            codec.scheme.commit_leaves(jobs, &mut self.scratch, &mut self.out);
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -198,8 +198,8 @@ impl<S: Scheme> Levels<S> {
                 let jobs = numbers.clone().map(|node| branch_job(codec, chain, here, node));
                 scheme.commit_branches(jobs, scratch, out);
             } else {
-                let jobs = numbers.clone().map(|node| terminal_job(codec, chain, here, node));
-                scheme.commit_terminals(jobs, scratch, out);
+                let jobs = numbers.clone().map(|node| leaf_job(codec, chain, here, node));
+                scheme.commit_leaves(jobs, scratch, out);
             }
             assert_eq!(out.len(), part.len(), "a scheme commits to every job");
             for (node, commit) in numbers.zip(&*out) {
@@ -216,11 +216,11 @@ pub(crate) struct Touched<'a, S: Scheme> {
     chain: Chain<'a, S::Commit>,
     page: Option<&'a Page<S::Commit>>,
     stored: &'a [Entry],
-    kids: &'a [TouchedChild],
+    changes: &'a [TouchedChild],
     /// The digit at which the runs of children begin.
     start: usize,
     /// What the branch stands for, if the scheme asks.
-    before: Option<&'a Was>,
+    before: Option<&'a Previous>,
 }
 
 impl<S: Scheme> Clone for Touched<'_, S> {
@@ -247,15 +247,15 @@ impl<S: Scheme> Iterator for Touched<'_, S> {
     fn next(&mut self) -> Option<(u8, S::Commit)> {
         loop {
             let stored = self.stored.first();
-            if let Some((kid, kids)) = self.kids.split_first()
-                && stored.is_none_or(|entry| kid.digit <= entry.digit)
+            if let Some((change, changes)) = self.changes.split_first()
+                && stored.is_none_or(|entry| change.digit <= entry.digit)
             {
-                self.kids = kids;
-                if stored.is_some_and(|entry| kid.digit == entry.digit) {
+                self.changes = changes;
+                if stored.is_some_and(|entry| change.digit == entry.digit) {
                     self.stored = &self.stored[1..];
                 }
-                if kid.made.is_something() {
-                    return Some((kid.digit, self.chain.commit(kid.made)));
+                if change.made.is_something() {
+                    return Some((change.digit, self.chain.commit(change.made)));
                 }
                 continue;
             }
@@ -266,8 +266,9 @@ impl<S: Scheme> Iterator for Touched<'_, S> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let count = |is: fn(&TouchedChild) -> bool| self.kids.iter().filter(|kid| is(kid)).count();
-        let made = count(|kid| kid.made.is_something());
+        let count =
+            |is: fn(&TouchedChild) -> bool| self.changes.iter().filter(|change| is(change)).count();
+        let made = count(|change| change.made.is_something());
         let len = self.stored.len() + made - count(TouchedChild::stands);
         (len, Some(len))
     }
@@ -283,13 +284,13 @@ impl<S: Scheme> Children<S::Commit> for Touched<'_, S> {
 
     #[inline(always)]
     fn pair(&self) -> Option<[S::Commit; 2]> {
-        let [first, second] = match (self.stored, self.kids) {
-            ([left, right], [kid]) if kid.stands() && kid.made.is_something() => {
-                let commit = self.chain.commit(kid.made);
-                if kid.digit == left.digit {
-                    [(kid.digit, commit), (right.digit, self.stored(right))]
+        let [first, second] = match (self.stored, self.changes) {
+            ([left, right], [change]) if change.stands() && change.made.is_something() => {
+                let commit = self.chain.commit(change.made);
+                if change.digit == left.digit {
+                    [(change.digit, commit), (right.digit, self.stored(right))]
                 } else {
-                    [(left.digit, self.stored(left)), (kid.digit, commit)]
+                    [(left.digit, self.stored(left)), (change.digit, commit)]
                 }
             }
             _ => {
@@ -305,16 +306,16 @@ impl<S: Scheme> Children<S::Commit> for Touched<'_, S> {
     }
 
     fn changes(&self) -> Option<(S::Commit, impl Iterator<Item = ChildChange<S::Commit>>)> {
-        let Self { codec, chain, kids, start, .. } = *self;
+        let Self { codec, chain, changes, start, .. } = *self;
         let before = self.before?;
-        let was = chain.commit_of(codec, before.link, before.depth as usize)?;
-        let fresh = kids.iter().filter(|kid| kid.fresh);
-        let changes = fresh.map(move |kid| {
-            let old = chain.commit_before(codec, before.link, kid, start);
-            let new = kid.made.is_something().then(|| chain.commit(kid.made));
-            (kid.digit, old, new)
+        let previous = chain.commit_of(codec, before.link, before.depth as usize)?;
+        let fresh = changes.iter().filter(|change| change.fresh);
+        let changes = fresh.map(move |change| {
+            let old = chain.commit_before(codec, before.link, change, start);
+            let new = change.made.is_something().then(|| chain.commit(change.made));
+            (change.digit, old, new)
         });
-        Some((was, changes))
+        Some((previous, changes))
     }
 }
 
@@ -326,14 +327,14 @@ fn note_siblings<C: Copy>(chain: Chain<'_, C>, here: u32, parent: u32, out: &mut
         return;
     }
     let page = chain.page(node.base);
-    let mut kids = chain.kids(here, node);
+    let mut changes = chain.changes(here, node);
     for (entry, stored) in (node.within.from..).zip(page.entries(node.within)) {
-        while let Some((kid, rest)) = kids.split_first()
-            && kid.digit < stored.digit
+        while let Some((change, rest)) = changes.split_first()
+            && change.digit < stored.digit
         {
-            kids = rest;
+            changes = rest;
         }
-        let is_listed = kids.first().is_some_and(|kid| kid.digit == stored.digit);
+        let is_listed = changes.first().is_some_and(|change| change.digit == stored.digit);
         if !is_listed && page.is_uncommitted(stored) {
             out.push(Sibling { page: node.base, entry, parent });
         }
@@ -347,9 +348,11 @@ fn fetch_before<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: impl Iterator<It
     let mut sum = 0;
     for node in nodes {
         let node = chain.node(Made { arena: here, node });
-        for kid in chain.kids(here, node).iter().filter(|kid| kid.fresh && kid.stands()) {
-            let page = chain.page(kid.page);
-            let from = usize::from(page.entry(kid.entry).at);
+        for change in
+            chain.changes(here, node).iter().filter(|change| change.fresh && change.stands())
+        {
+            let page = chain.page(change.page);
+            let from = usize::from(page.entry(change.entry).at);
             let bytes = &page.row[from..page.row.len().min(from + KEPT_BYTES)];
             sum = bytes.iter().step_by(LINE_BYTES).fold(sum, |sum, byte| sum ^ byte);
         }
@@ -358,20 +361,20 @@ fn fetch_before<C: Copy>(chain: Chain<'_, C>, here: u32, nodes: impl Iterator<It
 }
 
 #[inline(always)]
-fn terminal_job<'a, S: Scheme>(
+fn leaf_job<'a, S: Scheme>(
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     here: u32,
     number: u32,
-) -> TerminalJob<'a, S::Commit> {
+) -> LeafJob<'a, S::Commit> {
     let node = chain.node(Made { arena: here, node: number });
     let key = chain.key(node, Codec::<S>::WIDTH);
-    TerminalJob {
+    LeafJob {
         key: JobKey::Whole(key),
         suffix: Run::of(key, node.depth as usize, node.fork as usize, Codec::<S>::WIDTH),
-        payload: chain.bytes(node.payload),
+        value: chain.bytes(node.value),
         owned: chain.owned(codec, here, node),
-        was: chain.was_terminal(codec, here, node.was),
+        previous: chain.previous_leaf(codec, here, node.previous),
     }
 }
 
@@ -383,14 +386,15 @@ pub(crate) fn branch_job<'a, S: Scheme>(
     number: u32,
 ) -> BranchJob<'a, Touched<'a, S>> {
     let node = chain.node(Made { arena: here, node: number });
-    let (kids, start) = (chain.kids(here, node), node.fork as usize + 1);
+    let (changes, start) = (chain.changes(here, node), node.fork as usize + 1);
     let page = (node.base != PageRef::NOWHERE).then(|| &**chain.page(node.base));
     let stored = page.map_or(&[][..], |page| page.entries(node.within));
-    let before = chain.arena(here).pasts.get(node.was as usize).filter(|_| Codec::<S>::DELTAS);
+    let before =
+        chain.arena(here).previous.get(node.previous as usize).filter(|_| Codec::<S>::DELTAS);
     BranchJob {
-        skip: chain.run(node, Codec::<S>::WIDTH),
-        children: Touched { codec, chain, page, stored, kids, start, before },
-        value: (node.value != ForkValue::None).then(|| chain.bytes(node.payload)),
+        prefix: chain.run(node, Codec::<S>::WIDTH),
+        children: Touched { codec, chain, page, stored, changes, start, before },
+        value: (node.fork_value != ForkValue::None).then(|| chain.bytes(node.value)),
     }
 }
 
@@ -398,30 +402,30 @@ fn sibling_job<'a, S: Scheme>(
     codec: Codec<'_, S>,
     chain: Chain<'a, S::Commit>,
     sibling: &Sibling,
-) -> Result<TerminalJob<'a, S::Commit>, TreeError> {
+) -> Result<LeafJob<'a, S::Commit>, TreeError> {
     let here = chain.last.map_or(0, |last| last.0);
     let parent = chain.node(Made { arena: here, node: sibling.parent });
     let page: &'a Page<S::Commit> = chain.page(sibling.page);
     let entry = page.entry(sibling.entry);
     let (path, fork) = (chain.key(parent, Codec::<S>::WIDTH), parent.fork as usize);
     let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-    stored_terminal(codec, page, entry, fork + 1, key)
+    stored_leaf(codec, page, entry, fork + 1, key)
 }
 
-/// A terminal in a page, to commit to: its bytes lie there, else it would carry its commitment.
-pub(crate) fn stored_terminal<'a, S: Scheme>(
+/// A leaf in a page, to commit to: its bytes lie there, else it would carry its commitment.
+pub(crate) fn stored_leaf<'a, S: Scheme>(
     codec: Codec<'_, S>,
     page: &'a Page<S::Commit>,
     entry: &Entry,
     start: usize,
     key: JobKey<'a>,
-) -> Result<TerminalJob<'a, S::Commit>, TreeError> {
-    let Some((suffix, payload)) = page.inline_terminal(codec, entry, start) else {
-        return Err(corrupt(&page.key, "an overflowed terminal has no commitment"));
+) -> Result<LeafJob<'a, S::Commit>, TreeError> {
+    let Some((suffix, value)) = page.inline_leaf(codec, entry, start) else {
+        return Err(corrupt(&page.key, "an overflowed leaf has no commitment"));
     };
     let owned = match entry.owns() {
         true => Some(page.owned(codec, entry.within().from)?),
         false => None,
     };
-    Ok(TerminalJob { key, suffix, payload: &page.row[payload], owned, was: None })
+    Ok(LeafJob { key, suffix, value: &page.row[value], owned, previous: None })
 }

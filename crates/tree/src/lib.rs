@@ -83,12 +83,12 @@ pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use rows::{SharedSnapshot, SharedStore};
 pub use scheme::{
-    BranchJob, ChildChange, Children, Commitment, Differences, KEY_BYTES_MAX, Layout, Owned, Owner,
-    Scheme, TerminalJob, VALUE_BYTES_MAX, WasTerminal, Weights,
+    BranchJob, ChildChange, Children, Commitment, Differences, KEY_BYTES_MAX, Layout, LeafJob,
+    Owned, Owner, PreviousLeaf, Scheme, VALUE_BYTES_MAX, Weights,
 };
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;
 pub use spinney_proof::verkle::KeysFault;
 pub use store::{CommitOf, KeptCommits, PageStore, RowOver, Snapshot, StoreError, Table, WriteSet};
-pub use tree::{CACHE_BYTES_DEFAULT, CommitStats, Pending, Staged, Tree};
+pub use tree::{CACHE_BYTES_DEFAULT, CommitStats, Pending, PreparedCommit, Tree};
 pub use view::TreeView;

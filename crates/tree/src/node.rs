@@ -22,7 +22,7 @@ use crate::batch::Op;
 use crate::image::{Codec, Overflowed};
 use crate::page::{Page, Within, owner_digits};
 use crate::page_key::PageKey;
-use crate::scheme::{Owned, Scheme, WasTerminal};
+use crate::scheme::{Owned, PreviousLeaf, Scheme};
 use spinney_proof::digits::{Run, Width};
 
 /// A stretch of an arena's bytes.
@@ -157,7 +157,7 @@ impl KeyAt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    Terminal,
+    Leaf,
     Branch,
 }
 
@@ -192,34 +192,34 @@ pub(crate) enum ForkValue {
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
     pub(crate) fate: Fate,
-    pub(crate) value: ForkValue,
+    pub(crate) fork_value: ForkValue,
     /// Whether it lies below an owner.
     pub(crate) owned: bool,
     /// The digit at which it hangs in its parent.
     pub(crate) digit: u8,
-    /// The entry of the item that it stands for, in `seat`, if it hangs where that does.
+    /// The entry of the item that it stands for, in `entry_page`, if it hangs where that does.
     pub(crate) entry: u16,
-    pub(crate) seat: PageRef,
+    pub(crate) entry_page: PageRef,
     /// The page and the entries of its stored children, or of what it owns.
     pub(crate) base: PageRef,
     pub(crate) within: Within,
     /// Where in that page the body is: the value, and the items of all children.
     pub(crate) body: (u16, u16),
     pub(crate) depth: u32,
-    /// Of a branch, the digit at which it forks; of a terminal, that at which it ends.
+    /// Of a branch, the digit at which it forks; of a leaf, that at which it ends.
     pub(crate) fork: u32,
     /// How many nodes of its batch are in a row below it.
     pub(crate) height: u32,
     pub(crate) key: KeyAt,
-    /// A terminal's value, or that at a branch's fork.
-    pub(crate) payload: Place,
+    /// A leaf's value, or that at a branch's fork.
+    pub(crate) value: Place,
     /// The children that are not as they are stored.
-    pub(crate) kids: u32,
-    pub(crate) kid_count: u32,
-    /// The first of the pages of groups that were opened for it, or [`NONE`].
-    pub(crate) groups: u32,
+    pub(crate) changes: u32,
+    pub(crate) change_count: u32,
+    /// The first of the pages of buckets that were opened for it, or [`NONE`].
+    pub(crate) buckets: u32,
     /// Where among the arena's the node is that it stands for, if the scheme asks; else [`NONE`].
-    pub(crate) was: u32,
+    pub(crate) previous: u32,
     /// The node that took its place.
     pub(crate) lifted: u32,
 }
@@ -229,8 +229,8 @@ impl Node {
         matches!(self.kind, NodeKind::Branch)
     }
 
-    pub(crate) const fn kids(&self) -> std::ops::Range<usize> {
-        self.kids as usize..(self.kids + self.kid_count) as usize
+    pub(crate) const fn changes(&self) -> std::ops::Range<usize> {
+        self.changes as usize..(self.changes + self.change_count) as usize
     }
 }
 
@@ -254,16 +254,16 @@ impl TouchedChild {
     }
 }
 
-/// The page of a group that was opened for a branch, and the number of the next one.
+/// The page of a bucket that was opened for a branch, and the number of the next one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group {
+pub(crate) struct Bucket {
     pub(crate) page: PageRef,
     pub(crate) next: u32,
 }
 
 /// What a node stands for that was made anew, where the scheme asks what it committed to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Was {
+pub(crate) struct Previous {
     /// The node, at the same key or fork.
     pub(crate) link: Link,
     /// The digit at which it hung.
@@ -290,9 +290,9 @@ pub(crate) struct Arena<C> {
     pub(crate) nodes: Vec<Node>,
     /// What each node commits to.
     pub(crate) commits: Vec<Option<C>>,
-    pub(crate) kids: Vec<TouchedChild>,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) pasts: Vec<Was>,
+    pub(crate) changes: Vec<TouchedChild>,
+    pub(crate) buckets: Vec<Bucket>,
+    pub(crate) previous: Vec<Previous>,
     /// The pages that the batch opened.
     pub(crate) pages: Vec<Arc<Page<C>>>,
     /// Those that branches had to themselves which are no more.
@@ -330,9 +330,9 @@ impl<C: Copy> Arena<C> {
             text: Vec::new(),
             nodes: Vec::new(),
             commits: Vec::new(),
-            kids: Vec::new(),
-            groups: Vec::new(),
-            pasts: Vec::new(),
+            changes: Vec::new(),
+            buckets: Vec::new(),
+            previous: Vec::new(),
             pages: Vec::new(),
             left: Vec::new(),
             left_rows: Vec::new(),
@@ -351,9 +351,9 @@ impl<C: Copy> Arena<C> {
         self.text.clear();
         self.nodes.clear();
         self.commits.clear();
-        self.kids.clear();
-        self.groups.clear();
-        self.pasts.clear();
+        self.changes.clear();
+        self.buckets.clear();
+        self.previous.clear();
         self.pages.clear();
         self.left.clear();
         self.left_rows.clear();
@@ -371,9 +371,9 @@ impl<C: Copy> Arena<C> {
             + self.text.capacity()
             + self.nodes.capacity() * size_of::<Node>()
             + self.commits.capacity() * size_of::<Option<C>>()
-            + self.kids.capacity() * size_of::<TouchedChild>()
-            + self.groups.capacity() * size_of::<Group>()
-            + self.pasts.capacity() * size_of::<Was>()
+            + self.changes.capacity() * size_of::<TouchedChild>()
+            + self.buckets.capacity() * size_of::<Bucket>()
+            + self.previous.capacity() * size_of::<Previous>()
             + self.pages.capacity() * size_of::<Arc<Page<C>>>()
             + self.left.capacity() * size_of::<PageRef>()
             + self.dropped.capacity() * size_of::<Dropped>()
@@ -414,8 +414,8 @@ impl<'a, C: Copy> Chain<'a, C> {
 
     /// The listed children of a node in an arena.
     #[inline(always)]
-    pub(crate) fn kids(&self, arena: u32, node: &Node) -> &'a [TouchedChild] {
-        &self.arena(arena).kids[node.kids()]
+    pub(crate) fn changes(&self, arena: u32, node: &Node) -> &'a [TouchedChild] {
+        &self.arena(arena).changes[node.changes()]
     }
 
     #[inline]
@@ -449,14 +449,14 @@ impl<'a, C: Copy> Chain<'a, C> {
         Run::of(self.key(node, width), node.depth as usize, node.fork as usize, width)
     }
 
-    /// The pages of groups that were opened for a node in an arena.
-    pub(crate) fn groups(&self, arena: u32, node: &Node) -> impl Iterator<Item = PageRef> + 'a {
-        let groups = &self.arena(arena).groups;
-        let mut next = node.groups;
+    /// The pages of buckets that were opened for a node in an arena.
+    pub(crate) fn buckets(&self, arena: u32, node: &Node) -> impl Iterator<Item = PageRef> + 'a {
+        let buckets = &self.arena(arena).buckets;
+        let mut next = node.buckets;
         std::iter::from_fn(move || {
-            let group = groups.get(next as usize)?;
-            next = group.next;
-            Some(group.page)
+            let bucket = buckets.get(next as usize)?;
+            next = bucket.next;
+            Some(bucket.page)
         })
     }
 
@@ -483,7 +483,7 @@ impl<'a, C: Copy> Chain<'a, C> {
         }
     }
 
-    /// What a terminal in an arena owns.
+    /// What a leaf in an arena owns.
     #[inline]
     pub(crate) fn owned<S: Scheme<Commit = C>>(
         &self,
@@ -491,8 +491,8 @@ impl<'a, C: Copy> Chain<'a, C> {
         arena: u32,
         node: &Node,
     ) -> Option<Owned<'a, C>> {
-        if let Some(kid) = self.kids(arena, node).first() {
-            return kid.made.is_something().then(|| Owned::Commit(self.commit(kid.made)));
+        if let Some(change) = self.changes(arena, node).first() {
+            return change.made.is_something().then(|| Owned::Commit(self.commit(change.made)));
         }
         if node.within.len() == 0 {
             return None;
@@ -501,14 +501,14 @@ impl<'a, C: Copy> Chain<'a, C> {
         self.page(node.base).owned(codec, node.within.from).ok()
     }
 
-    /// What a terminal committed to before.
-    pub(crate) fn was_terminal<S: Scheme<Commit = C>>(
+    /// What a leaf committed to before.
+    pub(crate) fn previous_leaf<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
         arena: u32,
-        was: u32,
-    ) -> Option<WasTerminal<C>> {
-        let Was { link, depth } = *self.arena(arena).pasts.get(was as usize)?;
+        previous: u32,
+    ) -> Option<PreviousLeaf<C>> {
+        let Previous { link, depth } = *self.arena(arena).previous.get(previous as usize)?;
         let commit = self.commit_of(codec, link, depth as usize)?;
         let owned = match link {
             _ if !Codec::<S>::DELTAS => None,
@@ -522,26 +522,26 @@ impl<'a, C: Copy> Chain<'a, C> {
             Some(Owned::Commit(commit)) => Some(commit),
             _ => None,
         };
-        Some(WasTerminal { commit, depth: depth as usize, owned })
+        Some(PreviousLeaf { commit, depth: depth as usize, owned })
     }
 
     /// What a child of a branch committed to before the branch's batch.
     pub(crate) fn commit_before<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        was: Link,
-        kid: &TouchedChild,
+        previous: Link,
+        change: &TouchedChild,
         start: usize,
     ) -> Option<C> {
-        if let Link::Made(made) = was {
-            let kids = self.kids(made.arena, self.node(made));
-            if let Ok(at) = kids.binary_search_by_key(&kid.digit, |kid| kid.digit) {
-                let made = kids[at].made;
+        if let Link::Made(made) = previous {
+            let changes = self.changes(made.arena, self.node(made));
+            if let Ok(at) = changes.binary_search_by_key(&change.digit, |change| change.digit) {
+                let made = changes[at].made;
                 return made.is_something().then(|| self.commit(made));
             }
         }
-        let stored = Link::Stored { page: kid.page, entry: kid.entry };
-        if kid.stands() { self.commit_of(codec, stored, start) } else { None }
+        let stored = Link::Stored { page: change.page, entry: change.entry };
+        if change.stands() { self.commit_of(codec, stored, start) } else { None }
     }
 }
 
@@ -550,18 +550,18 @@ pub(crate) const fn hangs_below_owner<S: Scheme>(depth: u32) -> bool {
     S::LAYOUT.owner.is_some() && depth as usize == owner_digits::<S>()
 }
 
-/// How the bytes of a terminal or a skip overflow, if they do.
+/// How the bytes of a leaf or a prefix overflow, if they do.
 pub(crate) fn overflow_of(
     run: Run<'_>,
-    payload: &[u8],
+    value: &[u8],
     limit: usize,
 ) -> Option<(Overflowed, Vec<u8>)> {
-    if run.aligned().len() + payload.len() <= limit {
+    if run.aligned().len() + value.len() <= limit {
         return None;
     }
-    let mut blob = Vec::with_capacity(run.aligned().len() + payload.len());
+    let mut blob = Vec::with_capacity(run.aligned().len() + value.len());
     run.write(&mut blob);
-    blob.extend_from_slice(payload);
+    blob.extend_from_slice(value);
     let sum = crate::image::overflow_checksum(&blob);
-    Some((Overflowed { digits: run.len(), payload: payload.len(), sum }, blob))
+    Some((Overflowed { digits: run.len(), value: value.len(), sum }, blob))
 }

@@ -1,16 +1,16 @@
 //! Resident pages: a row and its index.
 //!
 //! A row is written to be small: where an item lies is known once all before it are passed over,
-//! and most terminals carry no commitment. So each row is parsed once, when it is loaded or
+//! and most leaves carry no commitment. So each row is parsed once, when it is loaded or
 //! written, and its *index* says of each item where it lies, what it is, which items are in it,
 //! and, where somebody has had to know, what it commits to. Nobody else parses rows.
 //!
 //! Invariants:
-//! - the children of a branch, and what a terminal owns, are entries side by side; those of a page
+//! - the children of a branch, and what a leaf owns, are entries side by side; those of a page
 //!   that are in no other item come first;
 //! - nothing that is owned owns anything; digits rise among siblings, and each is one of the
 //!   tree's;
-//! - groups within groups are cut at more bits, so no walk through pages goes on for ever;
+//! - buckets within buckets are cut at more bits, so no walk through pages goes on for ever;
 //! - what an entry commits to is what its item in this very row does: another row has another page.
 #![deny(
     clippy::arithmetic_side_effects,
@@ -30,8 +30,8 @@ use spinney_hash::prefetch;
 
 use crate::error::TreeError;
 use crate::image::{
-    Codec, FRAME_BYTES, Item, Malformed, NodeView, PAGE_BYTES_MAX, PageKind, SUM_BYTES, SkipView,
-    TerminalBody, TerminalView,
+    Codec, FRAME_BYTES, Item, LeafBody, LeafView, Malformed, NodeView, PAGE_BYTES_MAX, PageKind,
+    PrefixView, SUM_BYTES,
 };
 use crate::page_key::{PageKey, describe};
 use crate::scheme::{Differences, Owned, Scheme};
@@ -54,7 +54,7 @@ pub(crate) struct Page<C> {
     /// How many entries are in no other.
     top: u16,
     pub(crate) kind: PageKind,
-    /// Of a group's page, how many bits of a digit its members share.
+    /// Of a bucket's page, how many bits of a digit its entries share.
     pub(crate) bits: u8,
     /// Whether the body that the page holds begins with the value of the key that ends at its fork.
     pub(crate) valued: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Page<C> {
     pub(crate) key: PageKey,
 }
 
-/// An item of a page, or a member of a group that has a page of its own.
+/// An item of a page, or a bucket entry that has a page of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     /// Where it lies in the row.
@@ -76,8 +76,8 @@ pub(crate) struct Entry {
     count: u16,
     pub(crate) digit: u8,
     pub(crate) kind: Kind,
-    /// Of a branch, how many digits it skips, if they are fewer than 255; of a member, the bits of
-    /// its group.
+    /// Of a branch, how many digits its prefix has, if they are fewer than 255; of a bucket entry,
+    /// the bits of its bucket.
     pub(crate) span: u8,
     flags: u8,
     commit: u16,
@@ -108,34 +108,34 @@ impl<C: Copy> Clone for Known<C> {
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Terminal,
+    Leaf,
     /// A branch, with its children in the same page.
     Branch,
     /// A branch whose children have a page of their own.
-    Apart,
-    /// A child whose item is in the page of its group.
-    TerminalInGroup,
-    BranchInGroup,
+    OutOfLine,
+    /// A child whose item is in the page of its bucket.
+    LeafInBucket,
+    BranchInBucket,
 }
 
 impl Kind {
-    pub(crate) const fn is_terminal(self) -> bool {
-        matches!(self, Self::Terminal | Self::TerminalInGroup)
+    pub(crate) const fn is_leaf(self) -> bool {
+        matches!(self, Self::Leaf | Self::LeafInBucket)
     }
 
-    pub(crate) const fn is_in_group(self) -> bool {
-        matches!(self, Self::TerminalInGroup | Self::BranchInGroup)
+    pub(crate) const fn is_in_bucket(self) -> bool {
+        matches!(self, Self::LeafInBucket | Self::BranchInBucket)
     }
 }
 
-/// Its bytes, or its skip's, are in overflow rows.
+/// Its bytes, or its prefix's, are in overflow rows.
 const OVERFLOWED: u8 = 1;
 /// A branch's body begins with a value.
 const VALUED: u8 = 2;
 
 /// What the row keeps of a commitment: see [`Entry::commit`].
 const IN_ROW: u16 = u16::MAX;
-/// Behind a terminal's payload.
+/// Behind a leaf's value.
 const CARRIED: u16 = u16::MAX - 1;
 /// It follows from the value.
 const OF_VALUE: u16 = u16::MAX - 2;
@@ -152,7 +152,7 @@ impl Entry {
     /// The entries of its children, or of what it owns.
     pub(crate) const fn within(&self) -> Within {
         match self.kind {
-            Kind::Terminal | Kind::Branch => {
+            Kind::Leaf | Kind::Branch => {
                 Within { from: self.first, end: self.first.wrapping_add(self.count) }
             }
             _ => Within { from: 0, end: 0 },
@@ -168,17 +168,17 @@ impl Entry {
     }
 
     /// Of a branch, whether it forks where it hangs.
-    pub(crate) const fn skips_none(&self) -> bool {
+    pub(crate) const fn has_no_prefix(&self) -> bool {
         self.span == 0 && !self.is_overflowed()
     }
 
-    /// Of a branch, whether it certainly skips so many digits.
-    pub(crate) const fn skips(&self, digits: usize) -> bool {
+    /// Of a branch, whether its prefix certainly has so many digits.
+    pub(crate) const fn has_prefix_of(&self, digits: usize) -> bool {
         digits < u8::MAX as usize && self.span as usize == digits && !self.is_overflowed()
     }
 
     pub(crate) const fn owns(&self) -> bool {
-        self.kind.is_terminal() && self.count > 0
+        self.kind.is_leaf() && self.count > 0
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -243,7 +243,7 @@ pub(crate) fn corrupt(key: &PageKey, what: &str) -> TreeError {
 }
 
 impl<C: Copy> Page<C> {
-    /// Parses a row whose place has so many bits. `known` says what terminals commit to that do not
+    /// Parses a row whose place has so many bits. `known` says what leaves commit to that do not
     /// carry it, by where they lie, in order.
     pub(crate) fn parse<S: Scheme<Commit = C>>(
         codec: Codec<'_, S>,
@@ -340,29 +340,29 @@ impl<C: Copy> Page<C> {
         is_it.then_some(among.from.wrapping_add(first.wrapping_add(place) as u16))
     }
 
-    /// The first bits, and how many, of the group that a digit belongs to which is not among
-    /// siblings, though others of its group are; and one of these.
-    pub(crate) fn group_of(&self, among: Within, digit: u8, width: u8) -> Option<u16> {
+    /// The first bits, and how many, of the bucket that a digit belongs to which is not among
+    /// siblings, though others of its bucket are; and one of these.
+    pub(crate) fn bucket_of(&self, among: Within, digit: u8, width: u8) -> Option<u16> {
         let entries = self.entries(among);
         let place = entries.partition_point(|entry| entry.digit < digit);
         let near = [place.checked_sub(1), Some(place)];
         near.into_iter().flatten().find_map(|at| {
             let entry = entries.get(at)?;
             let rest = u32::from(width.saturating_sub(entry.span));
-            let same = entry.kind.is_in_group()
+            let same = entry.kind.is_in_bucket()
                 && u16::from(entry.digit) >> rest == u16::from(digit) >> rest;
             same.then_some(among.from.wrapping_add(at as u16))
         })
     }
 
-    /// Where the page is that an entry's children have, or that the members of its group have.
+    /// Where the page is that an entry's children have, or that the entries of its bucket have.
     pub(crate) fn handle(&self, entry: u16) -> Option<&HandleCell> {
         self.handles.as_ref()?.get(usize::from(self.entry(entry).first))
     }
 
-    /// Takes over what is known of the page before at the same place, as far as branches skip none:
-    /// where pages are that both lead to, and, where nothing is known of this one yet, what
-    /// terminals commit to that are the same.
+    /// Takes over what is known of the page before at the same place, as far as branches have no
+    /// prefix: where pages are that both lead to, and, where nothing is known of this one yet, what
+    /// leaves commit to that are the same.
     pub(crate) fn take_over(&self, old: &Self) {
         let handles = self.handles.as_deref().zip(old.handles.as_deref());
         let handles = handles.filter(|(mine, others)| !std::ptr::eq(*mine, *others));
@@ -376,30 +376,37 @@ impl<C: Copy> Page<C> {
             let mut before = old.entries(there).iter().peekable();
             for (number, entry) in (here.from..).zip(self.entries(here)) {
                 while before.next_if(|old| old.digit < entry.digit).is_some() {}
-                let Some(was) = before.next_if(|old| old.digit == entry.digit) else { continue };
-                let leads_on = match (entry.kind, was.kind) {
-                    (Kind::Terminal, Kind::Terminal) if learns => {
-                        let known = old.learned().get(usize::from(was.commit));
+                let Some(previous) = before.next_if(|old| old.digit == entry.digit) else {
+                    continue;
+                };
+                let leads_on = match (entry.kind, previous.kind) {
+                    (Kind::Leaf, Kind::Leaf) if learns => {
+                        let known = old.learned().get(usize::from(previous.commit));
                         if let Some(commit) = known.and_then(Known::get)
-                            && self.row.get(entry.range()) == old.row.get(was.range())
+                            && self.row.get(entry.range()) == old.row.get(previous.range())
                         {
                             self.learn(number, commit);
                         }
                         false
                     }
-                    (Kind::Branch, Kind::Branch) if entry.skips_none() && was.skips_none() => {
-                        alike.push((entry.within(), was.within()));
+                    (Kind::Branch, Kind::Branch)
+                        if entry.has_no_prefix() && previous.has_no_prefix() =>
+                    {
+                        alike.push((entry.within(), previous.within()));
                         false
                     }
-                    (Kind::Apart, Kind::Apart) => entry.skips_none() && was.skips_none(),
+                    (Kind::OutOfLine, Kind::OutOfLine) => {
+                        entry.has_no_prefix() && previous.has_no_prefix()
+                    }
                     _ => {
-                        let are_in_groups = entry.kind.is_in_group() && was.kind.is_in_group();
-                        are_in_groups && entry.span == was.span
+                        let are_in_buckets =
+                            entry.kind.is_in_bucket() && previous.kind.is_in_bucket();
+                        are_in_buckets && entry.span == previous.span
                     }
                 };
                 if let Some((mine, others)) = handles.filter(|_| leads_on)
                     && let Some(mine) = mine.get(usize::from(entry.first))
-                    && let Some(other) = others.get(usize::from(was.first))
+                    && let Some(other) = others.get(usize::from(previous.first))
                 {
                     mine.set(other.get());
                 }
@@ -431,13 +438,11 @@ impl<C: Copy> Page<C> {
         if entry.commit == LEFT_OUT {
             return None;
         }
-        let view = self.terminal(codec, entry, start).ok()?;
+        let view = self.leaf(codec, entry, start).ok()?;
         match (entry.commit, view.body) {
             (CARRIED, _) => view.commit,
-            (_, TerminalBody::Inline { payload, .. }) => {
-                Some(S::Differences::value_commit(payload))
-            }
-            (_, TerminalBody::Overflow(_)) => Some(S::Differences::value_commit(&[])),
+            (_, LeafBody::Inline { value, .. }) => Some(S::Differences::value_commit(value)),
+            (_, LeafBody::Overflow(_)) => Some(S::Differences::value_commit(&[])),
         }
     }
 
@@ -454,58 +459,57 @@ impl<C: Copy> Page<C> {
         }
     }
 
-    /// What is known of the commitments of terminals that the row does not keep, with where they
+    /// What is known of the commitments of leaves that the row does not keep, with where they
     /// lie.
     pub(crate) fn known(&self) -> impl Iterator<Item = (u16, C)> + '_ {
         let learned = self.learned();
         let entries = if learned.is_empty() { &[][..] } else { &self.entries };
-        let terminals = entries.iter().filter(|entry| entry.kind == Kind::Terminal);
-        terminals
-            .filter_map(|entry| Some((entry.at, learned.get(usize::from(entry.commit))?.get()?)))
+        let leaves = entries.iter().filter(|entry| entry.kind == Kind::Leaf);
+        leaves.filter_map(|entry| Some((entry.at, learned.get(usize::from(entry.commit))?.get()?)))
     }
 
-    /// What a terminal is, as its page holds it.
-    pub(crate) fn terminal<'a, S: Scheme<Commit = C>>(
+    /// What a leaf is, as its page holds it.
+    pub(crate) fn leaf<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
         entry: &Entry,
         start: usize,
-    ) -> Result<TerminalView<'a, C>, TreeError> {
+    ) -> Result<LeafView<'a, C>, TreeError> {
         let node = codec.node(&self.row, entry.at.into(), start);
         match node.map_err(|what| corrupt(&self.key, what))?.0 {
-            NodeView::Terminal(view) => Ok(view),
-            NodeView::Branch(_) => Err(corrupt(&self.key, "a branch is where a terminal was")),
+            NodeView::Leaf(view) => Ok(view),
+            NodeView::Branch(_) => Err(corrupt(&self.key, "a branch is where a leaf was")),
         }
     }
 
-    /// The suffix and the payload of a terminal that has them here.
+    /// The suffix and the value of a leaf that has them here.
     #[inline]
-    pub(crate) fn inline_terminal<'a, S: Scheme<Commit = C>>(
+    pub(crate) fn inline_leaf<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
         entry: &Entry,
         start: usize,
     ) -> Option<(Run<'a>, Range<usize>)> {
-        codec.inline_terminal(&self.row, entry.at.into(), start)
+        codec.inline_leaf(&self.row, entry.at.into(), start)
     }
 
-    /// The skip of a branch, if it is here.
+    /// The prefix of a branch, if it is here.
     #[inline]
-    pub(crate) fn skip<'a, S: Scheme<Commit = C>>(
+    pub(crate) fn prefix<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
         entry: &Entry,
         start: usize,
-    ) -> Result<SkipView<'a>, TreeError> {
-        if entry.skips_none() {
-            return Ok(SkipView::Inline(Run::cut(&[], start, 0, Codec::<S>::WIDTH)));
+    ) -> Result<PrefixView<'a>, TreeError> {
+        if entry.has_no_prefix() {
+            return Ok(PrefixView::Inline(Run::cut(&[], start, 0, Codec::<S>::WIDTH)));
         }
-        if let Some((skip, _)) = codec.plain_branch(&self.row, entry.at.into(), start) {
-            return Ok(SkipView::Inline(skip));
+        if let Some((prefix, _)) = codec.plain_branch(&self.row, entry.at.into(), start) {
+            return Ok(PrefixView::Inline(prefix));
         }
         match codec.node(&self.row, entry.at.into(), start) {
-            Ok((NodeView::Branch(view), _)) => Ok(view.skip),
-            _ => Err(corrupt(&self.key, "a terminal is where a branch was")),
+            Ok((NodeView::Branch(view), _)) => Ok(view.prefix),
+            _ => Err(corrupt(&self.key, "a leaf is where a branch was")),
         }
     }
 
@@ -513,7 +517,7 @@ impl<C: Copy> Page<C> {
     /// there is one.
     pub(crate) fn value_range(&self, body: u16, children: Within) -> Option<Range<usize>> {
         let first = self.entries(children).first()?;
-        let head = if first.kind.is_in_group() { GROUP_HEAD } else { 0 };
+        let head = if first.kind.is_in_bucket() { BUCKET_HEAD } else { 0 };
         let (from, end) = (usize::from(body), usize::from(first.at).saturating_sub(head));
         (from < end).then_some(from..end)
     }
@@ -525,7 +529,7 @@ impl<C: Copy> Page<C> {
         codec: Codec<'_, S>,
         at: usize,
         fork: usize,
-    ) -> Result<(TerminalView<'a, C>, usize), TreeError> {
+    ) -> Result<(LeafView<'a, C>, usize), TreeError> {
         match codec.item(&self.row, at, fork) {
             Ok((Item::Value(view), end)) => Ok((view, end)),
             Ok(_) => Err(corrupt(&self.key, "an item is not the value it should be")),
@@ -533,7 +537,7 @@ impl<C: Copy> Page<C> {
         }
     }
 
-    /// What a terminal owns, at one of the entries; nothing if nobody knows what it commits to.
+    /// What a leaf owns, at one of the entries; nothing if nobody knows what it commits to.
     pub(crate) fn owned<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
@@ -541,9 +545,9 @@ impl<C: Copy> Page<C> {
     ) -> Result<Owned<'a, C>, TreeError> {
         let (entry, start) = (self.entry(owned), owner_digits::<S>());
         if entry.commit == LEFT_OUT {
-            let view = self.terminal(codec, entry, start)?;
-            if let TerminalBody::Inline { suffix, payload } = view.body {
-                return Ok(Owned::Value(suffix, payload));
+            let view = self.leaf(codec, entry, start)?;
+            if let LeafBody::Inline { suffix, value } = view.body {
+                return Ok(Owned::Value(suffix, value));
             }
         }
         let commit = self.commit(codec, entry, start);
@@ -594,13 +598,13 @@ impl<C: Copy> Page<C> {
 /// What of an item is asked for to read what it commits to.
 const COMMIT_BYTES_AHEAD: usize = 34;
 
-/// What stands in front of the members of a group.
-pub(crate) const GROUP_HEAD: usize = 4;
+/// What stands in front of the entries of a bucket.
+pub(crate) const BUCKET_HEAD: usize = 4;
 
 /// What is wrong with a node that its parent counts on to carry its commitment.
-const UNCOMMITTED: &str = "an owned terminal has no commitment";
-/// A group is cut at more bits than the one it lies in; else a walk would never end.
-pub(crate) const NESTED: &str = "a group lies in one that is no larger";
+const UNCOMMITTED: &str = "an owned leaf has no commitment";
+/// A bucket is cut at more bits than the one it lies in; else a walk would never end.
+pub(crate) const NESTED: &str = "a bucket lies in one that is no larger";
 
 /// Items of a page that are yet to be noted: where they lie, at which digit their runs start, the
 /// entry that they are in, and whether they belong to an owner.
@@ -610,7 +614,7 @@ struct Body {
     start: usize,
     parent: Option<usize>,
     owned: bool,
-    /// Whether they are what a terminal owns itself.
+    /// Whether they are what a leaf owns itself.
     is_owned: bool,
 }
 
@@ -655,7 +659,7 @@ struct Parser<'a, S: Scheme> {
     top: u16,
     valued: bool,
     kind: PageKind,
-    /// How many bits of a digit those of a group's page share.
+    /// How many bits of a digit those of a bucket's page share.
     bits: u8,
 }
 
@@ -673,10 +677,10 @@ impl<'a, S: Scheme> Parser<'a, S> {
         let kind =
             row.get(SUM_BYTES).copied().and_then(PageKind::of).ok_or("it is of no known kind")?;
         let width = Codec::<S>::WIDTH.bits();
-        let of_group =
-            if kind == PageKind::Group { bits.checked_rem(width).unwrap_or(0) as u8 } else { 0 };
+        let of_bucket =
+            if kind == PageKind::Bucket { bits.checked_rem(width).unwrap_or(0) as u8 } else { 0 };
         let mut parser =
-            Self { codec, row, known, lists, top: 0, valued: false, kind, bits: of_group };
+            Self { codec, row, known, lists, top: 0, valued: false, kind, bits: of_bucket };
         if kind != PageKind::Overflow {
             parser.bodies(bits.checked_div(width).unwrap_or(0).saturating_add(1))?;
         }
@@ -739,8 +743,8 @@ impl<'a, S: Scheme> Parser<'a, S> {
         Ok(())
     }
 
-    /// Notes the item at `at`, which may be the first of its body, all members of it if it is a
-    /// group. Answers where it ends.
+    /// Notes the item at `at`, which may be the first of its body, all entries of it if it is
+    /// a bucket. Answers where it ends.
     fn item(
         &mut self,
         parent: Option<usize>,
@@ -761,26 +765,26 @@ impl<'a, S: Scheme> Parser<'a, S> {
                             parent.flags |= VALUED;
                         }
                     }
-                    None if self.kind == PageKind::Group => return Err("a group holds a value"),
+                    None if self.kind == PageKind::Bucket => return Err("a bucket holds a value"),
                     None => self.valued = true,
                 }
             }
-            Item::Node { digit, node: NodeView::Terminal(view) } => {
-                self.terminal(&view, (at, end, digit), (owned, is_owned))?;
+            Item::Node { digit, node: NodeView::Leaf(view) } => {
+                self.leaf(&view, (at, end, digit), (owned, is_owned))?;
             }
             Item::Node { digit, node: NodeView::Branch(view) } => {
                 let among_owners = S::LAYOUT.owner.is_some() && !owned;
-                let fork = start.saturating_add(view.skip.len());
+                let fork = start.saturating_add(view.prefix.len());
                 if among_owners && fork >= owner_digits::<S>() {
                     return Err("a branch of owners forks beyond their keys");
                 }
-                let kind = if view.body.is_some() { Kind::Branch } else { Kind::Apart };
+                let kind = if view.body.is_some() { Kind::Branch } else { Kind::OutOfLine };
                 let mut entry = Entry::new(at, end, digit, kind);
-                match view.skip {
-                    SkipView::Inline(run) => entry.span = run.len().min(255) as u8,
-                    SkipView::Overflow(_) => entry.flags = OVERFLOWED,
+                match view.prefix {
+                    PrefixView::Inline(run) => entry.span = run.len().min(255) as u8,
+                    PrefixView::Overflow(_) => entry.flags = OVERFLOWED,
                 }
-                if kind == Kind::Apart {
+                if kind == Kind::OutOfLine {
                     entry.first = self.handle();
                 }
                 if let Some((from, to)) = view.body {
@@ -791,14 +795,14 @@ impl<'a, S: Scheme> Parser<'a, S> {
                 }
                 self.lists.entries.push(entry);
             }
-            Item::Group { bits, first: member } => {
+            Item::Bucket { bits, first: member } => {
                 if bits <= self.bits && parent.is_none() {
                     return Err(NESTED);
                 }
                 let (mut from, first) = (member, self.handle());
                 while from < end {
-                    let (digit, terminal, behind) = self.codec.member(self.row, from)?;
-                    let kind = if terminal { Kind::TerminalInGroup } else { Kind::BranchInGroup };
+                    let (digit, leaf, behind) = self.codec.member(self.row, from)?;
+                    let kind = if leaf { Kind::LeafInBucket } else { Kind::BranchInBucket };
                     if !Codec::<S>::DELTAS {
                         self.codec.kept(self.row, from).ok_or("a commitment is malformed")?;
                     }
@@ -811,15 +815,15 @@ impl<'a, S: Scheme> Parser<'a, S> {
         Ok(end)
     }
 
-    fn terminal(
+    fn leaf(
         &mut self,
-        view: &TerminalView<'_, S::Commit>,
+        view: &LeafView<'_, S::Commit>,
         (at, end, digit): (usize, usize, u8),
         (owned, is_owned): (bool, bool),
     ) -> Result<(), Malformed> {
-        let mut entry = Entry::new(at, end, digit, Kind::Terminal);
+        let mut entry = Entry::new(at, end, digit, Kind::Leaf);
         let parent = Some(self.lists.entries.len());
-        if matches!(view.body, TerminalBody::Overflow(_)) {
+        if matches!(view.body, LeafBody::Overflow(_)) {
             entry.flags = OVERFLOWED;
         }
         if let Some(from) = view.owned {
@@ -839,9 +843,9 @@ impl<'a, S: Scheme> Parser<'a, S> {
             false if is_owned && !S::LAYOUT.keep_owned_values && !entry.is_overflowed() => LEFT_OUT,
             false if is_owned => return Err(UNCOMMITTED),
             false if entry.is_overflowed() => {
-                return Err("an overflowed terminal has no commitment");
+                return Err("an overflowed leaf has no commitment");
             }
-            false if S::LAYOUT.keep_terminals => return Err("a terminal has no commitment"),
+            false if S::LAYOUT.keep_leaves => return Err("a leaf has no commitment"),
             true => CARRIED,
             false => {
                 let number = self.lists.commits.len();
@@ -856,7 +860,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
         Ok(())
     }
 
-    /// What the terminal there commits to, if whoever wrote the row said so.
+    /// What the leaf there commits to, if whoever wrote the row said so.
     fn known_at(&self, at: usize) -> Option<S::Commit> {
         let place = self.known.binary_search_by_key(&(at as u16), |known| known.0).ok()?;
         Some(self.known.get(place)?.1)

@@ -29,7 +29,7 @@ const HEAD_BYTES: usize = 9;
 pub(crate) enum RowKind {
     /// A connected piece of the tree.
     Page = 0,
-    /// A part of a value, key or skip that is too large for its page.
+    /// A part of a value, key or prefix that is too large for its page.
     Overflow = 1,
 }
 

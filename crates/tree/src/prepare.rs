@@ -151,9 +151,9 @@ impl<S: Scheme> Tree<S> {
         let mut outcomes = [Outcome::Same];
         let all = Ops { from: 0, end: count as u32 };
         let link = pending.top.map(|top| top.link);
-        let (parent, kid) = (NONE, 0);
+        let (parent, change) = (NONE, 0);
         let first =
-            Visit { link, ops: all, depth: 0, hung: 0, parent, kid, digit: 0, owned: false };
+            Visit { link, ops: all, depth: 0, hung: 0, parent, change, digit: 0, owned: false };
         let top = &mut (alone(&mut arena), &mut *work, &mut outcomes[..]);
         descent.run(&pending.arenas, here, top, (&[first], limit), None)?;
         let later = std::mem::take(&mut top.1.later);
@@ -165,7 +165,7 @@ impl<S: Scheme> Tree<S> {
             arena = std::mem::replace(&mut pending.arenas[here], stand_in);
             for part in parts {
                 for (visit, outcome) in part.visits.iter().zip(&part.outcomes) {
-                    work.set_outcome(visit.kid, *outcome);
+                    work.set_outcome(visit.change, *outcome);
                 }
                 pending.arenas.push(part.arena);
                 self.pool.put_back(part.work);
@@ -345,8 +345,8 @@ impl<S: Scheme> Descent<'_, S> {
         while !left.is_empty() {
             let visits = together(&mut left, limit);
             let mut work = self.tree.pool.workspace();
-            for (kid, visit) in (0..visits.len() as u32).zip(visits).rev() {
-                work.begin(Visit { parent: NONE, kid, ..*visit });
+            for (change, visit) in (0..visits.len() as u32).zip(visits).rev() {
+                work.begin(Visit { parent: NONE, change, ..*visit });
             }
             let (arena, outcomes) = (self.tree.pool.arena(), vec![Outcome::Same; visits.len()]);
             parts.push(Part { visits: visits.to_vec(), arena, work, outcomes, done: false });

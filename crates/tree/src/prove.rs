@@ -3,7 +3,7 @@
 //! One walk meets every node on the path of any of the keys, each once, with the commitments of all
 //! of its children. Pages are read level by level, as by a batch: a node whose page is not at hand
 //! waits, the walk goes on elsewhere, and then all that waited is read in one call. Nothing is
-//! hashed but the terminals beside a path whose commitment nobody knows yet: those beside some
+//! hashed but the leaves beside a path whose commitment nobody knows yet: those beside some
 //! nodes in one call, and threads share the nodes where they are many.
 
 use std::cell::RefCell;
@@ -14,36 +14,36 @@ use rayon::prelude::*;
 
 use crate::error::TreeError;
 use crate::image::Codec;
-use crate::levels::stored_terminal;
+use crate::levels::stored_leaf;
 use crate::node::Link;
 use crate::page::{HandleCell, Lists, Page};
 use crate::page_key::PageKey;
-use crate::read::{At, Child, Digits, Fork, Halt, Looked, Reader, Value};
+use crate::read::{At, Child, Digits, Fork, Halt, Reader, Resolved, Value};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, ChildList, JobKey, Scheme, TerminalJob, WasTerminal};
+use crate::scheme::{BranchJob, ChildList, JobKey, LeafJob, PreviousLeaf, Scheme};
 use crate::store::Table;
 use crate::tree::{Pending, Tree};
 use crate::update::{Loaded, Missing};
 use spinney_proof::digits::{Run, Width};
 
 /// A node on the path of some keys.
-pub(crate) struct Met<'a, S: Scheme> {
+pub(crate) struct NodeVisit<'a, S: Scheme> {
     /// The keys whose path leads to the node.
     pub(crate) keys: Range<usize>,
     /// The key that ends at the node and has a value there.
     pub(crate) found: Option<usize>,
     /// What it commits to, where that is known; always if the scheme follows differences.
     pub(crate) commit: Option<S::Commit>,
-    pub(crate) node: MetNode<'a, S>,
+    pub(crate) node: VisitedNode<'a, S>,
 }
 
-pub(crate) enum MetNode<'a, S: Scheme> {
-    Terminal(TerminalJob<'a, S::Commit>),
-    /// A branch, and the keys that go past its skip.
+pub(crate) enum VisitedNode<'a, S: Scheme> {
+    Leaf(LeafJob<'a, S::Commit>),
+    /// A branch, and the keys that go past its prefix.
     Branch(BranchJob<'a, ChildList<'a, S::Commit>>, Range<usize>),
 }
 
-/// A node that the walk has yet to look into.
+/// A node that the walk has yet to resolve.
 struct Ahead<C> {
     place: Place<C>,
     depth: usize,
@@ -52,8 +52,8 @@ struct Ahead<C> {
 
 enum Place<C> {
     At(At<C>),
-    /// The child at a digit of a branch, in the page of a group.
-    Member(Arc<Fork<C>>, u8),
+    /// The child at a digit of a branch, in the page of a bucket.
+    BucketEntry(Arc<Fork<C>>, u8),
 }
 
 /// The same keys in order, each once.
@@ -72,7 +72,7 @@ impl<S: Scheme> Tree<S> {
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Result<(), TreeError> {
         S::engine().parts().visit_paths(self, snapshot, (state, keys), visit)
     }
@@ -81,7 +81,7 @@ impl<S: Scheme> Tree<S> {
         &self,
         snapshot: &dyn ReadRows,
         (state, keys): (Option<&Pending<S>>, &[&[u8]]),
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Result<(), TreeError> {
         let mut walk = Walk::to(keys);
         let mut waiting: Option<Vec<Ahead<S::Commit>>> = None;
@@ -96,7 +96,7 @@ impl<S: Scheme> Tree<S> {
         })
     }
 
-    /// Lends the nodes of `state`, or of the last commit: `step` looks into them as far as it can,
+    /// Lends the nodes of `state`, or of the last commit: `step` resolves them as far as it can,
     /// and is called again, with the pages it missed at hand, until it misses none.
     ///
     /// From afar, all pages that may be on the way to a few `keys` are read in the first call.
@@ -174,22 +174,22 @@ const AHEAD_BITS: usize = 40;
 /// The children of a branch: their digits and commitments.
 pub(crate) type Committed<S> = Vec<(u8, Option<<S as Scheme>::Commit>)>;
 
-/// A node that the walk has looked into: all that it is made of is at hand.
+/// A node that the walk has resolved: all that it is made of is at hand.
 enum Opened<C> {
-    Terminal(OpenedTerminal<C>),
+    Leaf(OpenedLeaf<C>),
     Branch(OpenedBranch<C>),
 }
 
-struct OpenedTerminal<C> {
+struct OpenedLeaf<C> {
     at: At<C>,
     suffix: Digits,
-    payload: Value,
+    value: Value,
     owned: Option<At<C>>,
 }
 
 struct OpenedBranch<C> {
     at: At<C>,
-    skip: Digits,
+    prefix: Digits,
     /// The path to the fork; none where the first key on the node's path leads there.
     path: Option<Vec<u8>>,
     fork: Fork<C>,
@@ -200,9 +200,9 @@ struct OpenedBranch<C> {
 /// Where a node is, and what it is made of.
 type Found<C> = (Ahead<C>, Opened<C>);
 
-/// So many nodes are looked into before any is met.
+/// So many nodes are resolved before any is visited.
 const TOGETHER: usize = 256;
-/// So many nodes the terminals beside them are hashed of in one call: they fill all lanes, and stay
+/// So many nodes the leaves beside them are hashed of in one call: they fill all lanes, and stay
 /// in the cache. Of more, threads take so many at a time.
 const HASHED_TOGETHER: usize = 64;
 
@@ -210,7 +210,7 @@ struct Walk<'k, S: Scheme> {
     keys: &'k [&'k [u8]],
     scratch: S::Scratch,
     commits: Vec<S::Commit>,
-    /// The nodes that were looked into, and are to be met.
+    /// The nodes that were resolved, and are to be visited.
     opened: Vec<Found<S::Commit>>,
     list: Committed<S>,
     /// Lists of children that are done with, for the next ones.
@@ -223,7 +223,7 @@ pub(crate) fn visit_read<S: Scheme>(
     reader: &Reader<'_, S>,
     top: Option<Link>,
     keys: &[&[u8]],
-    visit: &mut dyn FnMut(Met<'_, S>),
+    visit: &mut dyn FnMut(NodeVisit<'_, S>),
 ) -> Result<(), Halt> {
     let mut walk = Walk::to(keys);
     let (mut ahead, mut halted) = (walk.start(reader, top), Vec::new());
@@ -254,7 +254,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
         reader: &Reader<'_, S>,
         ahead: &mut Vec<Ahead<S::Commit>>,
         halted: &mut Vec<Ahead<S::Commit>>,
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Result<(), TreeError> {
         let mut opened = std::mem::take(&mut self.opened);
         for next in ahead.drain(ahead.len().saturating_sub(TOGETHER)..).rev() {
@@ -266,13 +266,13 @@ impl<'k, S: Scheme> Walk<'k, S> {
             }
         }
         let with = (&mut self.scratch, &mut self.commits);
-        commit_terminals(reader.codec, self.keys, &mut opened, with)?;
+        commit_leaves(reader.codec, self.keys, &mut opened, with)?;
         for (next, node) in opened.drain(..) {
             match node {
-                Opened::Terminal(terminal) => {
-                    ahead.extend(self.meet_terminal(reader, &next, terminal, visit)?);
+                Opened::Leaf(leaf) => {
+                    ahead.extend(self.visit_leaf(reader, &next, leaf, visit)?);
                 }
-                Opened::Branch(branch) => self.meet_branch(reader, &next, branch, visit, ahead),
+                Opened::Branch(branch) => self.visit_branch(reader, &next, branch, visit, ahead),
             }
         }
         self.opened = opened;
@@ -288,53 +288,54 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let path = self.keys[next.keys.start];
         let at = match &next.place {
             Place::At(at) => at.clone(),
-            Place::Member(fork, digit) => {
+            Place::BucketEntry(fork, digit) => {
                 let child = reader.child(fork, path, next.depth - 1, *digit)?;
                 let Some(child) = child else { return Ok(None) };
                 child
             }
         };
-        let (skip, fork) = match reader.look(&at, path, next.depth)? {
-            Looked::Terminal { suffix, payload, owned } => {
-                let terminal = OpenedTerminal { at, suffix, payload, owned };
-                return Ok(Some(Opened::Terminal(terminal)));
+        let (prefix, fork) = match reader.resolve(&at, path, next.depth)? {
+            Resolved::Leaf { suffix, value, owned } => {
+                let leaf = OpenedLeaf { at, suffix, value, owned };
+                return Ok(Some(Opened::Leaf(leaf)));
             }
-            Looked::Branch { skip, fork } => (skip, fork),
+            Resolved::Branch { prefix, fork } => (prefix, fork),
         };
-        let end = skip.run().end();
-        let own = Self::own_path(skip.run(), path);
+        let end = prefix.run().end();
+        let own = Self::own_path(prefix.run(), path);
         let path = own.as_deref().unwrap_or(path);
         let fork = reader.opened(fork, path, end)?;
         let value = reader.fork_value(&fork, path, end)?;
         let mut children = self.spare.pop().unwrap_or_default();
         reader.children(&fork, (path, end), Codec::<S>::DELTAS, &mut children)?;
-        Ok(Some(Opened::Branch(OpenedBranch { at, skip, path: own, fork, value, children })))
+        Ok(Some(Opened::Branch(OpenedBranch { at, prefix, path: own, fork, value, children })))
     }
 
     /// The path to a node's fork, where that is not the way of a key that leads to the node: it may
-    /// leave the skip.
-    fn own_path(skip: Run<'_>, key: &[u8]) -> Option<Vec<u8>> {
-        if skip.is_empty() {
+    /// leave the prefix.
+    fn own_path(prefix: Run<'_>, key: &[u8]) -> Option<Vec<u8>> {
+        if prefix.is_empty() {
             return None;
         }
         let mut path = key.to_vec();
-        path.resize(path.len().max(skip.start().div_ceil(Self::WIDTH.per_byte())), 0);
-        Self::WIDTH.truncate(&mut path, skip.start());
-        skip.extend(&mut path, 0);
+        path.resize(path.len().max(prefix.start().div_ceil(Self::WIDTH.per_byte())), 0);
+        Self::WIDTH.truncate(&mut path, prefix.start());
+        prefix.extend(&mut path, 0);
         Some(path)
     }
 
-    fn meet_terminal(
+    fn visit_leaf(
         &self,
         reader: &Reader<'_, S>,
         next: &Ahead<S::Commit>,
-        terminal: OpenedTerminal<S::Commit>,
-        visit: &mut dyn FnMut(Met<'_, S>),
+        leaf: OpenedLeaf<S::Commit>,
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
     ) -> Result<Option<Ahead<S::Commit>>, TreeError> {
-        let OpenedTerminal { at, suffix, payload, owned } = terminal;
+        let OpenedLeaf { at, suffix, value, owned } = leaf;
         let commit = reader.commit(&at, next.depth);
-        let was = commit.filter(|_| S::LAYOUT.keep_terminals);
-        let was = was.map(|commit| WasTerminal { commit, depth: next.depth, owned: None });
+        let previous = commit.filter(|_| S::LAYOUT.keep_leaves);
+        let previous =
+            previous.map(|commit| PreviousLeaf { commit, depth: next.depth, owned: None });
         let run = suffix.run();
         let (found, longer) = self.split(&next.keys, run);
         let owns = match &owned {
@@ -344,35 +345,36 @@ impl<'k, S: Scheme> Walk<'k, S> {
         let path = self.keys[next.keys.start];
         let key = JobKey::Below { path, fork: next.depth, digit: None };
         let keys = next.keys.clone();
-        let job = TerminalJob { key, suffix: run, payload: &payload, owned: owns, was };
-        visit(Met { keys, found, commit, node: MetNode::Terminal(job) });
+        let job = LeafJob { key, suffix: run, value: &value, owned: owns, previous };
+        visit(NodeVisit { keys, found, commit, node: VisitedNode::Leaf(job) });
         let below = |at| Ahead { place: Place::At(at), depth: run.end(), keys: longer.clone() };
         Ok(owned.filter(|_| !longer.is_empty()).map(below))
     }
 
-    fn meet_branch(
+    fn visit_branch(
         &mut self,
         reader: &Reader<'_, S>,
         next: &Ahead<S::Commit>,
         branch: OpenedBranch<S::Commit>,
-        visit: &mut dyn FnMut(Met<'_, S>),
+        visit: &mut dyn FnMut(NodeVisit<'_, S>),
         ahead: &mut Vec<Ahead<S::Commit>>,
     ) {
-        let OpenedBranch { at, skip, path: _, fork, value, mut children } = branch;
-        let run = skip.run();
+        let OpenedBranch { at, prefix, path: _, fork, value, mut children } = branch;
+        let run = prefix.run();
         let end = run.end();
         let (found, longer) = self.split(&next.keys, run);
         let reached = found.map_or(longer.start, |found| found)..longer.end;
         self.list.clear();
         self.list.extend(children.iter().map(|child| (child.digit, child.commit)));
-        let job = BranchJob { skip: run, children: ChildList(&self.list), value: value.as_deref() };
-        visit(Met {
+        let job =
+            BranchJob { prefix: run, children: ChildList(&self.list), value: value.as_deref() };
+        visit(NodeVisit {
             keys: next.keys.clone(),
             found: found.filter(|_| value.is_some()),
             commit: reader.commit(&at, next.depth),
-            node: MetNode::Branch(job, reached),
+            node: VisitedNode::Branch(job, reached),
         });
-        // Children in pages of groups are looked for once it is their turn.
+        // Children in pages of buckets are looked for once it is their turn.
         let fork = children.iter().any(|child| child.at.is_none()).then(|| Arc::new(fork));
         let mut from = longer.start;
         while from < longer.end {
@@ -383,7 +385,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
                 let place = match (&child.at, &fork) {
                     (Some(at), _) => Some(Place::At(at.clone())),
                     (None, fork) => {
-                        fork.as_ref().map(|fork| Place::Member(Arc::clone(fork), digit))
+                        fork.as_ref().map(|fork| Place::BucketEntry(Arc::clone(fork), digit))
                     }
                 };
                 let keys = from..from + count;
@@ -407,7 +409,7 @@ impl<'k, S: Scheme> Walk<'k, S> {
 
 /// Computes what those children of opened branches commit to of which nobody knows it, and keeps
 /// it.
-fn commit_terminals<S: Scheme>(
+fn commit_leaves<S: Scheme>(
     codec: Codec<'_, S>,
     keys: &[&[u8]],
     opened: &mut [Found<S::Commit>],
@@ -431,11 +433,11 @@ fn commit_beside<S: Scheme>(
 ) -> Result<(), TreeError> {
     let branches = opened.iter().filter_map(|(next, node)| match node {
         Opened::Branch(branch) => Some((next, branch)),
-        Opened::Terminal(_) => None,
+        Opened::Leaf(_) => None,
     });
     let jobs = branches.flat_map(|(next, branch)| {
         let path = branch.path.as_deref().unwrap_or(keys[next.keys.start]);
-        jobs(codec, &branch.children, (path, branch.skip.run().end()))
+        jobs(codec, &branch.children, (path, branch.prefix.run().end()))
     });
     commit_jobs(codec.scheme, jobs, (scratch, commits))?;
     let mut computed = commits.iter().copied();
@@ -455,29 +457,29 @@ fn unknown<C>(child: &Child<C>) -> Option<(&Arc<Page<C>>, u16)> {
     }
 }
 
-/// The terminals among a branch's children of which nobody knows what they commit to.
+/// The leaves among a branch's children of which nobody knows what they commit to.
 fn jobs<'a, S: Scheme>(
     codec: Codec<'a, S>,
     children: &'a [Child<S::Commit>],
     (path, fork): (&'a [u8], usize),
-) -> impl Iterator<Item = Result<TerminalJob<'a, S::Commit>, TreeError>> {
+) -> impl Iterator<Item = Result<LeafJob<'a, S::Commit>, TreeError>> {
     children.iter().filter_map(unknown).map(move |(page, number)| {
         let entry = page.entry(number);
         let key = JobKey::Below { path, fork, digit: Some(entry.digit) };
-        stored_terminal(codec, page, entry, fork + 1, key)
+        stored_leaf(codec, page, entry, fork + 1, key)
     })
 }
 
-/// Commits to terminals, each as it is read.
+/// Commits to leaves, each as it is read.
 fn commit_jobs<'a, S: Scheme>(
     scheme: &S,
-    jobs: impl Iterator<Item = Result<TerminalJob<'a, S::Commit>, TreeError>>,
+    jobs: impl Iterator<Item = Result<LeafJob<'a, S::Commit>, TreeError>>,
     (scratch, commits): (&mut S::Scratch, &mut Vec<S::Commit>),
 ) -> Result<(), TreeError> {
     let mut failed = None;
     let read = jobs.map_while(|job| job.map_err(|error| failed = Some(error)).ok());
     commits.clear();
-    scheme.commit_terminals(read, scratch, commits);
+    scheme.commit_leaves(read, scratch, commits);
     failed.map_or(Ok(()), Err)
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::error::TreeError;
 use crate::image::{
-    Codec, FRAME_BYTES, OVERFLOW_BYTES, Overflowed, PageKind, SkipView, TerminalBody,
+    Codec, FRAME_BYTES, LeafBody, OVERFLOW_BYTES, Overflowed, PageKind, PrefixView,
 };
 use crate::node::{Arena, Chain, ForkValue, Link, Made, Node, PageRef, Place};
 use crate::page::{HandleCell, Kind, Page, Within, corrupt};
 use crate::page_key::{PageKey, Space};
-use crate::scheme::{JobKey, Owned, Scheme, TerminalJob, implicit_owners};
+use crate::scheme::{JobKey, LeafJob, Owned, Scheme, implicit_owners};
 use crate::verified::Check;
 use spinney_proof::digits::{Run, Width};
 
@@ -133,14 +133,14 @@ impl Digits {
     }
 }
 
-/// A node, looked into.
+/// A node, resolved.
 #[derive(Debug)]
-pub(crate) enum Looked<C> {
-    Terminal { suffix: Digits, payload: Value, owned: Option<At<C>> },
-    Branch { skip: Digits, fork: Fork<C> },
+pub(crate) enum Resolved<C> {
+    Leaf { suffix: Digits, value: Value, owned: Option<At<C>> },
+    Branch { prefix: Digits, fork: Fork<C> },
 }
 
-/// A child of a branch: its digit, where it is, unless that is in a group's page that was not
+/// A child of a branch: its digit, where it is, unless that is in a bucket's page that was not
 /// opened, and what it commits to, if that is known.
 #[derive(Debug)]
 pub(crate) struct Child<C> {
@@ -210,7 +210,8 @@ impl<'a, S: Scheme> Reader<'a, S> {
         let ends = run.end() == Self::WIDTH.count(key);
         if node.is_branch() {
             if ends {
-                let value = (node.value != ForkValue::None).then(|| self.made_value(node.payload));
+                let value =
+                    (node.fork_value != ForkValue::None).then(|| self.made_value(node.value));
                 return Ok(value.map_or(Step::Absent, Step::Found));
             }
             let at = run.end();
@@ -220,17 +221,17 @@ impl<'a, S: Scheme> Reader<'a, S> {
         let owned = self.owned_of(made, node);
         Ok(match (ends, owned) {
             (true, Some(_)) if implicit_owners::<S>() => Step::Absent,
-            (true, _) => Step::Found(self.made_value(node.payload)),
+            (true, _) => Step::Found(self.made_value(node.value)),
             (false, Some(owned)) => Step::Down(owned, run.end()),
             (false, None) => Step::Absent,
         })
     }
 
-    /// What a made terminal owns.
+    /// What a made leaf owns.
     fn owned_of(&self, made: Made, node: &Node) -> Option<At<S::Commit>> {
         let chain = self.chain();
-        match chain.kids(made.arena, node).first() {
-            Some(kid) => kid.made.is_something().then_some(At::Made(kid.made)),
+        match chain.changes(made.arena, node).first() {
+            Some(change) => change.made.is_something().then_some(At::Made(change.made)),
             None if node.within.len() > 0 => {
                 Some(At::Stored(Arc::clone(chain.page(node.base)), node.within.from))
             }
@@ -246,13 +247,13 @@ impl<'a, S: Scheme> Reader<'a, S> {
         depth: usize,
     ) -> Result<Step<S::Commit>, Halt> {
         let entry = *page.entry(number);
-        if matches!(entry.kind, Kind::Branch | Kind::Apart)
-            && entry.skips_none()
+        if matches!(entry.kind, Kind::Branch | Kind::OutOfLine)
+            && entry.has_no_prefix()
             && depth < Self::WIDTH.count(key)
         {
             // The usual way.
             let (mut page, mut within) = (page, entry.within());
-            if entry.kind == Kind::Apart {
+            if entry.kind == Kind::OutOfLine {
                 let bits = depth * Self::WIDTH.bits();
                 page = self.page(page.handle(number), key, bits, PageKind::Body)?;
                 within = page.top();
@@ -261,9 +262,9 @@ impl<'a, S: Scheme> Reader<'a, S> {
             let child = self.stored_child(page, within, (key, depth, digit), None)?;
             return Ok(child.map_or(Step::Absent, |child| Step::Down(child, depth + 1)));
         }
-        if entry.kind == Kind::Terminal
+        if entry.kind == Kind::Leaf
             && !entry.is_overflowed()
-            && let Some((suffix, payload)) = page.inline_terminal(self.codec, &entry, depth)
+            && let Some((suffix, value)) = page.inline_leaf(self.codec, &entry, depth)
         {
             if suffix.common(key) < suffix.len() {
                 return Ok(Step::Absent);
@@ -271,26 +272,26 @@ impl<'a, S: Scheme> Reader<'a, S> {
             let end = suffix.end();
             if end == Self::WIDTH.count(key) {
                 let absent = entry.owns() && implicit_owners::<S>();
-                let value = || Value(ValueBytes::Shared(Arc::clone(&page.row), payload.clone()));
-                return Ok(if absent { Step::Absent } else { Step::Found(value()) });
+                let shared = || Value(ValueBytes::Shared(Arc::clone(&page.row), value.clone()));
+                return Ok(if absent { Step::Absent } else { Step::Found(shared()) });
             }
             let owned = entry.owns().then(|| entry.within().from);
             return Ok(owned.map_or(Step::Absent, |owned| Step::Down(At::Stored(page, owned), end)));
         }
-        match self.look(&At::Stored(page, number), key, depth)? {
-            Looked::Terminal { suffix, payload, owned } => {
+        match self.resolve(&At::Stored(page, number), key, depth)? {
+            Resolved::Leaf { suffix, value, owned } => {
                 let run = suffix.run();
                 if run.common(key) < run.len() {
                     return Ok(Step::Absent);
                 }
                 if run.end() == Self::WIDTH.count(key) {
                     let is_key = owned.is_none() || !implicit_owners::<S>();
-                    return Ok(if is_key { Step::Found(payload) } else { Step::Absent });
+                    return Ok(if is_key { Step::Found(value) } else { Step::Absent });
                 }
                 Ok(owned.map_or(Step::Absent, |owned| Step::Down(owned, run.end())))
             }
-            Looked::Branch { skip, fork } => {
-                let run = skip.run();
+            Resolved::Branch { prefix, fork } => {
+                let run = prefix.run();
                 if run.common(key) < run.len() {
                     return Ok(Step::Absent);
                 }
@@ -306,39 +307,41 @@ impl<'a, S: Scheme> Reader<'a, S> {
     }
 
     /// Looks into a node whose run starts at digit `depth` of a path.
-    pub(crate) fn look(
+    pub(crate) fn resolve(
         &self,
         at: &At<S::Commit>,
         path: &[u8],
         depth: usize,
-    ) -> Result<Looked<S::Commit>, Halt> {
+    ) -> Result<Resolved<S::Commit>, Halt> {
         let (page, number) = match at {
-            At::Made(made) => return Ok(self.look_made(*made)),
+            At::Made(made) => return Ok(self.resolve_made(*made)),
             At::Stored(page, number) => (page, *number),
         };
         let entry = page.entry(number);
         let part = |part: &[u8]| Value(shared(&page.row, part));
-        if entry.kind == Kind::Terminal {
+        if entry.kind == Kind::Leaf {
             let owned = entry.owns().then(|| At::Stored(Arc::clone(page), entry.within().from));
-            let (suffix, payload) = match page.terminal(self.codec, entry, depth)?.body {
-                TerminalBody::Inline { suffix, payload } => {
-                    (Self::digits(part(suffix.aligned()), depth, suffix.len()), part(payload))
+            let (suffix, value) = match page.leaf(self.codec, entry, depth)?.body {
+                LeafBody::Inline { suffix, value } => {
+                    (Self::digits(part(suffix.aligned()), depth, suffix.len()), part(value))
                 }
-                TerminalBody::Overflow(over) => {
+                LeafBody::Overflow(over) => {
                     let mut bytes = self.overflow(path, depth, over)?;
-                    let payload = bytes.split_off(Self::WIDTH.span(depth, over.digits));
+                    let value = bytes.split_off(Self::WIDTH.span(depth, over.digits));
                     let run = Value(ValueBytes::Owned(bytes));
-                    (Self::digits(run, depth, over.digits), Value(ValueBytes::Owned(payload)))
+                    (Self::digits(run, depth, over.digits), Value(ValueBytes::Owned(value)))
                 }
             };
-            return Ok(Looked::Terminal { suffix, payload, owned });
+            return Ok(Resolved::Leaf { suffix, value, owned });
         }
-        if entry.kind.is_in_group() {
-            return Err(corrupt(&page.key, "the branch above it names a group of one child").into());
+        if entry.kind.is_in_bucket() {
+            return Err(
+                corrupt(&page.key, "the branch above it names a bucket of one child").into()
+            );
         }
-        let skip = match page.skip(self.codec, entry, depth)? {
-            SkipView::Inline(run) => Self::digits(part(run.aligned()), depth, run.len()),
-            SkipView::Overflow(over) => {
+        let prefix = match page.prefix(self.codec, entry, depth)? {
+            PrefixView::Inline(run) => Self::digits(part(run.aligned()), depth, run.len()),
+            PrefixView::Overflow(over) => {
                 let bytes = Value(ValueBytes::Owned(self.overflow(path, depth, over)?));
                 Self::digits(bytes, depth, over.digits)
             }
@@ -352,24 +355,24 @@ impl<'a, S: Scheme> Reader<'a, S> {
                 Fork::Stored { page, within: Within { from: number, end: number }, body: 0, valued }
             }
         };
-        Ok(Looked::Branch { skip, fork })
+        Ok(Resolved::Branch { prefix, fork })
     }
 
     fn digits(bytes: Value, start: usize, len: usize) -> Digits {
         Digits { bytes, start, len, width: Self::WIDTH }
     }
 
-    fn look_made(&self, made: Made) -> Looked<S::Commit> {
+    fn resolve_made(&self, made: Made) -> Resolved<S::Commit> {
         let chain = self.chain();
         let node = chain.node(made);
         let run = chain.run(node, Self::WIDTH);
         let bytes = Value(ValueBytes::Owned(run.aligned().to_vec()));
         let digits = Self::digits(bytes, run.start(), run.len());
         if node.is_branch() {
-            return Looked::Branch { skip: digits, fork: Fork::Made(made) };
+            return Resolved::Branch { prefix: digits, fork: Fork::Made(made) };
         }
-        let (payload, owned) = (self.made_value(node.payload), self.owned_of(made, node));
-        Looked::Terminal { suffix: digits, payload, owned }
+        let (value, owned) = (self.made_value(node.value), self.owned_of(made, node));
+        Resolved::Leaf { suffix: digits, value, owned }
     }
 
     /// A branch's children with the page of their own, if they have one; `at` is the digit of the
@@ -415,16 +418,14 @@ impl<'a, S: Scheme> Reader<'a, S> {
         match fork {
             Fork::Made(made) => {
                 let node = self.chain().node(*made);
-                Ok((node.value != ForkValue::None).then(|| self.made_value(node.payload)))
+                Ok((node.fork_value != ForkValue::None).then(|| self.made_value(node.value)))
             }
             Fork::Stored { valued: false, .. } => Ok(None),
             Fork::Stored { page, body, .. } => {
                 let (view, _) = page.value(self.codec, *body, at)?;
                 match view.body {
-                    TerminalBody::Inline { payload, .. } => {
-                        Ok(Some(Value(shared(&page.row, payload))))
-                    }
-                    TerminalBody::Overflow(over) => {
+                    LeafBody::Inline { value, .. } => Ok(Some(Value(shared(&page.row, value)))),
+                    LeafBody::Overflow(over) => {
                         Ok(Some(Value(ValueBytes::Owned(self.overflow(path, at, over)?))))
                     }
                 }
@@ -453,9 +454,9 @@ impl<'a, S: Scheme> Reader<'a, S> {
         match fork {
             Fork::Made(made) => {
                 let node = chain.node(*made);
-                let kids = chain.kids(made.arena, node);
-                if let Ok(kid) = kids.binary_search_by_key(&digit, |kid| kid.digit) {
-                    let made = kids[kid].made;
+                let changes = chain.changes(made.arena, node);
+                if let Ok(change) = changes.binary_search_by_key(&digit, |change| change.digit) {
+                    let made = changes[change].made;
                     return Ok(made.is_something().then_some(At::Made(made)));
                 }
                 if node.base == PageRef::NOWHERE {
@@ -479,19 +480,19 @@ impl<'a, S: Scheme> Reader<'a, S> {
     ) -> Result<Option<At<S::Commit>>, Halt> {
         loop {
             let Some(entry) = page.find(within, digit, Self::WIDTH.mask()) else { return Ok(None) };
-            if !page.entry(entry).kind.is_in_group() {
+            if !page.entry(entry).kind.is_in_bucket() {
                 return Ok(Some(At::Stored(page, entry)));
             }
-            let group = self.group(&page, entry, (path, at), made)?;
-            if group.find(group.top(), digit, Self::WIDTH.mask()).is_none() {
-                return Err(corrupt(&group.key, "it lacks a child of its group").into());
+            let bucket = self.bucket(&page, entry, (path, at), made)?;
+            if bucket.find(bucket.top(), digit, Self::WIDTH.mask()).is_none() {
+                return Err(corrupt(&bucket.key, "it lacks a child of its bucket").into());
             }
-            (within, page) = (group.top(), group);
+            (within, page) = (bucket.top(), bucket);
         }
     }
 
-    /// The page of the group that a member names; `path` has its digit at `at`.
-    fn group(
+    /// The page of the bucket that a bucket entry names; `path` has its digit at `at`.
+    fn bucket(
         &self,
         page: &Page<S::Commit>,
         member: u16,
@@ -502,11 +503,11 @@ impl<'a, S: Scheme> Reader<'a, S> {
         if let Some(made) = made {
             let chain = self.chain();
             let rest = S::LAYOUT.digit_bits - entry.span;
-            let mut groups =
-                chain.groups(made.arena, chain.node(made)).map(|group| chain.page(group));
-            let opened = groups.find(|group| {
-                let first = group.entries(group.top()).first();
-                group.bits == entry.span
+            let mut buckets =
+                chain.buckets(made.arena, chain.node(made)).map(|bucket| chain.page(bucket));
+            let opened = buckets.find(|bucket| {
+                let first = bucket.entries(bucket.top()).first();
+                bucket.bits == entry.span
                     && first.is_some_and(|first| first.digit >> rest == entry.digit >> rest)
             });
             if let Some(opened) = opened {
@@ -514,10 +515,10 @@ impl<'a, S: Scheme> Reader<'a, S> {
             }
         }
         let bits = at * Self::WIDTH.bits() + usize::from(entry.span);
-        self.page(page.handle(member), path, bits, PageKind::Group)
+        self.page(page.handle(member), path, bits, PageKind::Bucket)
     }
 
-    /// The children of a branch whose page is open. Groups are opened if that is asked for: else
+    /// The children of a branch whose page is open. Buckets are opened if that is asked for: else
     /// children in them are nowhere, and say what they commit to.
     pub(crate) fn children(
         &self,
@@ -539,18 +540,20 @@ impl<'a, S: Scheme> Reader<'a, S> {
             self.stored_children(page, within, ((path, at), made, open), out)?;
         }
         let Some(made) = made else { return Ok(()) };
-        let kids = chain.kids(made.arena, chain.node(made));
-        out.retain(|child| !kids.iter().any(|kid| kid.digit == child.digit));
-        out.extend(kids.iter().filter(|kid| kid.made.is_something()).map(|kid| Child {
-            digit: kid.digit,
-            at: Some(At::Made(kid.made)),
-            commit: Some(chain.commit(kid.made)),
+        let changes = chain.changes(made.arena, chain.node(made));
+        out.retain(|child| !changes.iter().any(|change| change.digit == child.digit));
+        out.extend(changes.iter().filter(|change| change.made.is_something()).map(|change| {
+            Child {
+                digit: change.digit,
+                at: Some(At::Made(change.made)),
+                commit: Some(chain.commit(change.made)),
+            }
         }));
         out.sort_unstable_by_key(|child| child.digit);
         Ok(())
     }
 
-    /// Groups nest as deep as a digit has bits.
+    /// Buckets nest as deep as a digit has bits.
     fn stored_children(
         &self,
         page: &Arc<Page<S::Commit>>,
@@ -563,8 +566,8 @@ impl<'a, S: Scheme> Reader<'a, S> {
         out.reserve(within.range().len());
         for number in within.range() {
             let entry = page.entry(number);
-            if entry.kind.is_in_group() && open {
-                // The first member of a group brings all of them.
+            if entry.kind.is_in_bucket() && open {
+                // The first entry of a bucket brings all of them.
                 if last.is_some_and(|last| entry.digit <= last) {
                     continue;
                 }
@@ -572,10 +575,10 @@ impl<'a, S: Scheme> Reader<'a, S> {
                 Self::WIDTH.append(&mut below, at, entry.digit);
                 let rest = S::LAYOUT.digit_bits - entry.span;
                 last = Some(entry.digit | ((1u16 << rest) - 1) as u8);
-                match self.group(page, number, (&below, at), made) {
-                    Ok(group) => {
+                match self.bucket(page, number, (&below, at), made) {
+                    Ok(bucket) => {
                         let how = ((path, at), made, open);
-                        match self.stored_children(&group, group.top(), how, out) {
+                        match self.stored_children(&bucket, bucket.top(), how, out) {
                             Err(Halt::Missing) => missing = true,
                             answer => answer?,
                         }
@@ -585,7 +588,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
                 }
                 continue;
             }
-            let is_here = !entry.kind.is_in_group();
+            let is_here = !entry.kind.is_in_bucket();
             let at_page = is_here.then(|| At::Stored(Arc::clone(page), number));
             let commit = match Codec::<S>::DELTAS && !is_here {
                 true => None,
@@ -634,7 +637,7 @@ impl<'a, S: Scheme> Reader<'a, S> {
         Ok(bytes)
     }
 
-    /// What a terminal owns: `owned` is where that is.
+    /// What a leaf owns: `owned` is where that is.
     pub(crate) fn owned<'p>(&self, owned: &'p At<S::Commit>) -> Result<Owned<'p, S::Commit>, Halt> {
         match owned {
             At::Made(made) => Ok(Owned::Commit(self.chain().commit(*made))),
@@ -732,8 +735,8 @@ impl<S: Scheme> Walk<S> {
         let width = Reader::<S>::WIDTH;
         let Ahead { at, mut path, depth, says } = node;
         width.truncate(&mut path, depth);
-        match reader.look(&at, &path, depth)? {
-            Looked::Terminal { suffix, payload, owned } => {
+        match reader.resolve(&at, &path, depth)? {
+            Resolved::Leaf { suffix, value, owned } => {
                 suffix.run().extend(&mut path, 0);
                 let is_key = owned.is_none() || !implicit_owners::<S>();
                 let owns = owned.as_ref().map(|owned| reader.owned(owned)).transpose()?;
@@ -743,24 +746,19 @@ impl<S: Scheme> Walk<S> {
                 });
                 if let (Some(check), Some(says)) = (&mut self.check, says) {
                     let (key, suffix) = (JobKey::Whole(&path), suffix.run());
-                    let job =
-                        TerminalJob { key, suffix, payload: &payload, owned: owns, was: None };
-                    check.terminal(reader, job, says)?;
+                    let job = LeafJob { key, suffix, value: &value, owned: owns, previous: None };
+                    check.leaf(reader, job, says)?;
                 }
                 if let Some(at) = owned {
                     let (depth, says) = (width.count(&path), commit.filter(|_| says.is_some()));
                     self.stack.push(Next::Node(Ahead { at, path: path.clone(), depth, says }));
                 }
                 if is_key {
-                    self.stack.push(Next::Entry(Entry {
-                        key: path,
-                        value: payload,
-                        owned: commit,
-                    }));
+                    self.stack.push(Next::Entry(Entry { key: path, value, owned: commit }));
                 }
             }
-            Looked::Branch { skip, fork } => {
-                let run = skip.run();
+            Resolved::Branch { prefix, fork } => {
+                let run = prefix.run();
                 run.extend(&mut path, 0);
                 let at = run.end();
                 let fork = reader.opened(fork, &path, at)?;

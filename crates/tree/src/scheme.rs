@@ -1,20 +1,20 @@
 //! What differs from tree to tree.
 //!
 //! The engine owns the shape: a path-compressed radix tree in normal form, in which a branch has at
-//! least two children and a terminal hangs at the shallowest depth at which its key is alone. A
-//! [`Scheme`] says how wide a digit is, which keys and values it takes, and how terminals and
+//! least two children and a leaf hangs at the shallowest depth at which its key is alone. A
+//! [`Scheme`] says how wide a digit is, which keys and values it takes, and how leaves and
 //! branches commit. It never sees pages, stores or batches.
 //!
 //! How the five trees fit:
 //! - `mpt` over raw keys: nibbles; a key that ends at a fork is the branch's own value.
-//! - `mpt` over Ethereum's state: [`Owner`] at 32 bytes; an account is a terminal that owns the
+//! - `mpt` over Ethereum's state: [`Owner`] at 32 bytes; an account is a leaf that owns the
 //!   subtree of its slots and commits to its root.
 //! - `ubt` and `verkle`: implicit [`Owner`] at 31 bytes; a stem is an owner that exists as long as
 //!   it has values, and the suffix byte is the path below it. So a stem is stored in proportion to
 //!   its values, and pages are cut through the suffix byte like anywhere else.
 //! - `pbt`: bits, no owner; the engine's normal form is the tree's own.
 //! - `sum`: bits, lowest first in a byte, so its keys come with each byte's bits reversed;
-//!   commitments carry the sum, and pages keep those of terminals, which cost a climb of hundreds
+//!   commitments carry the sum, and pages keep those of leaves, which cost a climb of hundreds
 //!   of hashes.
 
 use std::fmt;
@@ -31,7 +31,7 @@ pub const KEY_BYTES_MAX: usize = 8_192;
 /// The most bytes a value may have: what 65,535 overflow rows hold is far above it.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// A rule that terminals of one key length own the longer keys which they begin.
+/// A rule that leaves of one key length own the longer keys which they begin.
 ///
 /// The keys of the tree then are either of `bytes` bytes (owners) or longer (owned). The subtree of
 /// the owned keys hangs below its owner and goes with it. Implicit owners are no keys themselves:
@@ -61,13 +61,13 @@ pub(crate) const fn implicit_owners<S: Scheme>() -> bool {
 pub struct Layout {
     /// The width of a digit in bits: 1, 2, 4 or 8. Where a scheme has [`Differences`], 8.
     pub digit_bits: u8,
-    /// Whether terminals own the longer keys which they begin.
+    /// Whether leaves own the longer keys which they begin.
     pub owner: Option<Owner>,
     /// Whether a key may begin another one, outside of the owner's rule.
     pub prefix_keys: bool,
-    /// Whether pages keep the commitment of every terminal, for trees in which it is dear to
-    /// compute. Terminals that only move are then told the one they had: [`TerminalJob::was`].
-    pub keep_terminals: bool,
+    /// Whether pages keep the commitment of every leaf, for trees in which it is dear to
+    /// compute. Leaves that only move are then told the one they had: [`LeafJob::previous`].
+    pub keep_leaves: bool,
     /// Whether pages keep what a value commits to that is all its owner owns. Where they do not, it
     /// is hashed whenever its owner is, and jobs have the value itself: [`Owned::Value`].
     pub keep_owned_values: bool,
@@ -93,7 +93,7 @@ impl Layout {
             digit_bits,
             owner: None,
             prefix_keys: false,
-            keep_terminals: false,
+            keep_leaves: false,
             keep_owned_values: true,
             // docs/design.md, "Writing".
             cut_bytes: 1_750,
@@ -155,16 +155,16 @@ impl Commitment for Digest {
 
 /// How commitments follow from those before them and the children that changed, where they do.
 ///
-/// Then jobs say what was ([`TerminalJob::was`], [`Children::changes`]), terminals that own carry
-/// their commitments in pages, others have that of their value, and groups of children are kept
+/// Then jobs say what was ([`LeafJob::previous`], [`Children::changes`]), leaves that own carry
+/// their commitments in pages, others have that of their value, and buckets of children are kept
 /// without commitments, since nobody needs those of untouched neighbours. `()` stands for: they do
 /// not.
 pub trait Differences<C> {
     /// Whether they do.
     const FOLLOWED: bool = true;
 
-    /// The commitment of a terminal that pages keep without one, of its value alone.
-    fn value_commit(payload: &[u8]) -> C;
+    /// The commitment of a leaf that pages keep without one, of its value alone.
+    fn value_commit(value: &[u8]) -> C;
 }
 
 impl<C> Differences<C> for () {
@@ -230,11 +230,11 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// `Ok(false)` says that the value means one.
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused>;
 
-    /// Commits to terminals, one output a job, in order. Where one operation changes a tree, its
+    /// Commits to leaves, one output a job, in order. Where one operation changes a tree, its
     /// jobs come alone.
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Self::Commit>>,
+        jobs: impl Iterator<Item = LeafJob<'a, Self::Commit>>,
         scratch: &mut Self::Scratch,
         out: &mut Vec<Self::Commit>,
     );
@@ -251,23 +251,23 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     fn root(&self, top: Option<&Self::Commit>) -> Self::Root;
 }
 
-/// A terminal to commit to.
+/// A leaf to commit to.
 #[derive(Clone, Copy, Debug)]
-pub struct TerminalJob<'a, C> {
+pub struct LeafJob<'a, C> {
     pub(crate) key: JobKey<'a>,
     /// The rest of the key below the node's parent.
     pub suffix: Run<'a>,
     /// The value's bytes.
-    pub payload: &'a [u8],
-    /// The subtree that the terminal owns, if it owns one.
+    pub value: &'a [u8],
+    /// The subtree that the leaf owns, if it owns one.
     pub owned: Option<Owned<'a, C>>,
-    /// What the terminal committed to before, if the scheme asks for it and it is known: the same
-    /// terminal elsewhere ([`Layout::keep_terminals`]), or one that owned something else
+    /// What the leaf committed to before, if the scheme asks for it and it is known: the same
+    /// leaf elsewhere ([`Layout::keep_leaves`]), or one that owned something else
     /// ([`Differences`]).
-    pub was: Option<WasTerminal<C>>,
+    pub previous: Option<PreviousLeaf<C>>,
 }
 
-/// What a terminal owns.
+/// What a leaf owns.
 #[derive(Clone, Copy, Debug)]
 pub enum Owned<'a, C> {
     /// What it commits to.
@@ -290,10 +290,10 @@ impl<C: Copy> Owned<'_, C> {
     }
 }
 
-/// The commitments of a terminal with the same key before it moved or changed.
+/// The commitments of a leaf with the same key before it moved or changed.
 #[derive(Clone, Copy, Debug)]
-pub struct WasTerminal<C> {
-    /// The terminal's own.
+pub struct PreviousLeaf<C> {
+    /// The leaf's own.
     pub commit: C,
     /// The depth at which it hung, in digits.
     pub depth: usize,
@@ -301,7 +301,7 @@ pub struct WasTerminal<C> {
     pub owned: Option<C>,
 }
 
-/// Where the whole key of a terminal comes from.
+/// Where the whole key of a leaf comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobKey<'a> {
     Whole(&'a [u8]),
@@ -314,7 +314,7 @@ pub(crate) enum JobKey<'a> {
     },
 }
 
-impl<C> TerminalJob<'_, C> {
+impl<C> LeafJob<'_, C> {
     /// Appends the whole key.
     pub fn put_key(&self, out: &mut Vec<u8>) {
         match self.key {
@@ -328,7 +328,7 @@ impl<C> TerminalJob<'_, C> {
 #[derive(Clone, Copy, Debug)]
 pub struct BranchJob<'a, B> {
     /// The digits between the branch's parent and its fork.
-    pub skip: Run<'a>,
+    pub prefix: Run<'a>,
     /// The [`Children`], each committed to. Two at least, counting `value`.
     pub children: B,
     /// The value of the key that ends at the fork.

@@ -244,10 +244,10 @@ impl std::ops::AddAssign for CommitStats {
     }
 }
 
-/// A pending state whose rows are in a write set: [`Tree::adopt`] it once the store took them.
+/// A pending state whose rows are in a write set: [`Tree::finalize`] it once the store took them.
 #[derive(Debug)]
 #[must_use = "the tree does not know of the commit until it adopts it"]
-pub struct Staged<S: Scheme> {
+pub struct PreparedCommit<S: Scheme> {
     pending: Pending<S>,
     rows: write::Rows<S::Commit>,
     /// Whether the tree is empty by now.
@@ -260,7 +260,7 @@ pub struct Staged<S: Scheme> {
     pages: Vec<Arc<Page<S::Commit>>>,
 }
 
-impl<S: Scheme> Staged<S> {
+impl<S: Scheme> PreparedCommit<S> {
     /// What the commit writes.
     pub const fn stats(&self) -> CommitStats {
         self.stats
@@ -514,23 +514,23 @@ impl<S: Scheme> Tree<S> {
     /// # Errors
     /// If `pending` stands on an older commit or belongs to another tree, if another writer has
     /// committed to the tree, or if a page is damaged.
-    pub fn stage<N: Snapshot>(
+    pub fn prepare_commit<N: Snapshot>(
         &self,
         snapshot: &N,
         pending: &Pending<S>,
         block: Option<BlockId>,
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, TreeError> {
-        S::engine().parts().stage(self, snapshot, (pending, block), set)
+    ) -> Result<PreparedCommit<S>, TreeError> {
+        S::engine().parts().prepare_commit(self, snapshot, (pending, block), set)
     }
 
-    pub(crate) fn stage_here(
+    pub(crate) fn prepare_commit_here(
         &self,
         snapshot: &dyn ReadRows,
         pending: &Pending<S>,
         block: Option<BlockId>,
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, TreeError> {
+    ) -> Result<PreparedCommit<S>, TreeError> {
         self.standing(pending)?;
         self.current(snapshot)?;
         let rebased;
@@ -574,7 +574,7 @@ impl<S: Scheme> Tree<S> {
             set.put(Table::Roots, &RootRecord::key(self.id), record.encode(self.id));
         }
         let (pending, pages) = (pending.clone(), Vec::new());
-        Ok(Staged { pending, rows, emptied, block, recorded, stats, pages })
+        Ok(PreparedCommit { pending, rows, emptied, block, recorded, stats, pages })
     }
 
     /// The rows of a state that differ from the last commit's.
@@ -604,25 +604,29 @@ impl<S: Scheme> Tree<S> {
     /// Takes up a commit once the store has it.
     ///
     /// # Panics
-    /// If it was staged by another tree, or before the last commit.
-    pub fn adopt(&mut self, staged: Staged<S>) {
-        S::engine().parts().adopt(self, staged);
+    /// If it was prepared by another tree, or before the last commit.
+    pub fn finalize(&mut self, prepared: PreparedCommit<S>) {
+        S::engine().parts().finalize(self, prepared);
     }
 
-    /// Runs `put`, which gives to the store what was staged, while another thread makes the pages
-    /// with which the tree goes on. [`Tree::adopt`] makes those that are not made by then.
-    pub fn make_pages_beside<T>(&self, staged: &mut Staged<S>, put: impl FnOnce() -> T) -> T {
-        if staged.stats.rows_written < PAGES_BESIDE_MIN {
+    /// Runs `put`, which gives to the store what was prepared, while another thread makes the pages
+    /// with which the tree goes on. [`Tree::finalize`] makes those that are not made by then.
+    pub fn make_pages_beside<T>(
+        &self,
+        prepared: &mut PreparedCommit<S>,
+        put: impl FnOnce() -> T,
+    ) -> T {
+        if prepared.stats.rows_written < PAGES_BESIDE_MIN {
             return put();
         }
         rayon::in_place_scope(|scope| {
-            scope.spawn(|_| S::engine().parts().make_pages(self, staged));
+            scope.spawn(|_| S::engine().parts().make_pages(self, prepared));
             put()
         })
     }
 
-    pub(crate) fn make_pages_here(&self, staged: &mut Staged<S>) {
-        let Staged { rows: write::Rows { puts, known, .. }, pages, .. } = staged;
+    pub(crate) fn make_pages_here(&self, prepared: &mut PreparedCommit<S>) {
+        let PreparedCommit { rows: write::Rows { puts, known, .. }, pages, .. } = prepared;
         pages.reserve(puts.len() - pages.len());
         let (mut puts, mut lists) = (puts[pages.len()..].iter(), Lists::default());
         while let Some(write::Written { put, old, is_like, known: range }) = puts.next() {
@@ -644,13 +648,13 @@ impl<S: Scheme> Tree<S> {
         }
     }
 
-    pub(crate) fn adopt_here(&mut self, mut staged: Staged<S>) {
+    pub(crate) fn finalize_here(&mut self, mut prepared: PreparedCommit<S>) {
         assert!(
-            self.standing(&staged.pending).is_ok(),
-            "staged by another tree, or before its last commit"
+            self.standing(&prepared.pending).is_ok(),
+            "prepared by another tree, or before its last commit"
         );
-        self.make_pages_here(&mut staged);
-        let Staged { pending, rows, emptied, block, recorded, pages, .. } = staged;
+        self.make_pages_here(&mut prepared);
+        let PreparedCommit { pending, rows, emptied, block, recorded, pages, .. } = prepared;
         let commit = self.head.commit + u64::from(recorded);
         let write::Rows { puts, deletes, drops, .. } = rows;
         for (page, written) in pages.iter().zip(&puts) {
@@ -674,7 +678,7 @@ impl<S: Scheme> Tree<S> {
     /// Writes a pending state to the store and takes it up: one durable commit of this tree alone.
     ///
     /// # Errors
-    /// As [`Tree::stage`], or if the store fails; then nothing has changed.
+    /// As [`Tree::prepare_commit`], or if the store fails; then nothing has changed.
     pub fn commit<P: PageStore>(
         &mut self,
         store: &P,
@@ -692,12 +696,13 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<CommitStats, TreeError> {
         let mut set = WriteSet::new();
         let parts = S::engine().parts();
-        let mut staged = parts.stage(self, &*store.view()?, (pending, block), &mut set)?;
-        let stats = staged.stats();
+        let mut prepared =
+            parts.prepare_commit(self, &*store.view()?, (pending, block), &mut set)?;
+        let stats = prepared.stats();
         if !set.is_empty() {
             set.sort();
-            self.make_pages_beside(&mut staged, || store.put(set))?;
-            self.adopt(staged);
+            self.make_pages_beside(&mut prepared, || store.put(set))?;
+            self.finalize(prepared);
         }
         Ok(stats)
     }

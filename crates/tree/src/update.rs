@@ -43,8 +43,8 @@ use spinney_proof::digits::{Run, Width};
 /// So many operations go down together: what they make is still in the core's cache when it is
 /// committed to.
 pub(crate) const OPS_TOGETHER: u32 = 1 << 10;
-/// What a terminal takes, as a rule.
-const TERMINAL_BYTES: usize = 128;
+/// What a leaf takes, as a rule.
+const LEAF_BYTES: usize = 128;
 /// So many visits ahead what a touched node lists is asked for, and the index of the page that it
 /// stands on.
 const KIDS_AHEAD: usize = 6;
@@ -87,7 +87,7 @@ pub(crate) struct Visit {
     /// The node whose child it is, or [`NONE`], and its place among all children, or among those
     /// visited first.
     pub(crate) parent: u32,
-    pub(crate) kid: u32,
+    pub(crate) change: u32,
     /// Its digit in its parent.
     pub(crate) digit: u8,
     /// Whether it lies below an owner.
@@ -143,7 +143,7 @@ impl Visited {
 #[derive(Debug)]
 pub(crate) struct Workspace<S: Scheme> {
     stack: Vec<Visit>,
-    /// Visits of terminals and of touched nodes, which are looked into when they have come from
+    /// Visits of leaves and of touched nodes, which are looked into when they have come from
     /// memory.
     ends: Vec<Visit>,
     /// What waits for pages.
@@ -213,8 +213,8 @@ impl<S: Scheme> Workspace<S> {
     }
 
     /// Notes what came of the visit of a child, by its place among all.
-    pub(crate) fn set_outcome(&mut self, kid: u32, outcome: Outcome) {
-        self.visited[kid as usize].outcome = Some(outcome);
+    pub(crate) fn set_outcome(&mut self, change: u32, outcome: Outcome) {
+        self.visited[change as usize].outcome = Some(outcome);
     }
 }
 
@@ -262,7 +262,7 @@ impl<'a, S: Scheme> Update<'a, S> {
                 let mut ends = std::mem::take(&mut self.work.ends);
                 let walked = (0..ends.len()).try_for_each(|number| {
                     let ahead = |ahead: usize| ends.get(number + ahead).and_then(Visit::made);
-                    ahead(KIDS_AHEAD).into_iter().for_each(|made| self.fetch_kids(made));
+                    ahead(KIDS_AHEAD).into_iter().for_each(|made| self.fetch_children(made));
                     ahead(ENTRIES_AHEAD).into_iter().for_each(|made| self.fetch_entries(made));
                     self.enter(ends[number])
                 });
@@ -341,7 +341,7 @@ impl<'a, S: Scheme> Update<'a, S> {
         Place::of_batch(self.batch.home, span)
     }
 
-    /// Whether terminals here are owners. Depth alone does not tell: owners that differ in their
+    /// Whether leaves here are owners. Depth alone does not tell: owners that differ in their
     /// last digit hang where what they own begins.
     const fn among_owners(visit: &Visit) -> bool {
         S::LAYOUT.owner.is_some() && !visit.owned
@@ -359,7 +359,7 @@ impl<'a, S: Scheme> Update<'a, S> {
         Self::WIDTH.common(self.key(first), self.key(last), depth as usize, limit) as u32
     }
 
-    /// Whether all operations concern one terminal.
+    /// Whether all operations concern one leaf.
     fn is_lone(&self, visit: &Visit) -> bool {
         if Self::among_owners(visit) {
             self.digits(visit.ops.from) >= Self::OWNER_DIGITS
@@ -387,8 +387,8 @@ impl<'a, S: Scheme> Update<'a, S> {
     /// Notes what came of a visit.
     fn settle(&mut self, visit: &Visit, outcome: Outcome) {
         match visit.parent {
-            NONE => self.outcomes[visit.kid as usize] = outcome,
-            _ => self.work.visited[visit.kid as usize].outcome = Some(outcome),
+            NONE => self.outcomes[visit.change as usize] = outcome,
+            _ => self.work.visited[visit.change as usize].outcome = Some(outcome),
         }
     }
 
@@ -403,9 +403,9 @@ impl<'a, S: Scheme> Update<'a, S> {
             Some(Link::Stored { page, entry }) => {
                 let page = &self.arena_of(page.arena).pages[page.page as usize];
                 let entry = page.entry(entry);
-                if entry.kind.is_terminal() {
+                if entry.kind.is_leaf() {
                     let at = usize::from(entry.at);
-                    prefetch(&page.row[at..page.row.len().min(at + TERMINAL_BYTES)]);
+                    prefetch(&page.row[at..page.row.len().min(at + LEAF_BYTES)]);
                     self.work.ends.push(visit);
                     return Ok(());
                 }
@@ -422,10 +422,10 @@ impl<'a, S: Scheme> Update<'a, S> {
     }
 
     /// Asks for what a touched node lists, and for what says where the parts of its page are.
-    fn fetch_kids(&self, made: Made) {
+    fn fetch_children(&self, made: Made) {
         let chain = self.chain();
         let node = chain.node(made);
-        prefetch(chain.kids(made.arena, node));
+        prefetch(chain.changes(made.arena, node));
         if node.base != PageRef::NOWHERE {
             prefetch(std::slice::from_ref(&**chain.page(node.base)));
         }

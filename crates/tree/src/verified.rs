@@ -23,11 +23,11 @@ use crate::image::Codec;
 use crate::node::{Arena, Top};
 use crate::page::corrupt;
 use crate::page_key::{PageKey, Space};
-use crate::prove::{Met, MetNode, commit_children};
+use crate::prove::{NodeVisit, VisitedNode, commit_children};
 use crate::read::{Child, Reader, Value};
 use crate::rows::ReadRows;
 use crate::scheme::{
-    BranchJob, ChildList, Children, Commitment, Owned, Scheme, TerminalJob, implicit_owners,
+    BranchJob, ChildList, Children, Commitment, LeafJob, Owned, Scheme, implicit_owners,
 };
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
@@ -47,14 +47,14 @@ impl<S: Scheme> Default for Check<S> {
 }
 
 impl<S: Scheme> Check<S> {
-    /// A terminal of a walk commits to what is said above it.
-    pub(crate) fn terminal(
+    /// A leaf of a walk commits to what is said above it.
+    pub(crate) fn leaf(
         &mut self,
         reader: &Reader<'_, S>,
-        job: TerminalJob<'_, S::Commit>,
+        job: LeafJob<'_, S::Commit>,
         says: S::Commit,
     ) -> Result<(), TreeError> {
-        if self.holds_terminal(reader.codec.scheme, job, says) {
+        if self.holds_leaf(reader.codec.scheme, job, says) {
             return Ok(());
         }
         let mut key = Vec::new();
@@ -66,30 +66,25 @@ impl<S: Scheme> Check<S> {
     pub(crate) fn branch(
         &mut self,
         reader: &Reader<'_, S>,
-        (path, skip): (&[u8], Run<'_>),
+        (path, prefix): (&[u8], Run<'_>),
         (children, value): (&mut [Child<S::Commit>], Option<&[u8]>),
         says: S::Commit,
     ) -> Result<(), TreeError> {
         let with = (&mut self.scratch, &mut self.out);
-        commit_children(reader, children, (path, skip.end()), with)?;
+        commit_children(reader, children, (path, prefix.end()), with)?;
         let list: Vec<_> = children.iter().map(|child| (child.digit, child.commit)).collect();
         let children = ChildList(&list);
-        let job = BranchJob { skip, children, value };
+        let job = BranchJob { prefix, children, value };
         match self.holds_branch(reader.codec.scheme, job, says) {
             true => Ok(()),
-            false => Err(other::<S>(reader.space, path, skip.start())),
+            false => Err(other::<S>(reader.space, path, prefix.start())),
         }
     }
 
-    fn holds_terminal(
-        &mut self,
-        scheme: &S,
-        job: TerminalJob<'_, S::Commit>,
-        says: S::Commit,
-    ) -> bool {
+    fn holds_leaf(&mut self, scheme: &S, job: LeafJob<'_, S::Commit>, says: S::Commit) -> bool {
         self.out.clear();
-        let job = TerminalJob { was: None, ..job };
-        scheme.commit_terminals(once(job), &mut self.scratch, &mut self.out);
+        let job = LeafJob { previous: None, ..job };
+        scheme.commit_leaves(once(job), &mut self.scratch, &mut self.out);
         self.out.pop().is_some_and(|commit| commit.agrees(&says))
     }
 
@@ -203,7 +198,7 @@ impl<S: Scheme> Tree<S> {
     ) -> Result<Vec<Vec<u8>>, TreeError> {
         let mut paths = PathCheck::new((&self.scheme, self.space), keys, self.top(state));
         paths.shrink = shrink;
-        self.visit_paths(snapshot, state, keys, &mut |met| paths.meet(met, found))?;
+        self.visit_paths(snapshot, state, keys, &mut |visited| paths.visit_node(visited, found))?;
         paths.finish()
     }
 }
@@ -237,30 +232,30 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
     }
 
     /// Checks one node; `found` is shown its value, if a key is looked for that has it.
-    pub(crate) fn meet(&mut self, met: Met<'_, S>, found: &mut dyn FnMut(&[u8])) {
-        let told = self.said.remove(&met.keys.start);
+    pub(crate) fn visit_node(&mut self, visited: NodeVisit<'_, S>, found: &mut dyn FnMut(&[u8])) {
+        let told = self.said.remove(&visited.keys.start);
         let says = told.flatten();
-        let path = self.keys.get(met.keys.start).copied().unwrap_or_default();
-        let (holds, start) = match met.node {
-            MetNode::Terminal(job) => {
+        let path = self.keys.get(visited.keys.start).copied().unwrap_or_default();
+        let (holds, start) = match visited.node {
+            VisitedNode::Leaf(job) => {
                 let is_key = job.owned.is_none() || !implicit_owners::<S>();
-                if met.found.is_some() && is_key {
-                    found(job.payload);
+                if visited.found.is_some() && is_key {
+                    found(job.value);
                 }
                 if let Some(owned) = &job.owned {
-                    self.owned(&met.keys, met.found.is_some(), (&job.suffix, owned));
+                    self.owned(&visited.keys, visited.found.is_some(), (&job.suffix, owned));
                 }
                 let start = job.suffix.start();
-                (says.is_none_or(|says| self.check.holds_terminal(self.scheme, job, says)), start)
+                (says.is_none_or(|says| self.check.holds_leaf(self.scheme, job, says)), start)
             }
-            MetNode::Branch(job, reached) => {
-                if met.found.is_some()
+            VisitedNode::Branch(job, reached) => {
+                if visited.found.is_some()
                     && let Some(value) = job.value
                 {
                     found(value);
                 }
-                self.children(&met.keys, reached, &job);
-                let start = job.skip.start();
+                self.children(&visited.keys, reached, &job);
+                let start = job.prefix.start();
                 (says.is_none_or(|says| self.check.holds_branch(self.scheme, job, says)), start)
             }
         };
@@ -269,7 +264,7 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
         }
     }
 
-    /// What a terminal owns is met by the keys that go on: those behind the one that ends here.
+    /// What a leaf owns is met by the keys that go on: those behind the one that ends here.
     fn owned(
         &mut self,
         keys: &Range<usize>,
@@ -300,7 +295,7 @@ impl<'k, S: Scheme> PathCheck<'k, S> {
         reached: Range<usize>,
         job: &BranchJob<'_, impl Children<S::Commit>>,
     ) {
-        let fork = job.skip.end();
+        let fork = job.prefix.end();
         let mut digits = Vec::new();
         for at in reached.clone() {
             let Some(key) = self.keys.get(at).filter(|key| Self::WIDTH.count(key) > fork) else {

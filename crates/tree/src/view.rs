@@ -85,7 +85,7 @@ impl<S: Scheme> TreeView<S> {
         let (keys, mut found) = ([key], None);
         let mut paths = PathCheck::new((&self.scheme, self.space), &keys, self.top);
         let keep = &mut |value: &[u8]| found = Some(Value::owned(value.to_vec()));
-        visit_read(&reader, top, &keys, &mut |met| paths.meet(met, keep))?;
+        visit_read(&reader, top, &keys, &mut |visited| paths.visit_node(visited, keep))?;
         paths.finish()?;
         Ok(found)
     }

@@ -10,12 +10,12 @@ use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::node::Arena;
-use crate::read::{At, Halt, Looked, Reader};
+use crate::read::{At, Halt, Reader, Resolved};
 use crate::rows::ReadRows;
 use crate::scheme::{Scheme, Weights};
 use crate::tree::{Pending, Tree};
 
-/// A node that the walk has yet to look into: where it is, the depth at which it hangs, its
+/// A node that the walk has yet to resolve: where it is, the depth at which it hangs, its
 /// operations.
 type Ahead<C> = (At<C>, usize, Range<usize>);
 
@@ -109,15 +109,15 @@ impl<S: Scheme> Step<'_, '_, S> {
     fn step(&mut self, (at, depth, ops): &Ahead<S::Commit>, whole: u64) -> Result<u128, Halt> {
         let (depth, mut ops) = (*depth, ops.clone());
         let width = Codec::<S>::WIDTH;
-        let looked = self.reader.look(at, self.ops.key(ops.start), depth)?;
-        let (Looked::Terminal { suffix: digits, .. } | Looked::Branch { skip: digits, .. }) =
-            &looked;
+        let resolved = self.reader.resolve(at, self.ops.key(ops.start), depth)?;
+        let (Resolved::Leaf { suffix: digits, .. } | Resolved::Branch { prefix: digits, .. }) =
+            &resolved;
         let run = digits.run();
         while !ops.is_empty() && self.ops.list[ops.start].kind == OpKind::Clear {
             let key = self.ops.key(ops.start);
             let reached = depth + run.common(key);
             if reached >= width.count(key) {
-                return Ok(u128::from(self.below(at, depth, &looked, whole)));
+                return Ok(u128::from(self.below(at, depth, &resolved, whole)));
             }
             if reached == run.end() {
                 break;
@@ -128,12 +128,16 @@ impl<S: Scheme> Step<'_, '_, S> {
         let Some(start) = ops.clone().find(on) else { return Ok(0) };
         let end = run.end();
         let mut ops = start..start + (start..ops.end).take_while(on).count();
-        if let Looked::Terminal { .. } = looked {
+        if let Resolved::Leaf { .. } = resolved {
             let ends = |op: usize| width.count(self.ops.key(op)) == end;
-            let met = ops.into_iter().any(ends);
-            return Ok(if met { u128::from(self.below(at, depth, &looked, whole)) } else { 0 });
+            let is_asked = ops.into_iter().any(ends);
+            return Ok(if is_asked {
+                u128::from(self.below(at, depth, &resolved, whole))
+            } else {
+                0
+            });
         }
-        let Looked::Branch { fork, .. } = looked else { return Ok(0) };
+        let Resolved::Branch { fork, .. } = resolved else { return Ok(0) };
         let fork = self.reader.opened(fork, self.ops.key(ops.start), end)?;
         while !ops.is_empty() {
             let key = self.ops.key(ops.start);
@@ -153,13 +157,13 @@ impl<S: Scheme> Step<'_, '_, S> {
         &self,
         at: &At<S::Commit>,
         depth: usize,
-        looked: &Looked<S::Commit>,
+        resolved: &Resolved<S::Commit>,
         whole: u64,
     ) -> u64 {
-        match looked {
-            Looked::Terminal { payload, .. } => S::Weights::of_value(payload),
-            Looked::Branch { .. } if depth == 0 => whole,
-            Looked::Branch { .. } => {
+        match resolved {
+            Resolved::Leaf { value, .. } => S::Weights::of_value(value),
+            Resolved::Branch { .. } if depth == 0 => whole,
+            Resolved::Branch { .. } => {
                 self.reader.commit(at, depth).map_or(0, |commit| S::Weights::below(&commit))
             }
         }

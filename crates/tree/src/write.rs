@@ -9,8 +9,8 @@
 //! takes, and whether its body is a page of its own. The lengths of what is stored are known from
 //! indexes, so only what is touched is looked at. Then each page is written once, from its start to
 //! its end: stretches of the row that was, and what changed between them. Where no length changed
-//! that is a copy with changes laid over it. Only a branch whose children lie in groups, or are to,
-//! is laid out when it is planned, if a length changed.
+//! that is a copy with changes laid over it. Only a branch whose children lie in buckets, or are
+//! to, is laid out when it is planned, if a length changed.
 //!
 //! Invariants:
 //! - the item of a node is written into one page, when that is written;
@@ -44,7 +44,7 @@ const ENTRIES_AHEAD: usize = 5;
 /// So many nodes ahead the row is asked for that a page takes the place of.
 const ROWS_AHEAD: usize = 6;
 
-/// Of a row, what terminals in it commit to, by their entries or by where they lie.
+/// Of a row, what leaves in it commit to, by their entries or by where they lie.
 pub(crate) type Known<C> = Vec<(u16, C)>;
 
 /// A page that is written.
@@ -112,7 +112,7 @@ struct Plan {
     /// Where the items of its body are among the bodies, if they were laid out.
     laid: (u32, u32),
     /// Whether its body is a page of its own.
-    apart: bool,
+    out_of_line: bool,
     is_laid: bool,
 }
 
@@ -128,19 +128,19 @@ struct Copied {
 /// Listed children that are still to come, and the plan of the first that was made.
 #[derive(Clone, Copy, Debug)]
 struct Listed<'a> {
-    kids: &'a [TouchedChild],
+    changes: &'a [TouchedChild],
     plan: usize,
 }
 
 impl<'a> Listed<'a> {
     fn next(&mut self, plans: &[Plan]) -> Option<(&'a TouchedChild, usize)> {
-        let (kid, rest) = self.kids.split_first()?;
+        let (change, rest) = self.changes.split_first()?;
         let plan = self.plan;
-        if kid.made.is_something() {
+        if change.made.is_something() {
             self.plan = plans[plan].end as usize;
         }
-        self.kids = rest;
-        Some((kid, plan))
+        self.changes = rest;
+        Some((change, plan))
     }
 
     /// The next one, if there is one and it is as is asked.
@@ -149,7 +149,7 @@ impl<'a> Listed<'a> {
         plans: &[Plan],
         is: impl FnOnce(&TouchedChild) -> bool,
     ) -> Option<(&'a TouchedChild, usize)> {
-        is(self.kids.first()?).then(|| self.next(plans))?
+        is(self.changes.first()?).then(|| self.next(plans))?
     }
 }
 
@@ -268,15 +268,24 @@ impl<'a, S: Scheme> Writer<'a, S> {
         while let Some((made, parent)) = todo.pop() {
             let number = self.plans.len() as u32;
             let (end, laid) = (number + 1, (0, 0));
-            let plan =
-                Plan { made, parent, end, len: 0, body: 0, laid, apart: false, is_laid: false };
+            let plan = Plan {
+                made,
+                parent,
+                end,
+                len: 0,
+                body: 0,
+                laid,
+                out_of_line: false,
+                is_laid: false,
+            };
             self.plans.push(plan);
             let node = self.chain.node(made);
-            let kids = self.chain.kids(made.arena, node).iter().rev();
-            let (chain, kids) = (self.chain, kids.filter(|kid| kid.made.is_something()));
-            todo.extend(kids.map(|kid| {
-                prefetch(std::slice::from_ref(chain.node(kid.made)));
-                (kid.made, number)
+            let changes = self.chain.changes(made.arena, node).iter().rev();
+            let (chain, changes) =
+                (self.chain, changes.filter(|change| change.made.is_something()));
+            todo.extend(changes.map(|change| {
+                prefetch(std::slice::from_ref(chain.node(change.made)));
+                (change.made, number)
             }));
         }
         for number in (1..self.plans.len()).rev() {
@@ -314,18 +323,18 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// The listed children of a node, each with its plan, if it was made.
-    fn kids(
+    fn changes(
         &self,
         number: usize,
     ) -> impl Iterator<Item = (&'a TouchedChild, usize)> + use<'_, 'a, S> {
-        let mut kids = self.listed(number);
-        std::iter::from_fn(move || kids.next(&self.plans))
+        let mut changes = self.listed(number);
+        std::iter::from_fn(move || changes.next(&self.plans))
     }
 
     /// The same, for who changes the writer between one and the next.
     fn listed(&self, number: usize) -> Listed<'a> {
         let (node, made) = self.node(number);
-        Listed { kids: self.chain.kids(made.arena, node), plan: number + 1 }
+        Listed { changes: self.chain.changes(made.arena, node), plan: number + 1 }
     }
 
     fn commit(&self, number: usize) -> S::Commit {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use spinney_hash::{Digest, Inputs, sha256, sha256_equal, sha256_many};
 use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId};
-use spinney_tree::{BranchJob, Children, Layout, Refused, Scheme, SchemeId, TerminalJob};
+use spinney_tree::{BranchJob, Children, Layout, LeafJob, Refused, Scheme, SchemeId};
 
 #[derive(Clone, Copy, Debug)]
 struct Plain;
@@ -38,9 +38,9 @@ impl Scheme for Plain {
         }
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        jobs: impl Iterator<Item = LeafJob<'a, Digest>>,
         level: &mut Level,
         out: &mut Vec<Digest>,
     ) {
@@ -49,7 +49,7 @@ impl Scheme for Plain {
         for job in jobs {
             level.bytes.push(0);
             job.put_key(&mut level.bytes);
-            level.bytes.extend_from_slice(job.payload);
+            level.bytes.extend_from_slice(job.value);
             level.ends.push(level.bytes.len() as u32);
         }
         let first = out.len();

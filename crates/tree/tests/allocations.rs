@@ -31,7 +31,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 
 #[test]
 fn a_steady_state_allocates_nothing() {
-    // Of an MPT's branches a few have groups within groups, which are laid out anew.
+    // Of an MPT's branches a few have buckets within buckets, which are laid out anew.
     steady::<_, 78>(Mpt, 2);
     steady::<_, 32>(Ubt { hash: HashFunction::Sha256 }, 1);
     steady::<_, 32>(Pbt { hash: HashFunction::Blake3 }, 1);
@@ -96,7 +96,8 @@ fn steady<S: Scheme, const VALUE: usize>(scheme: S, a_row: usize) {
     let mut rows = 0;
     let writes = allocations(|| {
         let mut set = WriteSet::new();
-        rows = tree.stage(&snapshot, &pending, None, &mut set).unwrap().stats().rows_written;
+        rows =
+            tree.prepare_commit(&snapshot, &pending, None, &mut set).unwrap().stats().rows_written;
         set.sort();
     });
     let rows = rows as usize;

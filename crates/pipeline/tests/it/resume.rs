@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spinney_pipeline::{Checkpoint, Gather, Phase, PipelineError, Progress, RunName, State};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
-    BranchJob, Children, Layout, MemoryStore, PageStore, Refused, Scheme, SchemeId, Snapshot,
-    StoreError, Table, TerminalJob, Tree, WriteSet,
+    BranchJob, Children, Layout, LeafJob, MemoryStore, PageStore, Refused, Scheme, SchemeId,
+    Snapshot, StoreError, Table, Tree, WriteSet,
 };
 
 use crate::support::{ID, check, gather, on, open, options, pages, run, serial, state};
@@ -202,10 +202,10 @@ fn p7_gathering_goes_on_where_it_stood() {
     check(&store, &spill, &serial(&entries));
 }
 
-/// Ethereum's trie, whose terminals fail to commit after so many.
+/// Ethereum's trie, whose leaves fail to commit after so many.
 #[derive(Clone, Debug)]
 struct Failing {
-    terminals: &'static AtomicU64,
+    leaves: &'static AtomicU64,
 }
 
 impl Scheme for Failing {
@@ -225,20 +225,20 @@ impl Scheme for Failing {
         MptState.admit(key, value)
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Self::Commit>>,
+        jobs: impl Iterator<Item = LeafJob<'a, Self::Commit>>,
         scratch: &mut Self::Scratch,
         out: &mut Vec<Self::Commit>,
     ) {
         // Two workers count at once: what each took has to come off for both.
         let mut taken = 0;
         let jobs = jobs.inspect(|_| taken += 1);
-        MptState.commit_terminals(jobs, scratch, out);
+        MptState.commit_leaves(jobs, scratch, out);
         let left = self
-            .terminals
+            .leaves
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(taken));
-        assert!(left.is_ok(), "this many terminals and no more");
+        assert!(left.is_ok(), "this many leaves and no more");
     }
 
     fn commit_branches<'a, B: Children<Self::Commit>>(
@@ -259,14 +259,14 @@ impl Scheme for Failing {
 /// P17: a worker's panic, and a leaf that the tree refuses, fail the run; nothing of it is seen.
 #[test]
 fn p17_a_worker_that_fails_fails_the_run() {
-    static TERMINALS: AtomicU64 = AtomicU64::new(0);
+    static LEAVES: AtomicU64 = AtomicU64::new(0);
     let entries = state(90, 200);
     let dir = tempfile::tempdir().unwrap();
     for (threads, in_flight) in [(1, 1), (2, 3), (4, 64)] {
         for after in [0, 1, 100, 350] {
-            TERMINALS.store(after, Ordering::Relaxed);
+            LEAVES.store(after, Ordering::Relaxed);
             let (store, spill) = (MemoryStore::new(), dir.path().join("spill"));
-            let scheme = Failing { terminals: &TERMINALS };
+            let scheme = Failing { leaves: &LEAVES };
             let mut tree = Tree::open(scheme, ID, &store.snapshot().unwrap(), 1 << 20).unwrap();
             let gather = gather(&spill, &store, &entries, options(threads, in_flight, 7)).unwrap();
             let failed = gather.rebuild(&mut tree, &store, None, None, &mut on);

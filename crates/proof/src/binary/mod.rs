@@ -3,20 +3,21 @@
 //!
 //! A proof goes with the keys and the values that are claimed, `None` for an absent key. It is
 //! ```text
-//! proof  = nothing                 of an empty tree
-//!        | count, witness*, node   witnesses in order of keys
-//! witness = key length, key, value (32)
-//! node   = 0x00 skip, side, side         a fork; all keys here share its skip and go on below it
-//!        | 0x01 skip, bits, side, side   a fork; some key leaves in its skip, or ends there
-//!        | 0x02                          the leaf of the one key here that is present
-//!        | 0x02 node                     in a UBT above stems: the stem of the present keys here
-//! side   = hash (32) where no key goes, else a node
+//! proof     = nothing                         of an empty tree
+//!           | count, neighbour*, node         exclusion neighbours in order of keys
+//! neighbour = key length, key, value (32)
+//! node      = 0x00 prefix, side, side         a fork; all keys here share its prefix
+//!           | 0x01 prefix, bits, side, side   a fork; some key leaves in its prefix, or ends there
+//!           | 0x02                            the leaf of the one key here that is present
+//!           | 0x02 node                       in a UBT above stems: the stem of the present keys
+//! side      = hash (32) where no key goes, else a node
 //! ```
-//! Numbers are LEB128 in their shortest form; a skip is a number of bits; bits are packed, most
-//! significant first, zeros behind. *Keys here* are the keys claimed, and the witnesses, whose path
-//! leads to the node. A witness is a leaf that stands where a claimed key would stand were it
-//! present. Nothing can be left out, and nothing said in two ways: a hash where a key goes, a node
-//! where none goes, a witness that shows nothing, bytes behind the end are all refused.
+//! Numbers are LEB128 in their shortest form; a prefix is a number of bits; bits are packed, most
+//! significant first, zeros behind. *Keys here* are the keys claimed, and the neighbours, whose
+//! path leads to the node. An exclusion neighbour is a leaf that stands where a claimed key would
+//! stand were it present. Nothing can be left out, and nothing said in two ways: a hash where a key
+//! goes, a node where none goes, a neighbour that shows nothing, bytes behind the end are all
+//! refused.
 //!
 //! The hashes of EIP-7864 do not say what they are of: 64 bytes are two sides, or a stem, a zero
 //! and what the stem holds. So `H(0^32 || X)` is an empty left side beside X, or the stem of zeros
@@ -25,8 +26,8 @@
 //!
 //! - a stem counts only with a leaf in it, opened over all its eight levels;
 //! - two sides, of which the left one ends in a zero byte (as an empty one does) and the right one
-//!   is not empty, count only where the proof opens a leaf on the right one. A witness may be there
-//!   for that.
+//!   is not empty, count only where the proof opens a leaf on the right one. A neighbour may be
+//!   there for that.
 //!
 //! *Why they suffice.* Say that a proof, on its way down from the root, reads 64 bytes wrongly for
 //! the first time. If it takes a stem for two sides, the left one is the stem and its zero, and the

@@ -28,8 +28,8 @@ const UBT_BITS: usize = 256;
 struct KeyClaim<'p> {
     key: &'p [u8],
     value: Option<Word>,
-    witness: bool,
-    /// Whether, being a witness, it shows something.
+    neighbour: bool,
+    /// Whether, being a neighbour, it shows something.
     used: Cell<bool>,
 }
 
@@ -56,8 +56,8 @@ enum Task<'c, 'p> {
 #[derive(Clone, Copy, Debug)]
 struct Fork<'c, 'p> {
     place: Place<'c, 'p>,
-    skip: usize,
-    /// The bits of the skip, packed, where they are not those of the keys.
+    prefix: usize,
+    /// The bits of the prefix, packed, where they are not those of the keys.
     bits: Option<&'p [u8]>,
     /// How many bytes of the proof say this, with the sides that are hashes, and how many are.
     cost: (usize, usize),
@@ -98,7 +98,7 @@ pub(super) fn run(
         }
         EMPTY
     } else {
-        reader.witnesses(rules, &mut claims)?;
+        reader.neighbours(rules, &mut claims)?;
         let (tasks, sides) = (Vec::new(), Vec::new());
         Verifier { rules, reader, tasks, sides, visit }.root(&claims)?
     };
@@ -121,8 +121,8 @@ pub(super) fn on_path(key: &[u8], other: &[u8], mut step: Step) -> Option<Step> 
     Some(step)
 }
 
-fn claim(key: &[u8], value: Option<Word>, witness: bool) -> KeyClaim<'_> {
-    KeyClaim { key, value, witness, used: Cell::new(false) }
+fn claim(key: &[u8], value: Option<Word>, neighbour: bool) -> KeyClaim<'_> {
+    KeyClaim { key, value, neighbour, used: Cell::new(false) }
 }
 
 /// Bit `index`, the most significant one of the first byte first; zero behind the end.
@@ -186,8 +186,8 @@ impl<'p> Reader<'p> {
         self.malformed("a number is out of bounds")
     }
 
-    /// Reads the witnesses, and puts them among the claims.
-    fn witnesses(
+    /// Reads the neighbours, and puts them among the claims.
+    fn neighbours(
         &mut self,
         rules: Rules,
         claims: &mut Vec<KeyClaim<'p>>,
@@ -197,16 +197,16 @@ impl<'p> Reader<'p> {
             let len = self.number()?;
             let key = self.take(len)?;
             if rules.check_key(key).is_err() {
-                return self.malformed("the tree has no keys of a witness's length");
+                return self.malformed("the tree has no keys of a neighbour's length");
             }
             if last.replace(key).is_some_and(|last| last >= key) {
-                return self.malformed("the witnesses are out of order");
+                return self.malformed("the neighbours are out of order");
             }
             claims.push(claim(key, Some(self.word()?), true));
         }
         claims.sort_unstable_by_key(|claim| claim.key);
         if !claims.is_sorted_by(|a, b| a.key < b.key) {
-            return self.malformed("a witness is a key claimed");
+            return self.malformed("a neighbour is a key claimed");
         }
         Ok(())
     }
@@ -247,8 +247,8 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
         if self.reader.at < self.reader.proof.len() {
             return self.malformed("there are bytes behind its end");
         }
-        if claims.iter().any(|claim| claim.witness && !claim.used.get()) {
-            return self.malformed("a witness shows nothing");
+        if claims.iter().any(|claim| claim.neighbour && !claim.used.get()) {
+            return self.malformed("a neighbour shows nothing");
         }
         Ok(self.side()?.digest)
     }
@@ -302,7 +302,7 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
         if present(place.claims).any(|claim| !of_stem(claim)) {
             return self.malformed("one stem is reached by keys of two that are claimed present");
         }
-        if present(claims).all(|claim| claim.witness) {
+        if present(claims).all(|claim| claim.neighbour) {
             uses(place.claims, shown);
         }
         self.tasks.push(Task::Stem(stem, place.depth));
@@ -334,19 +334,19 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
     fn open_fork(&mut self, place: Place<'c, 'p>, leaving: bool) -> Result<(), ProofError> {
         let Place { claims, depth, within } = place;
         let start = self.reader.at;
-        let skip = self.reader.number()?;
+        let prefix = self.reader.number()?;
         let end = match (self.rules.stems, within) {
             (false, _) => 8 * PBT_KEY_BYTES_MAX,
             (true, false) => STEM_BITS,
             (true, true) => UBT_BITS,
         };
-        let fork = depth.saturating_add(skip);
+        let fork = depth.saturating_add(prefix);
         if fork >= end {
             return self.malformed("a fork is deeper than the tree");
         }
-        let packed = if leaving { Some(self.reader.take(skip.div_ceil(8))?) } else { None };
-        if packed.is_some_and(|packed| (skip..bits(packed)).any(|at| bit(packed, at) != 0)) {
-            return self.malformed("bits behind a skip are not zero");
+        let packed = if leaving { Some(self.reader.take(prefix.div_ceil(8))?) } else { None };
+        if packed.is_some_and(|packed| (prefix..bits(packed)).any(|at| bit(packed, at) != 0)) {
+            return self.malformed("bits behind a prefix are not zero");
         }
         let first = claims.first().map(|claim| claim.key).unwrap_or_default();
         if packed.is_none() && bits(first) <= fork {
@@ -373,7 +373,7 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
         // The byte before says that it is a fork.
         let said = self.reader.at.saturating_sub(start).saturating_add(1);
         let cost = (said.saturating_add(siblings.saturating_mul(32)), siblings);
-        self.tasks.push(Task::Fork(Fork { place, skip, bits: packed, cost, right }));
+        self.tasks.push(Task::Fork(Fork { place, prefix, bits: packed, cost, right }));
         for claims in [right, left] {
             let depth = fork.saturating_add(1);
             self.tasks.push(match claims.is_empty() {
@@ -385,10 +385,10 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
     }
 
     fn fork(&mut self, fork: &Fork<'c, 'p>) -> Result<(), ProofError> {
-        let Fork { place: Place { claims, depth, .. }, skip, bits, right: to_right, .. } = *fork;
+        let Fork { place: Place { claims, depth, .. }, prefix, bits, right: to_right, .. } = *fork;
         let (right, left) = (self.side()?, self.side()?);
         let first = claims.first().map(|claim| claim.key).unwrap_or_default();
-        let at = (depth..depth.saturating_add(skip)).zip(0..);
+        let at = (depth..depth.saturating_add(prefix)).zip(0..);
         let skipped: Vec<u8> = match bits {
             Some(bits) => at.map(|(_, skipped)| bit(bits, skipped)).collect(),
             None => at.map(|(at, _)| bit(first, at)).collect(),
@@ -405,14 +405,14 @@ impl<'c, 'p> Verifier<'c, 'p, '_> {
         } else {
             let mut input = vec![PBT_BRANCH];
             // Below 65,536: a fork is above the end of every key.
-            input.extend_from_slice(&(skip as u16).to_be_bytes());
+            input.extend_from_slice(&(prefix as u16).to_be_bytes());
             let pack = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte >> 1 | bit << 7);
             input.extend(skipped.chunks(8).map(pack));
             input.extend_from_slice([left.digest, right.digest].as_flattened());
             let digest = self.rules.hash.hash(&input);
             ForkSide { digest, leaf: left.leaf || right.leaf }
         };
-        let place = (depth, skip.saturating_add(1));
+        let place = (depth, prefix.saturating_add(1));
         self.seen(first, StepKind::Fork, place, side.digest, fork.cost);
         self.sides.push(side);
         Ok(())
@@ -448,18 +448,18 @@ fn reads_as_stem(left: &ForkSide) -> bool {
     left.digest.ends_with(&[0])
 }
 
-/// Where a leaf stands alone, keys claimed absent may end, too: then a witness has shown it.
-fn uses(claims: &[KeyClaim<'_>], witness: &KeyClaim<'_>) {
-    if claims.iter().any(|claim| !claim.witness) {
-        witness.used.set(true);
+/// Where a leaf stands alone, keys claimed absent may end, too: then a neighbour has shown it.
+fn uses(claims: &[KeyClaim<'_>], neighbour: &KeyClaim<'_>) {
+    if claims.iter().any(|claim| !claim.neighbour) {
+        neighbour.used.set(true);
     }
 }
 
-/// A leaf among these tells a fork from a stem: the first witness, if no key claimed is present.
+/// A leaf among these tells a fork from a stem: the first neighbour, if no key claimed is present.
 fn tells_apart(claims: &[KeyClaim<'_>]) {
-    if present(claims).all(|claim| claim.witness)
-        && let Some(witness) = present(claims).next()
+    if present(claims).all(|claim| claim.neighbour)
+        && let Some(neighbour) = present(claims).next()
     {
-        witness.used.set(true);
+        neighbour.used.set(true);
     }
 }

@@ -82,8 +82,8 @@ impl NodeWriter {
 
     /// Appends the RLP of an extension over `below`.
     #[inline]
-    pub fn extension(&mut self, skip: Run<'_>, below: &NodeRef) {
-        self.short(skip, false, below.rlp_bytes(), |out| below.put(out));
+    pub fn extension(&mut self, prefix: Run<'_>, below: &NodeRef) {
+        self.short(prefix, false, below.rlp_bytes(), |out| below.put(out));
     }
 
     /// Appends the RLP of a branch with these children, in order of their digits.

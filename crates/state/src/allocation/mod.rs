@@ -269,11 +269,11 @@ impl<P: PageStore> State<P> {
     /// [`StateError::NotEmpty`] if there is a state already, or something was applied; or the store
     /// or a temporary file fails. Then the store holds no state.
     pub fn fill(&mut self, allocation: SortedAllocation, block: BlockId) -> Result<(), StateError> {
-        if self.commit_number() > 0 || !self.layers.is_empty() || !self.beside.are_none() {
+        if self.commit_number() > 0 || !self.layers.is_empty() || !self.secondary.are_none() {
             return Err(StateError::NotEmpty);
         }
         self.mpt()?;
-        self.beside.are_all()?;
+        self.secondary.are_all()?;
         let SortedAllocation { mut leaves, root, sizes, run: named, scratch, .. } = allocation;
         let started = Instant::now();
         let (genesis, keep) = (self.genesis, self.keep_preimages);

@@ -153,17 +153,17 @@ struct Gathered {
     /// The root that was given for it.
     root: Option<B256>,
     undo: Option<Undo>,
-    notes: Notes,
+    metadata: Metadata,
 }
 
 /// How much code and how many preimages were noted before.
-type Notes = (usize, usize);
+type Metadata = (usize, usize);
 
 #[derive(Debug)]
 struct Open {
     changes: Changes,
     root: Option<B256>,
-    notes: Notes,
+    metadata: Metadata,
 }
 
 impl<P: PageStore> fmt::Debug for Chunks<P>
@@ -262,17 +262,17 @@ impl<P: PageStore> Chunks<P> {
     /// If a change makes no sense, or the store or a file fails. Then nothing of the changes is
     /// applied.
     pub fn gather(&mut self, changes: &Changes, root: Option<B256>) -> Result<B256, StateError> {
-        if !self.state.beside.are_none() {
+        if !self.state.secondary.are_none() {
             return self.apply(changes);
         }
         codes_of(changes)?;
-        let notes = (self.state.codes.len(), self.state.preimages.len());
+        let metadata = (self.state.codes.len(), self.state.preimages.len());
         match &mut self.open {
             Some(open) => {
                 open.changes.then(changes);
                 open.root = root;
             }
-            None => self.open = Some(Open { changes: changes.clone(), root, notes }),
+            None => self.open = Some(Open { changes: changes.clone(), root, metadata }),
         }
         Ok(root.unwrap_or_default())
     }
@@ -306,7 +306,7 @@ impl<P: PageStore> Chunks<P> {
         if layer_count >= self.layer_count() {
             return Ok(());
         }
-        if let Some(Open { notes: (codes, preimages), .. }) = self.open.take() {
+        if let Some(Open { metadata: (codes, preimages), .. }) = self.open.take() {
             self.state.forget(codes, preimages);
         }
         if layer_count >= self.layer_count() {
@@ -337,7 +337,7 @@ impl<P: PageStore> Chunks<P> {
             let root = self.blocks.last().and_then(|last| last.root);
             self.gather(&Changes::default(), root)?;
         }
-        let Some(Open { changes, root, notes }) = &self.open else {
+        let Some(Open { changes, root, metadata }) = &self.open else {
             return self.state.seal(block);
         };
         let keys = Keys::of(changes);
@@ -351,7 +351,7 @@ impl<P: PageStore> Chunks<P> {
         drop(view);
         self.state.note_preimages(changes, &keys, undo.as_ref())?;
         self.undo_bytes += undo.as_ref().map_or(0, |undo| undo.count() * UNDO_BYTES);
-        let gathered = Gathered { block, root: *root, undo, notes: *notes };
+        let gathered = Gathered { block, root: *root, undo, metadata: *metadata };
         if let Err(error) = self.overlay.put(changes, &keys, &old) {
             // Some of it may be there: what is gathered is the state of no block any more.
             self.discard()?;
@@ -486,7 +486,7 @@ impl<P: PageStore> Chunks<P> {
         for (index, gathered) in self.blocks.drain(..).enumerate() {
             let given = if index == newest { Some(root) } else { gathered.root };
             let (pending, undo, (codes, preimages)) =
-                (Some(pending.clone()), gathered.undo, gathered.notes);
+                (Some(pending.clone()), gathered.undo, gathered.metadata);
             let root = given.unwrap_or_default();
             state.layers.push(Layer { pending, root, codes, preimages, undo, changes: None });
             // A block of no known root is part of the next one that has one.
@@ -523,8 +523,8 @@ impl<P: PageStore> Chunks<P> {
         drop(snapshot);
         self.hand_over(&none, given.unwrap_or_default());
         let mut set = WriteSet::new();
-        self.state.stage_notes(&mut set);
-        self.state.stage_blocks(false, &mut set);
+        self.state.put_metadata(&mut set);
+        self.state.put_blocks(false, &mut set);
         gather.take_along(set);
         let expected = given.map(|root| root.0);
         let mut go_on = |_: &Progress<'_>| ControlFlow::Continue(());
@@ -554,8 +554,8 @@ impl<P: PageStore> Chunks<P> {
 
     /// Forgets what was gathered.
     fn discard(&mut self) -> Result<(), StateError> {
-        let open = self.open.take().map(|open| open.notes);
-        let first = self.blocks.first().map(|first| first.notes).or(open);
+        let open = self.open.take().map(|open| open.metadata);
+        let first = self.blocks.first().map(|first| first.metadata).or(open);
         if let Some((codes, preimages)) = first {
             self.state.forget(codes, preimages);
         }

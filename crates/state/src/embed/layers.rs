@@ -28,7 +28,7 @@ use crate::leaf_undo::LeafUndo;
 
 /// Beside what a layer of changes does to the tree.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct Metadata {
     pub(super) codes: BTreeMap<B256, Bytes>,
     /// How many accounts use a code, for the codes for which that changed.
     pub(super) uses: BTreeMap<B256, u64>,
@@ -40,12 +40,12 @@ pub(crate) struct Notes {
 #[derive(Debug)]
 pub(super) struct Layer<S: Scheme> {
     pub(super) pending: Pending<S>,
-    pub(super) notes: Notes,
+    pub(super) metadata: Metadata,
     /// What takes it back, where somebody may want that.
     pub(super) undo: Option<LeafUndo>,
 }
 
-impl Notes {
+impl Metadata {
     pub(super) fn write(&self, tree: TreeId, set: &mut WriteSet) {
         for (hash, code) in &self.codes {
             set.put(Table::Codes, hash.as_slice(), code.to_vec());
@@ -165,7 +165,9 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
         if *hash == KECCAK256_EMPTY {
             return Ok(Some(Bytes::new()));
         }
-        if let Some(code) = self.layers.iter().rev().find_map(|layer| layer.notes.codes.get(hash)) {
+        if let Some(code) =
+            self.layers.iter().rev().find_map(|layer| layer.metadata.codes.get(hash))
+        {
             return Ok(Some(code.clone()));
         }
         let row = self.snapshot.read(Table::Codes, hash.as_slice())?;
@@ -174,7 +176,8 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
 
     /// How many accounts use a code.
     pub(super) fn uses(&self, hash: &B256) -> Result<u64, EmbedError> {
-        if let Some(uses) = self.layers.iter().rev().find_map(|layer| layer.notes.uses.get(hash)) {
+        if let Some(uses) = self.layers.iter().rev().find_map(|layer| layer.metadata.uses.get(hash))
+        {
             return Ok(*uses);
         }
         let key = uses_key(self.tree.id(), hash);
@@ -189,7 +192,7 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
 
     /// Whether a stem is noted to have slots.
     pub(super) fn has_stem(&self, noted: &(Address, Word)) -> Result<bool, EmbedError> {
-        if self.layers.iter().any(|layer| layer.notes.stems.contains(noted)) {
+        if self.layers.iter().any(|layer| layer.metadata.stems.contains(noted)) {
             return Ok(true);
         }
         let key = stem_key(self.tree.id(), &noted.0, &noted.1);
@@ -197,7 +200,11 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
     }
 
     /// What takes back writes and notes that are about to be made.
-    pub(super) fn undo_of(&self, writes: &[Write], notes: &Notes) -> Result<LeafUndo, EmbedError> {
+    pub(super) fn undo_of(
+        &self,
+        writes: &[Write],
+        metadata: &Metadata,
+    ) -> Result<LeafUndo, EmbedError> {
         let root = self.top().map_or_else(|| self.tree.root(), Pending::root);
         let mut undo = LeafUndo { root: root.into(), ..LeafUndo::default() };
         for write in writes {
@@ -218,11 +225,11 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
                 undo.leaves.insert(key.clone(), old);
             }
         }
-        for hash in notes.uses.keys() {
-            undo.notes.insert(uses_key(self.tree.id(), hash), uses_row(self.uses(hash)?));
+        for hash in metadata.uses.keys() {
+            undo.metadata.insert(uses_key(self.tree.id(), hash), uses_row(self.uses(hash)?));
         }
-        for (address, index) in &notes.stems {
-            undo.notes.insert(stem_key(self.tree.id(), address, index), None);
+        for (address, index) in &metadata.stems {
+            undo.metadata.insert(stem_key(self.tree.id(), address, index), None);
         }
         Ok(undo)
     }
@@ -240,7 +247,7 @@ impl<S: Embedding, P: PageStore> View<'_, S, P> {
         for (_, index) in self
             .layers
             .iter()
-            .flat_map(|layer| layer.notes.stems.iter().filter(|(noted, _)| noted == address))
+            .flat_map(|layer| layer.metadata.stems.iter().filter(|(noted, _)| noted == address))
         {
             stems.insert(*index);
         }
@@ -283,7 +290,7 @@ pub struct Plan<'a, S: Embedding, P: PageStore> {
     pub(super) view: View<'a, S, P>,
     pub(super) scheme: &'a S,
     pub(super) writes: Vec<Write>,
-    pub(super) notes: Notes,
+    pub(super) metadata: Metadata,
     /// How many accounts more, or fewer, use a code.
     pub(super) more_uses: BTreeMap<B256, i64>,
 }
@@ -314,11 +321,11 @@ impl<S: Embedding, P: PageStore> Plan<'_, S, P> {
                 return Err(EmbedError::CodeHash { address, expected: hash, found });
             }
             if !code.is_empty() {
-                self.notes.codes.insert(hash, code.clone());
+                self.metadata.codes.insert(hash, code.clone());
             }
             return Ok(code.clone());
         }
-        if let Some(code) = self.notes.codes.get(&hash) {
+        if let Some(code) = self.metadata.codes.get(&hash) {
             return Ok(code.clone());
         }
         self.view.code(&hash)?.ok_or(EmbedError::CodeUnknown { address, hash })

@@ -136,7 +136,7 @@ impl Rules for Pbt {
             if before == after {
                 continue;
             }
-            plan.notes.uses.insert(hash, after);
+            plan.metadata.uses.insert(hash, after);
             if before > 0 && after > 0 {
                 continue;
             }

@@ -369,12 +369,12 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
     ) -> Result<CommitStats, EmbedError> {
         let start = Instant::now();
         let mut set = along;
-        let staged = self.inner.stage_first(&self.store, layers, block, &mut set)?;
+        let prepared = self.inner.prepare_first(&self.store, layers, block, &mut set)?;
         if !set.is_empty() {
             // A history that a `State` kept does not lead to this commit.
             set.drop_range(Table::History, Vec::new(), AFTER_ALL.to_vec());
         }
-        let stats = staged.stats();
+        let stats = prepared.stats();
         self.times.encode += start.elapsed();
         let start = Instant::now();
         if !set.is_empty() {
@@ -382,7 +382,7 @@ impl<S: Embedding, P: PageStore> BinaryState<S, P> {
             self.store.commit(&set)?;
         }
         self.times.store += start.elapsed();
-        self.inner.adopt_first(staged, layers);
+        self.inner.finalize_first(prepared, layers);
         Ok(stats)
     }
 

@@ -210,7 +210,7 @@ fn apply<S: Stems, P: PageStore>(
         }
         let stem = (address, index);
         if !known && !value.is_zero() && index != ZEROS && !plan.view.has_stem(&stem)? {
-            plan.notes.stems.insert(stem);
+            plan.metadata.stems.insert(stem);
         }
     }
     if change.fresh {

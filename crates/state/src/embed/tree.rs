@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
 use spinney_tree::{
-    Batch, BlockId, PageStore, Pending, Snapshot, Staged, Tree, TreeError, WriteSet,
+    Batch, BlockId, PageStore, Pending, PreparedCommit, Snapshot, Tree, TreeError, WriteSet,
 };
 
-use super::layers::{Layer, Notes, Plan, View, Write, batch_of, put_note};
+use super::layers::{Layer, Metadata, Plan, View, Write, batch_of, put_note};
 use super::state::{EmbedError, Embedding};
 use crate::Changes;
 use crate::lazy::LazySnapshot;
@@ -74,19 +74,19 @@ impl<S: Embedding> EmbeddedTree<S> {
         &self,
         store: &P,
         changes: &Changes,
-    ) -> Result<(Vec<Write>, Notes), EmbedError> {
+    ) -> Result<(Vec<Write>, Metadata), EmbedError> {
         let mut plan = Plan {
             view: self.view(store),
             scheme: &self.scheme,
             writes: Vec::new(),
-            notes: Notes::default(),
+            metadata: Metadata::default(),
             more_uses: Default::default(),
         };
         for (address, change) in &changes.accounts {
             S::plan(&mut plan, *address, change)?;
         }
         S::finish(&mut plan)?;
-        Ok((plan.writes, plan.notes))
+        Ok((plan.writes, plan.metadata))
     }
 
     /// Puts a layer on top of all before; with `undo` it knows what takes it back.
@@ -97,35 +97,35 @@ impl<S: Embedding> EmbeddedTree<S> {
         undo: bool,
     ) -> Result<(), EmbedError> {
         let start = Instant::now();
-        let (writes, notes) = self.plan(store, changes)?;
+        let (writes, metadata) = self.plan(store, changes)?;
         self.planning += start.elapsed();
         let view = self.view(store);
         let pending = self.tree.prepare(&view.snapshot, self.top(), batch_of(&writes))?;
         // After the batch, which has read the pages of these leaves level by level.
-        let undo = undo.then(|| view.undo_of(&writes, &notes)).transpose()?;
+        let undo = undo.then(|| view.undo_of(&writes, &metadata)).transpose()?;
         drop(view);
-        self.layers.push(Layer { pending, notes, undo });
+        self.layers.push(Layer { pending, metadata, undo });
         Ok(())
     }
 
     /// Puts all that was applied into a write set.
-    pub(crate) fn stage<P: PageStore>(
+    pub(crate) fn prepare_commit<P: PageStore>(
         &self,
         store: &P,
         block: Option<BlockId>,
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, EmbedError> {
-        self.stage_first(store, self.layers.len(), block, set)
+    ) -> Result<PreparedCommit<S>, EmbedError> {
+        self.prepare_first(store, self.layers.len(), block, set)
     }
 
     /// Puts the oldest layers into a write set.
-    pub(crate) fn stage_first<P: PageStore>(
+    pub(crate) fn prepare_first<P: PageStore>(
         &self,
         store: &P,
         layers: usize,
         block: Option<BlockId>,
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, EmbedError> {
+    ) -> Result<PreparedCommit<S>, EmbedError> {
         let snapshot = store.snapshot()?;
         let layers = &self.layers[..layers];
         let none: Pending<S>;
@@ -136,20 +136,20 @@ impl<S: Embedding> EmbeddedTree<S> {
                 &none
             }
         };
-        let staged = self.tree.stage(&snapshot, pending, block, set)?;
+        let prepared = self.tree.prepare_commit(&snapshot, pending, block, set)?;
         for layer in layers {
-            layer.notes.write(S::TREE, set);
+            layer.metadata.write(S::TREE, set);
         }
-        Ok(staged)
+        Ok(prepared)
     }
 
-    pub(crate) fn adopt(&mut self, staged: Staged<S>) {
-        self.adopt_first(staged, self.layers.len());
+    pub(crate) fn finalize(&mut self, prepared: PreparedCommit<S>) {
+        self.finalize_first(prepared, self.layers.len());
     }
 
     /// Takes up the oldest layers; those above them stand on what is committed now.
-    pub(crate) fn adopt_first(&mut self, staged: Staged<S>, layers: usize) {
-        self.tree.adopt(staged);
+    pub(crate) fn finalize_first(&mut self, prepared: PreparedCommit<S>, layers: usize) {
+        self.tree.finalize(prepared);
         self.layers.drain(..layers);
     }
 
@@ -172,19 +172,19 @@ impl<S: Embedding> EmbeddedTree<S> {
     }
 
     /// The same, into a write set.
-    pub(crate) fn stage_back<N: Snapshot>(
+    pub(crate) fn prepare_back<N: Snapshot>(
         &self,
         snapshot: &N,
         undo: &LeafUndo,
         block: BlockId,
         set: &mut WriteSet,
-    ) -> Result<Staged<S>, BackError> {
+    ) -> Result<PreparedCommit<S>, BackError> {
         let pending = self.back(snapshot, undo)?;
-        let staged = self.tree.stage(snapshot, &pending, Some(block), set)?;
-        for (key, row) in &undo.notes {
+        let prepared = self.tree.prepare_commit(snapshot, &pending, Some(block), set)?;
+        for (key, row) in &undo.metadata {
             put_note(set, key, row.clone());
         }
-        Ok(staged)
+        Ok(prepared)
     }
 
     pub(crate) fn view<'a, P: PageStore>(&'a self, store: &'a P) -> View<'a, S, P> {

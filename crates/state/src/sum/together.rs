@@ -70,14 +70,17 @@ pub fn commit_together<P: PageStore>(
     let _turn = Turn::of(trees.iter().map(|(tree, _)| tree.name()));
     trees.iter().try_for_each(|(tree, _)| tree.check_named())?;
     let mut set = WriteSet::new();
-    let staged: Result<Vec<_>, _> =
-        trees.iter().zip(&states).map(|((tree, _), state)| tree.stage(state, &mut set)).collect();
-    let staged = staged?;
+    let prepared: Result<Vec<_>, _> = trees
+        .iter()
+        .zip(&states)
+        .map(|((tree, _), state)| tree.prepare_commit(state, &mut set))
+        .collect();
+    let prepared = prepared?;
     if !set.is_empty() {
         set.sort();
         store.commit(&set)?;
-        for ((tree, _), staged) in trees.iter_mut().zip(staged) {
-            tree.adopt(staged);
+        for ((tree, _), prepared) in trees.iter_mut().zip(prepared) {
+            tree.finalize(prepared);
         }
     }
     Ok(())

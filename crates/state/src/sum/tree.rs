@@ -6,8 +6,8 @@ use alloy_primitives::hex;
 use rayon::prelude::*;
 use spinney_tree::sum::{Leaf, Profile, Proven, Sum, SumNode, path};
 use spinney_tree::{
-    Batch, CommitStats, PageStore, Pending, RootRecord, Snapshot, Staged, Table, Tree, TreeError,
-    WriteSet,
+    Batch, CommitStats, PageStore, Pending, PreparedCommit, RootRecord, Snapshot, Table, Tree,
+    TreeError, WriteSet,
 };
 
 use super::SumError;
@@ -176,16 +176,16 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         pending.map_err(|error| SumError::Tree(as_users_write(error)))
     }
 
-    pub(super) fn stage(
+    pub(super) fn prepare_commit(
         &self,
         pending: &Pending<Sum>,
         set: &mut WriteSet,
-    ) -> Result<Staged<Sum>, SumError> {
-        Ok(self.tree.stage(&self.snapshot(), pending, None, set)?)
+    ) -> Result<PreparedCommit<Sum>, SumError> {
+        Ok(self.tree.prepare_commit(&self.snapshot(), pending, None, set)?)
     }
 
-    pub(super) fn adopt(&mut self, staged: Staged<Sum>) {
-        self.tree.adopt(staged);
+    pub(super) fn finalize(&mut self, prepared: PreparedCommit<Sum>) {
+        self.tree.finalize(prepared);
     }
 
     /// Sets one leaf and commits; an empty leaf deletes.
@@ -384,7 +384,7 @@ impl<'s, P: PageStore> SumTree<'s, P> {
         batch.delete_all();
         let pending = self.prepare(&mut batch)?;
         let mut set = WriteSet::new();
-        let _ = self.stage(&pending, &mut set)?;
+        let _ = self.prepare_commit(&pending, &mut set)?;
         set.delete(Table::Roots, &RootRecord::key(self.tree.id()));
         names::remove(self.name(), &snapshot, &mut set)?;
         set.sort();

@@ -78,17 +78,17 @@ fn one_commit_moves_several_trees() {
     let snapshot = store.snapshot().unwrap();
     let mut trees = [1, 2, 3].map(|id| Tree::open(Mpt, TreeId(id), &snapshot, 0).unwrap());
     let mut set = spinney_tree::WriteSet::new();
-    let staged: Vec<_> = (0..3)
+    let prepared: Vec<_> = (0..3)
         .map(|at| {
             let tree: &Tree<Mpt> = &trees[at];
             let pending = tree.prepare(&snapshot, None, batch(at as u32)).unwrap();
-            tree.stage(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap()
+            tree.prepare_commit(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap()
         })
         .collect();
     drop(snapshot);
     store.commit(&set).unwrap();
-    for (tree, staged) in trees.iter_mut().zip(staged) {
-        tree.adopt(staged);
+    for (tree, prepared) in trees.iter_mut().zip(prepared) {
+        tree.finalize(prepared);
     }
     let roots = trees.map(|tree| tree.root());
     store.close().unwrap();

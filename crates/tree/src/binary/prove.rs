@@ -1,4 +1,4 @@
-//! Making proofs of keys: one walk for all, and another one where witnesses are needed: beside
+//! Making proofs of keys: one walk for all, and another one where neighbours are needed: beside
 //! absent keys, and in a UBT where a fork reads as a stem.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::BinaryTree;
 use crate::error::TreeError;
 use crate::page::corrupt;
 use crate::page_key::PageKey;
-use crate::prove::{Met, MetNode, in_order};
+use crate::prove::{NodeVisit, VisitedNode, in_order};
 use crate::read::Entry;
 use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children};
@@ -28,8 +28,8 @@ struct Listed {
 }
 
 struct Fork {
-    skip: usize,
-    /// The skip's bits, packed, where a key leaves in it.
+    prefix: usize,
+    /// The prefix's bits, packed, where a key leaves in it.
     bits: Option<Vec<u8>>,
     /// The hashes of the sides where no key goes.
     sides: [Option<Digest>; 2],
@@ -40,7 +40,7 @@ struct Walked {
     nodes: Vec<Listed>,
     values: Vec<Option<Word>>,
     /// Leaves that stand where keys would.
-    witnesses: BTreeMap<Vec<u8>, Word>,
+    neighbours: BTreeMap<Vec<u8>, Word>,
     /// Stems that were reached, and by which keys.
     stems: Vec<(Vec<u8>, Range<usize>)>,
     /// Sides below which a leaf has to be shown: the keys that go there, and the first key that may
@@ -91,23 +91,24 @@ impl<S: BinaryTree> Tree<S> {
             self.scheme.admit(key, None).map_err(refused)?;
         }
         let mut walked = self.walk(snapshot, state, asked)?;
-        let mut witnesses = self.witnesses(snapshot, state, &walked)?;
+        let mut neighbours = self.neighbours(snapshot, state, &walked)?;
         let entries = asked.iter().map(|key| key.to_vec()).zip(walked.values.clone()).collect();
         let mut known = 0;
-        // A witness opens forks of which some, one of 256, read as stems, and so need another one.
-        while witnesses.len() > known
-            || self.tell_apart(snapshot, state, &walked, &mut witnesses)?
+        // A neighbour opens forks of which some, one of 256, read as stems, and so need another
+        // one.
+        while neighbours.len() > known
+            || self.tell_apart(snapshot, state, &walked, &mut neighbours)?
         {
-            known = witnesses.len();
-            let mut all: Vec<_> = witnesses.keys().map(|key| &key[..]).collect();
+            known = neighbours.len();
+            let mut all: Vec<_> = neighbours.keys().map(|key| &key[..]).collect();
             all.extend(asked);
             all.sort_unstable();
             walked = self.walk(snapshot, state, &all)?;
         }
         let mut proof = Vec::new();
         if !walked.nodes.is_empty() {
-            put_number(&mut proof, witnesses.len());
-            for (key, value) in &witnesses {
+            put_number(&mut proof, neighbours.len());
+            for (key, value) in &neighbours {
                 put_number(&mut proof, key.len());
                 proof.extend_from_slice(key);
                 proof.extend_from_slice(value);
@@ -126,12 +127,12 @@ impl<S: BinaryTree> Tree<S> {
         let mut walked = Walked {
             nodes: Vec::new(),
             values: vec![None; keys.len()],
-            witnesses: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
             stems: Vec::new(),
             told_apart: Vec::new(),
             malformed: false,
         };
-        self.visit_paths(snapshot, state, keys, &mut |met| walked.meet(keys, met))?;
+        self.visit_paths(snapshot, state, keys, &mut |visited| walked.visit_node(keys, visited))?;
         if walked.malformed {
             let page = PageKey::page(self.space, &[], 0);
             return Err(corrupt(&page, "a value below it has not 32 bytes"));
@@ -144,25 +145,25 @@ impl<S: BinaryTree> Tree<S> {
 
     /// The leaves that have to be shown beside the keys: those met instead of them, and one of each
     /// stem in which no key that was asked for is present.
-    fn witnesses(
+    fn neighbours(
         &self,
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         walked: &Walked,
     ) -> Result<BTreeMap<Vec<u8>, Word>, TreeError> {
-        let mut witnesses = walked.witnesses.clone();
+        let mut neighbours = walked.neighbours.clone();
         for (stem, keys) in &walked.stems {
             let found = walked.values[keys.clone()].iter().any(Option::is_some);
-            let mut met = walked.witnesses.range(stem.clone()..).map(|(key, _)| key);
-            if found || met.next().is_some_and(|key| key.starts_with(stem)) {
+            let mut next = walked.neighbours.range(stem.clone()..).map(|(key, _)| key);
+            if found || next.next().is_some_and(|key| key.starts_with(stem)) {
                 continue;
             }
             if let Some(entry) = self.entries_with(snapshot, state, stem).next() {
-                let (key, value) = self.witness(entry?)?;
-                witnesses.insert(key, value);
+                let (key, value) = self.neighbour(entry?)?;
+                neighbours.insert(key, value);
             }
         }
-        Ok(witnesses)
+        Ok(neighbours)
     }
 
     /// Adds a leaf below each side that has to be told from what a stem holds, and has none that is
@@ -172,22 +173,22 @@ impl<S: BinaryTree> Tree<S> {
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         walked: &Walked,
-        witnesses: &mut BTreeMap<Vec<u8>, Word>,
+        neighbours: &mut BTreeMap<Vec<u8>, Word>,
     ) -> Result<bool, TreeError> {
-        let known = witnesses.len();
+        let known = neighbours.len();
         for (keys, first) in &walked.told_apart {
             if walked.values[keys.clone()].iter().any(Option::is_some) {
                 continue;
             }
             if let Some(entry) = self.entries_of(snapshot, state, (first, None)).next() {
-                let (key, value) = self.witness(entry?)?;
-                witnesses.insert(key, value);
+                let (key, value) = self.neighbour(entry?)?;
+                neighbours.insert(key, value);
             }
         }
-        Ok(witnesses.len() > known)
+        Ok(neighbours.len() > known)
     }
 
-    fn witness(&self, entry: Entry<S::Commit>) -> Result<(Vec<u8>, Word), TreeError> {
+    fn neighbour(&self, entry: Entry<S::Commit>) -> Result<(Vec<u8>, Word), TreeError> {
         let page = PageKey::page(self.space, &[], 0);
         let value = entry.value[..].try_into();
         let value = value.map_err(|_| corrupt(&page, "a value below it has not 32 bytes"))?;
@@ -196,31 +197,31 @@ impl<S: BinaryTree> Tree<S> {
 }
 
 impl Walked {
-    fn meet<S: BinaryTree>(&mut self, asked: &[&[u8]], met: Met<'_, S>) {
-        let Met { keys, found, node, .. } = met;
+    fn visit_node<S: BinaryTree>(&mut self, asked: &[&[u8]], visited: NodeVisit<'_, S>) {
+        let NodeVisit { keys, found, node, .. } = visited;
         match node {
-            MetNode::Terminal(job) => {
+            VisitedNode::Leaf(job) => {
                 let stem = job.owned.is_some();
                 let mut key = Vec::new();
                 job.put_key(&mut key);
                 if stem {
                     self.stems.push((key, keys.clone()));
-                } else if let Some(value) = job.payload.first_chunk() {
+                } else if let Some(value) = job.value.first_chunk() {
                     match found {
                         Some(found) => self.values[found] = Some(*value),
-                        None => drop(self.witnesses.insert(key, *value)),
+                        None => drop(self.neighbours.insert(key, *value)),
                     }
                 } else {
                     self.malformed = true;
                 }
                 self.nodes.push(Listed { keys, depth: job.suffix.start(), stem, fork: None });
             }
-            MetNode::Branch(job, reached) => {
-                let (depth, fork) = (job.skip.start(), job.skip.end());
+            VisitedNode::Branch(job, reached) => {
+                let (depth, fork) = (job.prefix.start(), job.prefix.end());
                 let below: Vec<_> = reached.filter(|&key| 8 * asked[key].len() > fork).collect();
                 let bits = (below.len() < keys.len()).then(|| {
                     let mut bits = Vec::new();
-                    job.skip.put_packed(&mut bits);
+                    job.prefix.put_packed(&mut bits);
                     bits
                 });
                 let mut sides = [None; 2];
@@ -233,7 +234,7 @@ impl Walked {
                 if S::STEMS {
                     self.read_as_stem(asked, &keys, &job, &below);
                 }
-                let fork = Some(Fork { skip: job.skip.len(), bits, sides });
+                let fork = Some(Fork { prefix: job.prefix.len(), bits, sides });
                 self.nodes.push(Listed { keys, depth, stem: false, fork });
             }
         }
@@ -247,12 +248,12 @@ impl Walked {
         job: &BranchJob<'_, impl Children<Digest>>,
         below: &[usize],
     ) {
-        let (depth, fork) = (job.skip.start(), job.skip.end());
+        let (depth, fork) = (job.prefix.start(), job.prefix.end());
         let mut first = Vec::new();
-        job.skip.put_path(asked[keys.start], depth, None, &mut first);
+        job.prefix.put_path(asked[keys.start], depth, None, &mut first);
         first.resize(UBT_KEY_BYTES, 0);
         // An empty left side above the fork.
-        if job.skip.digits().any(|digit| digit == 1) {
+        if job.prefix.digits().any(|digit| digit == 1) {
             self.told_apart.push((range_of(below), first.clone()));
         }
         let mut left = job.children.iter().filter(|(digit, _)| *digit == 0);
@@ -284,7 +285,7 @@ impl Walked {
                 continue;
             };
             out.push(u8::from(fork.bits.is_some()));
-            put_number(out, fork.skip);
+            put_number(out, fork.prefix);
             out.extend_from_slice(fork.bits.as_deref().unwrap_or_default());
             let [left, right] = &fork.sides;
             sides.extend([right.as_ref(), left.as_ref()]);

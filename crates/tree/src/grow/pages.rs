@@ -5,11 +5,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::{Branch, Item, NONE, Reducer, Terminal, payload, terminal_job};
+use super::{Branch, Item, Leaf, NONE, Reducer, leaf_job, value_of};
 use crate::cut::{Cutter, Emitted, Part};
 use crate::image::{
-    Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, Member, PageKind, PutBranch, PutTerminal,
-    SKIP_BYTES_MAX, is_terminal, set_digit,
+    BucketEntry, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, PREFIX_BYTES_MAX, PageKind,
+    PutBranch, PutLeaf, is_leaf, set_digit,
 };
 use crate::page_key::{PageKey, Space};
 use crate::scheme::Scheme;
@@ -61,15 +61,15 @@ impl Pages {
             self.spans[slot as usize] = from..self.bytes.len();
         }
         let made = Made { codec: Codec { scheme }, reduced, items };
-        for terminal in &reduced.terminals {
-            self.terminal(&made, terminal, None);
+        for leaf in &reduced.leaves {
+            self.leaf(&made, leaf, None);
         }
         let (owners, branches) = (&reduced.owner_ranks, &reduced.branch_ranks);
         for height in 0..owners.count().max(branches.count()) {
             if height < owners.count() {
                 for &index in owners.of(height) {
                     let owner = &reduced.owners[index as usize];
-                    self.terminal(&made, &owner.terminal, Some(owner.owned));
+                    self.leaf(&made, &owner.leaf, Some(owner.owned));
                 }
             }
             if height < branches.count() {
@@ -93,34 +93,33 @@ impl Pages {
         self.emitted.emit((key, 0), PageKind::Root, item);
     }
 
-    /// A terminal's item. It carries its commitment at the top, if it overflows, and as [`Scheme`]
+    /// A leaf's item. It carries its commitment at the top, if it overflows, and as [`Scheme`]
     /// says.
-    fn terminal<S: Scheme>(&mut self, made: &Made<'_, S>, terminal: &Terminal, owned: Option<u32>) {
-        let commit = made.commit(terminal.slot);
-        let key = made.items[terminal.item as usize].key;
-        let job = terminal_job::<S>(made.items, terminal, owned.map(|slot| made.commit(slot)));
-        let is_owned = owned.is_none() && made.below_owner(key.len(), terminal.depth);
-        let (suffix, payload) = (job.suffix, job.payload);
-        let overflow =
-            self.emitted.overflow::<S>(key, terminal.depth, suffix, payload, INLINE_BYTES_MAX);
-        let carries = terminal.depth == 0
+    fn leaf<S: Scheme>(&mut self, made: &Made<'_, S>, leaf: &Leaf, owned: Option<u32>) {
+        let commit = made.commit(leaf.slot);
+        let key = made.items[leaf.item as usize].key;
+        let job = leaf_job::<S>(made.items, leaf, owned.map(|slot| made.commit(slot)));
+        let is_owned = owned.is_none() && made.below_owner(key.len(), leaf.depth);
+        let (suffix, value) = (job.suffix, job.value);
+        let overflow = self.emitted.overflow::<S>(key, leaf.depth, suffix, value, INLINE_BYTES_MAX);
+        let carries = leaf.depth == 0
             || (is_owned && S::LAYOUT.keep_owned_values)
             || overflow.is_some()
-            || S::LAYOUT.keep_terminals
+            || S::LAYOUT.keep_leaves
             || (Codec::<S>::DELTAS && owned.is_some());
         let from = self.bytes.len();
         // The owned item is copied behind the owner's own bytes.
         let owned = owned.map(|slot| self.bytes[self.spans[slot as usize].clone()].to_vec());
-        let put = PutTerminal {
+        let put = PutLeaf {
             digit: Some(0),
             suffix,
-            payload,
+            value,
             overflow,
             commit: carries.then_some(commit),
             owned: owned.as_deref(),
         };
-        made.codec.put_terminal(&mut self.bytes, &put);
-        self.spans[terminal.slot as usize] = from..self.bytes.len();
+        made.codec.put_leaf(&mut self.bytes, &put);
+        self.spans[leaf.slot as usize] = from..self.bytes.len();
     }
 
     /// A branch's item. The root's body is never cut off; an owned one's is sooner.
@@ -133,25 +132,31 @@ impl Pages {
             branch.depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()
         });
         let limit = if below_owner { S::LAYOUT.owned_body_bytes } else { S::LAYOUT.cut_bytes };
-        let apart = branch.depth > 0 && body.len() > limit;
-        if apart {
+        let out_of_line = branch.depth > 0 && body.len() > limit;
+        if out_of_line {
             let bits = branch.fork as usize * Codec::<S>::WIDTH.bits();
             let key = PageKey::page(self.emitted.space, path, bits);
             self.emitted.emit((key, bits), PageKind::Body, &body);
         }
         let (depth, fork) = (branch.depth as usize, branch.fork as usize);
-        let skip = Run::of(path, depth, fork, Codec::<S>::WIDTH);
-        let overflow = self.emitted.overflow::<S>(path, branch.depth, skip, &[], SKIP_BYTES_MAX);
+        let prefix = Run::of(path, depth, fork, Codec::<S>::WIDTH);
+        let overflow =
+            self.emitted.overflow::<S>(path, branch.depth, prefix, &[], PREFIX_BYTES_MAX);
         let commit = made.commit(branch.slot);
-        let put =
-            PutBranch { digit: 0, commit, skip, overflow, body: (!apart).then_some(&body[..]) };
+        let put = PutBranch {
+            digit: 0,
+            commit,
+            prefix,
+            overflow,
+            body: (!out_of_line).then_some(&body[..]),
+        };
         let from = self.bytes.len();
         made.codec.put_branch(&mut self.bytes, &put);
         self.spans[branch.slot as usize] = from..self.bytes.len();
         self.body = body;
     }
 
-    /// A branch's body, its large groups cut off.
+    /// A branch's body, its large buckets cut off.
     fn body<S: Scheme>(
         &mut self,
         made: &Made<'_, S>,
@@ -161,13 +166,13 @@ impl Pages {
     ) {
         if branch.value != NONE {
             let fork = branch.fork as usize;
-            let payload = payload(&made.items[branch.value as usize]);
+            let value = value_of(&made.items[branch.value as usize]);
             let suffix = Run::cut(&[], fork, 0, Codec::<S>::WIDTH);
             let limit = FORK_VALUE_BYTES_MAX;
-            let overflow = self.emitted.overflow::<S>(path, branch.fork, suffix, payload, limit);
+            let overflow = self.emitted.overflow::<S>(path, branch.fork, suffix, value, limit);
             let (digit, commit, owned) = (None, None, None);
-            let put = PutTerminal { digit, suffix, payload, overflow, commit, owned };
-            made.codec.put_terminal(body, &put);
+            let put = PutLeaf { digit, suffix, value, overflow, commit, owned };
+            made.codec.put_leaf(body, &put);
         }
         let slots = branch.children.0 as usize..branch.children.1 as usize;
         let children = &made.reduced.slots[slots.clone()];
@@ -180,9 +185,9 @@ impl Pages {
         let bytes = &self.bytes[..];
         let members = |digits: RangeInclusive<u8>| {
             let within = children.iter().zip(spans).filter(|(child, _)| digits.contains(&child.0));
-            let member = |(child, span): (&(u8, Option<S::Commit>), &Range<usize>)| Member {
+            let member = |(child, span): (&(u8, Option<S::Commit>), &Range<usize>)| BucketEntry {
                 digit: child.0,
-                terminal: is_terminal(&bytes[span.clone()]),
+                leaf: is_leaf(&bytes[span.clone()]),
                 commit: if Codec::<S>::DELTAS { None } else { child.1 },
             };
             within.map(member).collect()
@@ -201,7 +206,7 @@ impl<S: Scheme> Made<'_, S> {
         self.reduced.slots[slot as usize].1.expect("all nodes are committed to")
     }
 
-    /// Whether a terminal of so long a key hangs right below its owner.
+    /// Whether a leaf of so long a key hangs right below its owner.
     fn below_owner(&self, key_bytes: usize, depth: u32) -> bool {
         S::LAYOUT.owner.is_some_and(|owner| {
             key_bytes > owner.bytes && depth as usize == owner.bytes * Codec::<S>::WIDTH.per_byte()

@@ -1,8 +1,8 @@
 //! Ethereum's Merkle Patricia trie (Yellow Paper, appendix D).
 //!
-//! Digits are nibbles. A branch with a skip is an extension over a branch; a branch's value is the
-//! key that ends at its fork. A node whose RLP is shorter than 32 bytes stands in its parent as it
-//! is, else by its Keccak-256 digest; the root is always a digest.
+//! Digits are nibbles. A branch with a prefix is an extension over a branch; a branch's value is
+//! that of the key that ends at its fork. A node whose RLP is shorter than 32 bytes stands in its
+//! parent as it is, else by its Keccak-256 digest; the root is always a digest.
 
 mod prove;
 pub mod reference;
@@ -18,7 +18,7 @@ pub use spinney_proof::mpt::{
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Children, Commitment, Layout, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Commitment, Layout, LeafJob, Owner, Scheme};
 
 /// Proofs of the trie: [`spinney_proof::mpt`].
 pub mod proof {
@@ -47,7 +47,7 @@ pub struct MptState;
 #[derive(Debug, Default)]
 pub struct Scratch {
     nodes: NodeWriter,
-    /// The extensions over those branches of a level that have a skip.
+    /// The extensions over those branches of a level that have a prefix.
     extended: Vec<NodeRef>,
 }
 
@@ -91,9 +91,9 @@ impl Scheme for Mpt {
         Ok(value.is_none_or(|value| !value.is_empty()))
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, NodeRef>>,
+        jobs: impl Iterator<Item = LeafJob<'a, NodeRef>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -153,9 +153,9 @@ impl Scheme for MptState {
         }
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, NodeRef>>,
+        jobs: impl Iterator<Item = LeafJob<'a, NodeRef>>,
         scratch: &mut Scratch,
         out: &mut Vec<NodeRef>,
     ) {
@@ -180,25 +180,25 @@ impl Scheme for MptState {
     }
 }
 
-/// How a scheme's terminals are written as leaves.
+/// How a scheme's leaves are written as leaves.
 trait Leaves: Scheme<Commit = NodeRef> {
-    /// Appends the RLP of the leaf that a terminal is.
-    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>);
+    /// Appends the RLP of the leaf that a leaf is.
+    fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>);
 }
 
 impl Leaves for Mpt {
-    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>) {
-        nodes.leaf(job.suffix, job.payload);
+    fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>) {
+        nodes.leaf(job.suffix, job.value);
     }
 }
 
 impl Leaves for MptState {
-    fn put_leaf(nodes: &mut NodeWriter, job: &TerminalJob<'_, NodeRef>) {
+    fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>) {
         if job.suffix.end() > 64 {
             return Mpt::put_leaf(nodes, job);
         }
         let storage_root = job.owned.map_or(EMPTY_ROOT, |top| top.commit().digest());
-        nodes.account(job.suffix, job.payload, &storage_root);
+        nodes.account(job.suffix, job.value, &storage_root);
     }
 }
 
@@ -208,26 +208,26 @@ fn commit_branches<'a, B: Children<NodeRef>>(
     out: &mut Vec<NodeRef>,
 ) {
     let first = out.len();
-    let mut skips: smallvec::SmallVec<[(u32, Run<'a>); 8]> = smallvec::SmallVec::new();
+    let mut prefixes: smallvec::SmallVec<[(u32, Run<'a>); 8]> = smallvec::SmallVec::new();
     nodes.clear();
     for (index, job) in jobs.enumerate() {
         nodes.branch(job.children.iter(), job.value);
-        if !job.skip.is_empty() {
-            skips.push((index as u32, job.skip));
+        if !job.prefix.is_empty() {
+            prefixes.push((index as u32, job.prefix));
         }
     }
     nodes.finish(out);
-    if skips.is_empty() {
+    if prefixes.is_empty() {
         return;
     }
     nodes.clear();
-    for (index, skip) in &skips {
+    for (index, prefix) in &prefixes {
         let below = out[first + *index as usize];
-        nodes.extension(*skip, &below);
+        nodes.extension(*prefix, &below);
     }
     extended.clear();
     nodes.finish(extended);
-    for ((index, _), extended) in skips.iter().zip(&*extended) {
+    for ((index, _), extended) in prefixes.iter().zip(&*extended) {
         out[first + *index as usize] = *extended;
     }
 }

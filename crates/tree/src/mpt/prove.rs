@@ -10,7 +10,7 @@ use spinney_proof::mpt::{
 
 use super::{Leaves, Mpt, MptState};
 use crate::error::TreeError;
-use crate::prove::{Met, MetNode, in_order};
+use crate::prove::{NodeVisit, VisitedNode, in_order};
 use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children, Scheme};
 use crate::store::Snapshot;
@@ -94,7 +94,9 @@ impl Walked {
         let (rlp, nodes) = (Vec::new(), Vec::new());
         let mut walked = Self { rlp, nodes, values: vec![None; keys.len()] };
         let mut nodes = NodeWriter::default();
-        tree.visit_paths(snapshot, state, keys, &mut |met| walked.meet::<S>(met, &mut nodes))?;
+        tree.visit_paths(snapshot, state, keys, &mut |visited| {
+            walked.visit_node::<S>(visited, &mut nodes);
+        })?;
         Ok(walked)
     }
 
@@ -105,10 +107,10 @@ impl Walked {
         self
     }
 
-    fn meet<S: Leaves>(&mut self, met: Met<'_, S>, nodes: &mut NodeWriter) {
-        let Met { keys, found, node, commit } = met;
+    fn visit_node<S: Leaves>(&mut self, visited: NodeVisit<'_, S>, nodes: &mut NodeWriter) {
+        let NodeVisit { keys, found, node, commit } = visited;
         match node {
-            MetNode::Terminal(job) => {
+            VisitedNode::Leaf(job) => {
                 nodes.clear();
                 S::put_leaf(nodes, &job);
                 let rlp = nodes.bytes();
@@ -117,7 +119,7 @@ impl Walked {
                 }
                 self.list::<S>(keys, job.suffix.start(), rlp, commit);
             }
-            MetNode::Branch(job, reached) => {
+            VisitedNode::Branch(job, reached) => {
                 if let (Some(found), Some(value)) = (found, job.value) {
                     self.values[found] = Some(value.to_vec());
                 }
@@ -135,16 +137,16 @@ impl Walked {
     ) {
         nodes.clear();
         nodes.branch(job.children.iter(), job.value);
-        if job.skip.is_empty() {
-            return self.list::<S>(keys, job.skip.start(), nodes.bytes(), commit);
+        if job.prefix.is_empty() {
+            return self.list::<S>(keys, job.prefix.start(), nodes.bytes(), commit);
         }
         let below = NodeRef::of(nodes.bytes());
         let end = nodes.bytes().len();
-        nodes.extension(job.skip, &below);
+        nodes.extension(job.prefix, &below);
         let (branch, extension) = nodes.bytes().split_at(end);
-        self.list::<S>(keys, job.skip.start(), extension, commit);
+        self.list::<S>(keys, job.prefix.start(), extension, commit);
         if !reached.is_empty() {
-            self.list::<S>(reached, job.skip.end(), branch, Some(below));
+            self.list::<S>(reached, job.prefix.end(), branch, Some(below));
         }
     }
 

@@ -24,7 +24,7 @@ use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Children, Layout, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Layout, LeafJob, Scheme};
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
@@ -57,9 +57,9 @@ impl Scheme for Pbt {
         admit_value(value)
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        jobs: impl Iterator<Item = LeafJob<'a, Digest>>,
         Scratch { hasher }: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
@@ -67,7 +67,7 @@ impl Scheme for Pbt {
         for job in jobs {
             hasher.bytes.push(PBT_LEAF);
             job.put_key(&mut hasher.bytes);
-            hasher.bytes.extend_from_slice(job.payload);
+            hasher.bytes.extend_from_slice(job.value);
             hasher.end();
         }
         hasher.finish(self.hash, out);
@@ -81,10 +81,10 @@ impl Scheme for Pbt {
     ) {
         hasher.clear();
         for job in jobs {
-            let bits = u16::try_from(job.skip.len()).unwrap_or(u16::MAX);
+            let bits = u16::try_from(job.prefix.len()).unwrap_or(u16::MAX);
             hasher.bytes.push(PBT_BRANCH);
             hasher.bytes.extend_from_slice(&bits.to_be_bytes());
-            job.skip.put_packed(&mut hasher.bytes);
+            job.prefix.put_packed(&mut hasher.bytes);
             job.children.iter().for_each(|(_, commit)| hasher.bytes.extend_from_slice(&commit));
             hasher.end();
         }

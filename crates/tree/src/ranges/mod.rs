@@ -50,7 +50,7 @@ use crate::bulk::{check, check_order, weigh};
 use crate::cut::Put;
 use crate::error::{TreeError, hex};
 use crate::grow::{Item, NO_EDGE, Pages, Reducer, What};
-use crate::image::{Codec, is_bare_terminal};
+use crate::image::{Codec, is_bare_leaf};
 use crate::page_key::Space;
 use crate::scheme::{Scheme, Weights};
 use crate::store::{Table, WriteSet};
@@ -242,7 +242,7 @@ impl<S: Scheme> Remains<S> {
                 // Pages keep no commitment of it, and neither do summaries: it follows from the
                 // value.
                 (Some((_, bytes)), What::Leaf(value))
-                    if Codec::<S>::DELTAS && is_bare_terminal(bytes) =>
+                    if Codec::<S>::DELTAS && is_bare_leaf(bytes) =>
                 {
                     Piece::Leaf(value.into())
                 }

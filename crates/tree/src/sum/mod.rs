@@ -21,9 +21,9 @@
 //!
 //! Digits are bits, and an engine key is the tree's own with the bits of each byte reversed, so
 //! that the engine's order is the tree's. A commitment is the node at the depth at which it hangs:
-//! a lone leaf has climbed there from depth 256, and so has a branch through the bits it skips.
+//! a lone leaf has climbed there from depth 256, and a branch through the bits of its prefix.
 //!
-//! A climb is hundreds of hashes, so pages keep what came of it: each terminal its commitment and,
+//! A climb is hundreds of hashes, so pages keep what came of it: each leaf its commitment and,
 //! where it hangs above `CHECKPOINT`, the hash it had there on its way up. A leaf that rises goes
 //! on from where it hung; one that sinks because another moves in beside it starts over from the
 //! checkpoint. Older pages have checkpoints at `CHECKPOINT_BEFORE`: they are kept until their leaf
@@ -39,7 +39,7 @@ use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
 use crate::scheme::{
-    BranchJob, Children, Commitment, Layout, Scheme, TerminalJob, WasTerminal, Weights,
+    BranchJob, Children, Commitment, Layout, LeafJob, PreviousLeaf, Scheme, Weights,
 };
 use spinney_proof::sum::LeafHashes;
 pub use spinney_proof::sum::{
@@ -169,7 +169,7 @@ pub struct Scratch {
 
 impl Scheme for Sum {
     const LAYOUT: Layout = Layout {
-        keep_terminals: true,
+        keep_leaves: true,
         // A leaf costs what a hundred updates of other trees do.
         split_ops_min: 64,
         // Its leaves climb on sixteen lanes, and the last of a range's leave some of them empty.
@@ -210,15 +210,15 @@ impl Scheme for Sum {
         }
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        jobs: impl Iterator<Item = TerminalJob<'a, SumCommit>>,
+        jobs: impl Iterator<Item = LeafJob<'a, SumCommit>>,
         scratch: &mut Scratch,
         out: &mut Vec<SumCommit>,
     ) {
         scratch.clear();
         for job in jobs {
-            scratch.terminal(self.profile, &job);
+            scratch.leaf(self.profile, &job);
         }
         scratch.hash_fresh();
         // First to the checkpoint, those that start below it and end above it; the others all the
@@ -250,7 +250,7 @@ impl Scheme for Sum {
     ) {
         scratch.clear();
         for job in jobs {
-            scratch.branch(self.profile, &job, depth_of(job.skip.start()));
+            scratch.branch(self.profile, &job, depth_of(job.prefix.start()));
         }
         let checkpoint = Checkpoint::NONE;
         out.extend(scratch.branches(self.profile).map(|node| SumCommit { node, checkpoint }));
@@ -335,16 +335,16 @@ fn depth_of(digits: usize) -> u16 {
 fn rise_of_leaf(
     path: [u8; 32],
     sum: u64,
-    was: Option<WasTerminal<SumCommit>>,
+    previous: Option<PreviousLeaf<SumCommit>>,
     to: u16,
 ) -> (SumClimb, Option<Checkpoint>) {
     let rise = |hash, from| SumClimb { hash, sum, path, from, to };
-    match was {
-        Some(WasTerminal { depth, commit, .. }) if usize::from(to) <= depth => {
+    match previous {
+        Some(PreviousLeaf { depth, commit, .. }) if usize::from(to) <= depth => {
             (rise(commit.node.hash, depth_of(depth)), Some(commit.checkpoint))
         }
         // Where there is none its depth is 0, and no leaf sinks to that.
-        Some(WasTerminal { commit: SumCommit { checkpoint, .. }, .. })
+        Some(PreviousLeaf { commit: SumCommit { checkpoint, .. }, .. })
             if to <= checkpoint.depth =>
         {
             (rise(checkpoint.hash, checkpoint.depth), Some(checkpoint))
@@ -365,24 +365,24 @@ impl Scratch {
         self.rising.clear();
     }
 
-    fn terminal(&mut self, profile: Profile, job: &TerminalJob<'_, SumCommit>) {
+    fn leaf(&mut self, profile: Profile, job: &LeafJob<'_, SumCommit>) {
         self.key.clear();
         job.put_key(&mut self.key);
         let goal = depth_of(job.suffix.start());
-        self.leaf(profile, key_of(&self.key), job.payload, job.was, goal);
+        self.take_up(profile, key_of(&self.key), job.value, job.previous, goal);
     }
 
     /// A leaf to take up to a depth; answers the number of its rise.
-    fn leaf(
+    fn take_up(
         &mut self,
         profile: Profile,
         key: [u8; 32],
-        payload: &[u8],
-        was: Option<WasTerminal<SumCommit>>,
+        entry: &[u8],
+        previous: Option<PreviousLeaf<SumCommit>>,
         goal: u16,
     ) -> u32 {
-        let (sum, value) = split_value(payload);
-        let (rise, known) = rise_of_leaf(key, sum, was, goal);
+        let (sum, value) = split_value(entry);
+        let (rise, known) = rise_of_leaf(key, sum, previous, goal);
         if known.is_none() {
             self.leaves.push(profile, value, sum);
             self.fresh.push(self.rises.len() as u32);
@@ -419,7 +419,7 @@ impl Scratch {
         job: &BranchJob<'_, impl Children<SumCommit>>,
         to: u16,
     ) -> u32 {
-        let fork = depth_of(job.skip.end());
+        let fork = depth_of(job.prefix.end());
         let mut sides = [None; 2];
         for (digit, commit) in job.children.iter() {
             sides[usize::from(digit)] = Some(commit.node);
@@ -432,8 +432,8 @@ impl Scratch {
         self.sums.push(sum);
         // Most stay where they fork.
         if to < fork {
-            let (mut path, first) = ([0; 32], job.skip.start() / 8);
-            for (to, from) in path.iter_mut().skip(first).zip(job.skip.aligned()) {
+            let (mut path, first) = ([0; 32], job.prefix.start() / 8);
+            for (to, from) in path.iter_mut().skip(first).zip(job.prefix.aligned()) {
                 *to = from.reverse_bits();
             }
             self.rising.push(number);
@@ -486,17 +486,17 @@ mod tests {
     const SUM: Sum = Sum { profile: Profile::Compatible };
 
     /// What a leaf commits to at a depth, if it committed to something before.
-    fn commit(key: &[u8; 32], depth: usize, was: Option<(usize, SumCommit)>) -> SumCommit {
+    fn commit(key: &[u8; 32], depth: usize, previous: Option<(usize, SumCommit)>) -> SumCommit {
         let engine = path(key);
-        let job = TerminalJob {
+        let job = LeafJob {
             key: JobKey::Whole(&engine),
             suffix: Run::of(&engine, depth, DEPTH, Width::new(1)),
-            payload: &[0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3],
+            value: &[0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3],
             owned: None,
-            was: was.map(|(depth, commit)| WasTerminal { commit, depth, owned: None }),
+            previous: previous.map(|(depth, commit)| PreviousLeaf { commit, depth, owned: None }),
         };
         let mut out = Vec::new();
-        SUM.commit_terminals(std::iter::once(job), &mut Scratch::default(), &mut out);
+        SUM.commit_leaves(std::iter::once(job), &mut Scratch::default(), &mut out);
         out[0]
     }
 

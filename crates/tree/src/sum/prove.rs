@@ -6,7 +6,7 @@
 
 use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value};
 use crate::error::TreeError;
-use crate::prove::{Met, MetNode};
+use crate::prove::{NodeVisit, VisitedNode};
 use crate::rows::ReadRows;
 use crate::scheme::Children;
 use crate::store::Snapshot;
@@ -90,7 +90,9 @@ impl Tree<Sum> {
         let mut found = Found { sum: self.scheme, siblings: Vec::new(), ..Found::default() };
         found.siblings.resize_with(asked.len(), Vec::new);
         found.values.resize_with(asked.len(), || None);
-        self.visit_paths(snapshot, state, &asked, &mut |met| found.meet(&asked, met))?;
+        self.visit_paths(snapshot, state, &asked, &mut |visited| {
+            found.visit_node(&asked, visited);
+        })?;
         let (leaves, branches) = found.rise();
         let node = |sibling: &Sibling| match *sibling {
             Sibling::At(node) => node,
@@ -120,32 +122,33 @@ struct Found {
 }
 
 impl Found {
-    fn meet(&mut self, asked: &[&[u8]], met: Met<'_, Sum>) {
+    fn visit_node(&mut self, asked: &[&[u8]], visited: NodeVisit<'_, Sum>) {
         let profile = self.sum.profile;
         // A damaged page may hold any depth.
         let depth = |digits: usize| digits.min(DEPTH) as u16;
-        match met.node {
-            MetNode::Terminal(job) => {
-                for index in met.keys {
+        match visited.node {
+            VisitedNode::Leaf(job) => {
+                for index in visited.keys {
                     let same = job.suffix.common(asked[index]);
                     if same == job.suffix.len() {
-                        let (sum, value) = split_value(job.payload);
+                        let (sum, value) = split_value(job.value);
                         self.values[index] = Some(Leaf { value: value.to_vec(), sum });
                         continue;
                     }
                     let at = depth(job.suffix.start() + same + 1);
                     let mut key = Vec::with_capacity(DEPTH / 8);
                     job.put_key(&mut key);
-                    let rise = self.leaves.leaf(profile, key_of(&key), job.payload, job.was, at);
+                    let rise =
+                        self.leaves.take_up(profile, key_of(&key), job.value, job.previous, at);
                     self.siblings[index].push((at, Sibling::Leaf(rise)));
                 }
             }
-            MetNode::Branch(job, reached) => {
-                let (start, fork) = (job.skip.start(), job.skip.end());
-                for index in met.keys {
+            VisitedNode::Branch(job, reached) => {
+                let (start, fork) = (job.prefix.start(), job.prefix.end());
+                for index in visited.keys {
                     let key = asked[index];
                     if !reached.contains(&index) {
-                        let at = depth(start + job.skip.common(key) + 1);
+                        let at = depth(start + job.prefix.common(key) + 1);
                         let rise = self.branches.branch(profile, &job, at);
                         self.siblings[index].push((at, Sibling::Branch(rise)));
                         continue;

@@ -19,7 +19,7 @@ use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Children, Layout, Owned, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Layout, LeafJob, Owned, Owner, Scheme};
 use spinney_proof::digits::Run;
 
 /// Buffers of the scheme.
@@ -75,33 +75,33 @@ impl Scheme for Ubt {
         }
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        mut jobs: impl Iterator<Item = TerminalJob<'a, Digest>>,
+        mut jobs: impl Iterator<Item = LeafJob<'a, Digest>>,
         scratch: &mut Scratch,
         out: &mut Vec<Digest>,
     ) {
         if let Some(job) = alone(&mut jobs) {
-            out.push(terminal(self.hash, &job, &mut scratch.stems));
+            out.push(leaf(self.hash, &job, &mut scratch.stems));
             return;
         }
         scratch.start();
         for job in jobs {
             let slot = out.len() as u32;
             out.push(EMPTY);
-            let (suffix, payload) = match job.owned {
+            let (suffix, value) = match job.owned {
                 Some(Owned::Commit(owned)) => {
                     scratch.stem(slot, &job, &owned);
                     continue;
                 }
-                Some(Owned::Value(suffix, payload)) => {
+                Some(Owned::Value(suffix, value)) => {
                     // It is hashed by the time that the stem is.
                     scratch.stem(slot | Scratch::CLIMBS, &job, &EMPTY);
-                    (suffix, payload)
+                    (suffix, value)
                 }
-                None => (job.suffix, job.payload),
+                None => (job.suffix, job.value),
             };
-            scratch.hasher.bytes.extend_from_slice(&value(payload));
+            scratch.hasher.bytes.extend_from_slice(&fixed(value));
             scratch.climb(slot, suffix.digits());
         }
         scratch.finish(self.hash, 32, out);
@@ -115,13 +115,13 @@ impl Scheme for Ubt {
     ) {
         if let Some(job) = alone(&mut jobs) {
             let fork = self.hash.hash(sides(&job).as_flattened());
-            out.push(rise(self.hash, fork, job.skip));
+            out.push(rise(self.hash, fork, job.prefix));
             return;
         }
         scratch.start();
         for job in jobs {
             scratch.hasher.bytes.extend_from_slice(sides(&job).as_flattened());
-            scratch.climb(out.len() as u32, job.skip.digits());
+            scratch.climb(out.len() as u32, job.prefix.digits());
             out.push(EMPTY);
         }
         scratch.finish(self.hash, 64, out);
@@ -138,13 +138,13 @@ fn alone<T>(jobs: &mut impl Iterator<Item = T>) -> Option<T> {
     if jobs.size_hint() == (1, Some(1)) { jobs.next() } else { None }
 }
 
-/// Commits to one terminal.
-fn terminal(hash: HashFunction, job: &TerminalJob<'_, Digest>, stem: &mut Vec<u8>) -> Digest {
-    let climb = |suffix, payload| rise(hash, hash.hash(&value(payload)), suffix);
+/// Commits to one leaf.
+fn leaf(hash: HashFunction, job: &LeafJob<'_, Digest>, stem: &mut Vec<u8>) -> Digest {
+    let climb = |suffix, value| rise(hash, hash.hash(&fixed(value)), suffix);
     let owned = match job.owned {
         Some(Owned::Commit(owned)) => owned,
-        Some(Owned::Value(suffix, payload)) => climb(suffix, payload),
-        None => return climb(job.suffix, job.payload),
+        Some(Owned::Value(suffix, value)) => climb(suffix, value),
+        None => return climb(job.suffix, job.value),
     };
     stem.clear();
     put_stem(job, &owned, stem);
@@ -153,7 +153,7 @@ fn terminal(hash: HashFunction, job: &TerminalJob<'_, Digest>, stem: &mut Vec<u8
 
 /// Appends what a stem is hashed of, beside the commitment to what it owns. In a page that others
 /// made it may have any length.
-fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
+fn put_stem(job: &LeafJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
     let end = out.len() + STEM_BYTES;
     job.put_key(out);
     out.resize(end, 0);
@@ -161,9 +161,9 @@ fn put_stem(job: &TerminalJob<'_, Digest>, owned: &Digest, out: &mut Vec<u8>) {
     out.extend_from_slice(owned);
 }
 
-/// The value of a terminal: a page that others made may hold anything.
-fn value(payload: &[u8]) -> Digest {
-    payload.first_chunk().copied().unwrap_or_default()
+/// The value of a leaf: a page that others made may hold anything.
+fn fixed(value: &[u8]) -> Digest {
+    value.first_chunk().copied().unwrap_or_default()
 }
 
 /// What the two children of a branch commit to.
@@ -200,7 +200,7 @@ impl Scratch {
     /// Marks the slot of a stem whose value is on its way up.
     const CLIMBS: u32 = 1 << 31;
 
-    fn stem(&mut self, slot: u32, job: &TerminalJob<'_, Digest>, owned: &Digest) {
+    fn stem(&mut self, slot: u32, job: &LeafJob<'_, Digest>, owned: &Digest) {
         put_stem(job, owned, &mut self.stems);
         self.stem_slots.push(slot);
     }

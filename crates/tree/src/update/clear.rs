@@ -51,14 +51,14 @@ impl<S: Scheme> Update<'_, S> {
 
     fn condemn(&mut self, next: Condemned, todo: &mut Vec<Condemned>) -> Result<bool, TreeError> {
         let Condemned { link, path, hung } = next;
-        let Some(seen) = self.look_at(link, (path, hung), hung)? else { return Ok(false) };
+        let Some(seen) = self.resolve_at(link, (path, hung), hung)? else { return Ok(false) };
         let fork = hung + seen.piece.digits;
         let key = match link {
             Link::Made(made) => self.chain().node(made).key,
             Link::Stored { .. } => self.compose((path, hung), &seen.piece),
         };
         let (mut base, mut within) = (seen.base, seen.within);
-        if let Some(handle) = seen.apart {
+        if let Some(handle) = seen.out_of_line {
             let Some(page) = self.fetch(Some(handle), (key, fork), 0) else { return Ok(false) };
             within = page.top();
             base = self.push_page(page);
@@ -71,14 +71,14 @@ impl<S: Scheme> Update<'_, S> {
             self.arena.left.push(base);
         }
         self.leave_overflow(seen.overflowed, hung, key);
-        let mut kids: Vec<TouchedChild> = Vec::new();
-        while let Some(kid) = self.older_kid(seen.over, kids.len()) {
-            kids.push(kid);
+        let mut changes: Vec<TouchedChild> = Vec::new();
+        while let Some(change) = self.older_change(seen.over, changes.len()) {
+            changes.push(change);
         }
-        let is_owner = seen.kind == crate::node::NodeKind::Terminal;
+        let is_owner = seen.kind == crate::node::NodeKind::Leaf;
         let below = if is_owner { fork } else { fork + 1 };
-        for kid in kids.iter().filter(|kid| kid.made.is_something()) {
-            todo.push(Condemned { link: Link::Made(kid.made), path: key, hung: below });
+        for change in changes.iter().filter(|change| change.made.is_something()) {
+            todo.push(Condemned { link: Link::Made(change.made), path: key, hung: below });
         }
         if base == PageRef::NOWHERE {
             return Ok(true);
@@ -86,35 +86,35 @@ impl<S: Scheme> Update<'_, S> {
         let mut pages = vec![(base, within)];
         while let Some((page, within)) = pages.pop() {
             let opened = std::sync::Arc::clone(self.chain().page(page));
-            let mut groups: Vec<(u8, u8)> = Vec::new();
+            let mut buckets: Vec<(u8, u8)> = Vec::new();
             for number in within.range() {
                 let entry = opened.entry(number);
-                if !is_owner && kids.iter().any(|kid| kid.digit == entry.digit && kid.stands()) {
+                let replaces =
+                    |change: &TouchedChild| change.digit == entry.digit && change.stands();
+                if !is_owner && changes.iter().any(replaces) {
                     continue;
                 }
-                let at = match is_owner {
-                    true => key,
-                    false => self.compose_digit(key, fork, entry.digit),
-                };
-                if !entry.kind.is_in_group() {
+                let at = if is_owner { key } else { self.compose_digit(key, fork, entry.digit) };
+                if !entry.kind.is_in_bucket() {
                     let link = Link::Stored { page, entry: number };
-                    if matches!(entry.kind, Kind::Branch | Kind::Apart) || entry.is_overflowed() {
+                    let leads_on = matches!(entry.kind, Kind::Branch | Kind::OutOfLine);
+                    if leads_on || entry.is_overflowed() {
                         todo.push(Condemned { link, path: at, hung: below });
                     }
                     continue;
                 }
                 let rest = S::LAYOUT.digit_bits - entry.span;
-                if groups.contains(&(entry.span, entry.digit >> rest)) {
+                if buckets.contains(&(entry.span, entry.digit >> rest)) {
                     continue;
                 }
-                groups.push((entry.span, entry.digit >> rest));
+                buckets.push((entry.span, entry.digit >> rest));
                 let handle = opened.handle(number).map(HandleCell::get);
                 let bits = u32::from(entry.span);
-                let Some(group) = self.fetch(handle, (at, fork), bits) else { return Ok(false) };
-                let top = group.top();
-                let group = self.push_page(group);
-                self.arena.left.push(group);
-                pages.push((group, top));
+                let Some(bucket) = self.fetch(handle, (at, fork), bits) else { return Ok(false) };
+                let top = bucket.top();
+                let bucket = self.push_page(bucket);
+                self.arena.left.push(bucket);
+                pages.push((bucket, top));
             }
         }
         Ok(true)

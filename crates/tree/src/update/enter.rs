@@ -6,8 +6,8 @@ use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::node::{
-    Fate, ForkValue, Group, KeyAt, Link, Made, NO_ENTRY, NONE, Node, NodeKind, PageRef, Place,
-    TouchedChild, Was,
+    Bucket, Fate, ForkValue, KeyAt, Link, Made, NO_ENTRY, NONE, Node, NodeKind, PageRef, Place,
+    Previous, TouchedChild,
 };
 use crate::page::Within;
 use crate::scheme::{Scheme, implicit_owners};
@@ -18,7 +18,7 @@ impl<S: Scheme> Update<'_, S> {
         let existed = visit.link.is_some();
         let mut seen = None;
         if let Some(link) = visit.link {
-            let Some(found) = self.look(link, &visit)? else {
+            let Some(found) = self.resolve(link, &visit)? else {
                 self.work.waits.push(Wait::again(visit));
                 return Ok(());
             };
@@ -50,14 +50,12 @@ impl<S: Scheme> Update<'_, S> {
             changed: cleared,
             hung: visit.hung,
             stood: seen.as_ref().map_or(NONE, |seen| self.push_stood(seen)),
-            valued: seen.as_ref().is_some_and(|seen| seen.value == ForkValue::Stored),
+            valued: seen.as_ref().is_some_and(|seen| seen.fork_value == ForkValue::Stored),
             over: Made::NOTHING,
         };
         match seen {
             None => self.build(&visit, frame),
-            Some(seen) if seen.kind == NodeKind::Terminal => {
-                self.enter_terminal(&visit, frame, &seen)
-            }
+            Some(seen) if seen.kind == NodeKind::Leaf => self.enter_leaf(&visit, frame, &seen),
             Some(seen) => self.enter_branch(&visit, frame, &seen),
         }
     }
@@ -95,7 +93,7 @@ impl<S: Scheme> Update<'_, S> {
                 return Ok(());
             };
             let end = self.digits(visit.ops.from);
-            let node = self.terminal(visit, end, self.place(value), Fate::Made);
+            let node = self.leaf(visit, end, self.place(value), Fate::Made);
             self.push_node(visit, node, frame);
             return Ok(());
         }
@@ -104,10 +102,10 @@ impl<S: Scheme> Update<'_, S> {
         self.spread(number, visit.ops, None)
     }
 
-    /// A terminal that a visit comes to, or makes.
-    fn terminal(&self, visit: &Visit, end: u32, payload: Place, fate: Fate) -> Node {
+    /// A leaf that a visit comes to, or makes.
+    fn leaf(&self, visit: &Visit, end: u32, value: Place, fate: Fate) -> Node {
         let key = self.key_at(visit.ops.from);
-        Node { payload, fate, fork: end, ..Self::node(visit, NodeKind::Terminal, key) }
+        Node { value, fate, fork: end, ..Self::node(visit, NodeKind::Leaf, key) }
     }
 
     /// A branch of which nothing is known but where it forks.
@@ -119,11 +117,11 @@ impl<S: Scheme> Update<'_, S> {
         Node {
             kind,
             fate: Fate::Open,
-            value: ForkValue::None,
+            fork_value: ForkValue::None,
             owned: visit.owned,
             digit: visit.digit,
             entry: NO_ENTRY,
-            seat: PageRef::NOWHERE,
+            entry_page: PageRef::NOWHERE,
             base: PageRef::NOWHERE,
             within: Within { from: 0, end: 0 },
             body: (0, 0),
@@ -131,11 +129,11 @@ impl<S: Scheme> Update<'_, S> {
             fork: 0,
             height: 0,
             key,
-            payload: Place::NOTHING,
-            kids: 0,
-            kid_count: 0,
-            groups: NONE,
-            was: NONE,
+            value: Place::NOTHING,
+            changes: 0,
+            change_count: 0,
+            buckets: NONE,
+            previous: NONE,
             lifted: NONE,
         }
     }
@@ -157,12 +155,7 @@ impl<S: Scheme> Update<'_, S> {
         number
     }
 
-    fn enter_terminal(
-        &mut self,
-        visit: &Visit,
-        frame: Frame,
-        seen: &Seen,
-    ) -> Result<(), TreeError> {
+    fn enter_leaf(&mut self, visit: &Visit, frame: Frame, seen: &Seen) -> Result<(), TreeError> {
         let (first, end) = (visit.ops.from, visit.depth + seen.piece.digits);
         let same = self.common(&seen.piece, visit.ops);
         if same == seen.piece.digits && self.is_lone(visit) {
@@ -178,11 +171,11 @@ impl<S: Scheme> Update<'_, S> {
             self.settle(visit, Outcome::Same);
             return Ok(());
         }
-        // The terminal moves below a new fork.
+        // The leaf moves below a new fork.
         let fork = visit.depth + same.min(self.shared(visit));
         let mut node = self.fork(visit, fork);
         if end == fork {
-            (node.value, node.payload) = (ForkValue::Put, seen.payload);
+            (node.fork_value, node.value) = (ForkValue::Put, seen.value);
             let number = self.push_node(visit, node, frame);
             return self.spread(number, visit.ops, None);
         }
@@ -201,23 +194,23 @@ impl<S: Scheme> Update<'_, S> {
                 self.settle(visit, Outcome::Same);
                 return Ok(());
             }
-            // The branch moves below a new fork in its skip.
+            // The branch moves below a new fork in its prefix.
             let node = self.fork(visit, visit.depth + same);
             let number = self.push_node(visit, node, frame);
             return self.spread(number, visit.ops, Some((seen, visit.hung)));
         }
         let mut node = self.fork(visit, end);
         (node.base, node.within, node.body) = (seen.base, seen.within, seen.body);
-        (node.value, node.payload) = (seen.value, seen.payload);
+        (node.fork_value, node.value) = (seen.fork_value, seen.value);
         if visit.hung == visit.depth {
-            (node.seat, node.entry) = (seen.seat, seen.entry);
+            (node.entry_page, node.entry) = (seen.entry_page, seen.entry);
         }
         if Codec::<S>::DELTAS {
-            node.was = self.push_was(seen.link, visit.hung);
+            node.previous = self.push_previous(seen.link, visit.hung);
         }
-        node.groups = self.copy_groups(seen.over);
+        node.buckets = self.copy_buckets(seen.over);
         let number = self.push_node(visit, node, Frame { over: seen.over, ..frame });
-        match seen.apart {
+        match seen.out_of_line {
             Some(handle) => {
                 let (path, bits) = (self.key_at(visit.ops.from), end * Self::WIDTH.bits() as u32);
                 let what = Waiting::Body { node: number, ops: visit.ops };
@@ -229,44 +222,44 @@ impl<S: Scheme> Update<'_, S> {
     }
 
     /// Notes what a node stands for.
-    pub(super) fn push_was(&mut self, link: Link, depth: u32) -> u32 {
-        self.arena.pasts.push(Was { link, depth });
-        self.arena.pasts.len() as u32 - 1
+    pub(super) fn push_previous(&mut self, link: Link, depth: u32) -> u32 {
+        self.arena.previous.push(Previous { link, depth });
+        self.arena.previous.len() as u32 - 1
     }
 
-    pub(super) fn copy_groups(&mut self, old: Made) -> u32 {
+    pub(super) fn copy_buckets(&mut self, old: Made) -> u32 {
         let mut first = NONE;
         if S::LAYOUT.digit_bits > 1 && old.is_something() {
-            let mut next = self.chain().node(old).groups;
-            while let Some(&group) = self.arena_of(old.arena).groups.get(next as usize) {
-                next = group.next;
-                first = self.push_group(group.page, first);
+            let mut next = self.chain().node(old).buckets;
+            while let Some(&bucket) = self.arena_of(old.arena).buckets.get(next as usize) {
+                next = bucket.next;
+                first = self.push_bucket(bucket.page, first);
             }
         }
         first
     }
 
-    pub(super) fn push_group(&mut self, page: PageRef, next: u32) -> u32 {
-        self.arena.groups.push(Group { page, next });
-        self.arena.groups.len() as u32 - 1
+    pub(super) fn push_bucket(&mut self, page: PageRef, next: u32) -> u32 {
+        self.arena.buckets.push(Bucket { page, next });
+        self.arena.buckets.len() as u32 - 1
     }
 
-    /// The one key of a terminal that owns nothing.
+    /// The one key of a leaf that owns nothing.
     fn replace(&mut self, visit: &Visit, frame: Frame, seen: &Seen) {
         let (stood, path) = (self.stood(&frame), self.key_at(visit.ops.from));
         match self.op(visit.ops.from).kind {
             OpKind::Put(value) => {
                 let value = self.place(value);
-                if self.chain().bytes(value) == self.chain().bytes(seen.payload)
+                if self.chain().bytes(value) == self.chain().bytes(seen.value)
                     && visit.hung == visit.depth
                 {
                     self.settle(visit, Outcome::Same);
                     return;
                 }
                 let end = visit.depth + seen.piece.digits;
-                let mut node = self.terminal(visit, end, value, Fate::Made);
+                let mut node = self.leaf(visit, end, value, Fate::Made);
                 if visit.hung == visit.depth {
-                    (node.seat, node.entry) = (seen.seat, seen.entry);
+                    (node.entry_page, node.entry) = (seen.entry_page, seen.entry);
                 }
                 self.push_node(visit, node, frame);
             }
@@ -284,27 +277,27 @@ impl<S: Scheme> Update<'_, S> {
     ) -> Result<(), TreeError> {
         let mut ops = visit.ops;
         let first = *self.op(ops.from);
-        let mut payload = seen.map(|seen| seen.payload);
+        let mut value = seen.map(|seen| seen.value);
         let is_put = |update: &Self, op: u32| matches!(update.op(op).kind, OpKind::Put(_));
         let puts = (ops.from..ops.end).any(|op| is_put(self, op));
         if implicit_owners::<S>() && seen.is_none() && puts {
-            payload = Some(Place::NOTHING);
+            value = Some(Place::NOTHING);
         }
         frame.changed |= seen.is_none();
         if self.digits(ops.from) == Self::OWNER_DIGITS && first.kind != OpKind::Clear {
             ops.from += 1;
             match first.kind {
-                OpKind::Put(value) => {
-                    let value = self.place(value);
+                OpKind::Put(put) => {
+                    let put = self.place(put);
                     let chain = self.chain();
-                    if payload.is_none_or(|old| chain.bytes(old) != chain.bytes(value)) {
-                        (payload, frame.changed) = (Some(value), true);
+                    if value.is_none_or(|old| chain.bytes(old) != chain.bytes(put)) {
+                        (value, frame.changed) = (Some(put), true);
                     }
                 }
-                _ => payload = None,
+                _ => value = None,
             }
         }
-        let Some(payload) = payload else {
+        let Some(value) = value else {
             let owner_bytes = Self::OWNER_DIGITS as usize / Self::WIDTH.per_byte();
             if let Some(op) = (ops.from..ops.end).find(|&op| is_put(self, op)) {
                 return Err(TreeError::Ownerless { key: self.key(op).to_vec(), owner_bytes });
@@ -319,17 +312,17 @@ impl<S: Scheme> Update<'_, S> {
             self.settle(visit, if frame.existed { Outcome::Gone } else { Outcome::Same });
             return Ok(());
         };
-        let mut node = self.terminal(visit, Self::OWNER_DIGITS, payload, Fate::Open);
+        let mut node = self.leaf(visit, Self::OWNER_DIGITS, value, Fate::Open);
         let mut older = None;
         if let Some(seen) = seen {
             if visit.hung == visit.depth {
-                (node.seat, node.entry) = (seen.seat, seen.entry);
+                (node.entry_page, node.entry) = (seen.entry_page, seen.entry);
             }
             (node.base, node.within) = (seen.base, seen.within);
             frame.over = seen.over;
-            older = self.older_kid(seen.over, 0);
+            older = self.older_change(seen.over, 0);
             if Codec::<S>::DELTAS && seen.owns {
-                node.was = self.push_was(seen.link, visit.hung);
+                node.previous = self.push_previous(seen.link, visit.hung);
             }
         }
         let (base, within) = (node.base, node.within);
@@ -351,39 +344,39 @@ impl<S: Scheme> Update<'_, S> {
     ) {
         let stored = Link::Stored { page: base, entry: within.from };
         let link = match older {
-            Some(kid) => kid.made.is_something().then_some(Link::Made(kid.made)),
+            Some(change) => change.made.is_something().then_some(Link::Made(change.made)),
             None => (within.len() > 0).then_some(stored),
         };
         let entry = if within.len() > 0 { within.from } else { NO_ENTRY };
-        let made = older.map_or(Made::NOTHING, |kid| kid.made);
+        let made = older.map_or(Made::NOTHING, |change| change.made);
         let fresh = older.is_none();
         let child = TouchedChild { digit: 0, fresh, entry, page: base, made };
-        let kid = self.push_kid(child, Visited::of(None));
+        let change = self.push_change(child, Visited::of(None));
         let node = &mut self.arena.nodes[number as usize];
-        (node.kids, node.kid_count) = (kid, 1);
+        (node.changes, node.change_count) = (change, 1);
         if ops.len() == 0 {
-            self.work.visited[kid as usize].outcome = Some(Outcome::Same);
+            self.work.visited[change as usize].outcome = Some(Outcome::Same);
             return;
         }
         let (depth, hung, parent) = (Self::OWNER_DIGITS, Self::OWNER_DIGITS, number);
-        let below = Visit { link, ops, depth, hung, parent, kid, digit: 0, owned: true };
+        let below = Visit { link, ops, depth, hung, parent, change, digit: 0, owned: true };
         self.work.stack.push(below);
     }
 
     /// A listed child of what was made before.
-    pub(super) fn older_kid(&self, over: Made, index: usize) -> Option<TouchedChild> {
+    pub(super) fn older_change(&self, over: Made, index: usize) -> Option<TouchedChild> {
         if !over.is_something() {
             return None;
         }
         let arena = self.arena_of(over.arena);
-        arena.kids[arena.nodes[over.node as usize].kids()].get(index).copied()
+        arena.changes[arena.nodes[over.node as usize].changes()].get(index).copied()
     }
 
     /// Lists a child, and answers its place among all.
-    pub(super) fn push_kid(&mut self, child: TouchedChild, visited: Visited) -> u32 {
-        self.arena.kids.push(child);
+    pub(super) fn push_change(&mut self, child: TouchedChild, visited: Visited) -> u32 {
+        self.arena.changes.push(child);
         self.work.visited.push(visited);
-        self.arena.kids.len() as u32 - 1
+        self.arena.changes.len() as u32 - 1
     }
 
     /// The first of some operations, as many as have a digit there. Shares are small as a rule, so
@@ -438,11 +431,11 @@ impl<S: Scheme> Update<'_, S> {
             Some(moved) if index == 0 => Some(*moved),
             Some(_) => None,
             None => {
-                let kid = update.older_kid(over, index)?;
-                Some((TouchedChild { fresh: false, ..kid }, Visited::of(None)))
+                let change = update.older_change(over, index)?;
+                Some((TouchedChild { fresh: false, ..change }, Visited::of(None)))
             }
         };
-        let (first, bottom) = (self.arena.kids.len() as u32, self.work.stack.len());
+        let (first, bottom) = (self.arena.changes.len() as u32, self.work.stack.len());
         let mut index = 0;
         let mut next = listed(self, 0);
         while ops.len() > 0 || next.is_some() {
@@ -452,7 +445,7 @@ impl<S: Scheme> Update<'_, S> {
             if let Some((child, visited)) = next
                 && digit.is_none_or(|digit| child.digit < digit)
             {
-                self.push_kid(child, Visited { outcome: Some(Outcome::Same), ..visited });
+                self.push_change(child, Visited { outcome: Some(Outcome::Same), ..visited });
                 index += 1;
                 next = listed(self, index);
                 continue;
@@ -461,16 +454,16 @@ impl<S: Scheme> Update<'_, S> {
             let share = self.share(ops, node.fork, digit);
             ops.from = share.end;
             let (depth, parent, owned) = (node.fork + 1, number, node.owned);
-            let kid = self.arena.kids.len() as u32;
+            let change = self.arena.changes.len() as u32;
             let mut visit =
-                Visit { link: None, ops: share, depth, hung: depth, parent, kid, digit, owned };
+                Visit { link: None, ops: share, depth, hung: depth, parent, change, digit, owned };
             let Some((child, visited)) = next.filter(|(child, _)| child.digit == digit) else {
                 self.visit_child(&node, visit)?;
                 continue;
             };
             index += 1;
             next = listed(self, index);
-            self.push_kid(child, visited);
+            self.push_change(child, visited);
             visit.link = match self.moves(&visited) {
                 Some((link, hung)) => {
                     visit.hung = hung;
@@ -483,7 +476,7 @@ impl<S: Scheme> Update<'_, S> {
         // The first is to be on top.
         self.work.stack[bottom..].reverse();
         let node = &mut self.arena.nodes[number as usize];
-        (node.kids, node.kid_count) = (first, self.arena.kids.len() as u32 - first);
+        (node.changes, node.change_count) = (first, self.arena.changes.len() as u32 - first);
         if node.base != PageRef::NOWHERE {
             let (base, within) = (node.base, node.within);
             self.arena_of(base.arena).pages[base.page as usize].fetch_commits(within);
@@ -494,20 +487,21 @@ impl<S: Scheme> Update<'_, S> {
     /// Applies an operation to the value of the key that ends at a branch's fork.
     fn put_at_fork(&mut self, number: u32, op: u32) {
         let node = self.arena.nodes[number as usize];
-        let (value, payload) = match self.op(op).kind {
+        let (fork_value, value) = match self.op(op).kind {
             OpKind::Put(new) => {
                 let new = self.place(new);
                 let chain = self.chain();
-                if node.value != ForkValue::None && chain.bytes(node.payload) == chain.bytes(new) {
+                if node.fork_value != ForkValue::None && chain.bytes(node.value) == chain.bytes(new)
+                {
                     return;
                 }
                 (ForkValue::Put, new)
             }
-            _ if node.value == ForkValue::None => return,
+            _ if node.fork_value == ForkValue::None => return,
             _ => (ForkValue::None, Place::NOTHING),
         };
         let node = &mut self.arena.nodes[number as usize];
-        (node.value, node.payload) = (value, payload);
+        (node.fork_value, node.value) = (fork_value, value);
         self.work.frames[number as usize].changed = true;
     }
 
@@ -517,24 +511,24 @@ impl<S: Scheme> Update<'_, S> {
         let page = node.base;
         let mut child =
             TouchedChild { digit, fresh: true, entry: NO_ENTRY, page, made: Made::NOTHING };
-        let mut group = None;
+        let mut bucket = None;
         if page != PageRef::NOWHERE {
             let base = &self.arena_of(page.arena).pages[page.page as usize];
             match base.find(node.within, digit, Self::WIDTH.mask()) {
-                Some(entry) if base.entry(entry).kind.is_in_group() => group = Some(entry),
+                Some(entry) if base.entry(entry).kind.is_in_bucket() => bucket = Some(entry),
                 Some(entry) => {
                     child.entry = entry;
                     visit.link = Some(Link::Stored { page, entry });
                 }
                 None if S::LAYOUT.digit_bits > 1 => {
-                    group = base.group_of(node.within, digit, S::LAYOUT.digit_bits);
+                    bucket = base.bucket_of(node.within, digit, S::LAYOUT.digit_bits);
                 }
                 None => {}
             }
         }
-        self.push_kid(child, Visited::of(None));
-        match group {
-            Some(entry) => self.visit_member(parent, (page, node.within, entry), visit),
+        self.push_change(child, Visited::of(None));
+        match bucket {
+            Some(entry) => self.visit_bucket_entry(parent, (page, node.within, entry), visit),
             None => {
                 self.work.stack.push(visit);
                 Ok(())

@@ -69,18 +69,18 @@ impl<S: Scheme> Update<'_, S> {
     fn finish_node(&mut self, number: u32) -> Result<bool, TreeError> {
         let (node, frame) = (self.arena.nodes[number as usize], self.work.frames[number as usize]);
         let mut changed = frame.changed;
-        for kid in node.kids() {
-            let outcome = self.work.visited[kid].outcome.unwrap_or(Outcome::Same);
+        for change in node.changes() {
+            let outcome = self.work.visited[change].outcome.unwrap_or(Outcome::Same);
             let Some(outcome) = self.resolved(outcome) else { return Ok(false) };
-            self.work.visited[kid].outcome = Some(outcome);
-            changed |= outcome != Outcome::Same && self.is_change(kid, outcome);
+            self.work.visited[change].outcome = Some(outcome);
+            changed |= outcome != Outcome::Same && self.is_change(change, outcome);
         }
         if !changed {
             self.arena.nodes[number as usize].fate = Fate::Same;
             return Ok(true);
         }
         match node.kind {
-            NodeKind::Terminal => {
+            NodeKind::Leaf => {
                 self.finish_owner(number, &node, frame);
                 Ok(true)
             }
@@ -89,8 +89,8 @@ impl<S: Scheme> Update<'_, S> {
     }
 
     /// What was not there does not go.
-    fn is_change(&self, kid: usize, outcome: Outcome) -> bool {
-        let (child, visited) = (&self.arena.kids[kid], &self.work.visited[kid]);
+    fn is_change(&self, change: usize, outcome: Outcome) -> bool {
+        let (child, visited) = (&self.arena.changes[change], &self.work.visited[change]);
         let was_there =
             child.made.is_something() || visited.moves() || child.fresh && child.stands();
         outcome != Outcome::Gone || was_there
@@ -98,8 +98,10 @@ impl<S: Scheme> Update<'_, S> {
 
     fn finish_owner(&mut self, number: u32, node: &Node, frame: Frame) {
         self.compact(number);
-        let owns = match self.arena.kids.get(node.kids as usize) {
-            Some(kid) if self.arena.nodes[number as usize].kid_count > 0 => kid.made.is_something(),
+        let owns = match self.arena.changes.get(node.changes as usize) {
+            Some(change) if self.arena.nodes[number as usize].change_count > 0 => {
+                change.made.is_something()
+            }
             _ => node.within.len() > 0,
         };
         let gone = !owns && implicit_owners::<S>();
@@ -117,8 +119,8 @@ impl<S: Scheme> Update<'_, S> {
     }
 
     /// Whether there is a child at a listed place, once the batch is applied.
-    fn is_there(&self, kid: usize) -> bool {
-        let (child, visited) = (&self.arena.kids[kid], &self.work.visited[kid]);
+    fn is_there(&self, change: usize) -> bool {
+        let (child, visited) = (&self.arena.changes[change], &self.work.visited[change]);
         match visited.outcome {
             Some(Outcome::Made(_)) => true,
             Some(Outcome::Gone) => false,
@@ -127,10 +129,10 @@ impl<S: Scheme> Update<'_, S> {
     }
 
     fn finish_branch(&mut self, number: u32, node: &Node, frame: Frame) -> Result<bool, TreeError> {
-        let stands = node.kids().filter(|&kid| self.arena.kids[kid].stands()).count();
-        let listed = node.kids().filter(|&kid| self.is_there(kid)).count();
+        let stands = node.changes().filter(|&change| self.arena.changes[change].stands()).count();
+        let listed = node.changes().filter(|&change| self.is_there(change)).count();
         let count = node.within.len().saturating_sub(stands) + listed;
-        let valued = node.value != ForkValue::None;
+        let valued = node.fork_value != ForkValue::None;
         if valued && count > 0 && !S::LAYOUT.prefix_keys && !self.refuse_prefix(node)? {
             return Ok(false);
         }
@@ -142,9 +144,9 @@ impl<S: Scheme> Update<'_, S> {
             }
             (0, true) => {
                 self.leave(node, frame);
-                let nothing = Self::node_at(node, NodeKind::Terminal);
+                let nothing = Self::node_at(node, NodeKind::Leaf);
                 self.arena.nodes[number as usize] =
-                    Node { fork: node.fork, payload: node.payload, ..nothing };
+                    Node { fork: node.fork, value: node.value, ..nothing };
             }
             (1, false) => {
                 let Some(lifted) = self.lift(node)? else { return Ok(false) };
@@ -156,10 +158,10 @@ impl<S: Scheme> Update<'_, S> {
                 if !self.move_below(node)? {
                     return Ok(false);
                 }
-                if node.seat == PageRef::NOWHERE {
+                if node.entry_page == PageRef::NOWHERE {
                     self.leave_overflow(self.stood(&frame), frame.hung, node.key);
                 }
-                if frame.valued && node.value != ForkValue::Stored {
+                if frame.valued && node.fork_value != ForkValue::Stored {
                     self.leave_value(node);
                 }
                 self.compact(number);
@@ -176,11 +178,11 @@ impl<S: Scheme> Update<'_, S> {
         Node {
             kind,
             fate: Fate::Made,
-            value: ForkValue::None,
+            fork_value: ForkValue::None,
             owned: node.owned,
             digit: node.digit,
             entry: NO_ENTRY,
-            seat: PageRef::NOWHERE,
+            entry_page: PageRef::NOWHERE,
             base: PageRef::NOWHERE,
             within: crate::page::Within { from: 0, end: 0 },
             body: (0, 0),
@@ -188,11 +190,11 @@ impl<S: Scheme> Update<'_, S> {
             fork: 0,
             height: 0,
             key: node.key,
-            payload: Place::NOTHING,
-            kids: 0,
-            kid_count: 0,
-            groups: NONE,
-            was: NONE,
+            value: Place::NOTHING,
+            changes: 0,
+            change_count: 0,
+            buckets: NONE,
+            previous: NONE,
             lifted: NONE,
         }
     }
@@ -200,19 +202,19 @@ impl<S: Scheme> Update<'_, S> {
     /// One more than the height of the tallest node below.
     fn height(&self, number: u32) -> u32 {
         let node = &self.arena.nodes[number as usize];
-        let height = |kid: &TouchedChild| match kid.made.arena == self.here {
-            true => self.arena.nodes[kid.made.node as usize].height + 1,
+        let height = |change: &TouchedChild| match change.made.arena == self.here {
+            true => self.arena.nodes[change.made.node as usize].height + 1,
             false => 0,
         };
-        self.arena.kids[node.kids()].iter().map(height).max().unwrap_or(0)
+        self.arena.changes[node.changes()].iter().map(height).max().unwrap_or(0)
     }
 
     /// Leaves of the listed children of a node those that are not as they are stored.
     fn compact(&mut self, number: u32) {
         let node = self.arena.nodes[number as usize];
-        let mut to = node.kids as usize;
-        for from in node.kids() {
-            let mut child = self.arena.kids[from];
+        let mut to = node.changes as usize;
+        for from in node.changes() {
+            let mut child = self.arena.changes[from];
             match self.work.visited[from].outcome {
                 Some(Outcome::Made(made)) => (child.made, child.fresh) = (made, true),
                 Some(Outcome::Gone) => {
@@ -227,11 +229,11 @@ impl<S: Scheme> Update<'_, S> {
             // away.
             let is_told = Codec::<S>::DELTAS && child.fresh;
             if child.made.is_something() || child.stands() || is_told {
-                self.arena.kids[to] = child;
+                self.arena.changes[to] = child;
                 to += 1;
             }
         }
-        self.arena.nodes[number as usize].kid_count = to as u32 - node.kids;
+        self.arena.nodes[number as usize].change_count = to as u32 - node.changes;
     }
 
     /// The pages that a branch had to itself, and its overflow rows, are left.
@@ -239,10 +241,10 @@ impl<S: Scheme> Update<'_, S> {
         if self.has_own_page(node) {
             self.arena.left.push(node.base);
         }
-        let mut next = node.groups;
-        while let Some(&group) = self.arena.groups.get(next as usize) {
-            self.arena.left.push(group.page);
-            next = group.next;
+        let mut next = node.buckets;
+        while let Some(&bucket) = self.arena.buckets.get(next as usize) {
+            self.arena.left.push(bucket.page);
+            next = bucket.next;
         }
         self.leave_overflow(self.stood(&frame), frame.hung, node.key);
         if frame.valued {
@@ -265,7 +267,7 @@ impl<S: Scheme> Update<'_, S> {
         let page = Arc::clone(self.chain().page(node.base));
         let value = page.value(self.codec, node.body.0.into(), node.fork as usize);
         if let Ok((view, _)) = value
-            && let crate::image::TerminalBody::Overflow(over) = view.body
+            && let crate::image::LeafBody::Overflow(over) = view.body
         {
             self.leave_rows(over, node.fork, node.key);
         }
@@ -273,19 +275,19 @@ impl<S: Scheme> Update<'_, S> {
 
     /// Makes those children anew that moved below a fork. Not if a page is missing.
     fn move_below(&mut self, node: &Node) -> Result<bool, TreeError> {
-        for kid in node.kids() {
-            let visited = self.work.visited[kid];
+        for change in node.changes() {
+            let visited = self.work.visited[change];
             let (Some((link, hung)), Some(Outcome::Same)) = (self.moves(&visited), visited.outcome)
             else {
                 continue;
             };
-            let digit = self.arena.kids[kid].digit;
+            let digit = self.arena.changes[change].digit;
             let place = (node.fork + 1, digit, node.owned);
             let Some(moved) = self.move_to(link, (node.key, hung), place)? else {
                 return Ok(false);
             };
             let made = Made { arena: self.here, node: moved };
-            self.work.visited[kid] = Visited::of(Some(Outcome::Made(made)));
+            self.work.visited[change] = Visited::of(Some(Outcome::Made(made)));
         }
         Ok(true)
     }
@@ -293,10 +295,10 @@ impl<S: Scheme> Update<'_, S> {
     /// Has the only child of a branch take its place. Nothing if a page is missing.
     fn lift(&mut self, node: &Node) -> Result<Option<u32>, TreeError> {
         let place = (node.depth, node.digit, node.owned);
-        let there = node.kids().find(|&kid| self.is_there(kid));
+        let there = node.changes().find(|&change| self.is_there(change));
         let mut stored = None;
-        if let Some(kid) = there {
-            let (child, visited) = (self.arena.kids[kid], self.work.visited[kid]);
+        if let Some(change) = there {
+            let (child, visited) = (self.arena.changes[change], self.work.visited[change]);
             match (visited.outcome, self.moves(&visited)) {
                 (Some(Outcome::Made(made)), _) if made.arena == self.here => {
                     return Ok(Some(self.lift_made(made.node, node)));
@@ -321,43 +323,45 @@ impl<S: Scheme> Update<'_, S> {
         self.move_to(Link::Stored { page, entry }, (path, node.fork + 1), place)
     }
 
-    /// The one stored child of a branch that is not listed. Nothing if the page of its group is
+    /// The one stored child of a branch that is not listed. Nothing if the page of its bucket is
     /// missing.
     fn untouched(&mut self, node: &Node) -> Result<Option<(u8, PageRef, u16)>, TreeError> {
         let listed = |digit: u8| {
-            self.arena.kids[node.kids()].iter().any(|kid| kid.digit == digit && kid.stands())
+            self.arena.changes[node.changes()]
+                .iter()
+                .any(|change| change.digit == digit && change.stands())
         };
         let page = self.chain().page(node.base);
         let found = (node.within.range()).find(|&entry| !listed(page.entry(entry).digit));
         let Some(entry) = found else {
             return Err(crate::page::corrupt(&page.key, "a branch has no children"));
         };
-        self.out_of_groups(node, (node.base, entry))
+        self.out_of_buckets(node, (node.base, entry))
     }
 
-    /// Where the item of a child is, which may be in the page of a group. Nothing if that is
+    /// Where the item of a child is, which may be in the page of a bucket. Nothing if that is
     /// missing.
-    fn out_of_groups(
+    fn out_of_buckets(
         &mut self,
         node: &Node,
         (mut page, mut entry): (PageRef, u16),
     ) -> Result<Option<(u8, PageRef, u16)>, TreeError> {
         let mut among = node.within;
         let digit = self.chain().page(page).entry(entry).digit;
-        while self.chain().page(page).entry(entry).kind.is_in_group() {
-            let group = match self.group_in(node, page, entry) {
-                Some(group) => group,
-                None => match self.read_group(node, (page, among, entry))? {
-                    Some(group) => group,
+        while self.chain().page(page).entry(entry).kind.is_in_bucket() {
+            let bucket = match self.bucket_in(node, page, entry) {
+                Some(bucket) => bucket,
+                None => match self.read_bucket(node, (page, among, entry))? {
+                    Some(bucket) => bucket,
                     None => return Ok(None),
                 },
             };
-            let opened = self.chain().page(group);
+            let opened = self.chain().page(bucket);
             among = opened.top();
             let found = opened.find(among, digit, Self::WIDTH.mask());
-            let lacks = "it lacks a child of its group";
+            let lacks = "it lacks a child of its bucket";
             entry = found.ok_or_else(|| crate::page::corrupt(&opened.key, lacks))?;
-            page = group;
+            page = bucket;
         }
         Ok(Some((digit, page, entry)))
     }
@@ -365,13 +369,13 @@ impl<S: Scheme> Update<'_, S> {
     /// A node of this batch moves up, with a branch that it is alone in.
     fn lift_made(&mut self, number: u32, above: &Node) -> u32 {
         let node = self.arena.nodes[number as usize];
-        if node.is_branch() && node.seat != PageRef::NOWHERE {
+        if node.is_branch() && node.entry_page != PageRef::NOWHERE {
             let stood = self.stood(&self.work.frames[number as usize]);
             self.leave_overflow(stood, node.depth, node.key);
         }
         let node = &mut self.arena.nodes[number as usize];
         (node.depth, node.digit) = (above.depth, above.digit);
-        (node.seat, node.entry) = (PageRef::NOWHERE, NO_ENTRY);
+        (node.entry_page, node.entry) = (PageRef::NOWHERE, NO_ENTRY);
         // It may have been committed to where it was.
         self.arena.commits[number as usize] = None;
         number
@@ -392,12 +396,12 @@ impl<S: Scheme> Update<'_, S> {
     /// Lists, for the node that was made last, the children that the node before it lists.
     fn list_older(&mut self, number: u32, over: Made) {
         let mut index = 0;
-        while let Some(kid) = self.older_kid(over, index) {
-            let kid = TouchedChild { fresh: false, ..kid };
-            self.push_kid(kid, Visited::of(Some(Outcome::Same)));
+        while let Some(change) = self.older_change(over, index) {
+            let change = TouchedChild { fresh: false, ..change };
+            self.push_change(change, Visited::of(Some(Outcome::Same)));
             index += 1;
         }
-        self.arena.nodes[number as usize].kid_count = index as u32;
+        self.arena.nodes[number as usize].change_count = index as u32;
     }
 
     /// Makes a node anew at another depth; `hung` is the digit of `path` at which it hung. Nothing
@@ -408,35 +412,35 @@ impl<S: Scheme> Update<'_, S> {
         (path, hung): (KeyAt, u32),
         (depth, digit, owned): (u32, u8, bool),
     ) -> Result<Option<u32>, TreeError> {
-        let Some(seen) = self.look_at(link, (path, hung), hung)? else { return Ok(None) };
+        let Some(seen) = self.resolve_at(link, (path, hung), hung)? else { return Ok(None) };
         let fork = hung + seen.piece.digits;
         let key = match link {
             Link::Made(made) => self.chain().node(made).key,
             Link::Stored { .. } => self.compose((path, hung), &seen.piece),
         };
-        let body = match seen.apart {
+        let body = match seen.out_of_line {
             Some(handle) => match self.body_at(handle, key, fork) {
                 Some(page) => Some(page),
                 None => return Ok(None),
             },
             None => None,
         };
-        let pasts = match (seen.kind, seen.owns) {
-            (NodeKind::Terminal, false) => S::LAYOUT.keep_terminals,
+        let is_past = match (seen.kind, seen.owns) {
+            (NodeKind::Leaf, false) => S::LAYOUT.keep_leaves,
             _ => Codec::<S>::DELTAS,
         };
-        let was = if pasts { self.push_was(link, hung) } else { NONE };
-        let groups = self.copy_groups(seen.over);
+        let previous = if is_past { self.push_previous(link, hung) } else { NONE };
+        let buckets = self.copy_buckets(seen.over);
         let number = self.arena.nodes.len() as u32;
-        let place = self.arena.kids.len() as u32;
+        let place = self.arena.changes.len() as u32;
         self.arena.nodes.push(Node {
             kind: seen.kind,
             fate: Fate::Made,
-            value: seen.value,
+            fork_value: seen.fork_value,
             owned,
             digit,
             entry: NO_ENTRY,
-            seat: PageRef::NOWHERE,
+            entry_page: PageRef::NOWHERE,
             base: seen.base,
             within: seen.within,
             body: seen.body,
@@ -444,11 +448,11 @@ impl<S: Scheme> Update<'_, S> {
             fork,
             height: 0,
             key,
-            payload: seen.payload,
-            kids: place,
-            kid_count: 0,
-            groups,
-            was,
+            value: seen.value,
+            changes: place,
+            change_count: 0,
+            buckets,
+            previous,
             lifted: NONE,
         });
         self.arena.commits.push(None);
@@ -458,7 +462,7 @@ impl<S: Scheme> Update<'_, S> {
             changed: true,
             hung,
             stood: NONE,
-            valued: seen.value == ForkValue::Stored,
+            valued: seen.fork_value == ForkValue::Stored,
             over,
         });
         self.list_older(number, over);
@@ -523,11 +527,11 @@ impl<S: Scheme> Update<'_, S> {
         arena: u32,
         open: bool,
     ) -> Result<Option<Child>, TreeError> {
-        let kids = self.chain().kids(arena, node).to_vec();
+        let changes = self.chain().changes(arena, node).to_vec();
         let mut listed = None;
         let mut gone = Vec::new();
-        for (number, kid) in node.kids().zip(&kids) {
-            let mut link = kid.made.is_something().then_some(Link::Made(kid.made));
+        for (number, change) in node.changes().zip(&changes) {
+            let mut link = change.made.is_something().then_some(Link::Made(change.made));
             let (mut is_there, mut moves) = (link.is_some(), None);
             if open {
                 let visited = self.work.visited[number];
@@ -538,11 +542,11 @@ impl<S: Scheme> Update<'_, S> {
                     _ => {}
                 }
             }
-            if kid.stands() && (!is_there || link.is_some()) {
-                gone.push(kid.digit);
+            if change.stands() && (!is_there || link.is_some()) {
+                gone.push(change.digit);
             }
             if let Some(link) = link.filter(|_| is_there && listed.is_none()) {
-                listed = Some((kid.digit, link, moves));
+                listed = Some((change.digit, link, moves));
             }
         }
         let stored = if node.base == PageRef::NOWHERE {
@@ -556,7 +560,7 @@ impl<S: Scheme> Update<'_, S> {
             (Some(listed), None) => Ok(Some(listed)),
             (Some(listed), Some((digit, _))) if listed.0 <= digit => Ok(Some(listed)),
             (_, Some((_, entry))) => {
-                let found = self.out_of_groups(node, (node.base, entry))?;
+                let found = self.out_of_buckets(node, (node.base, entry))?;
                 Ok(found.map(|(digit, page, entry)| (digit, Link::Stored { page, entry }, None)))
             }
             (None, None) => Err(TreeError::Corrupt {
@@ -566,21 +570,21 @@ impl<S: Scheme> Update<'_, S> {
         }
     }
 
-    /// The page of a group that was opened for a branch.
-    fn group_in(&self, node: &Node, above: PageRef, member: u16) -> Option<PageRef> {
+    /// The page of a bucket that was opened for a branch.
+    fn bucket_in(&self, node: &Node, above: PageRef, member: u16) -> Option<PageRef> {
         let chain = self.chain();
         let entry = chain.page(above).entry(member);
         let rest = S::LAYOUT.digit_bits - entry.span;
-        chain.groups(self.here, node).find(|group| {
-            let page = chain.page(*group);
+        chain.buckets(self.here, node).find(|bucket| {
+            let page = chain.page(*bucket);
             let first = page.entries(page.top()).first();
             page.bits == entry.span
                 && first.is_some_and(|first| first.digit >> rest == entry.digit >> rest)
         })
     }
 
-    /// Reads the page of a group. Nothing if it is missing.
-    fn read_group(
+    /// Reads the page of a bucket. Nothing if it is missing.
+    fn read_bucket(
         &mut self,
         node: &Node,
         (above, among, member): (PageRef, crate::page::Within, u16),
@@ -596,7 +600,7 @@ impl<S: Scheme> Update<'_, S> {
             self.work.missing.push((key, bits as u32));
             return Ok(None);
         };
-        self.check_group((above, among, member), &found)?;
+        self.check_bucket((above, among, member), &found)?;
         Ok(Some(self.push_page(found)))
     }
 }

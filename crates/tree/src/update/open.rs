@@ -10,7 +10,7 @@ use super::{Piece, Update, Visit};
 use crate::cache::Cache;
 use crate::error::TreeError;
 use crate::image::{
-    FRAME_BYTES, OVERFLOW_BYTES, Overflowed, PageKind, SkipView, TerminalBody, overflow_checksum,
+    FRAME_BYTES, LeafBody, OVERFLOW_BYTES, Overflowed, PageKind, PrefixView, overflow_checksum,
 };
 use crate::node::{ForkValue, KeyAt, Link, Made, Node, NodeKind, PageRef, Place, Span};
 use crate::page::{Handle, Kind, Page, Within, corrupt};
@@ -73,9 +73,9 @@ pub(super) enum Waiting {
     Again(Visit),
     /// A branch whose children have a page of their own.
     Body { node: u32, ops: Ops },
-    /// A child in the page of a group: the page, and the member there that says so, or another one
-    /// of the group.
-    Member { node: u32, above: PageRef, among: Within, member: u16, visit: Visit },
+    /// A child in the page of a bucket: the page, and the entry there that says so, or another one
+    /// of the bucket.
+    BucketEntry { node: u32, above: PageRef, among: Within, member: u16, visit: Visit },
 }
 
 impl Wait {
@@ -87,23 +87,23 @@ impl Wait {
     }
 }
 
-/// A node, looked into.
+/// A node, resolved.
 // Fields: all that an item says, looked up once for whoever visits it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) link: Link,
     pub(super) kind: NodeKind,
-    /// Its skip, or its suffix, from where it is to hang.
+    /// Its prefix, or its suffix, from where it is to hang.
     pub(super) piece: Piece,
-    pub(super) payload: Place,
-    pub(super) value: ForkValue,
-    pub(super) seat: PageRef,
+    pub(super) value: Place,
+    pub(super) fork_value: ForkValue,
+    pub(super) entry_page: PageRef,
     pub(super) entry: u16,
     pub(super) base: PageRef,
     pub(super) within: Within,
     pub(super) body: (u16, u16),
     /// Where its children's page may be, if they have one that is not open.
-    pub(super) apart: Option<Handle>,
+    pub(super) out_of_line: Option<Handle>,
     /// Whether it owns something.
     pub(super) owns: bool,
     /// The node that it is, if a batch made it.
@@ -114,54 +114,54 @@ pub(super) struct Seen {
 
 impl<'a, S: Scheme> Update<'a, S> {
     /// Looks into what is there; nothing if overflow rows are missing.
-    pub(super) fn look(&mut self, link: Link, visit: &Visit) -> Result<Option<Seen>, TreeError> {
+    pub(super) fn resolve(&mut self, link: Link, visit: &Visit) -> Result<Option<Seen>, TreeError> {
         let path = self.key_at(visit.ops.from);
-        self.look_at(link, (path, visit.hung), visit.depth)
+        self.resolve_at(link, (path, visit.hung), visit.depth)
     }
 
     /// Looks into a node that hung at a digit of a path, for it to hang at `depth`.
-    pub(super) fn look_at(
+    pub(super) fn resolve_at(
         &mut self,
         link: Link,
         (path, hung): (KeyAt, u32),
         depth: u32,
     ) -> Result<Option<Seen>, TreeError> {
         match link {
-            Link::Made(made) => Ok(Some(self.look_made(made, depth))),
+            Link::Made(made) => Ok(Some(self.resolve_made(made, depth))),
             Link::Stored { page, entry } => self.look_stored((page, entry), (path, hung), depth),
         }
     }
 
-    fn look_made(&self, made: Made, depth: u32) -> Seen {
+    fn resolve_made(&self, made: Made, depth: u32) -> Seen {
         let node = self.chain().node(made);
         let piece = self.piece_of(node.key, depth, node.fork);
-        let owned = self.chain().kids(made.arena, node).first();
+        let owned = self.chain().changes(made.arena, node).first();
         let owns = match owned {
-            Some(kid) => kid.made.is_something(),
+            Some(change) => change.made.is_something(),
             None => node.within.len() > 0,
         };
         Seen {
             link: Link::Made(made),
             kind: node.kind,
             piece,
-            payload: node.payload,
             value: node.value,
-            seat: node.seat,
+            fork_value: node.fork_value,
+            entry_page: node.entry_page,
             entry: node.entry,
             base: node.base,
             within: node.within,
             body: node.body,
-            apart: None,
+            out_of_line: None,
             owns: owns && !node.is_branch(),
             over: made,
-            overflowed: self.overflowed_seat(node.seat, node.entry),
+            overflowed: self.overflowed_entry(node.entry_page, node.entry),
         }
     }
 
-    /// A seat, if the bytes of the item there are in rows of their own.
-    fn overflowed_seat(&self, seat: PageRef, entry: u16) -> Option<(PageRef, u16)> {
-        let page = self.arena_of_page(seat)?;
-        page.entry(entry).is_overflowed().then_some((seat, entry))
+    /// A entry_page, if the bytes of the item there are in rows of their own.
+    fn overflowed_entry(&self, entry_page: PageRef, entry: u16) -> Option<(PageRef, u16)> {
+        let page = self.arena_of_page(entry_page)?;
+        page.entry(entry).is_overflowed().then_some((entry_page, entry))
     }
 
     fn arena_of_page(&self, page: PageRef) -> Option<&Arc<Page<S::Commit>>> {
@@ -179,96 +179,96 @@ impl<'a, S: Scheme> Update<'a, S> {
 
     fn look_stored(
         &mut self,
-        (seat, number): (PageRef, u16),
+        (entry_page, number): (PageRef, u16),
         (path, hung): (KeyAt, u32),
         depth: u32,
     ) -> Result<Option<Seen>, TreeError> {
         let codec = self.codec;
-        let page = Arc::clone(&self.arena_of(seat.arena).pages[seat.page as usize]);
+        let page = Arc::clone(&self.arena_of(entry_page.arena).pages[entry_page.page as usize]);
         let entry = page.entry(number);
-        let link = Link::Stored { page: seat, entry: number };
+        let link = Link::Stored { page: entry_page, entry: number };
         let mut seen = Seen {
             link,
-            kind: NodeKind::Terminal,
+            kind: NodeKind::Leaf,
             piece: Piece { place: Place::NOTHING, start: hung, digits: 0 },
-            payload: Place::NOTHING,
-            value: ForkValue::None,
-            seat,
+            value: Place::NOTHING,
+            fork_value: ForkValue::None,
+            entry_page,
             entry: number,
-            base: seat,
+            base: entry_page,
             within: entry.within(),
             body: (entry.body, entry.end),
-            apart: None,
+            out_of_line: None,
             owns: entry.owns(),
             over: Made::NOTHING,
-            overflowed: entry.is_overflowed().then_some((seat, number)),
+            overflowed: entry.is_overflowed().then_some((entry_page, number)),
         };
         let start = hung as usize;
         match entry.kind {
-            Kind::Terminal if !entry.is_overflowed() => {
-                let found = page.inline_terminal(codec, entry, start);
-                let (suffix, payload) =
-                    found.ok_or_else(|| corrupt(&page.key, "a terminal is malformed"))?;
-                let place = Place::in_page(seat, within(&page.row, suffix.aligned()));
+            Kind::Leaf if !entry.is_overflowed() => {
+                let found = page.inline_leaf(codec, entry, start);
+                let (suffix, value) =
+                    found.ok_or_else(|| corrupt(&page.key, "a leaf is malformed"))?;
+                let place = Place::in_page(entry_page, within(&page.row, suffix.aligned()));
                 seen.piece = Piece { place, start: hung, digits: suffix.len() as u32 };
-                seen.payload = Place::in_page(seat, span(payload));
+                seen.value = Place::in_page(entry_page, span(value));
             }
-            Kind::Terminal => {
-                let TerminalBody::Overflow(over) = page.terminal(codec, entry, start)?.body else {
-                    return Err(corrupt(&page.key, "a terminal is malformed"));
+            Kind::Leaf => {
+                let LeafBody::Overflow(over) = page.leaf(codec, entry, start)?.body else {
+                    return Err(corrupt(&page.key, "a leaf is malformed"));
                 };
-                let Some((run, payload)) = self.overflow(path, hung, over)? else {
+                let Some((run, value)) = self.overflow(path, hung, over)? else {
                     return Ok(None);
                 };
-                (seen.piece, seen.payload) = (run, payload);
+                (seen.piece, seen.value) = (run, value);
             }
-            Kind::Branch | Kind::Apart => {
+            Kind::Branch | Kind::OutOfLine => {
                 seen.kind = NodeKind::Branch;
-                if !self.look_at_branch(&page, (path, hung), &mut seen)? {
+                if !self.resolve_branch(&page, (path, hung), &mut seen)? {
                     return Ok(None);
                 }
             }
-            Kind::TerminalInGroup | Kind::BranchInGroup => {
-                return Err(corrupt(&page.key, "the branch above it names a group of one child"));
+            Kind::LeafInBucket | Kind::BranchInBucket => {
+                return Err(corrupt(&page.key, "the branch above it names a bucket of one child"));
             }
         }
         seen.piece = trimmed(seen.piece, depth, Self::WIDTH);
         Ok(Some(seen))
     }
 
-    /// What a stored branch skips, where its body is, and the value at its fork; `false` if a row
-    /// is missing.
-    fn look_at_branch(
+    /// The prefix of a stored branch, where its body is, and the value at its fork; `false` if a
+    /// row is missing.
+    fn resolve_branch(
         &mut self,
         page: &Page<S::Commit>,
         (path, hung): (KeyAt, u32),
         seen: &mut Seen,
     ) -> Result<bool, TreeError> {
-        let (seat, number) = (seen.seat, seen.entry);
+        let (entry_page, number) = (seen.entry_page, seen.entry);
         let entry = page.entry(number);
-        match page.skip(self.codec, entry, hung as usize)? {
-            SkipView::Inline(run) => {
-                let place = Place::in_page(seat, within(&page.row, run.aligned()));
+        match page.prefix(self.codec, entry, hung as usize)? {
+            PrefixView::Inline(run) => {
+                let place = Place::in_page(entry_page, within(&page.row, run.aligned()));
                 seen.piece = Piece { place, start: hung, digits: run.len() as u32 };
             }
-            SkipView::Overflow(over) => {
+            PrefixView::Overflow(over) => {
                 let Some((run, _)) = self.overflow(path, hung, over)? else { return Ok(false) };
                 seen.piece = run;
             }
         }
-        if entry.kind == Kind::Apart {
+        if entry.kind == Kind::OutOfLine {
             let handle = page.handle(number).map(crate::page::HandleCell::get);
-            seen.apart = Some(handle.unwrap_or(Wait::NO_HANDLE));
+            seen.out_of_line = Some(handle.unwrap_or(Wait::NO_HANDLE));
             (seen.base, seen.within) = (PageRef::NOWHERE, Within::default());
         } else if entry.is_valued() {
             let fork = hung + seen.piece.digits;
             let body = entry.body.into();
             // The path to the fork is at hand: the item's own digits follow those of the path.
             let path = self.compose((path, hung), &seen.piece);
-            let Some(value) = self.stored_value(seat, body, (path, fork))? else {
+            let Some(value) = self.stored_value(entry_page, body, (path, fork))? else {
                 return Ok(false);
             };
-            (seen.value, seen.payload) = (ForkValue::Stored, value);
+            (seen.fork_value, seen.value) = (ForkValue::Stored, value);
         }
         Ok(true)
     }
@@ -309,17 +309,17 @@ impl<'a, S: Scheme> Update<'a, S> {
         let page = Arc::clone(&self.arena_of(base.arena).pages[base.page as usize]);
         let (view, _) = page.value(self.codec, at, fork as usize)?;
         match view.body {
-            TerminalBody::Inline { payload, .. } => {
-                Ok(Some(Place::in_page(base, within(&page.row, payload))))
+            LeafBody::Inline { value, .. } => {
+                Ok(Some(Place::in_page(base, within(&page.row, value))))
             }
-            TerminalBody::Overflow(over) => {
-                Ok(self.overflow(path, fork, over)?.map(|(_, payload)| payload))
+            LeafBody::Overflow(over) => {
+                Ok(self.overflow(path, fork, over)?.map(|(_, value)| value))
             }
         }
     }
 
     /// Brings overflowed bytes into the arena: a run that starts at the end of a path, and a
-    /// payload. Nothing if rows are missing.
+    /// value. Nothing if rows are missing.
     fn overflow(
         &mut self,
         path: KeyAt,
@@ -365,8 +365,8 @@ impl<'a, S: Scheme> Update<'a, S> {
         }
         let split = Self::WIDTH.span(digits as usize, over.digits);
         let place = Place::composed(self.here, Span::new(at, split));
-        let payload = Place::composed(self.here, Span::new(at + split, over.payload));
-        Ok(Some((Piece { place, start: digits, digits: over.digits as u32 }, payload)))
+        let value = Place::composed(self.here, Span::new(at + split, over.value));
+        Ok(Some((Piece { place, start: digits, digits: over.digits as u32 }, value)))
     }
 
     fn overflow_key(&self, path: KeyAt, digits: u32, index: usize) -> Option<PageKey> {
@@ -381,14 +381,14 @@ impl<'a, S: Scheme> Update<'a, S> {
         let page = Arc::clone(&self.arena_of(page.arena).pages[page.page as usize]);
         let (entry, start) = (page.entry(entry), hung as usize);
         let over = match entry.kind {
-            Kind::Terminal => page.terminal(self.codec, entry, start).ok().map(|view| view.body),
+            Kind::Leaf => page.leaf(self.codec, entry, start).ok().map(|view| view.body),
             _ => None,
         };
         let over = match over {
-            Some(TerminalBody::Overflow(over)) => Some(over),
-            Some(TerminalBody::Inline { .. }) => None,
-            None => match page.skip(self.codec, entry, start) {
-                Ok(SkipView::Overflow(over)) => Some(over),
+            Some(LeafBody::Overflow(over)) => Some(over),
+            Some(LeafBody::Inline { .. }) => None,
+            None => match page.prefix(self.codec, entry, start) {
+                Ok(PrefixView::Overflow(over)) => Some(over),
                 _ => None,
             },
         };
@@ -470,9 +470,9 @@ impl<'a, S: Scheme> Update<'a, S> {
         let (page, entry) = match wait.what {
             Waiting::Body { node, .. } => {
                 let node = &self.arena.nodes[node as usize];
-                (node.seat, node.entry)
+                (node.entry_page, node.entry)
             }
-            Waiting::Member { above, member, .. } => (above, member),
+            Waiting::BucketEntry { above, member, .. } => (above, member),
             Waiting::Again(_) => return,
         };
         if let Some(cell) = self.arena_of_page(page).and_then(|page| page.handle(entry)) {
@@ -498,12 +498,12 @@ impl<'a, S: Scheme> Update<'a, S> {
                 self.work.waits.push(wait);
                 Ok(())
             }
-            Waiting::Member { node, above, among, member, visit } => {
+            Waiting::BucketEntry { node, above, among, member, visit } => {
                 // Others may have opened it meanwhile.
-                if self.opened_group(node, above, member).is_none() {
-                    self.open_group(node, (above, among, member), page)?;
+                if self.opened_bucket(node, above, member).is_none() {
+                    self.open_bucket(node, (above, among, member), page)?;
                 }
-                self.visit_member(node, (above, among, member), visit)
+                self.visit_bucket_entry(node, (above, among, member), visit)
             }
         }
     }
@@ -527,7 +527,7 @@ impl<'a, S: Scheme> Update<'a, S> {
             };
             let number = node as usize;
             let node = &mut self.arena.nodes[number];
-            (node.value, node.payload) = (ForkValue::Stored, value);
+            (node.fork_value, node.value) = (ForkValue::Stored, value);
             self.work.frames[number].valued = true;
         }
         let node = &mut self.arena.nodes[node as usize];
@@ -540,42 +540,42 @@ impl<'a, S: Scheme> Update<'a, S> {
         PageRef { arena: self.here, page: self.arena.pages.len() as u32 - 1 }
     }
 
-    /// The page of the group that a member says, if it was opened for a branch.
-    pub(super) fn opened_group(&self, node: u32, above: PageRef, member: u16) -> Option<PageRef> {
+    /// The page of the bucket that a bucket entry says, if it was opened for a branch.
+    pub(super) fn opened_bucket(&self, node: u32, above: PageRef, member: u16) -> Option<PageRef> {
         let entry = *self.arena_of_page(above)?.entry(member);
         let rest = S::LAYOUT.digit_bits - entry.span;
         let chain = self.chain();
-        let mut groups = chain.groups(self.here, &self.arena.nodes[node as usize]);
-        groups.find(|group| {
-            let page = chain.page(*group);
+        let mut buckets = chain.buckets(self.here, &self.arena.nodes[node as usize]);
+        buckets.find(|bucket| {
+            let page = chain.page(*bucket);
             let first = page.entries(page.top()).first();
             page.bits == entry.span
                 && first.is_some_and(|first| first.digit >> rest == entry.digit >> rest)
         })
     }
 
-    /// Notes the page of a group of a branch's children; not if it does not hold just those that
+    /// Notes the page of a bucket of a branch's children; not if it does not hold just those that
     /// the page above has.
-    pub(super) fn open_group(
+    pub(super) fn open_bucket(
         &mut self,
         node: u32,
         (above, among, member): (PageRef, Within, u16),
         page: Arc<Page<S::Commit>>,
     ) -> Result<(), TreeError> {
-        self.check_group((above, among, member), &page)?;
+        self.check_bucket((above, among, member), &page)?;
         let page = self.push_page(page);
-        let next = self.arena.nodes[node as usize].groups;
-        self.arena.nodes[node as usize].groups = self.push_group(page, next);
+        let next = self.arena.nodes[node as usize].buckets;
+        self.arena.nodes[node as usize].buckets = self.push_bucket(page, next);
         Ok(())
     }
 
-    /// Refuses the page of a group that does not hold just the children that the page above has.
-    pub(super) fn check_group(
+    /// Refuses the page of a bucket that does not hold just the children that the page above has.
+    pub(super) fn check_bucket(
         &self,
         (above, among, member): (PageRef, Within, u16),
         page: &Page<S::Commit>,
     ) -> Result<(), TreeError> {
-        if page.kind != PageKind::Group {
+        if page.kind != PageKind::Bucket {
             return Err(corrupt(&page.key, "it is of another kind than its parent says"));
         }
         let chain = self.chain();
@@ -583,19 +583,19 @@ impl<'a, S: Scheme> Update<'a, S> {
         let entry = parent.entry(member);
         let rest = S::LAYOUT.digit_bits - entry.span;
         let members = parent.entries(among).iter().filter(|other| {
-            other.kind.is_in_group()
+            other.kind.is_in_bucket()
                 && other.span == entry.span
                 && other.digit >> rest == entry.digit >> rest
         });
-        let shown = |entry: &crate::page::Entry| (entry.digit, entry.kind.is_terminal());
+        let shown = |entry: &crate::page::Entry| (entry.digit, entry.kind.is_leaf());
         if !members.map(shown).eq(page.entries(page.top()).iter().map(shown)) {
             return Err(corrupt(&page.key, "its children are not those its parent names"));
         }
         Ok(())
     }
 
-    /// Visits a child that is, or would be, in the page of a group: when that is open.
-    pub(super) fn visit_member(
+    /// Visits a child that is, or would be, in the page of a bucket: when that is open.
+    pub(super) fn visit_bucket_entry(
         &mut self,
         node: u32,
         (above, among, member): (PageRef, Within, u16),
@@ -603,12 +603,12 @@ impl<'a, S: Scheme> Update<'a, S> {
     ) -> Result<(), TreeError> {
         let (mut above, mut among, mut member) = (above, among, member);
         loop {
-            let Some(group) = self.opened_group(node, above, member) else {
+            let Some(bucket) = self.opened_bucket(node, above, member) else {
                 let page = self.chain().page(above);
                 let bits = page.entry(member).span;
                 let handle = page.handle(member).map(crate::page::HandleCell::get);
                 let fork = self.arena.nodes[node as usize].fork;
-                let what = Waiting::Member { node, above, among, member, visit };
+                let what = Waiting::BucketEntry { node, above, among, member, visit };
                 self.work.waits.push(Wait {
                     what,
                     handle: handle.unwrap_or(Wait::NO_HANDLE),
@@ -617,23 +617,23 @@ impl<'a, S: Scheme> Update<'a, S> {
                 });
                 return Ok(());
             };
-            let page = self.chain().page(group);
+            let page = self.chain().page(bucket);
             let top = page.top();
             let found = page.find(top, visit.digit, Self::WIDTH.mask());
             let nested = match found {
-                Some(entry) if page.entry(entry).kind.is_in_group() => Some(entry),
+                Some(entry) if page.entry(entry).kind.is_in_bucket() => Some(entry),
                 Some(_) => None,
-                None => page.group_of(top, visit.digit, S::LAYOUT.digit_bits),
+                None => page.bucket_of(top, visit.digit, S::LAYOUT.digit_bits),
             };
             if let Some(entry) = nested {
-                (above, among, member) = (group, top, entry);
+                (above, among, member) = (bucket, top, entry);
                 continue;
             }
-            let kid = &mut self.arena.kids[visit.kid as usize];
-            kid.page = group;
+            let change = &mut self.arena.changes[visit.change as usize];
+            change.page = bucket;
             if let Some(entry) = found {
-                kid.entry = entry;
-                visit.link = Some(Link::Stored { page: group, entry });
+                change.entry = entry;
+                visit.link = Some(Link::Stored { page: bucket, entry });
             }
             self.work.stack.push(visit);
             return Ok(());

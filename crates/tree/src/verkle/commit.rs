@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! commit = flags point*          a stem's values: bit 0 for the lower half, bit 1 for the upper
-//!        | 0x04 point            a stem, or an internal node with its skip
+//!        | 0x04 point            a stem, or an internal node with its prefix
 //!        | 0x05 element element  the same at the top of the tree; the second is the root node's
 //! point  = element | scalar      what the parent commits to in its place (32, LE)
 //! ```
 //! An element is the 64 bytes of its curve point with the larger y, x and y big-endian, and
-//! trusted: pages have checksums. In an internal node with a skip the element is that of the node
+//! trusted: pages have checksums. In an internal node with a prefix the element is that of the node
 //! at the fork, and the scalar that of the topmost one.
 
 use std::fmt;
@@ -78,9 +78,9 @@ pub(super) fn element(bytes: &[u8; 64]) -> Element {
 }
 
 impl Commit {
-    pub(super) fn of_value(payload: &[u8]) -> Self {
+    pub(super) fn of_value(value: &[u8]) -> Self {
         // A page that others made may hold anything.
-        Self(Kind::Value(payload.first_chunk().copied().unwrap_or_default()))
+        Self(Kind::Value(value.first_chunk().copied().unwrap_or_default()))
     }
 
     /// The halves of a stem's values.
@@ -91,7 +91,7 @@ impl Commit {
         }
     }
 
-    /// The node's own element: of one with a skip, that at the fork.
+    /// The node's own element: of one with a prefix, that at the fork.
     pub(super) const fn own(&self) -> [u8; 64] {
         match self.0 {
             Kind::Node(point) => point.element,

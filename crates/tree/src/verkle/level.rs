@@ -2,21 +2,21 @@
 //!
 //! Jobs are gathered as differences, each to the element it is added to; then all are added, all
 //! elements are brought to the form that pages keep, and all are mapped to scalars for one
-//! inversion. The nodes of a skip follow, those at one distance from their forks together.
+//! inversion. The nodes of a prefix follow, those at one distance from their forks together.
 
 use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
 use spinney_proof::verkle::{limbs, terms};
 
 use super::commit::{Commit, Kind, Point};
-use crate::scheme::{TerminalJob, WasTerminal};
+use crate::scheme::{LeafJob, PreviousLeaf};
 use spinney_proof::digits::Run;
 
 /// What a branch is in the Verkle tree.
 pub(super) enum Shape<'a> {
     /// The values of a stem.
     Values,
-    /// An internal node, and those of its skip.
+    /// An internal node, and those of its prefix.
     Internal(Run<'a>),
 }
 
@@ -27,8 +27,8 @@ pub struct Level {
     /// What elements were before, as pages have them.
     starts: Vec<[u8; 64]>,
     deltas: Vec<Delta>,
-    /// The skips of all climbs, end to end.
-    skips: Vec<u8>,
+    /// The prefixes of all climbs, end to end.
+    prefixes: Vec<u8>,
     climbs: Vec<Climb>,
 }
 
@@ -45,7 +45,7 @@ enum Job {
 #[derive(Clone, Copy, Debug)]
 struct Climb {
     job: u32,
-    /// Where its digits are among the skips; they are taken from the end.
+    /// Where its digits are among the prefixes; they are taken from the end.
     from: u32,
     left: u32,
     top: bool,
@@ -58,7 +58,7 @@ impl Level {
         self.jobs.clear();
         self.starts.clear();
         self.deltas.clear();
-        self.skips.clear();
+        self.prefixes.clear();
         self.climbs.clear();
     }
 
@@ -82,15 +82,15 @@ impl Level {
     }
 
     /// A value below a stem of several.
-    pub(super) fn value(&mut self, payload: &[u8]) {
-        let Kind::Value(value) = Commit::of_value(payload).0 else { unreachable!("a value") };
+    pub(super) fn value(&mut self, bytes: &[u8]) {
+        let Kind::Value(value) = Commit::of_value(bytes).0 else { unreachable!("a value") };
         self.jobs.push(Job::Value(value));
     }
 
     /// The only value of a stem.
-    pub(super) fn half(&mut self, suffix: u8, payload: &[u8]) {
+    pub(super) fn half(&mut self, suffix: u8, bytes: &[u8]) {
         let target = self.start(Point::IDENTITY.element);
-        let value = payload.first_chunk().copied().unwrap_or_default();
+        let value = bytes.first_chunk().copied().unwrap_or_default();
         self.add_value(target, suffix, None, Some(value));
         let mut halves = [Ok(Point::IDENTITY); 2];
         halves[usize::from(suffix / 128)] = Err(target);
@@ -98,20 +98,20 @@ impl Level {
     }
 
     /// A stem with these values.
-    pub(super) fn stem(&mut self, job: &TerminalJob<'_, Commit>, halves: &[Point; 2]) {
-        let (target, old) = match &job.was {
-            Some(WasTerminal { commit, owned: Some(owned), .. }) => {
+    pub(super) fn stem(&mut self, job: &LeafJob<'_, Commit>, halves: &[Point; 2]) {
+        let (target, old) = match &job.previous {
+            Some(PreviousLeaf { commit, owned: Some(owned), .. }) => {
                 (self.start(commit.own()), owned.halves())
             }
             _ => {
                 let target = self.start(Point::IDENTITY.element);
-                let from = self.skips.len();
-                job.put_key(&mut self.skips);
+                let from = self.prefixes.len();
+                job.put_key(&mut self.prefixes);
                 let mut stem = [0; 32];
                 // A page that others made may hold a stem of any length.
-                let bytes = self.skips[from..].iter().take(31);
+                let bytes = self.prefixes[from..].iter().take(31);
                 stem.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);
-                self.skips.truncate(from);
+                self.prefixes.truncate(from);
                 self.add(target, 0, NOTHING, [1, 0, 0, 0]);
                 self.add(target, 1, NOTHING, limbs(&stem));
                 (target, [Point::IDENTITY; 2])
@@ -132,12 +132,12 @@ impl Level {
     pub(super) fn branch(
         &mut self,
         shape: Shape<'_>,
-        was: Option<&Commit>,
+        previous: Option<&Commit>,
         changes: impl Iterator<Item = (u8, Option<Commit>, Option<Commit>)>,
     ) {
         match shape {
             Shape::Values => {
-                let old = was.map_or([Point::IDENTITY; 2], Commit::halves);
+                let old = previous.map_or([Point::IDENTITY; 2], Commit::halves);
                 let mut halves = old.map(Ok);
                 for (suffix, old, new) in changes {
                     let half = &mut halves[usize::from(suffix / 128)];
@@ -153,8 +153,8 @@ impl Level {
                 }
                 self.jobs.push(Job::Halves(halves));
             }
-            Shape::Internal(skip) => {
-                let own = was.map_or(Point::IDENTITY.element, Commit::own);
+            Shape::Internal(prefix) => {
+                let own = previous.map_or(Point::IDENTITY.element, Commit::own);
                 let target = self.start(own);
                 for (digit, old, new) in changes {
                     let scalar = |commit: Option<Commit>| {
@@ -163,8 +163,8 @@ impl Level {
                     self.add(target, digit, scalar(old), scalar(new));
                 }
                 self.jobs.push(Job::Node(target));
-                if !skip.is_empty() || skip.start() == 0 {
-                    self.climb(skip.digits(), skip.start() == 0);
+                if !prefix.is_empty() || prefix.start() == 0 {
+                    self.climb(prefix.digits(), prefix.start() == 0);
                 }
             }
         }
@@ -172,9 +172,9 @@ impl Level {
 
     /// The last job is below one-child nodes at these digits.
     fn climb(&mut self, digits: impl Iterator<Item = u8>, top: bool) {
-        let from = self.skips.len();
-        self.skips.extend(digits);
-        let left = (self.skips.len() - from) as u32;
+        let from = self.prefixes.len();
+        self.prefixes.extend(digits);
+        let left = (self.prefixes.len() - from) as u32;
         let job = self.jobs.len() as u32 - 1;
         self.climbs.push(Climb { job, from: from as u32, left, top });
     }
@@ -217,7 +217,7 @@ impl Level {
             let terms: Vec<[(u8, Fr); 1]> = left
                 .iter()
                 .map(|climb| {
-                    let digit = self.skips[(climb.from + climb.left - 1) as usize];
+                    let digit = self.prefixes[(climb.from + climb.left - 1) as usize];
                     [(digit, out[climb.job as usize].in_parent())]
                 })
                 .collect();

@@ -27,7 +27,7 @@ pub use spinney_proof::verkle::STEM_BYTES;
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
-use crate::scheme::{BranchJob, Children, Differences, Layout, Owner, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, Differences, Layout, LeafJob, Owner, Scheme};
 
 /// Proofs of the tree: [`spinney_proof::verkle`].
 pub mod proof {
@@ -126,9 +126,9 @@ impl Scheme for Verkle {
         }
     }
 
-    fn commit_terminals<'a>(
+    fn commit_leaves<'a>(
         &self,
-        mut jobs: impl Iterator<Item = TerminalJob<'a, Commit>>,
+        mut jobs: impl Iterator<Item = LeafJob<'a, Commit>>,
         level: &mut Level,
         out: &mut Vec<Commit>,
     ) {
@@ -139,10 +139,10 @@ impl Scheme for Verkle {
             if let Some(owned) = job.owned {
                 level.stem(job, &owned.commit().halves());
             } else if start > STEM_BYTES {
-                level.value(job.payload);
+                level.value(job.value);
             } else {
                 // Of a key that is alone in its stem.
-                level.half(job.suffix.digits().next().unwrap_or_default(), job.payload);
+                level.half(job.suffix.digits().next().unwrap_or_default(), job.value);
             }
         }
         level.finish(&self.crs, out);
@@ -156,12 +156,12 @@ impl Scheme for Verkle {
     ) {
         level.clear();
         while let Some(job) = jobs.next().as_ref() {
-            let shape = match job.skip.end() {
+            let shape = match job.prefix.end() {
                 STEM_BYTES => Shape::Values,
-                _ => Shape::Internal(job.skip),
+                _ => Shape::Internal(job.prefix),
             };
             match job.children.changes() {
-                Some((was, changes)) => level.branch(shape, Some(&was), changes),
+                Some((previous, changes)) => level.branch(shape, Some(&previous), changes),
                 None => {
                     let children = job.children.iter();
                     let new = children.map(|(digit, commit)| (digit, None, Some(commit)));
@@ -178,7 +178,7 @@ impl Scheme for Verkle {
 }
 
 impl Differences<Commit> for Verkle {
-    fn value_commit(payload: &[u8]) -> Commit {
-        Commit::of_value(payload)
+    fn value_commit(value: &[u8]) -> Commit {
+        Commit::of_value(value)
     }
 }

@@ -13,9 +13,9 @@ use spinney_proof::verkle::{
 use super::Verkle;
 use super::commit::{Commit, Kind, element};
 use crate::error::{Refused, TreeError};
-use crate::prove::{Met, MetNode, in_order};
+use crate::prove::{NodeVisit, VisitedNode, in_order};
 use crate::rows::ReadRows;
-use crate::scheme::{BranchJob, Children, Scheme, TerminalJob};
+use crate::scheme::{BranchJob, Children, LeafJob, Scheme};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
 
@@ -99,7 +99,7 @@ impl Tree<Verkle> {
             other_stems: BTreeMap::new(),
         };
         maker.root_of_nothing();
-        self.visit_paths(snapshot, state, asked, &mut |met| maker.meet(met))?;
+        self.visit_paths(snapshot, state, asked, &mut |visited| maker.visit_node(visited))?;
         Ok(maker.finish())
     }
 }
@@ -122,37 +122,39 @@ impl Maker<'_> {
         self.nodes.insert(path, Shown { commitment, vector, places });
     }
 
-    fn meet(&mut self, met: Met<'_, Verkle>) {
-        let Some(commit) = met.commit else { return };
-        match met.node {
-            MetNode::Terminal(job) if job.owned.is_some() => self.stem(&met.keys, &job, &commit),
-            // A value below a branch, which has shown it.
-            MetNode::Terminal(job) if job.suffix.start() > STEM_BYTES => {}
-            // The only value of its stem.
-            MetNode::Terminal(job) => {
-                let path = self.leaf_path(met.keys.start);
-                let suffix = job.suffix.digits().next().unwrap_or_default();
-                let value = Commit::of_value(job.payload);
-                self.halves(&path, std::iter::once((suffix, value)), &commit, met.keys);
+    fn visit_node(&mut self, visited: NodeVisit<'_, Verkle>) {
+        let Some(commit) = visited.commit else { return };
+        match visited.node {
+            VisitedNode::Leaf(job) if job.owned.is_some() => {
+                self.stem(&visited.keys, &job, &commit);
             }
-            MetNode::Branch(job, reached) if job.skip.end() == STEM_BYTES => {
-                let path = self.leaf_path(met.keys.start);
+            // A value below a branch, which has shown it.
+            VisitedNode::Leaf(job) if job.suffix.start() > STEM_BYTES => {}
+            // The only value of its stem.
+            VisitedNode::Leaf(job) => {
+                let path = self.leaf_path(visited.keys.start);
+                let suffix = job.suffix.digits().next().unwrap_or_default();
+                let value = Commit::of_value(job.value);
+                self.halves(&path, std::iter::once((suffix, value)), &commit, visited.keys);
+            }
+            VisitedNode::Branch(job, reached) if job.prefix.end() == STEM_BYTES => {
+                let path = self.leaf_path(visited.keys.start);
                 self.halves(&path, job.children.iter(), &commit, reached);
             }
-            MetNode::Branch(job, _) => self.internal(&met.keys, &job, &commit),
+            VisitedNode::Branch(job, _) => self.internal(&visited.keys, &job, &commit),
         }
     }
 
-    /// An internal node and those of its skip.
+    /// An internal node and those of its prefix.
     fn internal(
         &mut self,
         keys: &std::ops::Range<usize>,
         job: &BranchJob<'_, impl Children<Commit>>,
         commit: &Commit,
     ) {
-        let (start, fork) = (job.skip.start(), job.skip.end());
+        let (start, fork) = (job.prefix.start(), job.prefix.end());
         let mut path = self.keys[keys.start][..start].to_vec();
-        path.extend(job.skip.digits());
+        path.extend(job.prefix.digits());
         let mut vector = Box::new([Fr::ZERO; 256]);
         for (digit, child) in job.children.iter() {
             vector[usize::from(digit)] = child.in_parent();
@@ -196,12 +198,7 @@ impl Maker<'_> {
         }
     }
 
-    fn stem(
-        &mut self,
-        keys: &std::ops::Range<usize>,
-        job: &TerminalJob<'_, Commit>,
-        commit: &Commit,
-    ) {
+    fn stem(&mut self, keys: &std::ops::Range<usize>, job: &LeafJob<'_, Commit>, commit: &Commit) {
         let mut stem = Vec::new();
         job.put_key(&mut stem);
         let Ok(stem) = <[u8; 31]>::try_from(stem) else { return };

@@ -7,8 +7,8 @@ use super::{Copied, Listed, ROWS_AHEAD, Writer, Written};
 use crate::cut::Put;
 use crate::error::TreeError;
 use crate::image::{
-    Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind,
-    PutBranch, PutTerminal, SKIP_BYTES_MAX, seal_framed,
+    BUCKET_COMMIT_AT, Codec, FORK_VALUE_BYTES_MAX, FRAME_BYTES, INLINE_BYTES_MAX, PREFIX_BYTES_MAX,
+    PageKind, PutBranch, PutLeaf, seal_framed,
 };
 use crate::node::{ForkValue, Node, PageRef};
 use crate::page::{Kind, Within};
@@ -37,13 +37,13 @@ impl<'a, S: Scheme> Writer<'a, S> {
         self.write_root(row)
     }
 
-    /// Writes the pages of some plans: of bodies, and of groups whose branches are not laid out.
+    /// Writes the pages of some plans: of bodies, and of buckets whose branches are not laid out.
     fn write_below(&mut self, plans: Range<usize>, row: &mut Vec<u8>) -> Result<(), TreeError> {
         for number in plans {
             let plan = self.plans[number];
             let (node, made) = self.node(number);
             if let Some(ahead) = self.plans.get(number + ROWS_AHEAD)
-                && ahead.apart
+                && ahead.out_of_line
                 && let Some(page) = self.base(ahead.made)
             {
                 self.chain.page(page).fetch_row();
@@ -51,7 +51,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
             if !node.is_branch() {
                 continue;
             }
-            if plan.apart {
+            if plan.out_of_line {
                 let own = self.has_own_page(node).then_some(node.base);
                 self.start_page(row, own);
                 self.put_body(number, row)?;
@@ -61,8 +61,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
                 self.end_page((key, bits), PageKind::Body, own, row);
             }
             if S::LAYOUT.digit_bits > 1 && !plan.is_laid {
-                for group in self.chain.groups(made.arena, node) {
-                    self.write_group(number, group, row)?;
+                for bucket in self.chain.buckets(made.arena, node) {
+                    self.write_bucket(number, bucket, row)?;
                 }
             }
         }
@@ -89,21 +89,21 @@ impl<'a, S: Scheme> Writer<'a, S> {
         Ok(())
     }
 
-    /// Writes the page of a group in which no length changed.
-    fn write_group(
+    /// Writes the page of a bucket in which no length changed.
+    fn write_bucket(
         &mut self,
         number: usize,
-        group: PageRef,
+        bucket: PageRef,
         row: &mut Vec<u8>,
     ) -> Result<(), TreeError> {
-        let page = self.chain.page(group);
+        let page = self.chain.page(bucket);
         let (node, _) = self.node(number);
-        self.start_page(row, Some(group));
-        let kids = self.listed(number);
-        let end = self.put_between(kids, (group, page.top()), FRAME_BYTES, row)?;
-        self.copy(group, end..page.row.len(), row);
+        self.start_page(row, Some(bucket));
+        let changes = self.listed(number);
+        let end = self.put_between(changes, (bucket, page.top()), FRAME_BYTES, row)?;
+        self.copy(bucket, end..page.row.len(), row);
         let bits = node.fork as usize * Self::WIDTH.bits() + usize::from(page.bits);
-        self.end_page((page.key.clone(), bits), PageKind::Group, Some(group), row);
+        self.end_page((page.key.clone(), bits), PageKind::Bucket, Some(bucket), row);
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         self.puts.push(Written { put, old, is_like, known });
     }
 
-    /// Takes along what terminals commit to in stretches that were copied.
+    /// Takes along what leaves commit to in stretches that were copied.
     fn carry_over(&mut self) {
         let from = self.page_known;
         let mut copies = std::mem::take(&mut self.copies);
@@ -173,26 +173,29 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// Whether a node stands where an entry does, as long and of the same kind, and leads to the
-    /// same pages: what is known of those goes along. A skip of another length can take as many
+    /// same pages: what is known of those goes along. A prefix of another length can take as many
     /// bytes.
     fn is_like(&self, number: usize, page: PageRef, entry: u16) -> bool {
         let (node, plan) = (self.node(number).0, &self.plans[number]);
         let opened = self.chain.page(page);
         let entry = opened.entry(entry);
-        let kind = match (node.is_branch(), plan.apart) {
-            (false, _) => Kind::Terminal,
+        let kind = match (node.is_branch(), plan.out_of_line) {
+            (false, _) => Kind::Leaf,
             (true, false) => Kind::Branch,
-            (true, true) => Kind::Apart,
+            (true, true) => Kind::OutOfLine,
         };
         let is_inner_same = match kind {
             Kind::Branch => node.base == page && node.within == entry.within() && !plan.is_laid,
-            Kind::Terminal => {
+            Kind::Leaf => {
                 let owns = self.owned_len(number, node).is_some();
                 owns == entry.owns()
                     && entry.is_overflowed() == self.overflows(node)
                     && (!owns || node.base == page && node.within == entry.within())
             }
-            _ => self.has_own_page(node) && entry.skips(self.chain.run(node, Self::WIDTH).len()),
+            _ => {
+                self.has_own_page(node)
+                    && entry.has_prefix_of(self.chain.run(node, Self::WIDTH).len())
+            }
         };
         entry.kind == kind && entry.len() == plan.len as usize && is_inner_same
     }
@@ -224,7 +227,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         for number in self.page_known..self.known.len() {
             let (entry, commit) = self.known[number];
             let entry = opened.entry(entry);
-            if entry.kind == Kind::Terminal {
+            if entry.kind == Kind::Leaf {
                 // So far nothing moved.
                 self.known[kept] = (entry.at, commit);
                 kept += 1;
@@ -238,11 +241,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
         let (node, _) = self.node(number);
         match node.is_branch() {
             true => self.put_branch(number, node, out),
-            false => self.put_terminal(number, node, out),
+            false => self.put_leaf(number, node, out),
         }
     }
 
-    fn put_terminal(
+    fn put_leaf(
         &mut self,
         number: usize,
         node: &'a Node,
@@ -253,26 +256,25 @@ impl<'a, S: Scheme> Writer<'a, S> {
             self.known.push((out.len() as u16, commit));
         }
         let suffix = self.chain.run(node, Self::WIDTH);
-        let payload = self.chain.bytes(node.payload);
+        let value = self.chain.bytes(node.value);
         let key = self.chain.key(node, Self::WIDTH);
-        let overflow =
-            self.emitted.overflow::<S>(key, node.depth, suffix, payload, INLINE_BYTES_MAX);
+        let overflow = self.emitted.overflow::<S>(key, node.depth, suffix, value, INLINE_BYTES_MAX);
         let owns = self.owned_len(number, node).is_some();
         let carries = self.carries(number, node, owns, overflow.is_some());
-        let put = PutTerminal {
+        let put = PutLeaf {
             digit: Some(node.digit),
             suffix,
-            payload,
+            value,
             overflow,
             commit: carries.then_some(commit),
             // Its item comes behind.
             owned: owns.then_some(&[]),
         };
-        self.codec.put_terminal(out, &put);
-        let kid = self.kids(number).next().map(|(kid, plan)| (*kid, plan));
-        match kid {
-            Some((kid, plan)) if kid.made.is_something() => match kid.stands() {
-                true => self.replace(plan, (kid.page, kid.entry), out),
+        self.codec.put_leaf(out, &put);
+        let change = self.changes(number).next().map(|(change, plan)| (*change, plan));
+        match change {
+            Some((change, plan)) if change.made.is_something() => match change.stands() {
+                true => self.replace(plan, (change.page, change.entry), out),
                 false => {
                     self.unlike();
                     self.put_item(plan, out)
@@ -296,12 +298,12 @@ impl<'a, S: Scheme> Writer<'a, S> {
     ) -> Result<(), TreeError> {
         let plan = self.plans[number];
         let path = self.chain.key(node, Self::WIDTH);
-        let skip = self.chain.run(node, Self::WIDTH);
-        let overflow = self.emitted.overflow::<S>(path, node.depth, skip, &[], SKIP_BYTES_MAX);
+        let prefix = self.chain.run(node, Self::WIDTH);
+        let overflow = self.emitted.overflow::<S>(path, node.depth, prefix, &[], PREFIX_BYTES_MAX);
         let (commit, body) = (self.commit(number), None);
-        let put = PutBranch { digit: node.digit, commit, skip, overflow, body };
-        self.codec.put_branch_head(out, &put, (!plan.apart).then_some(plan.body as usize));
-        if plan.apart { Ok(()) } else { self.put_body(number, out) }
+        let put = PutBranch { digit: node.digit, commit, prefix, overflow, body };
+        self.codec.put_branch_head(out, &put, (!plan.out_of_line).then_some(plan.body as usize));
+        if plan.out_of_line { Ok(()) } else { self.put_body(number, out) }
     }
 
     /// Writes the body of a branch.
@@ -313,7 +315,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         if let Some(stored) = &stored {
             from = stored.end;
         }
-        match node.value {
+        match node.fork_value {
             // A row of its own may lie within what is dropped: the row's number follows the path
             // there.
             ForkValue::Stored if self.cleared => {
@@ -337,16 +339,16 @@ impl<'a, S: Scheme> Writer<'a, S> {
             out.extend_from_slice(&self.bodies[plan.laid.0 as usize..plan.laid.1 as usize]);
             return Ok(());
         }
-        let mut kids = self.listed(number);
+        let mut changes = self.listed(number);
         if node.base == PageRef::NOWHERE {
-            while let Some((kid, plan)) = kids.next(&self.plans) {
-                if kid.made.is_something() {
+            while let Some((change, plan)) = changes.next(&self.plans) {
+                if change.made.is_something() {
                     self.put_item(plan, out)?;
                 }
             }
             return Ok(());
         }
-        let from = self.put_between(kids, (node.base, node.within), from, out)?;
+        let from = self.put_between(changes, (node.base, node.within), from, out)?;
         self.copy(node.base, from..usize::from(node.body.1), out);
         Ok(())
     }
@@ -355,20 +357,20 @@ impl<'a, S: Scheme> Writer<'a, S> {
     /// Answers what was copied up to.
     fn put_between(
         &mut self,
-        mut kids: Listed<'a>,
+        mut changes: Listed<'a>,
         (page, among): (PageRef, Within),
         mut from: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, TreeError> {
         let opened = self.chain.page(page);
-        while let Some((kid, plan)) = kids.next(&self.plans) {
+        while let Some((change, plan)) = changes.next(&self.plans) {
             let entries = opened.entries(among);
-            let place = entries.partition_point(|entry| entry.digit < kid.digit);
+            let place = entries.partition_point(|entry| entry.digit < change.digit);
             let number = among.from + place as u16;
             match entries.get(place) {
-                Some(entry) if entry.digit == kid.digit && entry.kind.is_in_group() => {
+                Some(entry) if entry.digit == change.digit && entry.kind.is_in_bucket() => {
                     if !Codec::<S>::DELTAS {
-                        let at = usize::from(entry.at) + MEMBER_COMMIT_AT;
+                        let at = usize::from(entry.at) + BUCKET_COMMIT_AT;
                         self.copy(page, from..at, out);
                         let commit = self.commit(plan);
                         commit.encode(out);
@@ -378,16 +380,16 @@ impl<'a, S: Scheme> Writer<'a, S> {
                         from = entry.end.into();
                     }
                 }
-                Some(entry) if entry.digit == kid.digit => {
+                Some(entry) if entry.digit == change.digit => {
                     self.copy(page, from..usize::from(entry.at), out);
                     from = entry.end.into();
-                    match kid.made.is_something() {
+                    match change.made.is_something() {
                         true => self.replace(plan, (page, number), out)?,
                         false => self.unlike(),
                     }
                 }
                 // Of another part of the branch.
-                _ if opened.kind == PageKind::Group && among == opened.top() => {}
+                _ if opened.kind == PageKind::Bucket && among == opened.top() => {}
                 next => {
                     let at = next.map_or(from, |next| usize::from(next.at));
                     let at = match next {
@@ -397,7 +399,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
                     self.copy(page, from..at.max(from), out);
                     from = from.max(at);
                     self.unlike();
-                    if kid.made.is_something() {
+                    if change.made.is_something() {
                         self.put_item(plan, out)?;
                     }
                 }
@@ -410,13 +412,13 @@ impl<'a, S: Scheme> Writer<'a, S> {
     pub(super) fn put_fork_value(&mut self, node: &Node) {
         let fork = node.fork as usize;
         let path = self.chain.key(node, Self::WIDTH);
-        let payload = self.chain.bytes(node.payload);
+        let value = self.chain.bytes(node.value);
         let suffix = Run::cut(&[], fork, 0, Self::WIDTH);
         let limit = FORK_VALUE_BYTES_MAX;
-        let overflow = self.emitted.overflow::<S>(path, node.fork, suffix, payload, limit);
+        let overflow = self.emitted.overflow::<S>(path, node.fork, suffix, value, limit);
         let (digit, commit, owned) = (None, None, None);
-        let put = PutTerminal { digit, suffix, payload, overflow, commit, owned };
+        let put = PutLeaf { digit, suffix, value, overflow, commit, owned };
         self.head.clear();
-        self.codec.put_terminal(&mut self.head, &put);
+        self.codec.put_leaf(&mut self.head, &put);
     }
 }

@@ -6,7 +6,7 @@ use super::Writer;
 use crate::cut::may_cut;
 use crate::error::TreeError;
 use crate::image::{
-    Codec, INLINE_BYTES_MAX, MEMBER_COMMIT_AT, PageKind, SKIP_BYTES_MAX, length_bytes,
+    BUCKET_COMMIT_AT, Codec, INLINE_BYTES_MAX, PREFIX_BYTES_MAX, PageKind, length_bytes,
 };
 use crate::node::{ForkValue, Node, PageRef, TouchedChild, hangs_below_owner};
 use crate::scheme::{Commitment, Scheme};
@@ -16,7 +16,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
     pub(super) fn plan(&mut self, number: usize) -> Result<(), TreeError> {
         let (node, _) = self.node(number);
         if !node.is_branch() {
-            self.plans[number].len = self.terminal_len(number) as u32;
+            self.plans[number].len = self.leaf_len(number) as u32;
             return Ok(());
         }
         let (kept, items) = self.body_len(number)?;
@@ -37,24 +37,24 @@ impl<'a, S: Scheme> Writer<'a, S> {
             true => S::LAYOUT.owned_body_bytes,
             false => S::LAYOUT.cut_bytes,
         };
-        let apart = number > 0 && body > limit;
-        let skip = self.chain.run(node, Self::WIDTH);
+        let out_of_line = number > 0 && body > limit;
+        let prefix = self.chain.run(node, Self::WIDTH);
         let mut len = 2 + self.commit(number).encoded_bytes();
-        len += match skip.aligned().len() > SKIP_BYTES_MAX {
-            true => length_bytes(skip.len()) + 1 + 8,
-            false => length_bytes(skip.len()) + skip.aligned().len(),
+        len += match prefix.aligned().len() > PREFIX_BYTES_MAX {
+            true => length_bytes(prefix.len()) + 1 + 8,
+            false => length_bytes(prefix.len()) + prefix.aligned().len(),
         };
-        if !apart {
+        if !out_of_line {
             len += length_bytes(body) + body;
         }
         let plan = &mut self.plans[number];
-        (plan.len, plan.body, plan.apart) = (len as u32, body as u32, apart);
-        if self.has_own_page(node) && !apart {
+        (plan.len, plan.body, plan.out_of_line) = (len as u32, body as u32, out_of_line);
+        if self.has_own_page(node) && !out_of_line {
             self.left.push(node.base);
         }
         if laid {
             let made = self.plans[number].made;
-            self.left.extend(self.chain.groups(made.arena, node));
+            self.left.extend(self.chain.buckets(made.arena, node));
         }
         Ok(())
     }
@@ -66,20 +66,22 @@ impl<'a, S: Scheme> Writer<'a, S> {
         }
     }
 
-    /// Whether a terminal says what it commits to.
+    /// Whether a leaf says what it commits to.
     pub(super) fn carries(&self, number: usize, node: &Node, owns: bool, overflows: bool) -> bool {
         let is_owned = node.owned && hangs_below_owner::<S>(node.depth);
         number == 0
             || overflows
             || is_owned && S::LAYOUT.keep_owned_values
             || owns && Codec::<S>::DELTAS
-            || S::LAYOUT.keep_terminals
+            || S::LAYOUT.keep_leaves
     }
 
-    /// The length of what a terminal owns, if it owns anything.
+    /// The length of what a leaf owns, if it owns anything.
     pub(super) fn owned_len(&self, number: usize, node: &Node) -> Option<usize> {
-        match self.kids(number).next() {
-            Some((kid, plan)) if kid.made.is_something() => Some(self.plans[plan].len as usize),
+        match self.changes(number).next() {
+            Some((change, plan)) if change.made.is_something() => {
+                Some(self.plans[plan].len as usize)
+            }
             Some(_) => None,
             None if node.within.len() > 0 => {
                 Some(self.chain.page(node.base).entry(node.within.from).len())
@@ -88,20 +90,20 @@ impl<'a, S: Scheme> Writer<'a, S> {
         }
     }
 
-    /// Whether a terminal's suffix and payload have rows of their own.
+    /// Whether a leaf's suffix and value have rows of their own.
     pub(super) fn overflows(&self, node: &Node) -> bool {
         let suffix = self.chain.run(node, Self::WIDTH);
-        suffix.aligned().len() + self.chain.bytes(node.payload).len() > INLINE_BYTES_MAX
+        suffix.aligned().len() + self.chain.bytes(node.value).len() > INLINE_BYTES_MAX
     }
 
-    fn terminal_len(&self, number: usize) -> usize {
+    fn leaf_len(&self, number: usize) -> usize {
         let (node, _) = self.node(number);
         let suffix = self.chain.run(node, Self::WIDTH);
-        let (run, payload) = (suffix.aligned().len(), self.chain.bytes(node.payload).len());
+        let (run, value) = (suffix.aligned().len(), self.chain.bytes(node.value).len());
         let overflows = self.overflows(node);
         let owned = self.owned_len(number, node);
-        let mut len = 2 + owned.unwrap_or(0) + length_bytes(suffix.len()) + length_bytes(payload);
-        len += if overflows { 8 } else { run + payload };
+        let mut len = 2 + owned.unwrap_or(0) + length_bytes(suffix.len()) + length_bytes(value);
+        len += if overflows { 8 } else { run + value };
         if self.carries(number, node, owned.is_some(), overflows) {
             len += self.commit(number).encoded_bytes();
         }
@@ -109,18 +111,18 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// The lengths of a branch's value and of the items of its children, as they are now, if no
-    /// group comes or goes.
+    /// bucket comes or goes.
     fn body_len(&mut self, number: usize) -> Result<(Option<usize>, usize), TreeError> {
         let (node, _) = self.node(number);
         let mut items = usize::from(node.body.1 - node.body.0);
         let mut value = None;
         if let Some(stored) = self.stored_value(node) {
             items -= stored.len();
-            if node.value == ForkValue::Stored {
+            if node.fork_value == ForkValue::Stored {
                 value = Some(stored.len());
             }
         }
-        if node.value == ForkValue::Put {
+        if node.fork_value == ForkValue::Put {
             let rows = self.emitted.rows.len();
             self.put_fork_value(node);
             // They are written with the item.
@@ -128,11 +130,11 @@ impl<'a, S: Scheme> Writer<'a, S> {
             value = Some(self.head.len());
         }
         let (mut more, mut less) = (0, 0);
-        for (kid, plan) in self.kids(number) {
-            if kid.stands() {
-                less += self.chain.page(kid.page).entry(kid.entry).len();
+        for (change, plan) in self.changes(number) {
+            if change.stands() {
+                less += self.chain.page(change.page).entry(change.entry).len();
             }
-            if kid.made.is_something() {
+            if change.made.is_something() {
                 more += self.plans[plan].len as usize;
             }
         }
@@ -149,34 +151,39 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// Whether the children of a branch are to be laid out anew, and not where they are stored:
-    /// some lie in groups, or might, and a length changed.
+    /// some lie in buckets, or might, and a length changed.
     fn is_to_be_laid(&self, number: usize, items: usize) -> bool {
         let (node, _) = self.node(number);
         let grouped = node.base != PageRef::NOWHERE
-            && self.chain.page(node.base).entries(node.within).iter().any(|e| e.kind.is_in_group());
+            && self
+                .chain
+                .page(node.base)
+                .entries(node.within)
+                .iter()
+                .any(|e| e.kind.is_in_bucket());
         if !grouped {
             return may_cut::<S>(node.fork, items);
         }
-        let stays = |(kid, plan): (&TouchedChild, usize)| {
-            kid.made.is_something() && kid.stands() && {
-                let entry = self.chain.page(kid.page).entry(kid.entry);
-                let is_terminal = !self.chain.node(kid.made).is_branch();
+        let stays = |(change, plan): (&TouchedChild, usize)| {
+            change.made.is_something() && change.stands() && {
+                let entry = self.chain.page(change.page).entry(change.entry);
+                let is_leaf = !self.chain.node(change.made).is_branch();
                 entry.len() == self.plans[plan].len as usize
-                    && entry.kind.is_terminal() == is_terminal
-                    && self.member_stays(node, kid, plan)
+                    && entry.kind.is_leaf() == is_leaf
+                    && self.bucket_entry_stays(node, change, plan)
             }
         };
-        !self.kids(number).all(stays)
+        !self.changes(number).all(stays)
     }
 
-    /// Whether what a page says of a member of a group takes as many bytes as before.
-    fn member_stays(&self, node: &Node, kid: &TouchedChild, plan: usize) -> bool {
-        if Codec::<S>::DELTAS || kid.page == node.base {
+    /// Whether what a page says of a bucket entry takes as many bytes as before.
+    fn bucket_entry_stays(&self, node: &Node, change: &TouchedChild, plan: usize) -> bool {
+        if Codec::<S>::DELTAS || change.page == node.base {
             return true;
         }
         let page = self.chain.page(node.base);
-        let member = page.find(node.within, kid.digit, Self::WIDTH.mask());
-        let bytes = MEMBER_COMMIT_AT + self.commit(plan).encoded_bytes();
+        let member = page.find(node.within, change.digit, Self::WIDTH.mask());
+        let bytes = BUCKET_COMMIT_AT + self.commit(plan).encoded_bytes();
         member.is_some_and(|member| page.entry(member).len() == bytes)
     }
 }

@@ -163,18 +163,18 @@ fn a_stem_is_not_taken_for_a_fork() {
     assert!(refused.contains("a fork reads as a stem"), "{refused}");
 }
 
-/// A proof with a key's leaf for a witness, though the key is in nobody's way.
+/// A proof with a key's leaf for a neighbour, though the key is in nobody's way.
 #[test]
-fn witnesses_that_show_nothing_are_refused() {
+fn neighbours_that_show_nothing_are_refused() {
     fn check<S: BinaryTree + Clone>(scheme: &S, keys: [Vec<u8>; 2]) {
         let entries: Entries = keys.iter().map(|key| (key.clone(), vec![7; 32])).collect();
         let (mut proof, root) = prove(scheme, &entries, &keys);
         let (key, value) = proof.entries.pop().unwrap();
-        assert_eq!(proof.proof[0], 0, "no witnesses yet");
-        let witness = [&[1, key.len() as u8][..], &key, &value.unwrap()].concat();
-        proof.proof.splice(..1, witness);
+        assert_eq!(proof.proof[0], 0, "no neighbours yet");
+        let neighbour = [&[1, key.len() as u8][..], &key, &value.unwrap()].concat();
+        proof.proof.splice(..1, neighbour);
         let refused = proof.verify(scheme, &root).unwrap_err().to_string();
-        assert!(refused.ends_with("a witness shows nothing"), "{refused}");
+        assert!(refused.ends_with("a neighbour shows nothing"), "{refused}");
     }
     check(&PBT, [vec![1; 34], vec![2; 34]]);
     check(&UBT, [vec![1; 32], vec![2; 32]]);

@@ -169,7 +169,7 @@ impl Known {
         lefts.iter().flat_map(join).collect()
     }
 
-    /// Every proof of a claim that leads to a root, with up to two witnesses of those that some
+    /// Every proof of a claim that leads to a root, with up to two neighbours of those that some
     /// reading has.
     fn proofs(&self, root: &Digest, claim: Claim, leaves: &[Leaf]) -> Vec<Vec<u8>> {
         let others: Vec<_> = leaves.iter().filter(|leaf| leaf.0 != claim.0).collect();
@@ -180,12 +180,12 @@ impl Known {
             sets.extend(more.map(|other| vec![*other, *one]));
         }
         let mut proofs = Vec::new();
-        for witnesses in sets {
+        for neighbours in sets {
             let mut claims: Vec<Claim> =
-                witnesses.iter().map(|(key, value)| (*key, Some(*value))).chain([claim]).collect();
+                neighbours.iter().map(|(key, value)| (*key, Some(*value))).chain([claim]).collect();
             claims.sort_unstable();
-            let mut head = vec![witnesses.len() as u8];
-            for (key, value) in witnesses {
+            let mut head = vec![neighbours.len() as u8];
+            for (key, value) in neighbours {
                 head.push(32);
                 head.extend([*key, *value].as_flattened());
             }
@@ -340,7 +340,7 @@ fn the_stem_of_zeros_is_not_taken_for_an_empty_side() {
         (0..7).fold(sha256(&[value; 32]), up)
     };
     for key in entries.keys() {
-        // No witness; a fork behind one bit, 1, where the key leaves: the sides of what the stem
+        // No neighbour; a fork behind one bit, 1, where the key leaves: the sides of what the stem
         // holds.
         let proof = [&[0, 1, 1, 0x80][..], &side(1), &side(2)].concat();
         let forged = KeysProof { entries: vec![(key.clone(), None)], proof };

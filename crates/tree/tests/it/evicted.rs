@@ -11,7 +11,7 @@ use crate::edited::other;
 use crate::model::{Bench, Entries, Op, apply, pages, rebuild, same_rows};
 use crate::patched::{Random, stem};
 
-/// At least so many: enough for pages below pages, and for groups.
+/// At least so many: enough for pages below pages, and for buckets.
 const ENTRIES: usize = 1_200;
 const CACHES: [usize; 4] = [1, 4 << 10, 64 << 10, 1 << 30];
 const THREADS: u64 = 4;

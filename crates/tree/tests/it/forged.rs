@@ -127,7 +127,8 @@ fn edit<S: Scheme + Copy>(scheme: S, entries: &Entries, new: (&[u8], &[u8])) {
             let pending = tree.prepare(snapshot, None, mixed(*with));
             pending.is_ok_and(|pending| {
                 let mut set = WriteSet::new();
-                tree.stage(snapshot, &pending, None, &mut set).is_ok() && pending.root() == *root
+                tree.prepare_commit(snapshot, &pending, None, &mut set).is_ok()
+                    && pending.root() == *root
             })
         })
     });
@@ -176,7 +177,7 @@ fn an_owner_that_is_owned_is_refused() {
     // digit, seven bits, the value.
     let first = [&[74, 0, 0, 7, 2, 32][..], &[0x77; 32]].concat();
     let at = row.windows(first.len()).position(|part| part == first).expect("it is there");
-    // A terminal without a value that owns what stood there.
+    // A leaf without a value that owns what stood there.
     const OWNS: u8 = 0b0001_0000;
     row.splice(at..=at, [79, OWNS, 0, 7, 2, 0]);
     let sum = xxh3_64(&[&page[..], &row[8..]].concat());

@@ -86,7 +86,7 @@ fn held<S: Scheme + Clone, P: PageStore>(
             let ops = edits(&mut random, &entries);
             let pending = tree.prepare(&snapshot, None, batch(&ops)).unwrap();
             let mut set = WriteSet::new();
-            let staged = tree.stage(&snapshot, &pending, None, &mut set).unwrap();
+            let staged = tree.prepare_commit(&snapshot, &pending, None, &mut set).unwrap();
             set.sort();
             let copy = rows(&set);
             (ops, set, staged, copy)
@@ -98,7 +98,7 @@ fn held<S: Scheme + Clone, P: PageStore>(
         let [(_, first, ..), (ops, set, staged, copy)] = staged;
         store.commit(&set).unwrap();
         // Whoever keeps the write set has its rows to itself.
-        tree.adopt(staged);
+        tree.finalize(staged);
         assert!(rows(&set) == copy, "round {round}: a write set changed with the cache");
         drop(first);
         for (set, copy) in &sets {

@@ -9,7 +9,7 @@ use spinney_tree::verkle::Verkle;
 use crate::binary::{PBT, UBT};
 use crate::model::{Bench, Op, apply, batch, pages, rebuild, same_rows};
 
-/// Enough for pages below pages, and for groups.
+/// Enough for pages below pages, and for buckets.
 const ENTRIES: usize = 1_000;
 const ROUNDS: usize = 50;
 

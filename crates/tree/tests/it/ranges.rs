@@ -254,7 +254,7 @@ fn ranges_that_weigh_too_much_are_refused() {
     assert!(matches!(added[..], [Ok(()), Ok(()), Err(TreeError::Overweight { .. })]));
 }
 
-/// Thousands of leaves: pages of many levels, groups cut off, ranges within one account.
+/// Thousands of leaves: pages of many levels, buckets cut off, ranges within one account.
 #[test]
 fn a_large_state_in_ranges_of_any_size() {
     let digest = |index: u32| spinney_hash::keccak256(&index.to_be_bytes()).to_vec();

@@ -20,7 +20,7 @@ pub(crate) fn key() -> impl Strategy<Value = Vec<u8>> {
             key
         }),
         4 => any::<u16>().prop_map(|n| [n.to_be_bytes().to_vec(), vec![n as u8; 30]].concat()),
-        // Long skips, and paths beyond what a row's key holds in full.
+        // Long prefixes, and paths beyond what a row's key holds in full.
         1 => (prop::sample::select(vec![100usize, 700, 1_010, 1_100, 8_192]), byte.clone(), byte)
             .prop_map(|(len, a, b)| {
                 let mut key = vec![0x33; len];
@@ -212,12 +212,14 @@ fn trees_share_a_store_and_a_commit() {
             (0..count).map(|i| Op::Put(i.to_le_bytes().to_vec(), vec![count as u8; 40])).collect();
         let batch = crate::model::batch(&ops);
         let pending = tree.prepare(&store.snapshot().unwrap(), None, batch).unwrap();
-        staged.push(tree.stage(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap());
+        staged.push(
+            tree.prepare_commit(&store.snapshot().unwrap(), &pending, None, &mut set).unwrap(),
+        );
     }
     set.sort();
     store.commit(&set).unwrap();
     for (tree, staged) in trees.iter_mut().zip(staged) {
-        tree.adopt(staged);
+        tree.finalize(staged);
     }
     let snapshot = store.snapshot().unwrap();
     for tree in &trees {

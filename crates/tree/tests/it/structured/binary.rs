@@ -1,4 +1,4 @@
-//! Proofs of the binary trees: witnesses, and nodes as a tree.
+//! Proofs of the binary trees: neighbours, and nodes as a tree.
 
 use spinney_tree::binary::proof::{BinaryTree, KeysProof, Word};
 
@@ -27,7 +27,7 @@ enum Node {
 #[derive(Clone)]
 struct Parts {
     claims: Vec<Claim>,
-    witnesses: Vec<(Vec<u8>, Word)>,
+    neighbours: Vec<(Vec<u8>, Word)>,
     /// Nothing of an empty tree.
     node: Option<Node>,
 }
@@ -196,20 +196,20 @@ impl Parts {
         let mut claims = proof.entries.clone();
         claims.sort_unstable();
         if proof.proof.is_empty() {
-            return Self { claims, witnesses: Vec::new(), node: None };
+            return Self { claims, neighbours: Vec::new(), node: None };
         }
         let mut reader = Reader { bytes: &proof.proof, stems };
-        let witness = |reader: &mut Reader<'_>| {
+        let neighbour = |reader: &mut Reader<'_>| {
             let len = reader.number();
             (reader.take(len), reader.take(32).try_into().unwrap())
         };
         let count = reader.number();
-        let witnesses: Vec<(_, Word)> = (0..count).map(|_| witness(&mut reader)).collect();
+        let neighbours: Vec<(_, Word)> = (0..count).map(|_| neighbour(&mut reader)).collect();
         let mut all = claims.clone();
-        all.extend(witnesses.iter().map(|(key, value)| (key.clone(), Some(*value))));
+        all.extend(neighbours.iter().map(|(key, value)| (key.clone(), Some(*value))));
         all.sort_unstable();
         let node = Some(reader.node(&all, 0, false));
-        let parts = Self { claims, witnesses, node };
+        let parts = Self { claims, neighbours, node };
         assert_eq!(parts.join().proof, proof.proof, "the parts are all of it");
         parts
     }
@@ -217,8 +217,8 @@ impl Parts {
     fn join(&self) -> KeysProof {
         let mut proof = Vec::new();
         if let Some(node) = &self.node {
-            put_number(&mut proof, self.witnesses.len());
-            for (key, value) in &self.witnesses {
+            put_number(&mut proof, self.neighbours.len());
+            for (key, value) in &self.neighbours {
                 put_number(&mut proof, key.len());
                 proof.extend_from_slice(key);
                 proof.extend_from_slice(value);
@@ -240,22 +240,22 @@ impl Parts {
                 node => *node = Some(other),
             },
             5 => {
-                shuffle(chance, &mut self.witnesses, &foreign.witnesses);
+                shuffle(chance, &mut self.neighbours, &foreign.neighbours);
                 if chance.below(4) > 0 {
-                    self.witnesses.sort_unstable();
+                    self.neighbours.sort_unstable();
                 }
             }
-            // A claim becomes a witness, or a witness a claim.
+            // A claim becomes a neighbour, or a neighbour a claim.
             6 => {
-                let at = chance.below(self.claims.len() + self.witnesses.len());
+                let at = chance.below(self.claims.len() + self.neighbours.len());
                 if at >= self.claims.len() {
-                    if at - self.claims.len() < self.witnesses.len() {
-                        let (key, value) = self.witnesses.remove(at - self.claims.len());
+                    if at - self.claims.len() < self.neighbours.len() {
+                        let (key, value) = self.neighbours.remove(at - self.claims.len());
                         self.claims.push((key, Some(value).filter(|_| chance.below(2) == 0)));
                     }
                 } else if let (key, Some(value)) = self.claims.remove(at) {
-                    self.witnesses.push((key, value));
-                    self.witnesses.sort_unstable();
+                    self.neighbours.push((key, value));
+                    self.neighbours.sort_unstable();
                 }
             }
             7 => shuffle(chance, &mut self.claims, &foreign.claims),

@@ -35,14 +35,14 @@ fn extent(rlp: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-fn join(base: u8, payload: &[u8]) -> Vec<u8> {
-    let len = payload.len();
+fn join(base: u8, value: &[u8]) -> Vec<u8> {
+    let len = value.len();
     let head = match len {
         0..=55 => vec![base + len as u8],
         56..=255 => vec![base + 56, len as u8],
         _ => vec![base + 57, (len >> 8) as u8, len as u8],
     };
-    [&head[..], payload].concat()
+    [&head[..], value].concat()
 }
 
 /// Changes one node as a list: its path, its children, its value.
