@@ -94,7 +94,7 @@ impl Cleaning {
                 continue;
             }
             bytes += entry.bytes();
-            moved.rows.push(key.clone());
+            moved.rows.push((key.clone(), entry));
         }
         Ok(moved)
     }

@@ -11,6 +11,7 @@
 //! - a branch has the least key of each child, or one that is lower;
 //! - no node but the root is empty.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -68,7 +69,16 @@ impl Default for Index {
 
 /// The child that a key is in.
 fn child_of(children: &[(Key, Arc<Node>)], key: &[u8]) -> usize {
-    children.partition_point(|(low, _)| &low[..] <= key).saturating_sub(1)
+    children.partition_point(|(low, _)| order(low, key).is_le()).saturating_sub(1)
+}
+
+/// The order of two keys, which their first bytes mostly tell.
+fn order(a: &[u8], b: &[u8]) -> Ordering {
+    let first = |key: &[u8]| key.first_chunk().map(|first| u128::from_be_bytes(*first));
+    match (first(a), first(b)) {
+        (Some(first_a), Some(first_b)) if first_a != first_b => first_a.cmp(&first_b),
+        _ => a.cmp(b),
+    }
 }
 
 impl Leaf {
@@ -93,10 +103,10 @@ impl Leaf {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.row(middle).key.cmp(key) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Equal => return Ok(middle),
-                std::cmp::Ordering::Greater => high = middle,
+            match order(self.row(middle).key, key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
             }
         }
         Err(low)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{LogError, corrupt};
-use crate::format::{IndexReader, Item, Piece, StoreId};
+use crate::format::{Entry, IndexReader, Item, Piece, StoreId};
 use crate::key::Key;
 use crate::open::Needed;
 
@@ -68,7 +68,7 @@ pub(crate) struct Cleaned {
 /// The rows that a commit moves.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    pub(crate) rows: Vec<Key>,
+    pub(crate) rows: Vec<(Key, Entry)>,
     /// Changes of the batch that have to be whole, as what they change is to go.
     pub(crate) whole: HashSet<usize>,
 }

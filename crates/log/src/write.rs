@@ -266,9 +266,8 @@ impl Writer {
         let Encoded { index: own, data } = own;
         let from = data.len();
         cleaning.own_bytes = from as u64;
-        for key in &moved.rows {
-            let Some(entry) = view.index.get(key) else { continue };
-            let row = view.row(key, &entry)?;
+        for (key, entry) in &moved.rows {
+            let row = view.row(key, entry)?;
             own.row(false, key, row.len(), entry.hash);
             data.extend_from_slice(&row);
         }

@@ -16,14 +16,15 @@ use crate::page_key::PageKey;
 use crate::scheme::{Commitment, Scheme};
 use spinney_proof::digits::Run;
 
-/// From so many plans on two threads write the pages.
-const SHARED_MIN: usize = 1_024;
+/// If there are so many plans two threads write the pages. The second one has a copy of the plans:
+/// of more than these that would be memory to speak of.
+const SHARED: Range<usize> = 1_024..65_536;
 
 impl<'a, S: Scheme> Writer<'a, S> {
     /// Writes all pages.
     pub(super) fn write_pages(&mut self, row: &mut Vec<u8>) -> Result<(), TreeError> {
         let all = self.plans.len();
-        if all < SHARED_MIN || rayon::current_num_threads() == 1 {
+        if !SHARED.contains(&all) || rayon::current_num_threads() == 1 {
             self.write_below(0..all, row)?;
             return self.write_root(row);
         }
