@@ -74,11 +74,22 @@ fn child_of(children: &[(Key, Arc<Node>)], key: &[u8]) -> usize {
 
 /// The order of two keys, which their first bytes mostly tell.
 fn order(a: &[u8], b: &[u8]) -> Ordering {
-    let first = |key: &[u8]| key.first_chunk().map(|first| u128::from_be_bytes(*first));
-    match (first(a), first(b)) {
+    match (first_bytes(a), first_bytes(b)) {
         (Some(first_a), Some(first_b)) if first_a != first_b => first_a.cmp(&first_b),
         _ => a.cmp(b),
     }
+}
+
+/// The first sixteen bytes of a key, zeros behind a shorter one; nothing of one of less than eight.
+fn first_bytes(key: &[u8]) -> Option<u128> {
+    if let Some(first) = key.first_chunk() {
+        return Some(u128::from_be_bytes(*first));
+    }
+    let (first, last) = (key.first_chunk()?, key.last_chunk()?);
+    let first = u128::from(u64::from_be_bytes(*first)) << 64;
+    // The last eight, of which some are among the first eight.
+    let rest = u128::from(u64::from_be_bytes(*last)) << (8 * (16 - key.len()));
+    Some(first | rest & u128::from(u64::MAX))
 }
 
 impl Leaf {
