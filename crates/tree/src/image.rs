@@ -6,14 +6,14 @@
 //!          | 0x01 body                 the body of a branch
 //!          | 0x02 item*                children of a branch whose digits share some first bits
 //!          | 0x03 bytes                a part of what overflowed
-//! body     = [value] item*             items by digit
-//! value    = tag leaf              the key that ends at the fork (suffix of no digits)
+//! body     = [ending] item*            items by digit
+//! ending   = tag leaf                  the key that ends at the fork (suffix of no digits)
 //! item     = tag digit node | tag digit bucket
 //! node     = run value commit? [item]        a leaf, and what it owns (an item of digit 0)
 //!          | commit run [length body]          a branch; without its body that has its own page
-//! bucket    = bits count (digit flag commit?)*  a page of so many children, cut off at `bits` bits
+//! bucket   = bits count (digit flag commit?)*  a page of so many children, cut off at `bits` bits
 //! run      = length in digits, bytes           aligned as in the path, zero outside
-//! value  = length, bytes
+//! value    = length, bytes
 //! overflow = run length, value length, xxh3-64 of run bytes and value: instead of both
 //! ```
 //! In a tree that follows differences ([`Differences`]) a leaf's commitment stands before

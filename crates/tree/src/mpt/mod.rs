@@ -180,9 +180,9 @@ impl Scheme for MptState {
     }
 }
 
-/// How a scheme's leaves are written as leaves.
+/// How the RLP of a scheme's leaves is written.
 trait Leaves: Scheme<Commit = NodeRef> {
-    /// Appends the RLP of the leaf that a leaf is.
+    /// Appends the RLP of a leaf.
     fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>);
 }
 
