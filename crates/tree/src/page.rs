@@ -21,9 +21,11 @@
     clippy::unwrap_used
 )]
 
+mod commits;
+
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use spinney_hash::prefetch;
@@ -35,6 +37,7 @@ use crate::image::{
 };
 use crate::page_key::{PageKey, describe};
 use crate::scheme::{Differences, Owned, Scheme};
+use commits::LeafCommits;
 use spinney_proof::digits::Run;
 
 /// A page of the last commit, or of one before that a state still stands on.
@@ -47,10 +50,8 @@ pub(crate) struct Page<C> {
     entries: Arc<[Entry]>,
     /// Where the pages are that entries lead to.
     handles: Option<Arc<[HandleCell]>>,
-    /// What entries commit to that the row does not say at a fixed place.
-    commits: OnceLock<Box<[Known<C>]>>,
-    /// How many those are, once one of them is known.
-    learnable: u16,
+    /// What leaves commit to that the row does not say.
+    commits: LeafCommits<C>,
     /// How many entries are in no other.
     top: u16,
     pub(crate) kind: PageKind,
@@ -81,28 +82,6 @@ pub(crate) struct Entry {
     pub(crate) span: u8,
     flags: u8,
     commit: u16,
-}
-
-/// What an entry commits to: as the page was made, or as somebody had to compute it later.
-#[derive(Debug)]
-enum Known<C> {
-    Told(C),
-    Learned(OnceLock<C>),
-}
-
-impl<C: Copy> Known<C> {
-    fn get(&self) -> Option<C> {
-        match self {
-            Self::Told(commit) => Some(*commit),
-            Self::Learned(commit) => commit.get().copied(),
-        }
-    }
-}
-
-impl<C: Copy> Clone for Known<C> {
-    fn clone(&self) -> Self {
-        self.get().map_or_else(|| Self::Learned(OnceLock::new()), Self::Told)
-    }
 }
 
 /// What an entry is.
@@ -256,52 +235,33 @@ impl<C: Copy> Page<C> {
         lists.clear();
         let Parsed { top, valued, kind, bits } =
             Parser::parse(codec, &row, bits, known, lists).map_err(|what| corrupt(&key, what))?;
-        let (entries, learnable) = (lists.entries[..].into(), lists.commits.len() as u16);
+        let entries = lists.entries[..].into();
         let handles = (!lists.handles.is_empty()).then(|| lists.handles.drain(..).collect());
         let commits = match known {
-            [] => OnceLock::new(),
-            _ => OnceLock::from(lists.commits.drain(..).collect::<Box<_>>()),
+            [] => LeafCommits::unknown(lists.commits.len() as u16),
+            _ => LeafCommits::told(lists.commits[..].into()),
         };
         let place = HandleCell::default();
-        Ok(Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued, place })
+        Ok(Self { key, row, entries, handles, commits, top, kind, bits, valued, place })
     }
 
     /// A page that differs from this one in values and commitments alone: `known` says of entries
     /// what they commit to now.
     pub(crate) fn renewed(&self, row: Arc<[u8]>, known: &[(u16, C)]) -> Self {
-        let mut commits = self.commits.get().cloned();
-        for &(entry, commit) in known {
-            let place = self.entries.get(usize::from(entry)).map_or(IN_ROW, |entry| entry.commit);
-            if place < self.learnable {
-                let commits = commits.get_or_insert_with(|| self.unknown());
-                if let Some(known) = commits.get_mut(usize::from(place)) {
-                    *known = Known::Told(commit);
-                }
-            }
-        }
-        let commits = commits.map_or_else(OnceLock::new, OnceLock::from);
+        let place = |entry: u16| self.entries.get(usize::from(entry)).map(|entry| entry.commit);
+        let news = known.iter().filter_map(|&(entry, commit)| Some((place(entry)?, commit)));
+        let commits = self.commits.renewed(news);
         let (entries, handles) = (Arc::clone(&self.entries), self.handles.clone());
-        let Self { learnable, top, kind, bits, valued, .. } = *self;
+        let Self { top, kind, bits, valued, .. } = *self;
         let (key, place) = (self.key.clone(), HandleCell::default());
-        Self { key, row, entries, handles, commits, learnable, top, kind, bits, valued, place }
-    }
-
-    /// Room for the commitments that the row does not keep.
-    fn unknown(&self) -> Box<[Known<C>]> {
-        (0..self.learnable).map(|_| Known::Learned(OnceLock::new())).collect()
-    }
-
-    /// What somebody found out about the commitments that the row does not keep.
-    fn learned(&self) -> &[Known<C>] {
-        self.commits.get().map_or(&[], |commits| commits)
+        Self { key, row, entries, handles, commits, top, kind, bits, valued, place }
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         let handles = self.handles.as_ref().map_or(0, |handles| size_of_val(&handles[..]));
-        let commits = usize::from(self.learnable).saturating_mul(size_of::<Known<C>>());
-        let parts =
-            [self.key.heap_bytes(), self.row.len(), size_of_val(&self.entries[..]), commits];
+        let (entries, commits) = (size_of_val(&self.entries[..]), self.commits.bytes());
+        let parts = [self.key.heap_bytes(), self.row.len(), entries, commits];
         parts.into_iter().fold(size_of::<Self>().saturating_add(handles), usize::saturating_add)
     }
 
@@ -366,7 +326,8 @@ impl<C: Copy> Page<C> {
     pub(crate) fn take_over(&self, old: &Self) {
         let handles = self.handles.as_deref().zip(old.handles.as_deref());
         let handles = handles.filter(|(mine, others)| !std::ptr::eq(*mine, *others));
-        let learns = self.learnable > 0 && self.learned().is_empty() && !old.learned().is_empty();
+        let (commits, others) = (&self.commits, &old.commits);
+        let learns = commits.count() > 0 && commits.is_unknown() && !others.is_unknown();
         if handles.is_none() && !learns || (self.kind, self.bits) != (old.kind, old.bits) {
             return;
         }
@@ -381,8 +342,7 @@ impl<C: Copy> Page<C> {
                 };
                 let leads_on = match (entry.kind, previous.kind) {
                     (Kind::Leaf, Kind::Leaf) if learns => {
-                        let known = old.learned().get(usize::from(previous.commit));
-                        if let Some(commit) = known.and_then(Known::get)
+                        if let Some(commit) = old.commits.get(previous.commit)
                             && self.row.get(entry.range()) == old.row.get(previous.range())
                         {
                             self.learn(number, commit);
@@ -425,7 +385,7 @@ impl<C: Copy> Page<C> {
         match entry.commit {
             IN_ROW => codec.kept(&self.row, entry.at.into()),
             CARRIED | OF_VALUE | LEFT_OUT => self.told(codec, entry, start),
-            place => self.learned().get(usize::from(place))?.get(),
+            place => self.commits.get(place),
         }
     }
 
@@ -448,24 +408,15 @@ impl<C: Copy> Page<C> {
 
     /// Notes what an entry commits to that the row does not keep, for all who come after.
     pub(crate) fn learn(&self, entry: u16, commit: C) {
-        let place = self.entry(entry).commit;
-        if place >= self.learnable {
-            return;
-        }
-        let commits = self.commits.get_or_init(|| self.unknown());
-        if let Some(Known::Learned(slot)) = commits.get(usize::from(place)) {
-            // Somebody else may have been faster: it is the same.
-            let _ = slot.set(commit);
-        }
+        self.commits.learn(self.entry(entry).commit, commit);
     }
 
     /// What is known of the commitments of leaves that the row does not keep, with where they
     /// lie.
     pub(crate) fn known(&self) -> impl Iterator<Item = (u16, C)> + '_ {
-        let learned = self.learned();
-        let entries = if learned.is_empty() { &[][..] } else { &self.entries };
+        let entries = if self.commits.is_unknown() { &[][..] } else { &self.entries };
         let leaves = entries.iter().filter(|entry| entry.kind == Kind::Leaf);
-        leaves.filter_map(|entry| Some((entry.at, learned.get(usize::from(entry.commit))?.get()?)))
+        leaves.filter_map(|entry| Some((entry.at, self.commits.get(entry.commit)?)))
     }
 
     /// What a leaf is, as its page holds it.
@@ -557,8 +508,7 @@ impl<C: Copy> Page<C> {
     /// Whether what an entry commits to is to be computed by whoever needs it.
     #[inline]
     pub(crate) fn is_uncommitted(&self, entry: &Entry) -> bool {
-        entry.commit < self.learnable
-            && self.learned().get(usize::from(entry.commit)).is_none_or(|it| it.get().is_none())
+        entry.commit < self.commits.count() && self.commits.get(entry.commit).is_none()
     }
 
     pub(crate) fn fetch_entries(&self) {
@@ -577,19 +527,15 @@ impl<C: Copy> Page<C> {
 
     /// Asks for the commitments that the row does not keep.
     pub(crate) fn fetch_learned(&self) {
-        prefetch(self.learned());
+        self.commits.fetch();
     }
 
     /// Asks for what a branch with these children is committed to with.
     pub(crate) fn fetch_commits(&self, within: Within) {
-        let learned = self.learned();
         for entry in self.entries(within) {
-            match learned.get(usize::from(entry.commit)) {
-                Some(commit) => prefetch(std::slice::from_ref(commit)),
-                None => {
-                    let item = self.row.get(entry.at.into()..).unwrap_or_default();
-                    prefetch(item.get(..COMMIT_BYTES_AHEAD).unwrap_or(item));
-                }
+            if !self.commits.fetch_one(entry.commit) {
+                let item = self.row.get(entry.at.into()..).unwrap_or_default();
+                prefetch(item.get(..COMMIT_BYTES_AHEAD).unwrap_or(item));
             }
         }
     }
@@ -622,7 +568,7 @@ struct Body {
 #[derive(Debug)]
 pub(crate) struct Lists<C> {
     entries: Vec<Entry>,
-    commits: Vec<Known<C>>,
+    commits: Vec<Option<C>>,
     handles: Vec<HandleCell>,
     bodies: Vec<Body>,
 }
@@ -849,10 +795,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
             true => CARRIED,
             false => {
                 let number = self.lists.commits.len();
-                self.lists.commits.push(match self.known_at(at) {
-                    Some(commit) => Known::Told(commit),
-                    None => Known::Learned(OnceLock::new()),
-                });
+                self.lists.commits.push(self.known_at(at));
                 number as u16
             }
         };

@@ -151,18 +151,18 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// Whether the children of a branch are to be laid out anew, and not where they are stored:
-    /// some lie in buckets, or might, and a length changed.
+    /// some lie in buckets, or might, and a length changed. Where buckets are cut depends on nothing
+    /// else.
     fn is_to_be_laid(&self, number: usize, items: usize) -> bool {
         let (node, _) = self.node(number);
-        let grouped = node.base != PageRef::NOWHERE
-            && self
-                .chain
-                .page(node.base)
-                .entries(node.within)
-                .iter()
-                .any(|e| e.kind.is_in_bucket());
-        if !grouped {
-            return may_cut::<S>(node.fork, items);
+        let grouped = || {
+            node.base != PageRef::NOWHERE && {
+                let entries = self.chain.page(node.base).entries(node.within);
+                entries.iter().any(|entry| entry.kind.is_in_bucket())
+            }
+        };
+        if !may_cut::<S>(node.fork, items) && !grouped() {
+            return false;
         }
         let stays = |(change, plan): (&TouchedChild, usize)| {
             change.made.is_something() && change.stands() && {
