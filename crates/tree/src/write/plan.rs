@@ -151,8 +151,8 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// Whether the children of a branch are to be laid out anew, and not where they are stored:
-    /// some lie in buckets, or might, and a length changed. Where buckets are cut depends on nothing
-    /// else.
+    /// some lie in buckets, or might, and a length changed: nothing else tells where buckets are
+    /// cut.
     fn is_to_be_laid(&self, number: usize, items: usize) -> bool {
         let (node, _) = self.node(number);
         let grouped = || {
