@@ -24,8 +24,6 @@ const EXCEPTIONS: &[(&str, Rule, usize)] = &[
     ("state", Rule::Name, 5),
     ("store", Rule::Circle, 18),
     ("store", Rule::Name, 5),
-    ("tree", Rule::Circle, 23),
-    ("tree", Rule::Name, 38),
     ("vectors", Rule::Name, 9),
 ];
 

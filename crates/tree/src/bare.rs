@@ -177,7 +177,7 @@ const ZEROS: [u8; 256] = [0; 256];
 
 /// A branch of a page, with its children in the same page.
 #[derive(Debug)]
-struct Branch {
+struct BareBranch {
     entry: u16,
     /// The path to its fork, if paths are needed, and how many digits that has.
     path: Vec<u8>,
@@ -190,7 +190,7 @@ struct Branch {
 #[derive(Debug)]
 struct Branches<C> {
     page: Page<C>,
-    list: Vec<Branch>,
+    list: Vec<BareBranch>,
 }
 
 /// Siblings, and where they hang: `digits` digits of a path lead to their fork.
@@ -237,7 +237,7 @@ impl<C: Commitment> Branches<C> {
     }
 
     /// Where a branch's commitment lies, but for the length that may stand before it.
-    fn commit_range(&self, branch: &Branch) -> Result<std::ops::Range<usize>, TreeError> {
+    fn commit_range(&self, branch: &BareBranch) -> Result<std::ops::Range<usize>, TreeError> {
         let from = usize::from(self.page.entry(branch.entry).at) + BUCKET_COMMIT_AT;
         let bytes = self.page.row.get(from..).unwrap_or_default();
         let malformed = || corrupt(&self.page.key, "a commitment is malformed");
@@ -282,7 +282,7 @@ impl<C: Commitment> Branches<C> {
     fn children<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        (branch, made): (&Branch, &[(u16, C)]),
+        (branch, made): (&BareBranch, &[(u16, C)]),
         scratch: &mut S::Scratch,
         children: &mut Vec<(u8, Option<C>)>,
     ) -> Result<(), TreeError> {
@@ -334,7 +334,7 @@ fn visit<S: Scheme>(
     codec: Codec<'_, S>,
     page: &Page<S::Commit>,
     (siblings, need): (&Siblings, Need),
-    (queue, list): (&mut Vec<Siblings>, &mut Vec<Branch>),
+    (queue, list): (&mut Vec<Siblings>, &mut Vec<BareBranch>),
 ) -> Result<(), TreeError> {
     let Siblings { within, path, digits, start, have_digits } = siblings;
     for number in within.range() {
@@ -355,7 +355,7 @@ fn visit<S: Scheme>(
                 let (fork, within) = (prefix.end(), entry.within());
                 if !entry.is_valued() {
                     let path = to_fork.clone();
-                    list.push(Branch { entry: number, path, fork, start: *start });
+                    list.push(BareBranch { entry: number, path, fork, start: *start });
                 }
                 let below = fork + 1;
                 let path = to_fork;

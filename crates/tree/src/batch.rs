@@ -1,14 +1,31 @@
 //! Operations to apply as one.
 
-use std::sync::Arc;
-
 use crate::error::TreeError;
-use crate::node::{Arena, Span};
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX};
 use spinney_proof::digits::Width;
 
 /// What a batch's keys and values may take together.
 const BATCH_BYTES_MAX: usize = 1 << 31;
+
+/// A stretch of bytes: of a batch's, or of an arena's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+impl Span {
+    pub(crate) const EMPTY: Self = Self { at: 0, len: 0 };
+
+    pub(crate) fn new(at: usize, len: usize) -> Self {
+        let fit = |n| u32::try_from(n).expect("a batch's bytes are bounded below 4 GiB");
+        Self { at: fit(at), len: fit(len) }
+    }
+
+    pub(crate) const fn range(self) -> std::ops::Range<usize> {
+        self.at as usize..(self.at + self.len) as usize
+    }
+}
 
 /// Puts, deletions and prefix deletions to apply as one, in any order: the engine sorts them.
 ///
@@ -154,11 +171,10 @@ impl Batch {
         Ok(())
     }
 
-    /// Hands over operations and bytes, for other memory to be used from now on.
-    pub(crate) fn swap<C>(&mut self, arena: &mut Arena<C>) {
-        let bytes = Arc::get_mut(&mut arena.bytes).expect("nobody reads an arena from the pool");
+    /// Hands over bytes and operations, for other memory to be used from now on.
+    pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>, ops: &mut Vec<Op>) {
         std::mem::swap(&mut self.bytes, bytes);
-        std::mem::swap(&mut self.ops, &mut arena.ops);
+        std::mem::swap(&mut self.ops, ops);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use rayon::prelude::*;
 
 use crate::error::{Refused, TreeError};
-use crate::grow::{Item, NO_EDGE, Reducer, What, end_position};
+use crate::grow::{NO_EDGE, Reducer, SortedItem, What, end_position};
 use crate::image::Codec;
 use crate::scheme::{KEY_BYTES_MAX, Scheme, VALUE_BYTES_MAX, Weights};
 use spinney_proof::digits::Width;
@@ -57,11 +57,11 @@ fn reduce_leaves<'a, S: Scheme>(
     count: usize,
     (before, behind): (Option<&[u8]>, Option<&[u8]>),
     leaf: impl Fn(usize) -> (&'a [u8], &'a [u8]) + Sync,
-) -> Result<Vec<Item<'a, S::Commit>>, TreeError> {
+) -> Result<Vec<SortedItem<'a, S::Commit>>, TreeError> {
     let reducers = Mutex::new(Vec::new());
     let chunk = |index: usize| {
         let (from, to) = (index * chunk_leaves, count.min((index + 1) * chunk_leaves));
-        let mut tools: (Reducer<S>, Vec<Item<'a, S::Commit>>) =
+        let mut tools: (Reducer<S>, Vec<SortedItem<'a, S::Commit>>) =
             reducers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let (reducer, items) = &mut tools;
         items.clear();
@@ -70,7 +70,7 @@ fn reduce_leaves<'a, S: Scheme>(
         for index in from..to {
             let (key, value) = leaf(index);
             let edge = check(scheme, last, key, value)?;
-            items.push(Item { key, edge, what: What::Leaf(value) });
+            items.push(SortedItem { key, edge, what: What::Leaf(value) });
             last = Some(key);
         }
         let next = if to == count { behind } else { Some(leaf(to).0) };
@@ -107,12 +107,12 @@ pub(crate) const fn weigh<S: Scheme>(weight: u128) -> Result<(), TreeError> {
     }
 }
 
-fn finish<S: Scheme>(scheme: &S, items: &[Item<'_, S::Commit>]) -> S::Root {
+fn finish<S: Scheme>(scheme: &S, items: &[SortedItem<'_, S::Commit>]) -> S::Root {
     let mut left = Vec::new();
     Reducer::<S>::default().reduce(scheme, items, NO_EDGE, &mut left);
     match &left[..] {
         [] => scheme.root(None),
-        [Item { what: What::Done(commit), .. }] => scheme.root(Some(commit)),
+        [SortedItem { what: What::Done(commit), .. }] => scheme.root(Some(commit)),
         _ => unreachable!("with nothing at either side all items reduce to one"),
     }
 }
@@ -295,7 +295,7 @@ impl<S: Scheme> RootBuilder<S> {
 }
 
 impl<C: Copy> Left<C> {
-    fn of(item: &Item<'_, C>) -> Self {
+    fn of(item: &SortedItem<'_, C>) -> Self {
         let what = match item.what {
             What::Leaf(value) => Err(value.to_vec()),
             What::Done(commit) => Ok(commit),
@@ -303,12 +303,12 @@ impl<C: Copy> Left<C> {
         Self { key: item.key.to_vec(), edge: item.edge, what }
     }
 
-    fn item(&self) -> Item<'_, C> {
+    fn item(&self) -> SortedItem<'_, C> {
         let what = match &self.what {
             Err(value) => What::Leaf(value),
             Ok(commit) => What::Done(*commit),
         };
-        Item { key: &self.key, edge: self.edge, what }
+        SortedItem { key: &self.key, edge: self.edge, what }
     }
 }
 

@@ -27,11 +27,11 @@ use crate::page_key::PageKey;
 
 /// The pages of the last commit with their indexes, up to a budget in bytes.
 #[derive(Debug)]
-pub(crate) struct Cache<C>(RwLock<Pages<C>>);
+pub(crate) struct Cache<C>(RwLock<CachedPages<C>>);
 
 /// The pages themselves, and where they are by the hashes of their keys.
 #[derive(Debug)]
-pub(crate) struct Pages<C> {
+pub(crate) struct CachedPages<C> {
     table: HashTable<u32>,
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
@@ -73,7 +73,7 @@ const SLOT_BYTES: usize = 16 + 16 + 8;
 
 impl<C: Copy> Cache<C> {
     pub(crate) fn new(budget: usize, head: u64) -> Self {
-        Self(RwLock::new(Pages::new(budget, head)))
+        Self(RwLock::new(CachedPages::new(budget, head)))
     }
 
     /// Gives another budget to a cache that nobody else has yet.
@@ -84,7 +84,7 @@ impl<C: Copy> Cache<C> {
     /// The pages as they are, until the answer is dropped: to be held for a short while. Whoever
     /// holds them asks the cache itself for nothing: between the two a writer may wait, and then
     /// both wait for each other.
-    pub(crate) fn pages(&self) -> RwLockReadGuard<'_, Pages<C>> {
+    pub(crate) fn pages(&self) -> RwLockReadGuard<'_, CachedPages<C>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl<C: Copy> Cache<C> {
         pages.take_up(new, gone, ranges);
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Pages<C>> {
+    fn write(&self) -> RwLockWriteGuard<'_, CachedPages<C>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl<C: Copy> Cache<C> {
     }
 }
 
-impl<C: Copy> Pages<C> {
+impl<C: Copy> CachedPages<C> {
     fn new(budget: usize, head: u64) -> Self {
         let (table, hasher) = (HashTable::new(), RandomState::default());
         Self { table, slots: Vec::new(), free: Vec::new(), hasher, bytes: 0, budget, hand: 0, head }

@@ -3,39 +3,34 @@
 //! Whoever calls the engine goes through the scheme's table. So the engine is compiled once for
 //! each scheme, in the crate that the scheme is of, however many crates and stores use it.
 
-use std::fmt;
+use std::marker::PhantomData;
 
 use crate::batch::Batch;
 use crate::entries::Entries;
 use crate::error::TreeError;
 use crate::ids::{BlockId, TreeId};
-use crate::prove::NodeVisit;
 use crate::read::{Entry, Value};
 use crate::root_record::RootRecord;
 use crate::rows::ReadRows;
-use crate::scheme::Scheme;
+use crate::scheme::{Engine, Scheme};
 use crate::store::WriteSet;
 use crate::tree::{Pending, PreparedCommit, Tree};
 use crate::view::TreeView;
+use crate::visit::NodeVisit;
 
-/// The engine, compiled for a scheme: see [`Scheme::engine`].
-pub struct Engine<S: Scheme>(&'static dyn Parts<S>);
+/// What an [`Engine`] leads to.
+struct PartsOf<S: Scheme>(&'static dyn Parts<S>);
 
 impl<S: Scheme> Engine<S> {
     /// The engine, compiled in the crate of the function that says this: one with no type
     /// parameter, which is not inlined.
     pub const fn here() -> Self {
-        Self(&Compiled)
+        Self { table: const { &PartsOf::<S>(&Compiled) }, scheme: PhantomData }
     }
 
-    pub(crate) const fn parts(&self) -> &'static dyn Parts<S> {
-        self.0
-    }
-}
-
-impl<S: Scheme> fmt::Debug for Engine<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
+    pub(crate) fn parts(&self) -> &'static dyn Parts<S> {
+        let table: Option<&PartsOf<S>> = self.table.downcast_ref();
+        table.expect("an engine is made for its scheme").0
     }
 }
 

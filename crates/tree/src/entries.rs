@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use crate::error::TreeError;
 use crate::node::Arena;
+use crate::node_check::Check;
 use crate::page::HandleCell;
 use crate::page_key::PageKey;
-use crate::read::{Entry, Halt, Reader, Walk};
+use crate::read::{Entry, Halt, Reader};
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
-use crate::verified::Check;
+use crate::walk::EntryWalk;
 
 impl<S: Scheme> Tree<S> {
     /// The entries of `state`, or of the last commit, from the key `start` on, in order of keys.
@@ -90,7 +91,7 @@ impl<S: Scheme> Tree<S> {
         let reader = Reader { codec: self.codec(), space: self.space, arenas, fetch: &fetch };
         let check = self.verifies.then(Check::default);
         let says = if refused.is_none() { self.top(state) } else { None };
-        let walk = Walk::new(&reader, top.zip(says.map(|top| top.commit)), start, check);
+        let walk = EntryWalk::new(&reader, top.zip(says.map(|top| top.commit)), start, check);
         let end = end.map(<[u8]>::to_vec);
         Entries { tree: self, snapshot, arenas, walk, end, refused, done: false }
     }
@@ -101,7 +102,7 @@ pub struct Entries<'a, S: Scheme> {
     tree: &'a Tree<S>,
     snapshot: &'a dyn ReadRows,
     arenas: &'a [Arc<Arena<S::Commit>>],
-    walk: Walk<S>,
+    walk: EntryWalk<S>,
     end: Option<Vec<u8>>,
     /// The state does not stand on the last commit: this is told first.
     refused: Option<TreeError>,

@@ -42,7 +42,7 @@ pub(crate) fn end_position<S: Scheme>(key: &[u8]) -> i32 {
 
 /// A leaf, or a subtree that is committed to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Item<'a, C> {
+pub(crate) struct SortedItem<'a, C> {
     /// The key of the leaf, or of the subtree's first leaf.
     pub(crate) key: &'a [u8],
     /// The position of what it shares with the leaf before it; [`NO_EDGE`] if there is none.
@@ -68,15 +68,15 @@ struct Open {
 
 /// A node that waits for its parent.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    node: Made,
+struct Unparented {
+    node: Grown,
     /// The first item below it.
     item: u32,
     height: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Made {
+enum Grown {
     Item,
     Leaf(u32),
     Owner(u32),
@@ -115,7 +115,7 @@ struct Branch {
 #[derive(Debug)]
 pub(crate) struct Reducer<S: Scheme> {
     open: Vec<Open>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Unparented>,
     leaves: Vec<Leaf>,
     owners: Vec<MadeOwner>,
     branches: Vec<Branch>,
@@ -158,9 +158,9 @@ impl<S: Scheme> Reducer<S> {
     pub(crate) fn reduce<'a>(
         &mut self,
         scheme: &S,
-        items: &[Item<'a, S::Commit>],
+        items: &[SortedItem<'a, S::Commit>],
         edge: i32,
-        left: &mut Vec<Item<'a, S::Commit>>,
+        left: &mut Vec<SortedItem<'a, S::Commit>>,
     ) {
         self.clear();
         let Some(first) = items.first() else { return };
@@ -176,11 +176,11 @@ impl<S: Scheme> Reducer<S> {
                     continue;
                 }
                 let depth = self.depth(next);
-                let node = Made::Leaf(self.leaves.len() as u32);
+                let node = Grown::Leaf(self.leaves.len() as u32);
                 self.leaves.push(Leaf { item: index, depth, slot: NONE });
-                self.waiting.push(Waiting { node, item: index, height: 0 });
+                self.waiting.push(Unparented { node, item: index, height: 0 });
             } else {
-                self.waiting.push(Waiting { node: Made::Item, item: index, height: 0 });
+                self.waiting.push(Unparented { node: Grown::Item, item: index, height: 0 });
             }
             self.close(items, next);
         }
@@ -191,7 +191,7 @@ impl<S: Scheme> Reducer<S> {
             let commit =
                 |slot: u32| self.slots[slot as usize].1.expect("all nodes are committed to");
             let what = if slot == NONE { item.what } else { What::Done(commit(slot)) };
-            Item { what, ..item }
+            SortedItem { what, ..item }
         }));
     }
 
@@ -208,7 +208,7 @@ impl<S: Scheme> Reducer<S> {
 
     /// Opens the implicit owner that an item is the first to belong to. A subtree that was reduced
     /// with its owner shares nothing below that with what follows.
-    fn open_implicit(&mut self, item: &Item<'_, S::Commit>, next: i32) {
+    fn open_implicit(&mut self, item: &SortedItem<'_, S::Commit>, next: i32) {
         let Some(Owner { bytes, implicit: true }) = S::LAYOUT.owner else { return };
         let position = 2 * (bytes * Self::WIDTH.per_byte()) as i32 - 1;
         if item.edge < position && (next > position || matches!(item.what, What::Leaf(_))) {
@@ -225,7 +225,7 @@ impl<S: Scheme> Reducer<S> {
     }
 
     /// Closes what ends at the edge `next`, and opens the fork there.
-    fn close(&mut self, items: &[Item<'_, S::Commit>], next: i32) {
+    fn close(&mut self, items: &[SortedItem<'_, S::Commit>], next: i32) {
         while let Some(&open) = self.open.last()
             && open.position > next
         {
@@ -251,7 +251,12 @@ impl<S: Scheme> Reducer<S> {
         }
     }
 
-    fn branch(&mut self, items: &[Item<'_, S::Commit>], open: Open, depth: u32) -> Waiting {
+    fn branch(
+        &mut self,
+        items: &[SortedItem<'_, S::Commit>],
+        open: Open,
+        depth: u32,
+    ) -> Unparented {
         let fork = (open.position / 2) as u32;
         let from = self.slots.len() as u32;
         let mut height = 0;
@@ -263,13 +268,13 @@ impl<S: Scheme> Reducer<S> {
         }
         let item = self.waiting[open.from].item;
         let children = (from, self.slots.len() as u32);
-        let node = Made::Branch(self.branches.len() as u32);
+        let node = Grown::Branch(self.branches.len() as u32);
         let value = open.item;
         self.branches.push(Branch { item, depth, fork, height, children, value, slot: NONE });
-        Waiting { node, item: item.min(value), height }
+        Unparented { node, item: item.min(value), height }
     }
 
-    fn owner(&mut self, items: &[Item<'_, S::Commit>], open: Open, depth: u32) -> Waiting {
+    fn owner(&mut self, items: &[SortedItem<'_, S::Commit>], open: Open, depth: u32) -> Unparented {
         debug_assert_eq!(self.waiting.len(), open.from + 1, "an owner owns one subtree");
         let owned = self.waiting[open.from];
         let slot = self.slots.len() as u32;
@@ -278,28 +283,28 @@ impl<S: Scheme> Reducer<S> {
         // An implicit owner has no item of its own.
         let item = open.item.min(owned.item);
         let leaf = Leaf { item, depth, slot: NONE };
-        let node = Made::Owner(self.owners.len() as u32);
+        let node = Grown::Owner(self.owners.len() as u32);
         self.owners.push(MadeOwner { leaf, height, owned: slot });
-        Waiting { node, item, height }
+        Unparented { node, item, height }
     }
 
     /// Gives a child its place beside its siblings.
-    fn settle(&mut self, child: Waiting, digit: u8, items: &[Item<'_, S::Commit>]) {
+    fn settle(&mut self, child: Unparented, digit: u8, items: &[SortedItem<'_, S::Commit>]) {
         self.place(child, digit);
-        if let (Made::Item, What::Done(commit)) = (child.node, &items[child.item as usize].what) {
+        if let (Grown::Item, What::Done(commit)) = (child.node, &items[child.item as usize].what) {
             self.slots.last_mut().expect("just placed").1 = Some(*commit);
             self.settled.push((self.slots.len() as u32 - 1, child.item));
         }
     }
 
-    fn place(&mut self, child: Waiting, digit: u8) {
+    fn place(&mut self, child: Unparented, digit: u8) {
         let slot = self.slots.len() as u32;
         self.slots.push((digit, None));
         match child.node {
-            Made::Item => {}
-            Made::Leaf(index) => self.leaves[index as usize].slot = slot,
-            Made::Owner(index) => self.owners[index as usize].leaf.slot = slot,
-            Made::Branch(index) => self.branches[index as usize].slot = slot,
+            Grown::Item => {}
+            Grown::Leaf(index) => self.leaves[index as usize].slot = slot,
+            Grown::Owner(index) => self.owners[index as usize].leaf.slot = slot,
+            Grown::Branch(index) => self.branches[index as usize].slot = slot,
         }
     }
 
@@ -307,7 +312,7 @@ impl<S: Scheme> Reducer<S> {
     fn leave(&mut self, from: usize) {
         for index in from..self.waiting.len() {
             let waiting = self.waiting[index];
-            let slot = if matches!(waiting.node, Made::Item) {
+            let slot = if matches!(waiting.node, Grown::Item) {
                 NONE
             } else {
                 self.place(waiting, 0);
@@ -333,7 +338,7 @@ impl<S: Scheme> Reducer<S> {
         self.waiting = waiting;
     }
 
-    fn commit(&mut self, scheme: &S, items: &[Item<'_, S::Commit>]) {
+    fn commit(&mut self, scheme: &S, items: &[SortedItem<'_, S::Commit>]) {
         self.commit_leaves(scheme, items);
         self.owner_ranks.sort(self.owners.iter().map(|owner| owner.height as usize));
         self.branch_ranks.sort(self.branches.iter().map(|branch| branch.height as usize));
@@ -347,7 +352,7 @@ impl<S: Scheme> Reducer<S> {
         }
     }
 
-    fn commit_leaves(&mut self, scheme: &S, items: &[Item<'_, S::Commit>]) {
+    fn commit_leaves(&mut self, scheme: &S, items: &[SortedItem<'_, S::Commit>]) {
         let Self { leaves, slots, out, scratch, .. } = self;
         for part in leaves.chunks(CHUNK) {
             out.clear();
@@ -359,7 +364,7 @@ impl<S: Scheme> Reducer<S> {
         }
     }
 
-    fn commit_owners(&mut self, scheme: &S, items: &[Item<'_, S::Commit>], height: usize) {
+    fn commit_owners(&mut self, scheme: &S, items: &[SortedItem<'_, S::Commit>], height: usize) {
         let Self { owners, owner_ranks, slots, out, scratch, .. } = self;
         out.clear();
         let level = owner_ranks.of(height);
@@ -373,7 +378,7 @@ impl<S: Scheme> Reducer<S> {
         }
     }
 
-    fn commit_branches(&mut self, scheme: &S, items: &[Item<'_, S::Commit>], height: usize) {
+    fn commit_branches(&mut self, scheme: &S, items: &[SortedItem<'_, S::Commit>], height: usize) {
         let Self { branches, branch_ranks, slots, out, scratch, .. } = self;
         out.clear();
         let level = branch_ranks.of(height);
@@ -394,7 +399,7 @@ impl<S: Scheme> Reducer<S> {
 }
 
 fn leaf_job<'a, S: Scheme>(
-    items: &[Item<'a, S::Commit>],
+    items: &[SortedItem<'a, S::Commit>],
     leaf: &Leaf,
     owned: Option<S::Commit>,
 ) -> LeafJob<'a, S::Commit> {
@@ -409,7 +414,7 @@ fn leaf_job<'a, S: Scheme>(
     LeafJob { key: JobKey::Whole(key), suffix, value, owned, previous: None }
 }
 
-fn value_of<'a, C>(item: &Item<'a, C>) -> &'a [u8] {
+fn value_of<'a, C>(item: &SortedItem<'a, C>) -> &'a [u8] {
     match item.what {
         What::Leaf(value) => value,
         What::Done(_) => unreachable!("only leaves are leaves and values"),

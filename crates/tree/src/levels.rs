@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::node::{Arena, Chain, Fate, ForkValue, Made, Node, PageRef, Previous, TouchedChild};
-use crate::page::{Entry, Page, corrupt};
+use crate::page::{IndexEntry, Page, corrupt};
 use crate::scheme::{BranchJob, ChildChange, Children, JobKey, LeafJob, Scheme};
 use spinney_proof::digits::Run;
 
@@ -215,7 +215,7 @@ pub(crate) struct Touched<'a, S: Scheme> {
     codec: Codec<'a, S>,
     chain: Chain<'a, S::Commit>,
     page: Option<&'a Page<S::Commit>>,
-    stored: &'a [Entry],
+    stored: &'a [IndexEntry],
     changes: &'a [TouchedChild],
     /// The digit at which the runs of children begin.
     start: usize,
@@ -233,7 +233,7 @@ impl<S: Scheme> Copy for Touched<'_, S> {}
 impl<S: Scheme> Touched<'_, S> {
     /// What a stored child commits to.
     #[inline(always)]
-    fn stored(&self, entry: &Entry) -> S::Commit {
+    fn stored(&self, entry: &IndexEntry) -> S::Commit {
         let commit = self.page.and_then(|page| page.commit(self.codec, entry, self.start));
         commit.expect("siblings commit before parents")
     }
@@ -416,7 +416,7 @@ fn sibling_job<'a, S: Scheme>(
 pub(crate) fn stored_leaf<'a, S: Scheme>(
     codec: Codec<'_, S>,
     page: &'a Page<S::Commit>,
-    entry: &Entry,
+    entry: &IndexEntry,
     start: usize,
     key: JobKey<'a>,
 ) -> Result<LeafJob<'a, S::Commit>, TreeError> {

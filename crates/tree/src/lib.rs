@@ -36,6 +36,7 @@ mod engine;
 mod entries;
 mod error;
 mod grow;
+mod head;
 mod ids;
 mod image;
 mod key_proofs;
@@ -44,6 +45,7 @@ mod memory;
 pub mod mpt;
 pub mod names;
 mod node;
+mod node_check;
 mod page;
 mod page_key;
 pub mod pbt;
@@ -64,6 +66,8 @@ mod update;
 mod verified;
 pub mod verkle;
 mod view;
+mod visit;
+mod walk;
 mod weigh;
 mod write;
 
@@ -71,7 +75,6 @@ pub use bare::{BareRows, bare_rows};
 pub use batch::{Batch, Operation};
 pub use check::Finding;
 pub use costs::TreeCosts;
-pub use engine::Engine;
 pub use entries::Entries;
 pub use error::{Refused, TreeError};
 pub use ids::{BlockId, SchemeId, TreeId};
@@ -83,8 +86,8 @@ pub use rebuild::Rebuild;
 pub use root_record::RootRecord;
 pub use rows::{SharedSnapshot, SharedStore};
 pub use scheme::{
-    BranchJob, ChildChange, Children, Commitment, Differences, KEY_BYTES_MAX, Layout, LeafJob,
-    Owned, Owner, PreviousLeaf, Scheme, VALUE_BYTES_MAX, Weights,
+    BranchJob, ChildChange, Children, Commitment, Differences, Engine, KEY_BYTES_MAX, Layout,
+    LeafJob, Owned, Owner, PreviousLeaf, Scheme, VALUE_BYTES_MAX, Weights,
 };
 pub use spinney_hash::HashFunction;
 pub use spinney_proof::digits::Run;

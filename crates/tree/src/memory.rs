@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::store::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
-type Rows = BTreeMap<Box<[u8]>, Arc<[u8]>>;
+type TableRows = BTreeMap<Box<[u8]>, Arc<[u8]>>;
 
 /// A store that forgets everything when it is dropped.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct MemoryStore {
     tables: RwLock<Arc<Tables>>,
 }
 
-type Tables = [Rows; Table::ALL.len()];
+type Tables = [TableRows; Table::ALL.len()];
 
 impl MemoryStore {
     /// An empty store.

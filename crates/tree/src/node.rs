@@ -18,32 +18,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::batch::Op;
+use crate::batch::{Op, Span};
 use crate::image::{Codec, Overflowed};
 use crate::page::{Page, Within, owner_digits};
 use crate::page_key::PageKey;
 use crate::scheme::{Owned, PreviousLeaf, Scheme};
 use spinney_proof::digits::{Run, Width};
-
-/// A stretch of an arena's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) at: u32,
-    pub(crate) len: u32,
-}
-
-impl Span {
-    pub(crate) const EMPTY: Self = Self { at: 0, len: 0 };
-
-    pub(crate) fn new(at: usize, len: usize) -> Self {
-        let fit = |n| u32::try_from(n).expect("a batch's bytes are bounded below 4 GiB");
-        Self { at: fit(at), len: fit(len) }
-    }
-
-    pub(crate) const fn range(self) -> std::ops::Range<usize> {
-        self.at as usize..(self.at + self.len) as usize
-    }
-}
 
 /// No node, no page, no number.
 pub(crate) const NONE: u32 = u32::MAX;

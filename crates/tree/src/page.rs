@@ -47,7 +47,7 @@ use spinney_proof::digits::Run;
 #[repr(C)]
 pub(crate) struct Page<C> {
     pub(crate) row: Arc<[u8]>,
-    entries: Arc<[Entry]>,
+    entries: Arc<[IndexEntry]>,
     /// Where the pages are that entries lead to.
     handles: Option<Arc<[HandleCell]>>,
     /// What leaves commit to that the row does not say.
@@ -66,7 +66,7 @@ pub(crate) struct Page<C> {
 
 /// An item of a page, or a bucket entry that has a page of its own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     /// Where it lies in the row.
     pub(crate) at: u16,
     pub(crate) end: u16,
@@ -112,7 +112,7 @@ const OVERFLOWED: u8 = 1;
 /// A branch's body begins with a value.
 const VALUED: u8 = 2;
 
-/// What the row keeps of a commitment: see [`Entry::commit`].
+/// What the row keeps of a commitment: see [`IndexEntry::commit`].
 const IN_ROW: u16 = u16::MAX;
 /// Behind a leaf's value.
 const CARRIED: u16 = u16::MAX - 1;
@@ -121,7 +121,7 @@ const OF_VALUE: u16 = u16::MAX - 2;
 /// Nobody is told: an owned value that pages leave to its owner.
 const LEFT_OUT: u16 = u16::MAX - 3;
 
-impl Entry {
+impl IndexEntry {
     const fn new(at: usize, end: usize, digit: u8, kind: Kind) -> Self {
         let (at, end) = (at as u16, end as u16);
         let (body, first, count, span, flags) = (0, 0, 0, 0, 0);
@@ -267,7 +267,7 @@ impl<C: Copy> Page<C> {
 
     #[inline(always)]
     #[expect(clippy::indexing_slicing, reason = "numbers of entries come from this very index")]
-    pub(crate) fn entry(&self, entry: u16) -> &Entry {
+    pub(crate) fn entry(&self, entry: u16) -> &IndexEntry {
         &self.entries[usize::from(entry)]
     }
 
@@ -276,7 +276,7 @@ impl<C: Copy> Page<C> {
         Within { from: 0, end: self.top }
     }
 
-    pub(crate) fn entries(&self, within: Within) -> &[Entry] {
+    pub(crate) fn entries(&self, within: Within) -> &[IndexEntry] {
         self.entries.get(usize::from(within.from)..usize::from(within.end)).unwrap_or_default()
     }
 
@@ -379,7 +379,7 @@ impl<C: Copy> Page<C> {
     pub(crate) fn commit<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        entry: &Entry,
+        entry: &IndexEntry,
         start: usize,
     ) -> Option<C> {
         match entry.commit {
@@ -392,7 +392,7 @@ impl<C: Copy> Page<C> {
     fn told<S: Scheme<Commit = C>>(
         &self,
         codec: Codec<'_, S>,
-        entry: &Entry,
+        entry: &IndexEntry,
         start: usize,
     ) -> Option<C> {
         if entry.commit == LEFT_OUT {
@@ -423,7 +423,7 @@ impl<C: Copy> Page<C> {
     pub(crate) fn leaf<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
-        entry: &Entry,
+        entry: &IndexEntry,
         start: usize,
     ) -> Result<LeafView<'a, C>, TreeError> {
         let node = codec.node(&self.row, entry.at.into(), start);
@@ -438,7 +438,7 @@ impl<C: Copy> Page<C> {
     pub(crate) fn inline_leaf<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
-        entry: &Entry,
+        entry: &IndexEntry,
         start: usize,
     ) -> Option<(Run<'a>, Range<usize>)> {
         codec.inline_leaf(&self.row, entry.at.into(), start)
@@ -449,7 +449,7 @@ impl<C: Copy> Page<C> {
     pub(crate) fn prefix<'a, S: Scheme<Commit = C>>(
         &'a self,
         codec: Codec<'_, S>,
-        entry: &Entry,
+        entry: &IndexEntry,
         start: usize,
     ) -> Result<PrefixView<'a>, TreeError> {
         if entry.has_no_prefix() {
@@ -507,7 +507,7 @@ impl<C: Copy> Page<C> {
 
     /// Whether what an entry commits to is to be computed by whoever needs it.
     #[inline]
-    pub(crate) fn is_uncommitted(&self, entry: &Entry) -> bool {
+    pub(crate) fn is_uncommitted(&self, entry: &IndexEntry) -> bool {
         entry.commit < self.commits.count() && self.commits.get(entry.commit).is_none()
     }
 
@@ -567,7 +567,7 @@ struct Body {
 /// Lists that are filled while a row is parsed, kept from one row to the next.
 #[derive(Debug)]
 pub(crate) struct Lists<C> {
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     commits: Vec<Option<C>>,
     handles: Vec<HandleCell>,
     bodies: Vec<Body>,
@@ -725,7 +725,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
                     return Err("a branch of owners forks beyond their keys");
                 }
                 let kind = if view.body.is_some() { Kind::Branch } else { Kind::OutOfLine };
-                let mut entry = Entry::new(at, end, digit, kind);
+                let mut entry = IndexEntry::new(at, end, digit, kind);
                 match view.prefix {
                     PrefixView::Inline(run) => entry.span = run.len().min(255) as u8,
                     PrefixView::Overflow(_) => entry.flags = OVERFLOWED,
@@ -752,8 +752,8 @@ impl<'a, S: Scheme> Parser<'a, S> {
                     if !Codec::<S>::DELTAS {
                         self.codec.kept(self.row, from).ok_or("a commitment is malformed")?;
                     }
-                    let new = Entry::new(from, behind, digit, kind);
-                    self.lists.entries.push(Entry { span: bits, first, ..new });
+                    let new = IndexEntry::new(from, behind, digit, kind);
+                    self.lists.entries.push(IndexEntry { span: bits, first, ..new });
                     from = behind;
                 }
             }
@@ -767,7 +767,7 @@ impl<'a, S: Scheme> Parser<'a, S> {
         (at, end, digit): (usize, usize, u8),
         (owned, is_owned): (bool, bool),
     ) -> Result<(), Malformed> {
-        let mut entry = Entry::new(at, end, digit, Kind::Leaf);
+        let mut entry = IndexEntry::new(at, end, digit, Kind::Leaf);
         let parent = Some(self.lists.entries.len());
         if matches!(view.body, LeafBody::Overflow(_)) {
             entry.flags = OVERFLOWED;

@@ -19,18 +19,18 @@ const WORKSPACES_MAX: usize = 16;
 /// Arenas and workspaces that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Pool<S: Scheme> {
-    arenas: Mutex<Kept<S::Commit>>,
+    arenas: Mutex<KeptArenas<S::Commit>>,
     workspaces: Mutex<Vec<Box<Workspace<S>>>>,
 }
 
 /// Arenas, each with the bytes that it holds, and all of these.
 #[derive(Debug)]
-struct Kept<C> {
+struct KeptArenas<C> {
     arenas: Vec<(Arc<Arena<C>>, usize)>,
     bytes: usize,
 }
 
-impl<C> Default for Kept<C> {
+impl<C> Default for KeptArenas<C> {
     fn default() -> Self {
         Self { arenas: Vec::new(), bytes: 0 }
     }

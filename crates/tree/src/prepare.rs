@@ -23,7 +23,7 @@ use crate::update::{
 const REBASE_BYTES_MIN: usize = 8 << 20;
 
 /// Visits that one thread goes down from, in an arena of its own.
-struct Part<S: Scheme> {
+struct Share<S: Scheme> {
     visits: Vec<Visit>,
     arena: Arc<Arena<S::Commit>>,
     work: Box<Workspace<S>>,
@@ -81,7 +81,8 @@ impl<S: Scheme> Tree<S> {
         if !batch.is_empty() {
             let mut input = self.pool.arena();
             let arena = alone(&mut input);
-            batch.swap(arena);
+            let bytes = Arc::get_mut(&mut arena.bytes).expect("nobody reads what the pool gives");
+            batch.swap(bytes, &mut arena.ops);
             if let Some(batch) = Arc::get_mut(&mut arena.batch) {
                 batch.id = next_batch();
             }
@@ -340,7 +341,7 @@ impl<S: Scheme> Descent<'_, S> {
         older: &[Arc<Arena<S::Commit>>],
         later: &[Visit],
         limit: u32,
-    ) -> Result<Vec<Part<S>>, TreeError> {
+    ) -> Result<Vec<Share<S>>, TreeError> {
         let (mut parts, mut left) = (Vec::new(), later);
         while !left.is_empty() {
             let visits = together(&mut left, limit);
@@ -349,12 +350,12 @@ impl<S: Scheme> Descent<'_, S> {
                 work.begin(Visit { parent: NONE, change, ..*visit });
             }
             let (arena, outcomes) = (self.tree.pool.arena(), vec![Outcome::Same; visits.len()]);
-            parts.push(Part { visits: visits.to_vec(), arena, work, outcomes, done: false });
+            parts.push(Share { visits: visits.to_vec(), arena, work, outcomes, done: false });
         }
         loop {
             let (tree, batch) = (self.tree, self.batch);
             let source = Source { cache: &tree.cache, loaded: &self.loaded };
-            let work = |(number, part): (usize, &mut Part<S>)| {
+            let work = |(number, part): (usize, &mut Share<S>)| {
                 part.advance(tree, older, number, batch, source)
             };
             parts.par_iter_mut().enumerate().filter(|(_, part)| !part.done).try_for_each(work)?;
@@ -377,7 +378,7 @@ impl<S: Scheme> Descent<'_, S> {
     }
 }
 
-impl<S: Scheme> Part<S> {
+impl<S: Scheme> Share<S> {
     /// Goes on as far as pages are at hand.
     fn advance(
         &mut self,

@@ -17,11 +17,12 @@
 //!   commitments carry the sum, and pages keep those of leaves, which cost a climb of hundreds
 //!   of hashes.
 
+use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 
 use spinney_hash::Digest;
 
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
 use spinney_proof::digits::Run;
@@ -200,6 +201,18 @@ impl<C> Weights<C> for () {
     }
 }
 
+/// The engine as it is compiled for a scheme. Only the engine looks inside: a scheme passes it on.
+pub struct Engine<S> {
+    pub(crate) table: &'static (dyn Any + Send + Sync),
+    pub(crate) scheme: PhantomData<fn() -> S>,
+}
+
+impl<S> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
 /// A tree's commitments. See the module's documentation for how each tree maps onto it.
 pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// How its keys are laid out, and what its pages hold.
@@ -219,12 +232,8 @@ pub trait Scheme: fmt::Debug + Sized + Send + Sync + 'static {
     /// The discriminant kept in the root record.
     fn id(&self) -> SchemeId;
 
-    /// The engine for this scheme. Where the scheme does not say it itself, the engine is compiled
-    /// again in each crate that uses a tree of it; where it says the same as is said here, in a
-    /// function with `#[inline(never)]`, that is done once, in the crate of the scheme.
-    fn engine() -> Engine<Self> {
-        Engine::here()
-    }
+    /// The engine for this scheme: [`Engine::here`], said in a function with `#[inline(never)]`.
+    fn engine() -> Engine<Self>;
 
     /// Whether the tree takes this key and value; `None` stands for a deletion, and an answer of
     /// `Ok(false)` says that the value means one.

@@ -27,16 +27,14 @@ use std::sync::Arc;
 
 use spinney_hash::prefetch;
 
-use crate::batch::{Op, OpKind};
+use crate::batch::{Op, OpKind, Span};
 use crate::error::TreeError;
 use crate::image::Codec;
 use crate::levels::Levels;
-use crate::node::{Arena, Chain, KeyAt, Link, Made, NONE, PageRef, Place, Span};
-use crate::page::owner_digits;
+use crate::node::{Arena, Chain, KeyAt, Link, Made, NONE, PageRef, Place};
+use crate::page::{Handle, Within, owner_digits};
 use crate::page_key::Space;
 use crate::scheme::Scheme;
-use clear::Condemned;
-use open::Wait;
 pub(crate) use open::{Loaded, Missing, Source};
 use spinney_proof::digits::{Run, Width};
 
@@ -136,6 +134,36 @@ impl Visited {
     const fn moves(&self) -> bool {
         self.moves != NONE
     }
+}
+
+/// Something that waits for a page.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    what: Waiting,
+    /// Where it may be in the cache.
+    handle: Handle,
+    /// Its place: the first bits of a path.
+    path: KeyAt,
+    bits: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// A visit that is to be tried again, when overflow rows are at hand.
+    Again(Visit),
+    /// A branch whose children have a page of their own.
+    Body { node: u32, ops: Ops },
+    /// A child in the page of a bucket: the page, and the entry there that says so, or another one
+    /// of the bucket.
+    BucketEntry { node: u32, above: PageRef, among: Within, member: u16, visit: Visit },
+}
+
+/// A node whose pages go: where it hung.
+#[derive(Clone, Copy, Debug)]
+struct Condemned {
+    link: Link,
+    path: KeyAt,
+    hung: u32,
 }
 
 /// What a descent needs, kept from one to the next.

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::costs::Meter;
 use crate::error::TreeError;
+use crate::head::{Head, LastChecked};
 use crate::ids::{BlockId, TreeId};
 use crate::image::{Codec, unseal};
 use crate::node::{Arena, Top};
+use crate::node_check::PathCheck;
 use crate::page::{HandleCell, Lists, Page, corrupt};
 use crate::page_key::{PageKey, Space};
-use crate::prove::visit_read;
 use crate::read::{Halt, Reader, Value};
 use crate::rows::ReadRows;
 use crate::scheme::Scheme;
 use crate::store::{Snapshot, Table};
-use crate::tree::{Head, LastChecked};
-use crate::verified::PathCheck;
+use crate::visit::visit_read;
 
 /// A commit of a tree, for readers: see [`Tree::view`](crate::Tree::view).
 #[derive(Clone, Debug)]

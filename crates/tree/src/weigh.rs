@@ -17,16 +17,16 @@ use crate::tree::{Pending, Tree};
 
 /// A node that the walk has yet to resolve: where it is, the depth at which it hangs, its
 /// operations.
-type Ahead<C> = (At<C>, usize, Range<usize>);
+type Unweighed<C> = (At<C>, usize, Range<usize>);
 
 /// The operations of a batch, sorted.
 #[derive(Clone, Copy)]
-struct Ops<'a> {
+struct SortedOps<'a> {
     list: &'a [Op],
     bytes: &'a [u8],
 }
 
-impl<'a> Ops<'a> {
+impl<'a> SortedOps<'a> {
     fn key(&self, op: usize) -> &'a [u8] {
         &self.bytes[self.list[op].key.range()]
     }
@@ -42,7 +42,7 @@ impl<S: Scheme> Tree<S> {
         input: &Arena<S::Commit>,
     ) -> Result<(), TreeError> {
         let Some(limit) = S::Weights::MAX else { return Ok(()) };
-        let ops = Ops { list: &input.ops, bytes: &input.bytes };
+        let ops = SortedOps { list: &input.ops, bytes: &input.bytes };
         let weight = |op: &Op| match op.kind {
             OpKind::Put(value) => u128::from(S::Weights::of_value(&ops.bytes[value.range()])),
             OpKind::Delete | OpKind::Clear => 0,
@@ -70,10 +70,10 @@ impl<S: Scheme> Tree<S> {
         &self,
         snapshot: &dyn ReadRows,
         state: &Pending<S>,
-        ops: Ops<'_>,
+        ops: SortedOps<'_>,
     ) -> Result<u128, TreeError> {
         let mut total = 0;
-        let mut waiting: Option<Vec<Ahead<S::Commit>>> = None;
+        let mut waiting: Option<Vec<Unweighed<S::Commit>>> = None;
         let whole = state.top.map_or(0, |top| S::Weights::below(&top.commit));
         self.lend(snapshot, Some(state), &[], |reader, top| {
             let all = || (reader, 0..ops.list.len());
@@ -84,7 +84,7 @@ impl<S: Scheme> Tree<S> {
             let mut ahead = waiting.take().unwrap_or_else(start);
             let mut halted = Vec::new();
             while let Some(next) = ahead.pop() {
-                let mut walk = Step { reader, ops, ahead: &mut ahead };
+                let mut walk = Weighing { reader, ops, ahead: &mut ahead };
                 match walk.step(&next, whole) {
                     Ok(weight) => total += weight,
                     Err(Halt::Missing) => halted.push(next),
@@ -98,15 +98,15 @@ impl<S: Scheme> Tree<S> {
     }
 }
 
-struct Step<'w, 'a, S: Scheme> {
+struct Weighing<'w, 'a, S: Scheme> {
     reader: &'w Reader<'a, S>,
-    ops: Ops<'w>,
-    ahead: &'w mut Vec<Ahead<S::Commit>>,
+    ops: SortedOps<'w>,
+    ahead: &'w mut Vec<Unweighed<S::Commit>>,
 }
 
-impl<S: Scheme> Step<'_, '_, S> {
+impl<S: Scheme> Weighing<'_, '_, S> {
     /// What is known of a node's weight at once; the rest is put ahead.
-    fn step(&mut self, (at, depth, ops): &Ahead<S::Commit>, whole: u64) -> Result<u128, Halt> {
+    fn step(&mut self, (at, depth, ops): &Unweighed<S::Commit>, whole: u64) -> Result<u128, Halt> {
         let (depth, mut ops) = (*depth, ops.clone());
         let width = Codec::<S>::WIDTH;
         let resolved = self.reader.resolve(at, self.ops.key(ops.start), depth)?;

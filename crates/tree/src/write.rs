@@ -127,12 +127,12 @@ struct Copied {
 
 /// Listed children that are still to come, and the plan of the first that was made.
 #[derive(Clone, Copy, Debug)]
-struct Listed<'a> {
+struct ListedChildren<'a> {
     changes: &'a [TouchedChild],
     plan: usize,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ListedChildren<'a> {
     fn next(&mut self, plans: &[Plan]) -> Option<(&'a TouchedChild, usize)> {
         let (change, rest) = self.changes.split_first()?;
         let plan = self.plan;
@@ -332,9 +332,9 @@ impl<'a, S: Scheme> Writer<'a, S> {
     }
 
     /// The same, for who changes the writer between one and the next.
-    fn listed(&self, number: usize) -> Listed<'a> {
+    fn listed(&self, number: usize) -> ListedChildren<'a> {
         let (node, made) = self.node(number);
-        Listed { changes: self.chain.changes(made.arena, node), plan: number + 1 }
+        ListedChildren { changes: self.chain.changes(made.arena, node), plan: number + 1 }
     }
 
     fn commit(&self, number: usize) -> S::Commit {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use spinney_hash::{Digest, Inputs, sha256, sha256_equal, sha256_many};
 use spinney_tree::{Batch, MemoryStore, PageStore, Tree, TreeId};
-use spinney_tree::{BranchJob, Children, Layout, LeafJob, Refused, Scheme, SchemeId};
+use spinney_tree::{BranchJob, Children, Engine, Layout, LeafJob, Refused, Scheme, SchemeId};
 
 #[derive(Clone, Copy, Debug)]
 struct Plain;
@@ -29,6 +29,11 @@ impl Scheme for Plain {
 
     fn id(&self) -> SchemeId {
         SchemeId { tree: 1_000, hash: 0 }
+    }
+
+    #[inline(never)]
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], _: Option<&[u8]>) -> Result<bool, Refused> {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spinney_pipeline::{Checkpoint, Gather, Phase, PipelineError, Progress, RunName, State};
 use spinney_tree::mpt::MptState;
 use spinney_tree::{
-    BranchJob, Children, Layout, LeafJob, MemoryStore, PageStore, Refused, Scheme, SchemeId,
-    Snapshot, StoreError, Table, Tree, WriteSet,
+    BranchJob, Children, Engine, Layout, LeafJob, MemoryStore, PageStore, Refused, Scheme,
+    SchemeId, Snapshot, StoreError, Table, Tree, WriteSet,
 };
 
 use crate::support::{ID, check, gather, on, open, options, pages, run, serial, state};
@@ -219,6 +219,10 @@ impl Scheme for Failing {
 
     fn id(&self) -> SchemeId {
         MptState.id()
+    }
+
+    fn engine() -> Engine<Self> {
+        Engine::here()
     }
 
     fn admit(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Refused> {

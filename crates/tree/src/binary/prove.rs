@@ -11,23 +11,24 @@ use super::BinaryTree;
 use crate::error::TreeError;
 use crate::page::corrupt;
 use crate::page_key::PageKey;
-use crate::prove::{NodeVisit, VisitedNode, in_order};
+use crate::prove::in_order;
 use crate::read::Entry;
 use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
+use crate::visit::{NodeVisit, VisitedNode};
 
 /// A node on the path of some keys.
-struct Listed {
+struct BinaryNode {
     keys: Range<usize>,
     depth: usize,
     /// Whether it is a stem: what it holds comes next.
     stem: bool,
-    fork: Option<Fork>,
+    fork: Option<ForkSides>,
 }
 
-struct Fork {
+struct ForkSides {
     prefix: usize,
     /// The prefix's bits, packed, where a key leaves in it.
     bits: Option<Vec<u8>>,
@@ -36,8 +37,8 @@ struct Fork {
 }
 
 /// What a walk found.
-struct Walked {
-    nodes: Vec<Listed>,
+struct BinaryWalk {
+    nodes: Vec<BinaryNode>,
     values: Vec<Option<Word>>,
     /// Leaves that stand where keys would.
     neighbours: BTreeMap<Vec<u8>, Word>,
@@ -123,8 +124,8 @@ impl<S: BinaryTree> Tree<S> {
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
         keys: &[&[u8]],
-    ) -> Result<Walked, TreeError> {
-        let mut walked = Walked {
+    ) -> Result<BinaryWalk, TreeError> {
+        let mut walked = BinaryWalk {
             nodes: Vec::new(),
             values: vec![None; keys.len()],
             neighbours: BTreeMap::new(),
@@ -149,7 +150,7 @@ impl<S: BinaryTree> Tree<S> {
         &self,
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
-        walked: &Walked,
+        walked: &BinaryWalk,
     ) -> Result<BTreeMap<Vec<u8>, Word>, TreeError> {
         let mut neighbours = walked.neighbours.clone();
         for (stem, keys) in &walked.stems {
@@ -172,7 +173,7 @@ impl<S: BinaryTree> Tree<S> {
         &self,
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
-        walked: &Walked,
+        walked: &BinaryWalk,
         neighbours: &mut BTreeMap<Vec<u8>, Word>,
     ) -> Result<bool, TreeError> {
         let known = neighbours.len();
@@ -196,7 +197,7 @@ impl<S: BinaryTree> Tree<S> {
     }
 }
 
-impl Walked {
+impl BinaryWalk {
     fn visit_node<S: BinaryTree>(&mut self, asked: &[&[u8]], visited: NodeVisit<'_, S>) {
         let NodeVisit { keys, found, node, .. } = visited;
         match node {
@@ -214,7 +215,7 @@ impl Walked {
                 } else {
                     self.malformed = true;
                 }
-                self.nodes.push(Listed { keys, depth: job.suffix.start(), stem, fork: None });
+                self.nodes.push(BinaryNode { keys, depth: job.suffix.start(), stem, fork: None });
             }
             VisitedNode::Branch(job, reached) => {
                 let (depth, fork) = (job.prefix.start(), job.prefix.end());
@@ -234,8 +235,8 @@ impl Walked {
                 if S::STEMS {
                     self.read_as_stem(asked, &keys, &job, &below);
                 }
-                let fork = Some(Fork { prefix: job.prefix.len(), bits, sides });
-                self.nodes.push(Listed { keys, depth, stem: false, fork });
+                let fork = Some(ForkSides { prefix: job.prefix.len(), bits, sides });
+                self.nodes.push(BinaryNode { keys, depth, stem: false, fork });
             }
         }
     }

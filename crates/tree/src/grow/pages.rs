@@ -5,7 +5,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::{Branch, Item, Leaf, NONE, Reducer, leaf_job, value_of};
+use super::{Branch, Leaf, NONE, Reducer, SortedItem, leaf_job, value_of};
 use crate::cut::{Cutter, Emitted, Part};
 use crate::image::{
     BucketEntry, Codec, FORK_VALUE_BYTES_MAX, INLINE_BYTES_MAX, PREFIX_BYTES_MAX, PageKind,
@@ -29,10 +29,10 @@ pub(crate) struct Pages {
 }
 
 /// What writing takes: the reduction, its items, and the bytes of those that are subtrees.
-struct Made<'a, S: Scheme> {
+struct Reduced<'a, S: Scheme> {
     codec: Codec<'a, S>,
     reduced: &'a Reducer<S>,
-    items: &'a [Item<'a, S::Commit>],
+    items: &'a [SortedItem<'a, S::Commit>],
 }
 
 impl Pages {
@@ -48,7 +48,7 @@ impl Pages {
         &mut self,
         scheme: &S,
         reduced: &Reducer<S>,
-        items: &[Item<'i, S::Commit>],
+        items: &[SortedItem<'i, S::Commit>],
         written: impl Fn(usize) -> &'i [u8],
         mut left: impl FnMut(usize, Option<(S::Commit, &[u8])>),
     ) {
@@ -60,7 +60,7 @@ impl Pages {
             self.bytes.extend_from_slice(written(item as usize));
             self.spans[slot as usize] = from..self.bytes.len();
         }
-        let made = Made { codec: Codec { scheme }, reduced, items };
+        let made = Reduced { codec: Codec { scheme }, reduced, items };
         for leaf in &reduced.leaves {
             self.leaf(&made, leaf, None);
         }
@@ -95,7 +95,7 @@ impl Pages {
 
     /// A leaf's item. It carries its commitment at the top, if it overflows, and as [`Scheme`]
     /// says.
-    fn leaf<S: Scheme>(&mut self, made: &Made<'_, S>, leaf: &Leaf, owned: Option<u32>) {
+    fn leaf<S: Scheme>(&mut self, made: &Reduced<'_, S>, leaf: &Leaf, owned: Option<u32>) {
         let commit = made.commit(leaf.slot);
         let key = made.items[leaf.item as usize].key;
         let job = leaf_job::<S>(made.items, leaf, owned.map(|slot| made.commit(slot)));
@@ -123,7 +123,7 @@ impl Pages {
     }
 
     /// A branch's item. The root's body is never cut off; an owned one's is sooner.
-    fn branch<S: Scheme>(&mut self, made: &Made<'_, S>, branch: &Branch) {
+    fn branch<S: Scheme>(&mut self, made: &Reduced<'_, S>, branch: &Branch) {
         let path = made.items[branch.item as usize].key;
         let mut body = std::mem::take(&mut self.body);
         body.clear();
@@ -159,7 +159,7 @@ impl Pages {
     /// A branch's body, its large buckets cut off.
     fn body<S: Scheme>(
         &mut self,
-        made: &Made<'_, S>,
+        made: &Reduced<'_, S>,
         branch: &Branch,
         path: &[u8],
         body: &mut Vec<u8>,
@@ -201,7 +201,7 @@ impl Pages {
     }
 }
 
-impl<S: Scheme> Made<'_, S> {
+impl<S: Scheme> Reduced<'_, S> {
     fn commit(&self, slot: u32) -> S::Commit {
         self.reduced.slots[slot as usize].1.expect("all nodes are committed to")
     }

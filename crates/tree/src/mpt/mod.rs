@@ -15,9 +15,9 @@ pub use spinney_proof::mpt::{
     partial, slot_value,
 };
 
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
+use crate::scheme::Engine;
 use crate::scheme::{BranchJob, Children, Commitment, Layout, LeafJob, Owner, Scheme};
 
 /// Proofs of the trie: [`spinney_proof::mpt`].
@@ -45,7 +45,7 @@ pub struct MptState;
 
 /// Buffers of the Merkle Patricia schemes.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct MptScratch {
     nodes: NodeWriter,
     /// The extensions over those branches of a level that have a prefix.
     extended: Vec<NodeRef>,
@@ -74,7 +74,7 @@ impl Scheme for Mpt {
 
     type Commit = NodeRef;
     type Root = [u8; 32];
-    type Scratch = Scratch;
+    type Scratch = MptScratch;
     type Differences = ();
     type Weights = ();
 
@@ -94,7 +94,7 @@ impl Scheme for Mpt {
     fn commit_leaves<'a>(
         &self,
         jobs: impl Iterator<Item = LeafJob<'a, NodeRef>>,
-        scratch: &mut Scratch,
+        scratch: &mut MptScratch,
         out: &mut Vec<NodeRef>,
     ) {
         scratch.nodes.clear();
@@ -107,7 +107,7 @@ impl Scheme for Mpt {
     fn commit_branches<'a, B: Children<NodeRef>>(
         &self,
         jobs: impl Iterator<Item = BranchJob<'a, B>>,
-        scratch: &mut Scratch,
+        scratch: &mut MptScratch,
         out: &mut Vec<NodeRef>,
     ) {
         commit_branches(jobs, scratch, out);
@@ -124,7 +124,7 @@ impl Scheme for MptState {
 
     type Commit = NodeRef;
     type Root = [u8; 32];
-    type Scratch = Scratch;
+    type Scratch = MptScratch;
     type Differences = ();
     type Weights = ();
 
@@ -156,7 +156,7 @@ impl Scheme for MptState {
     fn commit_leaves<'a>(
         &self,
         jobs: impl Iterator<Item = LeafJob<'a, NodeRef>>,
-        scratch: &mut Scratch,
+        scratch: &mut MptScratch,
         out: &mut Vec<NodeRef>,
     ) {
         scratch.nodes.clear();
@@ -169,7 +169,7 @@ impl Scheme for MptState {
     fn commit_branches<'a, B: Children<NodeRef>>(
         &self,
         jobs: impl Iterator<Item = BranchJob<'a, B>>,
-        scratch: &mut Scratch,
+        scratch: &mut MptScratch,
         out: &mut Vec<NodeRef>,
     ) {
         commit_branches(jobs, scratch, out);
@@ -181,18 +181,18 @@ impl Scheme for MptState {
 }
 
 /// How the RLP of a scheme's leaves is written.
-trait Leaves: Scheme<Commit = NodeRef> {
+trait LeafRlp: Scheme<Commit = NodeRef> {
     /// Appends the RLP of a leaf.
     fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>);
 }
 
-impl Leaves for Mpt {
+impl LeafRlp for Mpt {
     fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>) {
         nodes.leaf(job.suffix, job.value);
     }
 }
 
-impl Leaves for MptState {
+impl LeafRlp for MptState {
     fn put_leaf(nodes: &mut NodeWriter, job: &LeafJob<'_, NodeRef>) {
         if job.suffix.end() > 64 {
             return Mpt::put_leaf(nodes, job);
@@ -204,7 +204,7 @@ impl Leaves for MptState {
 
 fn commit_branches<'a, B: Children<NodeRef>>(
     jobs: impl Iterator<Item = BranchJob<'a, B>>,
-    Scratch { nodes, extended }: &mut Scratch,
+    MptScratch { nodes, extended }: &mut MptScratch,
     out: &mut Vec<NodeRef>,
 ) {
     let first = out.len();

@@ -8,20 +8,21 @@ use spinney_proof::mpt::{
     decode_slot_value, leaf_value,
 };
 
-use super::{Leaves, Mpt, MptState};
+use super::{LeafRlp, Mpt, MptState};
 use crate::error::TreeError;
-use crate::prove::{NodeVisit, VisitedNode, in_order};
+use crate::prove::in_order;
 use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children, Scheme};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
+use crate::visit::{NodeVisit, VisitedNode};
 
 /// Digits of an account's path.
 const ACCOUNT_DIGITS: usize = 64;
 
 /// A node that a proof lists.
 #[derive(Debug)]
-struct Listed {
+struct ListedNode {
     /// The keys on whose path it lies.
     keys: Range<usize>,
     /// The digit at which its own begin.
@@ -75,17 +76,17 @@ impl PathNodes {
 
 /// What a walk found.
 #[derive(Debug)]
-struct Walked {
+struct ListedPaths {
     /// The RLP of all nodes, one behind another.
     rlp: Vec<u8>,
     /// A node before those below it.
-    nodes: Vec<Listed>,
+    nodes: Vec<ListedNode>,
     /// What the leaf, or the branch, holds under each key.
     values: Vec<Option<Vec<u8>>>,
 }
 
-impl Walked {
-    fn of<S: Leaves>(
+impl ListedPaths {
+    fn of<S: LeafRlp>(
         tree: &Tree<S>,
         snapshot: &dyn ReadRows,
         state: Option<&Pending<S>>,
@@ -107,7 +108,7 @@ impl Walked {
         self
     }
 
-    fn visit_node<S: Leaves>(&mut self, visited: NodeVisit<'_, S>, nodes: &mut NodeWriter) {
+    fn visit_node<S: LeafRlp>(&mut self, visited: NodeVisit<'_, S>, nodes: &mut NodeWriter) {
         let NodeVisit { keys, found, node, commit } = visited;
         match node {
             VisitedNode::Leaf(job) => {
@@ -128,7 +129,7 @@ impl Walked {
         }
     }
 
-    fn branch<S: Leaves>(
+    fn branch<S: LeafRlp>(
         &mut self,
         (keys, commit): (Range<usize>, Option<NodeRef>),
         job: &BranchJob<'_, impl Children<NodeRef>>,
@@ -163,7 +164,7 @@ impl Walked {
             let from = self.rlp.len();
             self.rlp.extend_from_slice(rlp);
             let digest = commit.unwrap_or_else(|| NodeRef::of(rlp)).digest();
-            self.nodes.push(Listed { keys, depth, rlp: from..self.rlp.len(), digest });
+            self.nodes.push(ListedNode { keys, depth, rlp: from..self.rlp.len(), digest });
         }
     }
 
@@ -217,7 +218,7 @@ impl Tree<Mpt> {
         keys: &[K],
     ) -> Result<Proof, TreeError> {
         let keys = in_order(keys);
-        Ok(Proof::new(Walked::of(self, snapshot, state, &keys)?.into_proof()))
+        Ok(Proof::new(ListedPaths::of(self, snapshot, state, &keys)?.into_proof()))
     }
 
     /// The entries with `start <= key <= end`, at most `limit` of them, with a proof that they are
@@ -258,7 +259,7 @@ impl Tree<Mpt> {
         }
         let start_if_any = Some(start).filter(|start| !start.is_empty());
         let edges: Vec<&[u8]> = start_if_any.into_iter().chain(end.as_deref()).collect();
-        let walked = Walked::of(self, snapshot, state, &in_order(&edges))?;
+        let walked = ListedPaths::of(self, snapshot, state, &in_order(&edges))?;
         Ok(RangeProof { start: start.to_vec(), end, entries, nodes: walked.into_proof() })
     }
 }
@@ -287,7 +288,7 @@ impl Tree<MptState> {
         let hashed: Vec<_> = wanted.iter().map(|(address, slots)| paths(address, slots)).collect();
         let keys: Vec<&Vec<u8>> = hashed.iter().flatten().collect();
         let keys = in_order(&keys);
-        let walked = Walked::of(self, snapshot, state, &keys)?.in_order();
+        let walked = ListedPaths::of(self, snapshot, state, &keys)?.in_order();
         let nodes = walked.paths();
         let at = |key: &Vec<u8>| {
             keys.binary_search(&&key[..]).expect("the walk was made for all of them")
@@ -323,7 +324,7 @@ impl Tree<MptState> {
         keys: &[K],
     ) -> Result<PathNodes, TreeError> {
         let keys = in_order(keys);
-        Ok(Walked::of(self, snapshot, state, &keys)?.into_nodes())
+        Ok(ListedPaths::of(self, snapshot, state, &keys)?.into_nodes())
     }
 }
 

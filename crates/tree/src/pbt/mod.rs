@@ -21,14 +21,14 @@ pub use spinney_proof::binary::Pbt;
 use spinney_proof::binary::{PBT_BRANCH, PBT_LEAF};
 
 use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
+use crate::scheme::Engine;
 use crate::scheme::{BranchJob, Children, Layout, LeafJob, Scheme};
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct PbtScratch {
     hasher: Hasher,
 }
 
@@ -37,7 +37,7 @@ impl Scheme for Pbt {
 
     type Commit = Digest;
     type Root = Digest;
-    type Scratch = Scratch;
+    type Scratch = PbtScratch;
     type Differences = ();
     type Weights = ();
 
@@ -60,7 +60,7 @@ impl Scheme for Pbt {
     fn commit_leaves<'a>(
         &self,
         jobs: impl Iterator<Item = LeafJob<'a, Digest>>,
-        Scratch { hasher }: &mut Scratch,
+        PbtScratch { hasher }: &mut PbtScratch,
         out: &mut Vec<Digest>,
     ) {
         hasher.clear();
@@ -76,7 +76,7 @@ impl Scheme for Pbt {
     fn commit_branches<'a, B: Children<Digest>>(
         &self,
         jobs: impl Iterator<Item = BranchJob<'a, B>>,
-        Scratch { hasher }: &mut Scratch,
+        PbtScratch { hasher }: &mut PbtScratch,
         out: &mut Vec<Digest>,
     ) {
         hasher.clear();

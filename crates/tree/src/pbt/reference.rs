@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use spinney_hash::{Digest, HashFunction};
 
 /// Entries: keys of 1 to 8,192 bytes of which none begins another, values of 32 bytes.
-pub type Entries = BTreeMap<Vec<u8>, [u8; 32]>;
+pub type PbtEntries = BTreeMap<Vec<u8>, [u8; 32]>;
 
 /// The root of a tree that holds exactly these entries.
 ///
@@ -22,7 +22,7 @@ pub type Entries = BTreeMap<Vec<u8>, [u8; 32]>;
 ///
 /// # Panics
 /// If a key begins another.
-pub fn root(hash: HashFunction, entries: &Entries) -> Digest {
+pub fn root(hash: HashFunction, entries: &PbtEntries) -> Digest {
     let entries: Vec<_> = entries.iter().map(|(key, value)| (&key[..], value)).collect();
     if entries.is_empty() { [0; 32] } else { node(hash, &entries, 0) }
 }

@@ -49,7 +49,7 @@ use std::sync::Arc;
 use crate::bulk::{check, check_order, weigh};
 use crate::cut::Put;
 use crate::error::{TreeError, hex};
-use crate::grow::{Item, NO_EDGE, Pages, Reducer, What};
+use crate::grow::{NO_EDGE, Pages, Reducer, SortedItem, What};
 use crate::image::{Codec, is_bare_leaf};
 use crate::page_key::Space;
 use crate::scheme::{Scheme, Weights};
@@ -58,7 +58,7 @@ use crate::store::{Table, WriteSet};
 pub use generation::Ranges;
 pub use summary::Summary;
 
-use summary::{Kept, Piece};
+use summary::{Remnant, RemnantPiece};
 
 /// How many leaves are reduced at a time: few enough that they stay in a core's cache.
 const CHUNK_LEAVES: usize = 1_024;
@@ -186,7 +186,7 @@ impl<S: Scheme> RangeBuilder<S> {
         for index in 0..held.ends.len() {
             let (key, value) = held.leaf(index);
             let edge = check(scheme, previous, key, value)?;
-            items.push(Item { key, edge, what: What::Leaf(value) });
+            items.push(SortedItem { key, edge, what: What::Leaf(value) });
             previous = Some(key);
         }
         let last = held.leaf(last).0;
@@ -208,12 +208,12 @@ impl<S: Scheme> RangeBuilder<S> {
 /// What is left of the leaves so far, and the rows of what is not.
 #[derive(Debug)]
 struct Remains<S: Scheme> {
-    left: Vec<Kept<S::Commit>>,
+    left: Vec<Remnant<S::Commit>>,
     /// How many there were after the last reduction of `left` itself.
     least: usize,
     pages: Pages,
     reducer: Reducer<S>,
-    scratch: Vec<Kept<S::Commit>>,
+    scratch: Vec<Remnant<S::Commit>>,
 }
 
 impl<S: Scheme> Remains<S> {
@@ -230,7 +230,7 @@ impl<S: Scheme> Remains<S> {
     fn take<'i>(
         &mut self,
         scheme: &S,
-        items: &[Item<'i, S::Commit>],
+        items: &[SortedItem<'i, S::Commit>],
         written: impl Fn(usize) -> &'i [u8],
         edge: i32,
     ) {
@@ -244,13 +244,13 @@ impl<S: Scheme> Remains<S> {
                 (Some((_, bytes)), What::Leaf(value))
                     if Codec::<S>::DELTAS && is_bare_leaf(bytes) =>
                 {
-                    Piece::Leaf(value.into())
+                    RemnantPiece::Leaf(value.into())
                 }
-                (Some((commit, bytes)), _) => Piece::Subtree(commit, bytes.into()),
-                (None, What::Leaf(value)) => Piece::Leaf(value.into()),
-                (None, What::Done(commit)) => Piece::Subtree(commit, written(index).into()),
+                (Some((commit, bytes)), _) => RemnantPiece::Subtree(commit, bytes.into()),
+                (None, What::Leaf(value)) => RemnantPiece::Leaf(value.into()),
+                (None, What::Done(commit)) => RemnantPiece::Subtree(commit, written(index).into()),
             };
-            left.push(Kept { key: item.key.into(), edge: item.edge, piece });
+            left.push(Remnant { key: item.key.into(), edge: item.edge, piece });
         });
     }
 
@@ -258,7 +258,7 @@ impl<S: Scheme> Remains<S> {
     fn reduce(&mut self, scheme: &S, edge: i32) -> Result<(), TreeError> {
         let old = mem::replace(&mut self.left, mem::take(&mut self.scratch));
         self.left.clear();
-        let items: Vec<_> = old.iter().map(Kept::item).collect();
+        let items: Vec<_> = old.iter().map(Remnant::item).collect();
         check_pieces(scheme, &old, edge)?;
         self.take(scheme, &items, |index| old[index].piece.bytes(), edge);
         drop(items);
@@ -272,11 +272,11 @@ impl<S: Scheme> Remains<S> {
 /// checkpoint.
 fn check_pieces<S: Scheme>(
     scheme: &S,
-    left: &[Kept<S::Commit>],
+    left: &[Remnant<S::Commit>],
     edge: i32,
 ) -> Result<(), TreeError> {
     for (index, kept) in left.iter().enumerate() {
-        let Piece::Subtree(_, bytes) = &kept.piece else { continue };
+        let RemnantPiece::Subtree(_, bytes) = &kept.piece else { continue };
         let next = left.get(index + 1);
         let above = kept.edge.max(next.map_or(edge, |next| next.edge));
         // As in `Reducer::depth`.
@@ -319,8 +319,8 @@ impl<S: Scheme> Join<S> {
         for mut kept in summary.pieces {
             if S::Weights::MAX.is_some() {
                 self.weight += u128::from(match &kept.piece {
-                    Piece::Leaf(value) => S::Weights::of_value(value),
-                    Piece::Subtree(commit, _) => S::Weights::below(commit),
+                    RemnantPiece::Leaf(value) => S::Weights::of_value(value),
+                    RemnantPiece::Subtree(commit, _) => S::Weights::below(commit),
                 });
                 weigh::<S>(self.weight)?;
             }
@@ -354,7 +354,7 @@ impl<S: Scheme> Join<S> {
         self.remains.reduce(&self.scheme, NO_EDGE)?;
         let root = match &self.remains.left[..] {
             [] => self.scheme.root(None),
-            [Kept { piece: Piece::Subtree(commit, bytes), .. }] => {
+            [Remnant { piece: RemnantPiece::Subtree(commit, bytes), .. }] => {
                 self.remains.pages.root(bytes);
                 self.scheme.root(Some(commit))
             }

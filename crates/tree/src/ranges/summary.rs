@@ -1,6 +1,6 @@
 //! What is left of a range, and its bytes.
 
-use crate::grow::{Item, What};
+use crate::grow::{SortedItem, What};
 use crate::image::{PAGE_BYTES_MAX, SUM_BYTES};
 use crate::scheme::{Commitment, KEY_BYTES_MAX, Scheme};
 
@@ -14,7 +14,7 @@ use crate::scheme::{Commitment, KEY_BYTES_MAX, Scheme};
 /// Integers are big-endian; commitments and items are those of pages.
 #[derive(Debug)]
 pub struct Summary<S: Scheme> {
-    pub(super) pieces: Vec<Kept<S::Commit>>,
+    pub(super) pieces: Vec<Remnant<S::Commit>>,
 }
 
 impl<S: Scheme> Clone for Summary<S> {
@@ -25,22 +25,22 @@ impl<S: Scheme> Clone for Summary<S> {
 
 /// A leaf, or a subtree that is written but for its item.
 #[derive(Clone, Debug)]
-pub(super) struct Kept<C> {
+pub(super) struct Remnant<C> {
     /// The key of the leaf, or of the subtree's first.
     pub(super) key: Box<[u8]>,
-    /// See [`Item::edge`]; of a summary's first piece it is known by the join.
+    /// See [`SortedItem::edge`]; of a summary's first piece it is known by the join.
     pub(super) edge: i32,
-    pub(super) piece: Piece<C>,
+    pub(super) piece: RemnantPiece<C>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Piece<C> {
+pub(super) enum RemnantPiece<C> {
     Leaf(Box<[u8]>),
     /// Its commitment, and the bytes of its item.
     Subtree(C, Box<[u8]>),
 }
 
-impl<C> Piece<C> {
+impl<C> RemnantPiece<C> {
     /// The bytes of a subtree's item.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
@@ -50,13 +50,13 @@ impl<C> Piece<C> {
     }
 }
 
-impl<C: Copy> Kept<C> {
-    pub(super) fn item(&self) -> Item<'_, C> {
+impl<C: Copy> Remnant<C> {
+    pub(super) fn item(&self) -> SortedItem<'_, C> {
         let what = match &self.piece {
-            Piece::Leaf(value) => What::Leaf(value),
-            Piece::Subtree(commit, _) => What::Done(*commit),
+            RemnantPiece::Leaf(value) => What::Leaf(value),
+            RemnantPiece::Subtree(commit, _) => What::Done(*commit),
         };
-        Item { key: &self.key, edge: self.edge, what }
+        SortedItem { key: &self.key, edge: self.edge, what }
     }
 }
 
@@ -82,11 +82,11 @@ impl<S: Scheme> Summary<S> {
             out.extend_from_slice(&key_bytes.to_be_bytes());
             out.extend_from_slice(&kept.key);
             let bytes = match &kept.piece {
-                Piece::Leaf(value) => {
+                RemnantPiece::Leaf(value) => {
                     out.push(0);
                     value
                 }
-                Piece::Subtree(commit, bytes) => {
+                RemnantPiece::Subtree(commit, bytes) => {
                     out.push(1);
                     commit.encode(out);
                     bytes
@@ -122,12 +122,14 @@ impl<S: Scheme> Summary<S> {
             let len = u32::from_be_bytes(*rest.split_off(..4)?.first_chunk()?);
             let bytes: Box<[u8]> = rest.split_off(..usize::try_from(len).ok()?)?.into();
             let piece = match commit {
-                None if scheme.admit(&key, Some(&bytes)) == Ok(true) => Piece::Leaf(bytes),
-                Some(commit) if bytes.len() <= ITEM_BYTES_MAX => Piece::Subtree(commit, bytes),
+                None if scheme.admit(&key, Some(&bytes)) == Ok(true) => RemnantPiece::Leaf(bytes),
+                Some(commit) if bytes.len() <= ITEM_BYTES_MAX => {
+                    RemnantPiece::Subtree(commit, bytes)
+                }
                 _ => return None,
             };
             // Edges follow from keys: forged ones cannot be.
-            pieces.push(Kept { key, edge: 0, piece });
+            pieces.push(Remnant { key, edge: 0, piece });
         }
         Some((Self { pieces }, rest))
     }

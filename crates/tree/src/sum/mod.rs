@@ -35,9 +35,9 @@ pub mod reference;
 pub use prove::Proven;
 use spinney_hash::{Digest, SumClimb, sha256, sha256_equal};
 
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
+use crate::scheme::Engine;
 use crate::scheme::{
     BranchJob, Children, Commitment, Layout, LeafJob, PreviousLeaf, Scheme, Weights,
 };
@@ -150,7 +150,7 @@ impl AsRef<[u8]> for SumRoot {
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct SumScratch {
     rises: Vec<SumClimb>,
     /// Where each rise of a leaf ends, and the checkpoint that it has already.
     goals: Vec<(u16, Checkpoint)>,
@@ -179,7 +179,7 @@ impl Scheme for Sum {
 
     type Commit = SumCommit;
     type Root = SumRoot;
-    type Scratch = Scratch;
+    type Scratch = SumScratch;
     type Differences = ();
     type Weights = Self;
 
@@ -213,7 +213,7 @@ impl Scheme for Sum {
     fn commit_leaves<'a>(
         &self,
         jobs: impl Iterator<Item = LeafJob<'a, SumCommit>>,
-        scratch: &mut Scratch,
+        scratch: &mut SumScratch,
         out: &mut Vec<SumCommit>,
     ) {
         scratch.clear();
@@ -245,7 +245,7 @@ impl Scheme for Sum {
     fn commit_branches<'a, B: Children<SumCommit>>(
         &self,
         jobs: impl Iterator<Item = BranchJob<'a, B>>,
-        scratch: &mut Scratch,
+        scratch: &mut SumScratch,
         out: &mut Vec<SumCommit>,
     ) {
         scratch.clear();
@@ -353,7 +353,7 @@ fn rise_of_leaf(
     }
 }
 
-impl Scratch {
+impl SumScratch {
     fn clear(&mut self) {
         self.rises.clear();
         self.goals.clear();
@@ -496,7 +496,7 @@ mod tests {
             previous: previous.map(|(depth, commit)| PreviousLeaf { commit, depth, owned: None }),
         };
         let mut out = Vec::new();
-        SUM.commit_leaves(std::iter::once(job), &mut Scratch::default(), &mut out);
+        SUM.commit_leaves(std::iter::once(job), &mut SumScratch::default(), &mut out);
         out[0]
     }
 

@@ -4,13 +4,13 @@
 //! one, and so proves that it has no leaf, what it leaves is to be taken as far up as that: a leaf
 //! from its checkpoint, a branch from its fork, all of them on full lanes.
 
-use super::{DEPTH, Leaf, Proof, Scratch, Sum, SumNode, key_of, path, split_value};
+use super::{DEPTH, Leaf, Proof, Sum, SumNode, SumScratch, key_of, path, split_value};
 use crate::error::TreeError;
-use crate::prove::{NodeVisit, VisitedNode};
 use crate::rows::ReadRows;
 use crate::scheme::Children;
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
+use crate::visit::{NodeVisit, VisitedNode};
 
 /// A key's leaf, if it has one, and the proof of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Proven {
 }
 
 /// A sibling on the path of a key.
-enum Sibling {
+enum PathSibling {
     At(SumNode),
     /// Of a leaf, by its number.
     Leaf(u32),
@@ -94,10 +94,10 @@ impl Tree<Sum> {
             found.visit_node(&asked, visited);
         })?;
         let (leaves, branches) = found.rise();
-        let node = |sibling: &Sibling| match *sibling {
-            Sibling::At(node) => node,
-            Sibling::Leaf(rise) => leaves[rise as usize],
-            Sibling::Branch(rise) => branches[rise as usize],
+        let node = |sibling: &PathSibling| match *sibling {
+            PathSibling::At(node) => node,
+            PathSibling::Leaf(rise) => leaves[rise as usize],
+            PathSibling::Branch(rise) => branches[rise as usize],
         };
         let proof = |key: &[u8; 32]| {
             let index = paths.binary_search(&path(key)).expect("it is among those asked for");
@@ -114,11 +114,11 @@ impl Tree<Sum> {
 struct Found {
     sum: Sum,
     /// The siblings of each key with their depths, from the top down.
-    siblings: Vec<Vec<(u16, Sibling)>>,
+    siblings: Vec<Vec<(u16, PathSibling)>>,
     /// The leaf of each key.
     values: Vec<Option<Leaf>>,
-    leaves: Scratch,
-    branches: Scratch,
+    leaves: SumScratch,
+    branches: SumScratch,
 }
 
 impl Found {
@@ -140,7 +140,7 @@ impl Found {
                     job.put_key(&mut key);
                     let rise =
                         self.leaves.take_up(profile, key_of(&key), job.value, job.previous, at);
-                    self.siblings[index].push((at, Sibling::Leaf(rise)));
+                    self.siblings[index].push((at, PathSibling::Leaf(rise)));
                 }
             }
             VisitedNode::Branch(job, reached) => {
@@ -150,13 +150,13 @@ impl Found {
                     if !reached.contains(&index) {
                         let at = depth(start + job.prefix.common(key) + 1);
                         let rise = self.branches.branch(profile, &job, at);
-                        self.siblings[index].push((at, Sibling::Branch(rise)));
+                        self.siblings[index].push((at, PathSibling::Branch(rise)));
                         continue;
                     }
                     let digit = key[fork / 8] >> (7 - fork % 8) & 1;
                     let other = job.children.iter().find(|(other, _)| *other != digit);
                     if let Some((_, commit)) = other {
-                        self.siblings[index].push((depth(fork + 1), Sibling::At(commit.node)));
+                        self.siblings[index].push((depth(fork + 1), PathSibling::At(commit.node)));
                     }
                 }
             }

@@ -16,15 +16,15 @@ use spinney_hash::{Digest, HashFunction};
 pub use spinney_proof::binary::{STEM_BYTES, Ubt};
 
 use crate::binary::{EMPTY, Hasher, admit_value, scheme_id};
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
+use crate::scheme::Engine;
 use crate::scheme::{BranchJob, Children, Layout, LeafJob, Owned, Owner, Scheme};
 use spinney_proof::digits::Run;
 
 /// Buffers of the scheme.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct UbtScratch {
     hasher: Hasher,
     digests: Vec<Digest>,
     climbs: Vec<Climb>,
@@ -55,7 +55,7 @@ impl Scheme for Ubt {
 
     type Commit = Digest;
     type Root = Digest;
-    type Scratch = Scratch;
+    type Scratch = UbtScratch;
     type Differences = ();
     type Weights = ();
 
@@ -78,7 +78,7 @@ impl Scheme for Ubt {
     fn commit_leaves<'a>(
         &self,
         mut jobs: impl Iterator<Item = LeafJob<'a, Digest>>,
-        scratch: &mut Scratch,
+        scratch: &mut UbtScratch,
         out: &mut Vec<Digest>,
     ) {
         if let Some(job) = alone(&mut jobs) {
@@ -96,7 +96,7 @@ impl Scheme for Ubt {
                 }
                 Some(Owned::Value(suffix, value)) => {
                     // It is hashed by the time that the stem is.
-                    scratch.stem(slot | Scratch::CLIMBS, &job, &EMPTY);
+                    scratch.stem(slot | UbtScratch::CLIMBS, &job, &EMPTY);
                     (suffix, value)
                 }
                 None => (job.suffix, job.value),
@@ -110,7 +110,7 @@ impl Scheme for Ubt {
     fn commit_branches<'a, B: Children<Digest>>(
         &self,
         mut jobs: impl Iterator<Item = BranchJob<'a, B>>,
-        scratch: &mut Scratch,
+        scratch: &mut UbtScratch,
         out: &mut Vec<Digest>,
     ) {
         if let Some(job) = alone(&mut jobs) {
@@ -188,7 +188,7 @@ fn rise(hash: HashFunction, mut digest: Digest, run: Run<'_>) -> Digest {
     digest
 }
 
-impl Scratch {
+impl UbtScratch {
     fn start(&mut self) {
         self.hasher.clear();
         self.climbs.clear();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use spinney_hash::{Digest, HashFunction};
 
 /// Entries by their 32-byte keys, a stem of 31 bytes and the place in it; values have 32 bytes.
-pub type Entries = BTreeMap<[u8; 32], [u8; 32]>;
+pub type UbtEntries = BTreeMap<[u8; 32], [u8; 32]>;
 
 const ZERO: Digest = [0; 32];
 
@@ -21,8 +21,8 @@ const ZERO: Digest = [0; 32];
 /// let root = reference::root(HashFunction::Sha256, &entries);
 /// assert_eq!(root[..4], [0xaa, 0xb1, 0x06, 0x0e]);
 /// ```
-pub fn root(hash: HashFunction, entries: &Entries) -> Digest {
-    let mut tree = Node::Empty;
+pub fn root(hash: HashFunction, entries: &UbtEntries) -> Digest {
+    let mut tree = UbtNode::Empty;
     for (key, value) in entries {
         let stem = key[..31].try_into().expect("31 of 32 bytes");
         tree = tree.insert(stem, key[31], *value, 0);
@@ -31,13 +31,13 @@ pub fn root(hash: HashFunction, entries: &Entries) -> Digest {
 }
 
 /// The nodes that the EIP names.
-enum Node {
+enum UbtNode {
     Empty,
     Internal(Box<Self>, Box<Self>),
     Stem([u8; 31], BTreeMap<u8, [u8; 32]>),
 }
 
-impl Node {
+impl UbtNode {
     fn insert(self, stem: [u8; 31], place: u8, value: [u8; 32], depth: usize) -> Self {
         match self {
             Self::Empty => Self::Stem(stem, [(place, value)].into()),

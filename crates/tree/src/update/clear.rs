@@ -1,6 +1,6 @@
 //! Dropping whole subtrees: one range of rows, or page by page below paths too long for one.
 
-use super::{Update, Visit};
+use super::{Condemned, Update, Visit};
 use crate::error::TreeError;
 use crate::node::{Dropped, KeyAt, Link, PageRef, TouchedChild};
 use crate::page::{HandleCell, Kind};
@@ -9,14 +9,6 @@ use crate::scheme::Scheme;
 
 /// Below paths of this length a subtree is one range of rows.
 const LONG_PATH_BYTES: usize = 1_000;
-
-/// A node whose pages go: where it hung.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Condemned {
-    link: Link,
-    path: KeyAt,
-    hung: u32,
-}
 
 impl<S: Scheme> Update<'_, S> {
     /// Forgets what is there and every row below it.

@@ -1,7 +1,7 @@
 //! Applying operations to one node: what is built, replaced, forked off or listed.
 
-use super::open::{Seen, Wait, Waiting};
-use super::{Frame, Ops, Outcome, Piece, Update, Visit, Visited};
+use super::open::Seen;
+use super::{Frame, Ops, Outcome, Piece, Update, Visit, Visited, Wait, Waiting};
 use crate::batch::{Op, OpKind};
 use crate::error::TreeError;
 use crate::image::Codec;

@@ -22,7 +22,7 @@ use crate::scheme::{Scheme, implicit_owners};
 
 /// A child of a branch: its digit, where it is, and the digit at which it hung before the batch, if
 /// it moves.
-type Child = (u8, Link, Option<u32>);
+type HungChild = (u8, Link, Option<u32>);
 
 impl<S: Scheme> Update<'_, S> {
     /// Finishes the nodes from a number on. Answers whether that is done, or pages are missing.
@@ -526,7 +526,7 @@ impl<S: Scheme> Update<'_, S> {
         node: &Node,
         arena: u32,
         open: bool,
-    ) -> Result<Option<Child>, TreeError> {
+    ) -> Result<Option<HungChild>, TreeError> {
         let changes = self.chain().changes(arena, node).to_vec();
         let mut listed = None;
         let mut gone = Vec::new();

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use spinney_hash::prefetch;
 
-use super::{Piece, Update, Visit};
+use super::{Piece, Update, Visit, Wait, Waiting};
+use crate::batch::Span;
 use crate::cache::Cache;
 use crate::error::TreeError;
 use crate::image::{
     FRAME_BYTES, LeafBody, OVERFLOW_BYTES, Overflowed, PageKind, PrefixView, overflow_checksum,
 };
-use crate::node::{ForkValue, KeyAt, Link, Made, Node, NodeKind, PageRef, Place, Span};
+use crate::node::{ForkValue, KeyAt, Link, Made, Node, NodeKind, PageRef, Place};
 use crate::page::{Handle, Kind, Page, Within, corrupt};
 use crate::page_key::PageKey;
 use crate::scheme::Scheme;
-use crate::update::Ops;
 use spinney_proof::digits::Width;
 
 /// How many overflow rows are asked for before any was found.
@@ -54,28 +54,6 @@ impl<C: Copy> Source<'_, C> {
         };
         found.cloned()
     }
-}
-
-/// Something that waits for a page.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
-    pub(super) what: Waiting,
-    /// Where it may be in the cache.
-    pub(super) handle: Handle,
-    /// Its place: the first bits of a path.
-    pub(super) path: KeyAt,
-    pub(super) bits: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Waiting {
-    /// A visit that is to be tried again, when overflow rows are at hand.
-    Again(Visit),
-    /// A branch whose children have a page of their own.
-    Body { node: u32, ops: Ops },
-    /// A child in the page of a bucket: the page, and the entry there that says so, or another one
-    /// of the bucket.
-    BucketEntry { node: u32, above: PageRef, among: Within, member: u16, visit: Visit },
 }
 
 impl Wait {
@@ -587,7 +565,7 @@ impl<'a, S: Scheme> Update<'a, S> {
                 && other.span == entry.span
                 && other.digit >> rest == entry.digit >> rest
         });
-        let shown = |entry: &crate::page::Entry| (entry.digit, entry.kind.is_leaf());
+        let shown = |entry: &crate::page::IndexEntry| (entry.digit, entry.kind.is_leaf());
         if !members.map(shown).eq(page.entries(page.top()).iter().map(shown)) {
             return Err(corrupt(&page.key, "its children are not those its parent names"));
         }

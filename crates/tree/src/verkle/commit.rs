@@ -20,10 +20,10 @@ use crate::scheme::Commitment;
 
 /// What a node commits to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Commit(pub(super) Kind);
+pub struct Commit(pub(super) CommitKind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommitKind {
     /// A value below a stem of several.
     Value([u8; 32]),
     Halves([Point; 2]),
@@ -80,13 +80,13 @@ pub(super) fn element(bytes: &[u8; 64]) -> Element {
 impl Commit {
     pub(super) fn of_value(value: &[u8]) -> Self {
         // A page that others made may hold anything.
-        Self(Kind::Value(value.first_chunk().copied().unwrap_or_default()))
+        Self(CommitKind::Value(value.first_chunk().copied().unwrap_or_default()))
     }
 
     /// The halves of a stem's values.
     pub(super) const fn halves(&self) -> [Point; 2] {
         match self.0 {
-            Kind::Halves(halves) => halves,
+            CommitKind::Halves(halves) => halves,
             _ => [Point::IDENTITY; 2],
         }
     }
@@ -94,8 +94,8 @@ impl Commit {
     /// The node's own element: of one with a prefix, that at the fork.
     pub(super) const fn own(&self) -> [u8; 64] {
         match self.0 {
-            Kind::Node(point) => point.element,
-            Kind::Top { own, .. } => own,
+            CommitKind::Node(point) => point.element,
+            CommitKind::Top { own, .. } => own,
             _ => Point::IDENTITY.element,
         }
     }
@@ -103,7 +103,7 @@ impl Commit {
     /// What the parent commits to.
     pub(super) const fn scalar(&self) -> [u8; 32] {
         match self.0 {
-            Kind::Node(point) => point.scalar,
+            CommitKind::Node(point) => point.scalar,
             _ => [0; 32],
         }
     }
@@ -115,7 +115,7 @@ impl Commit {
 
     pub(super) fn root(&self) -> [u8; 32] {
         match &self.0 {
-            Kind::Top { root, .. } => element(root).to_compressed(),
+            CommitKind::Top { root, .. } => element(root).to_compressed(),
             _ => Element::IDENTITY.to_compressed(),
         }
     }
@@ -124,8 +124,8 @@ impl Commit {
 impl Commitment for Commit {
     fn encode(&self, out: &mut Vec<u8>) {
         match &self.0 {
-            Kind::Value(_) => unreachable!("pages keep the value itself"),
-            Kind::Halves(halves) => {
+            CommitKind::Value(_) => unreachable!("pages keep the value itself"),
+            CommitKind::Halves(halves) => {
                 let at = out.len();
                 out.push(0);
                 for (bit, half) in halves.iter().enumerate() {
@@ -135,11 +135,11 @@ impl Commitment for Commit {
                     }
                 }
             }
-            Kind::Node(point) => {
+            CommitKind::Node(point) => {
                 out.push(NODE);
                 point.encode(out);
             }
-            Kind::Top { own, root } => {
+            CommitKind::Top { own, root } => {
                 out.push(TOP);
                 out.extend_from_slice(own);
                 out.extend_from_slice(root);
@@ -172,12 +172,12 @@ impl Commitment for Commit {
                         at += POINT_BYTES;
                     }
                 }
-                (Kind::Halves(halves), at)
+                (CommitKind::Halves(halves), at)
             }
-            NODE => (Kind::Node(Point::decode(rest.first_chunk()?)?), POINT_BYTES),
+            NODE => (CommitKind::Node(Point::decode(rest.first_chunk()?)?), POINT_BYTES),
             TOP => {
                 let (own, rest) = rest.split_first_chunk()?;
-                (Kind::Top { own: *own, root: *rest.first_chunk()? }, 128)
+                (CommitKind::Top { own: *own, root: *rest.first_chunk()? }, 128)
             }
             _ => return None,
         };
@@ -188,10 +188,10 @@ impl Commitment for Commit {
 impl fmt::Debug for Commit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.0 {
-            Kind::Value(_) => "Value",
-            Kind::Halves(_) => "Halves",
-            Kind::Node(_) => "Node",
-            Kind::Top { .. } => "Top",
+            CommitKind::Value(_) => "Value",
+            CommitKind::Halves(_) => "Halves",
+            CommitKind::Node(_) => "Node",
+            CommitKind::Top { .. } => "Top",
         };
         write!(f, "Commit::{name}(0x{})", crate::error::hex(&self.scalar()))
     }
@@ -217,10 +217,10 @@ mod tests {
     fn commit() -> impl Strategy<Value = Commit> {
         let half = prop_oneof![Just(Point::IDENTITY), point()];
         prop_oneof![
-            (half.clone(), half).prop_map(|(low, high)| Commit(Kind::Halves([low, high]))),
-            point().prop_map(|point| Commit(Kind::Node(point))),
+            (half.clone(), half).prop_map(|(low, high)| Commit(CommitKind::Halves([low, high]))),
+            point().prop_map(|point| Commit(CommitKind::Node(point))),
             (point(), point()).prop_map(|(own, root)| {
-                Commit(Kind::Top { own: own.element, root: root.element })
+                Commit(CommitKind::Top { own: own.element, root: root.element })
             }),
         ]
     }

@@ -70,7 +70,7 @@ impl Json for Proof {
 
     /// Reads a proof as go-verkle writes it. Commitments are looked at when it is verified.
     fn from_json(json: &Value) -> Result<Self, NotJson> {
-        let proof = At { json, path: String::new() };
+        let proof = JsonAt { json, path: String::new() };
         let ipa = proof.get("ipaProof")?;
         let mut bytes = Vec::with_capacity(MULTIPROOF_BYTES);
         bytes.extend(proof.get("d")?.bytes::<32>()?);
@@ -91,9 +91,9 @@ impl Json for Proof {
         let commitments = proof.get("commitmentsByPath")?.list()?;
         let multiproof = Multiproof::from_bytes(&bytes).map_err(Malformed::from)?;
         Ok(Self::new(
-            stems.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            stems.iter().map(JsonAt::bytes).collect::<Result<_, _>>()?,
             proof.get("depthExtensionPresent")?.hex()?,
-            commitments.iter().map(At::bytes).collect::<Result<_, _>>()?,
+            commitments.iter().map(JsonAt::bytes).collect::<Result<_, _>>()?,
             multiproof,
         ))
     }
@@ -119,8 +119,8 @@ impl Json for StateDiff {
 
     /// Reads values as go-verkle writes them.
     fn from_json(json: &Value) -> Result<Self, NotJson> {
-        let stems = At { json, path: String::new() }.list()?;
-        let suffix = |entry: &At<'_>| {
+        let stems = JsonAt { json, path: String::new() }.list()?;
+        let suffix = |entry: &JsonAt<'_>| {
             let number = entry.get("suffix")?;
             let suffix = number.json.as_u64().and_then(|n| u8::try_from(n).ok());
             Ok::<_, NotJson>(SuffixDiff {
@@ -129,7 +129,7 @@ impl Json for StateDiff {
                 new: entry.optional("newValue")?,
             })
         };
-        let stem = |entry: &At<'_>| {
+        let stem = |entry: &JsonAt<'_>| {
             let suffixes = entry.get("suffixDiffs")?.list()?;
             let suffixes = suffixes.iter().map(suffix).collect::<Result<_, _>>()?;
             Ok::<_, NotJson>(StemDiff { stem: entry.get("stem")?.bytes()?, suffixes })
@@ -139,12 +139,12 @@ impl Json for StateDiff {
 }
 
 /// A part of a document, and where it is.
-struct At<'a> {
+struct JsonAt<'a> {
     json: &'a Value,
     path: String,
 }
 
-impl<'a> At<'a> {
+impl<'a> JsonAt<'a> {
     fn wrong(&self, expected: &str) -> NotJson {
         let path = self.path.strip_prefix('.').unwrap_or(&self.path);
         let at = if path.is_empty() { "the document" } else { path };

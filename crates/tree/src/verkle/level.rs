@@ -8,7 +8,7 @@ use spinney_ipa::{Crs, Delta, Element, Fr, SignedScalar};
 
 use spinney_proof::verkle::{limbs, terms};
 
-use super::commit::{Commit, Kind, Point};
+use super::commit::{Commit, CommitKind, Point};
 use crate::scheme::{LeafJob, PreviousLeaf};
 use spinney_proof::digits::Run;
 
@@ -29,7 +29,7 @@ pub struct Level {
     deltas: Vec<Delta>,
     /// The prefixes of all climbs, end to end.
     prefixes: Vec<u8>,
-    climbs: Vec<Climb>,
+    climbs: Vec<VerkleClimb>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ enum Job {
 
 /// A node below one-child nodes, or at the top of the tree.
 #[derive(Clone, Copy, Debug)]
-struct Climb {
+struct VerkleClimb {
     job: u32,
     /// Where its digits are among the prefixes; they are taken from the end.
     from: u32,
@@ -83,7 +83,7 @@ impl Level {
 
     /// A value below a stem of several.
     pub(super) fn value(&mut self, bytes: &[u8]) {
-        let Kind::Value(value) = Commit::of_value(bytes).0 else { unreachable!("a value") };
+        let CommitKind::Value(value) = Commit::of_value(bytes).0 else { unreachable!("a value") };
         self.jobs.push(Job::Value(value));
     }
 
@@ -176,7 +176,7 @@ impl Level {
         self.prefixes.extend(digits);
         let left = (self.prefixes.len() - from) as u32;
         let job = self.jobs.len() as u32 - 1;
-        self.climbs.push(Climb { job, from: from as u32, left, top });
+        self.climbs.push(VerkleClimb { job, from: from as u32, left, top });
     }
 
     /// Commits to all jobs, in order.
@@ -196,9 +196,11 @@ impl Level {
         let from = out.len();
         out.extend(self.jobs.iter().map(|job| {
             Commit(match *job {
-                Job::Value(value) => Kind::Value(value),
-                Job::Halves(halves) => Kind::Halves(halves.map(|half| half.unwrap_or_else(point))),
-                Job::Node(target) => Kind::Node(point(target)),
+                Job::Value(value) => CommitKind::Value(value),
+                Job::Halves(halves) => {
+                    CommitKind::Halves(halves.map(|half| half.unwrap_or_else(point)))
+                }
+                Job::Node(target) => CommitKind::Node(point(target)),
             })
         }));
         self.rise(crs, &mut out[from..]);
@@ -210,9 +212,10 @@ impl Level {
         for climb in climbs.iter().filter(|climb| climb.top && climb.left == 0) {
             let commit = &mut out[climb.job as usize];
             let own = commit.own();
-            commit.0 = Kind::Top { own, root: own };
+            commit.0 = CommitKind::Top { own, root: own };
         }
-        let mut left: Vec<Climb> = climbs.iter().copied().filter(|climb| climb.left > 0).collect();
+        let mut left: Vec<VerkleClimb> =
+            climbs.iter().copied().filter(|climb| climb.left > 0).collect();
         while !left.is_empty() {
             let terms: Vec<[(u8, Fr); 1]> = left
                 .iter()
@@ -228,9 +231,9 @@ impl Level {
                 let commit = &mut out[climb.job as usize];
                 let own = commit.own();
                 commit.0 = if climb.top && climb.left == 0 {
-                    Kind::Top { own, root }
+                    CommitKind::Top { own, root }
                 } else {
-                    Kind::Node(Point { element: own, scalar })
+                    CommitKind::Node(Point { element: own, scalar })
                 };
             }
             left.retain(|climb| climb.left > 0);
@@ -242,7 +245,7 @@ impl Level {
 /// The value of a child of a stem.
 fn word(commit: Option<Commit>) -> Option<[u8; 32]> {
     match commit?.0 {
-        Kind::Value(value) => Some(value),
+        CommitKind::Value(value) => Some(value),
         _ => None,
     }
 }

@@ -24,9 +24,9 @@ use level::{Level, Shape};
 use spinney_ipa::{Crs, Element, TableOptions};
 pub use spinney_proof::verkle::STEM_BYTES;
 
-use crate::engine::Engine;
 use crate::error::Refused;
 use crate::ids::SchemeId;
+use crate::scheme::Engine;
 use crate::scheme::{BranchJob, Children, Differences, Layout, LeafJob, Owner, Scheme};
 
 /// Proofs of the tree: [`spinney_proof::verkle`].

@@ -11,13 +11,14 @@ use spinney_proof::verkle::{
 };
 
 use super::Verkle;
-use super::commit::{Commit, Kind, element};
+use super::commit::{Commit, CommitKind, element};
 use crate::error::{Refused, TreeError};
-use crate::prove::{NodeVisit, VisitedNode, in_order};
+use crate::prove::in_order;
 use crate::rows::ReadRows;
 use crate::scheme::{BranchJob, Children, LeafJob, Scheme};
 use crate::store::Snapshot;
 use crate::tree::{Pending, Tree};
+use crate::visit::{NodeVisit, VisitedNode};
 
 type Vector = [Fr; 256];
 
@@ -258,7 +259,7 @@ impl Maker<'_> {
         }
         let mut held = BTreeMap::new();
         for (suffix, value) in values {
-            let Kind::Value(value) = value.0 else { continue };
+            let CommitKind::Value(value) = value.0 else { continue };
             held.insert(suffix, value);
             if let Some((vector, _)) = &mut vectors[usize::from(half(suffix))] {
                 for (at, term) in places(suffix).into_iter().zip(terms(Some(value))) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use spinney_ipa::{Crs, Element, Fr};
 
 /// Entries by their 32-byte keys, a stem of 31 bytes and the suffix; values have 32 bytes.
-pub type Entries = BTreeMap<[u8; 32], [u8; 32]>;
+pub type VerkleEntries = BTreeMap<[u8; 32], [u8; 32]>;
 
 /// What a deletion does to an internal node that it leaves with one leaf or with none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Deletion {
 /// let root = reference::root(&Crs::new(), &[([0; 32], [0; 32])].into());
 /// assert_eq!(root[..4], [0x6b, 0x63, 0x09, 0x05]);
 /// ```
-pub fn root(crs: &Crs, entries: &Entries) -> [u8; 32] {
-    let mut tree = Tree::default();
+pub fn root(crs: &Crs, entries: &VerkleEntries) -> [u8; 32] {
+    let mut tree = ShapedTree::default();
     for (key, value) in entries {
         tree.insert(key, *value);
     }
@@ -37,18 +37,18 @@ pub fn root(crs: &Crs, entries: &Entries) -> [u8; 32] {
 
 /// A tree with its shape, which entries alone do not tell after [`Deletion::Compatible`].
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
-    root: BTreeMap<u8, Node>,
+pub struct ShapedTree {
+    root: BTreeMap<u8, VerkleNode>,
 }
 
 /// The nodes that the EIP names.
 #[derive(Clone, Debug)]
-enum Node {
+enum VerkleNode {
     Internal(BTreeMap<u8, Self>),
     Leaf([u8; 31], BTreeMap<u8, [u8; 32]>),
 }
 
-impl Tree {
+impl ShapedTree {
     /// Puts a value.
     pub fn insert(&mut self, key: &[u8; 32], value: [u8; 32]) {
         let (stem, suffix) = split(key);
@@ -72,34 +72,34 @@ fn split(key: &[u8; 32]) -> ([u8; 31], u8) {
 }
 
 fn insert(
-    children: &mut BTreeMap<u8, Node>,
+    children: &mut BTreeMap<u8, VerkleNode>,
     depth: usize,
     stem: [u8; 31],
     values: &BTreeMap<u8, [u8; 32]>,
 ) {
     let digit = stem[depth];
     match children.remove(&digit) {
-        None => drop(children.insert(digit, Node::Leaf(stem, values.clone()))),
-        Some(Node::Leaf(here, mut old)) if here == stem => {
+        None => drop(children.insert(digit, VerkleNode::Leaf(stem, values.clone()))),
+        Some(VerkleNode::Leaf(here, mut old)) if here == stem => {
             old.extend(values);
-            children.insert(digit, Node::Leaf(here, old));
+            children.insert(digit, VerkleNode::Leaf(here, old));
         }
         // Each byte that two stems share is an internal node.
-        Some(Node::Leaf(here, old)) => {
+        Some(VerkleNode::Leaf(here, old)) => {
             let mut below = BTreeMap::new();
             insert(&mut below, depth + 1, here, &old);
             insert(&mut below, depth + 1, stem, values);
-            children.insert(digit, Node::Internal(below));
+            children.insert(digit, VerkleNode::Internal(below));
         }
-        Some(Node::Internal(mut below)) => {
+        Some(VerkleNode::Internal(mut below)) => {
             insert(&mut below, depth + 1, stem, values);
-            children.insert(digit, Node::Internal(below));
+            children.insert(digit, VerkleNode::Internal(below));
         }
     }
 }
 
 fn delete(
-    children: &mut BTreeMap<u8, Node>,
+    children: &mut BTreeMap<u8, VerkleNode>,
     depth: usize,
     stem: &[u8; 31],
     suffix: u8,
@@ -107,19 +107,20 @@ fn delete(
 ) {
     let digit = stem[depth];
     let left = match children.remove(&digit) {
-        Some(Node::Leaf(here, mut values)) => {
+        Some(VerkleNode::Leaf(here, mut values)) => {
             if here == *stem {
                 values.remove(&suffix);
             }
-            (!values.is_empty()).then_some(Node::Leaf(here, values))
+            (!values.is_empty()).then_some(VerkleNode::Leaf(here, values))
         }
-        Some(Node::Internal(mut below)) => {
+        Some(VerkleNode::Internal(mut below)) => {
             delete(&mut below, depth + 1, stem, suffix, deletion);
-            let lone = matches!(below.values().next(), Some(Node::Leaf(..))) && below.len() == 1;
+            let lone =
+                matches!(below.values().next(), Some(VerkleNode::Leaf(..))) && below.len() == 1;
             if lone && deletion == Deletion::Canonical {
                 below.pop_first().map(|(_, leaf)| leaf)
             } else {
-                (!below.is_empty()).then_some(Node::Internal(below))
+                (!below.is_empty()).then_some(VerkleNode::Internal(below))
             }
         }
         None => None,
@@ -127,12 +128,12 @@ fn delete(
     children.extend(left.map(|node| (digit, node)));
 }
 
-fn internal(crs: &Crs, children: &BTreeMap<u8, Node>) -> Element {
+fn internal(crs: &Crs, children: &BTreeMap<u8, VerkleNode>) -> Element {
     let mut vector = [Fr::ZERO; 256];
     for (digit, child) in children {
         let commitment = match child {
-            Node::Internal(below) => internal(crs, below),
-            Node::Leaf(stem, values) => leaf(crs, stem, values),
+            VerkleNode::Internal(below) => internal(crs, below),
+            VerkleNode::Leaf(stem, values) => leaf(crs, stem, values),
         };
         vector[usize::from(*digit)] = commitment.map_to_field();
     }

@@ -2,12 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Listed, Writer, Written};
+use super::{ListedChildren, Writer, Written};
 use crate::cut::{Cutter, Part};
 use crate::error::TreeError;
 use crate::image::{BucketEntry, Codec};
 use crate::node::{Chain, Made, Node, PageRef, TouchedChild};
-use crate::page::{BUCKET_HEAD, Entry, Within};
+use crate::page::{BUCKET_HEAD, IndexEntry, Within};
 use crate::scheme::Scheme;
 
 impl<'a, S: Scheme> Writer<'a, S> {
@@ -48,7 +48,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
         &mut self,
         number: usize,
         (page, among): (PageRef, Within),
-        changes: &mut Listed<'a>,
+        changes: &mut ListedChildren<'a>,
         above: Option<(u8, u8)>,
         out: (&mut Vec<u8>, &mut Vec<Part>),
     ) -> Result<(), TreeError> {
@@ -75,7 +75,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
             }
             let rest = S::LAYOUT.digit_bits - entry.span;
             let prefix = entry.digit >> rest;
-            let same = |e: &&Entry| {
+            let same = |e: &&IndexEntry| {
                 e.kind.is_in_bucket() && e.span == entry.span && e.digit >> rest == prefix
             };
             let left = Within { from: at, end: among.end };
@@ -115,7 +115,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
     /// Lays out the listed children of digits below one that stand for nothing stored.
     fn lay_children(
         &mut self,
-        changes: &mut Listed<'a>,
+        changes: &mut ListedChildren<'a>,
         below: u16,
         (bytes, parts): (&mut Vec<u8>, &mut Vec<Part>),
     ) -> Result<(), TreeError> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Copied, Listed, ROWS_AHEAD, Writer, Written};
+use super::{Copied, ListedChildren, ROWS_AHEAD, Writer, Written};
 use crate::cut::Put;
 use crate::error::TreeError;
 use crate::image::{
@@ -358,7 +358,7 @@ impl<'a, S: Scheme> Writer<'a, S> {
     /// Answers what was copied up to.
     fn put_between(
         &mut self,
-        mut changes: Listed<'a>,
+        mut changes: ListedChildren<'a>,
         (page, among): (PageRef, Within),
         mut from: usize,
         out: &mut Vec<u8>,

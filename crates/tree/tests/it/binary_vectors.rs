@@ -23,7 +23,7 @@ enum Tree {
 }
 
 impl Tree {
-    fn check(self, entries: &pbt::reference::Entries, expected: &Json, what: &str) {
+    fn check(self, entries: &pbt::reference::PbtEntries, expected: &Json, what: &str) {
         let roots = match self {
             Self::Ubt(hash) => {
                 let fixed = |(key, value): (&Vec<u8>, &[u8; 32])| {
@@ -45,7 +45,7 @@ impl Tree {
 /// The roots of a tree and of a bulk build.
 fn engine<S: Scheme<Root = [u8; 32]> + Clone>(
     scheme: S,
-    entries: &pbt::reference::Entries,
+    entries: &pbt::reference::PbtEntries,
 ) -> Vec<[u8; 32]> {
     let sorted: Vec<_> = entries.iter().collect();
     let bulk = bulk::root_of_sorted(&scheme, &sorted).unwrap();
@@ -90,7 +90,7 @@ fn draw(tag: &str, number: u64) -> [u8; 32] {
 }
 
 /// The entries of a case by its name, in the words of the files.
-fn drawn(name: &str, n: u64) -> pbt::reference::Entries {
+fn drawn(name: &str, n: u64) -> pbt::reference::PbtEntries {
     let key = |i: u64| match name.split('-').nth(1) {
         Some("random") => draw("k", i).to_vec(),
         Some("colocated") => [&draw("s", i / 16)[..31], &draw("x", i)[..1]].concat(),
@@ -149,7 +149,7 @@ fn both_trees_have_the_roots_after_rounds_of_updates() {
     }
 }
 
-fn update(entries: &mut pbt::reference::Entries, round: u64, zero_deletes: bool) {
+fn update(entries: &mut pbt::reference::PbtEntries, round: u64, zero_deletes: bool) {
     for j in 0..100 {
         let number = round * 100 + j;
         let (start, _) = draw("u", number).split_first_chunk().map(|(a, b)| (*a, b.len())).unwrap();

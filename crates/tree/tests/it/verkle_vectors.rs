@@ -60,7 +60,7 @@ fn check_root(root: &[u8; 32], expected: &Json, what: &str) {
 }
 
 /// The textbook's tree, by both rules of deletion.
-struct Textbooks([(Deletion, reference::Tree); 2]);
+struct Textbooks([(Deletion, reference::ShapedTree); 2]);
 
 impl Textbooks {
     fn new() -> Self {

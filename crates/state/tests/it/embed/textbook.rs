@@ -97,8 +97,8 @@ impl Pbt {
         pbt::reference::root(hash, &self.leaves(hash)).into()
     }
 
-    pub(crate) fn leaves(&self, hash: HashFunction) -> pbt::reference::Entries {
-        let mut leaves = pbt::reference::Entries::new();
+    pub(crate) fn leaves(&self, hash: HashFunction) -> pbt::reference::PbtEntries {
+        let mut leaves = pbt::reference::PbtEntries::new();
         for (address, held) in &self.0.0 {
             let address = address.into_word();
             let digest = hash.hash(&address[..]);
@@ -159,7 +159,7 @@ pub(crate) fn verkle_stem(crs: &Crs) -> impl Fn(&Word, U256) -> Word {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ubt {
     accounts: Accounts,
-    pub(crate) leaves: ubt::reference::Entries,
+    pub(crate) leaves: ubt::reference::UbtEntries,
     /// The keys of each account's slots.
     slots: BTreeMap<Address, BTreeSet<Word>>,
 }
