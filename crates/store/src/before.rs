@@ -1,11 +1,10 @@
 //! What was at the place of a store before it was made, so that what is refused leaves it as it
 //! was.
 
-use std::path::{Path, PathBuf};
-
 use spinney_tree::{PageStore as _, RootRecord, Snapshot as _, StoreError, Table, TreeId};
 
 use crate::any::{AnyStore, Location, OpenFor};
+use crate::creation::Missing;
 use crate::files::Files;
 use crate::folder::Folder;
 use crate::log_store::LogStore;
@@ -14,43 +13,6 @@ use crate::sqlite::{SqliteStore, lock_of};
 
 /// Memory for a store that is only looked at.
 const CACHE_BYTES: usize = 1 << 20;
-
-/// What was not there when a store was to be made: its lock file and folders, the innermost first.
-#[derive(Debug, Default)]
-pub(crate) struct Missing(Vec<PathBuf>);
-
-impl<const N: usize> From<[PathBuf; N]> for Missing {
-    fn from(paths: [PathBuf; N]) -> Self {
-        Self(paths.into())
-    }
-}
-
-impl Missing {
-    /// Looks for a lock file, and for the folders above it.
-    pub(crate) fn of(files: &Files, lock: &Path) -> Self {
-        let named = lock.ancestors().take_while(|path| *path != Path::new(""));
-        let missing = named.take_while(|path| matches!(files.find(path), Ok(None)));
-        Self(missing.map(Path::to_owned).collect())
-    }
-
-    /// Removes what was made of them since, as far as nothing else lies there. The lock has to be
-    /// held, or to be nobody's.
-    pub(crate) fn remove(&self, files: &Files) {
-        let Some(lock) = self.0.first() else { return };
-        // What cannot be removed stays: the error to report is the one that is there already.
-        let _ = files.remove(lock);
-        self.remove_folders(files);
-    }
-
-    /// Removes the folders that were made since, as far as nothing lies there.
-    pub(crate) fn remove_folders(&self, files: &Files) {
-        for folder in self.0.iter().skip(1) {
-            if files.remove_folder(folder).is_err() {
-                return;
-            }
-        }
-    }
-}
 
 /// What was at a place before a store was made there: see [`Location::before`].
 #[derive(Debug)]

@@ -13,7 +13,11 @@ use rusqlite::{Connection, OpenFlags};
 use spinney_tree::StoreError;
 
 #[cfg(feature = "faults")]
-use crate::fault::{self, FaultDisk, FaultFile};
+use crate::fault::handle::FaultDisk;
+#[cfg(feature = "faults")]
+use crate::fault::redb_file::FaultFile;
+#[cfg(feature = "faults")]
+use crate::fault::vfs::{VFS, name_of};
 use crate::guard::{backend, guarded};
 
 static FILE_MODE: AtomicU32 = AtomicU32::new(0o600);
@@ -127,7 +131,13 @@ impl Files {
                 Err(error) => Err(error),
             },
             #[cfg(feature = "faults")]
-            Self::Fault(disk) => Ok(disk.find(path)),
+            Self::Fault(disk) => {
+                let disk = disk.lock();
+                Ok(match disk.find(path) {
+                    Some(node) => Some(Found::File(disk.bytes(node).len() as u64)),
+                    None => disk.exists(path).then_some(Found::Folder),
+                })
+            }
         }
     }
 
@@ -138,7 +148,7 @@ impl Files {
                 options.read(true).write(writable).open(path).map(Opened::System)
             }
             #[cfg(feature = "faults")]
-            Self::Fault(disk) => disk.open_file(path).map(Opened::Fault),
+            Self::Fault(disk) => FaultFile::open(disk, path).map(Opened::Fault),
         }
     }
 
@@ -147,7 +157,7 @@ impl Files {
         match self {
             Self::System => make_file(path, FILE_MODE.load(Ordering::Relaxed)).map(Opened::System),
             #[cfg(feature = "faults")]
-            Self::Fault(disk) => disk.create_file(path).map(Opened::Fault),
+            Self::Fault(disk) => FaultFile::create(disk, path).map(Opened::Fault),
         }
     }
 
@@ -294,8 +304,7 @@ impl Files {
             Self::System => Connection::open_with_flags(path, flags),
             #[cfg(feature = "faults")]
             Self::Fault(disk) => {
-                let name = fault::name_of(disk, path);
-                Connection::open_with_flags_and_vfs(name, flags, fault::VFS)
+                Connection::open_with_flags_and_vfs(name_of(disk, path), flags, VFS)
             }
         }
     }

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use spinney_tree::StoreError;
 
-use crate::before::Missing;
-use crate::creation::{self, Site, beside, blank};
+use crate::creation::{self, Missing, Site, beside, blank};
 use crate::files::{Files, Found, Opened};
 use crate::guard::{backend, corrupt, foreign};
 

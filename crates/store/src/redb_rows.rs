@@ -8,10 +8,9 @@
 
 use std::ops::Bound;
 
-use redb::{CursorError, CursorMut, WriteTransaction};
+use redb::{CursorError, CursorMut, TableDefinition, WriteTransaction};
 use spinney_tree::Table;
 
-use crate::redb_store::{Bytes, definition};
 use crate::seal::{self, SEAL_BYTES};
 
 /// Fewer rows are no run.
@@ -20,7 +19,15 @@ const RUN_MIN: usize = 16;
 /// A row of a write set.
 pub(crate) type RowChange<'a> = (Table, &'a [u8], Option<&'a [u8]>);
 
-type Rows<'txn> = redb::Table<'txn, Bytes, Bytes>;
+/// What redb's tables have for keys and values.
+pub(crate) type Bytes = &'static [u8];
+
+type WritableTable<'txn> = redb::Table<'txn, Bytes, Bytes>;
+
+/// The table of redb that has the rows of a table.
+pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, Bytes> {
+    TableDefinition::new(table.name())
+}
 
 /// Applies what a write set has for one table. `rows` are sorted; of equal keys the last counts.
 pub(crate) fn apply<'a>(
@@ -56,7 +63,7 @@ pub(crate) fn apply<'a>(
 }
 
 /// Applies the first of `rows`, if the next one does not undo that.
-fn put_one(opened: &mut Rows<'_>, rows: &[RowChange<'_>]) -> Result<(), redb::Error> {
+fn put_one(opened: &mut WritableTable<'_>, rows: &[RowChange<'_>]) -> Result<(), redb::Error> {
     let (table, key, value) = rows[0];
     if rows.get(1).is_some_and(|next| next.1 == key) {
         return Ok(());
@@ -72,7 +79,7 @@ fn put_one(opened: &mut Rows<'_>, rows: &[RowChange<'_>]) -> Result<(), redb::Er
 }
 
 /// Inserts the first of `rows` if they are a run; answers how many it took.
-fn put_run(opened: &mut Rows<'_>, rows: &[RowChange<'_>]) -> Result<usize, redb::Error> {
+fn put_run(opened: &mut WritableTable<'_>, rows: &[RowChange<'_>]) -> Result<usize, redb::Error> {
     if rows.len() < RUN_MIN {
         return Ok(0);
     }

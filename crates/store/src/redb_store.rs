@@ -35,12 +35,10 @@ use crate::files::{Files, Opened};
 use crate::folder::Folder;
 use crate::guard::{backend, corrupt, foreign, guarded};
 use crate::metered::{Meter, Metered};
-use crate::redb_rows::{self, RowChange};
+use crate::redb_rows::{self, Bytes, RowChange, definition};
 use crate::seal::{self, SEAL_BYTES};
 use crate::snapshot::RedbSnapshot;
 use crate::stats::{IoCounts, StoreStats, TableStats};
-
-pub(crate) type Bytes = &'static [u8];
 
 /// The newest format described above.
 const FORMAT: u32 = 2;
@@ -55,10 +53,6 @@ const fn since(table: Table) -> u32 {
         Table::History => 2,
         _ => 1,
     }
-}
-
-pub(crate) const fn definition(table: Table) -> TableDefinition<'static, Bytes, Bytes> {
-    TableDefinition::new(table.name())
 }
 
 /// A store in a directory: one file of the embedded database redb.

@@ -9,7 +9,6 @@
 )]
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Bound, Deref};
 
@@ -17,12 +16,11 @@ use redb::{AccessGuard, Range, ReadOnlyTable, ReadableTable, ReadableTableMetada
 use spinney_tree::{Snapshot, StoreError, Table};
 
 use crate::guard::{corrupt, guarded};
-use crate::redb_store::RedbStore;
 use crate::seal::{self, SEAL_BYTES};
 
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// A view of a [`RedbStore`], which later commits leave alone.
+/// A view of a [`RedbStore`](crate::RedbStore), which later commits leave alone.
 ///
 /// It cannot outlive its store:
 ///
@@ -51,8 +49,8 @@ pub struct RedbSnapshot<'a> {
     /// In the order of [`Table::ALL`]; `None` where the store's format has no such table. Empty
     /// only while it is dropped.
     tables: Vec<Option<Rows>>,
+    /// Borrowed from the store, so that it outlives the snapshot.
     place: &'a str,
-    store: PhantomData<&'a RedbStore>,
 }
 
 /// Names a row in an error.
@@ -73,7 +71,7 @@ impl fmt::Debug for RedbSnapshot<'_> {
 
 impl<'a> RedbSnapshot<'a> {
     pub(crate) const fn new(tables: Vec<Option<Rows>>, place: &'a str) -> Self {
-        Self { tables, place, store: PhantomData }
+        Self { tables, place }
     }
 
     /// How many rows redb says a table has.

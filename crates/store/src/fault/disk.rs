@@ -4,19 +4,83 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{Fault, Operation, Stop, Survivors};
-
 /// A damaged file may ask for any length, and here it would be memory.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
+/// How a disk stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// That operation and all later ones fail, as on a full disk.
+    Fail,
+    /// That operation and all later ones fail, as on a disk that broke.
+    Break,
+    /// That operation and all later ones seem to succeed, and nothing of them is left after a power
+    /// cut: the moment of the cut, seen by a process that does not notice.
+    Freeze,
+}
+
+/// What goes wrong with one operation. Those after it go well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It fails, as on a full disk.
+    Full,
+    /// It fails, as on a disk that is broken there.
+    Broken,
+    /// Of a write the first half is done, and it fails as on a full disk. Others just fail.
+    Short,
+    /// It seems done. What it did is read back as long as the disk runs, and is not there after a
+    /// power cut, whatever was synced since.
+    Lost,
+    /// As [`Lost`](Self::Lost), but the first half of a write is there.
+    Torn,
+    /// As [`Lost`](Self::Lost), but a write is there in another place of its file, chosen by this
+    /// seed.
+    Misdirected(u64),
+}
+
+/// What a power cut leaves of the changes made since the last sync. Disks do not write in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Survivors {
+    /// All of them.
+    All,
+    /// None of them.
+    Nothing,
+    /// Some, chosen by this seed, of the writes perhaps only a part: so later ones without the
+    /// earlier.
+    Some(u64),
+}
+
+/// What changes a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A file is made.
+    Create(PathBuf),
+    /// So many bytes are written at an offset: the offset, then the number.
+    Write(PathBuf, u64, u64),
+    /// A file is given a length in bytes.
+    SetLength(PathBuf, u64),
+    /// What was written to a file is made certain.
+    Sync(PathBuf),
+    /// A file or a folder is given another name: from, to.
+    Rename(PathBuf, PathBuf),
+    /// A file is removed.
+    Remove(PathBuf),
+    /// The names in a folder are made certain.
+    SyncFolder(PathBuf),
+}
+
 /// A change of a file since it was synced.
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     Write(usize, Vec<u8>),
     Length(usize),
 }
 
-impl Change {
+impl FileChange {
     fn apply(&self, image: &mut Vec<u8>) {
         match self {
             Self::Write(at, data) => {
@@ -38,7 +102,7 @@ struct Node {
     /// What the last sync made certain.
     durable: Vec<u8>,
     /// What was changed since.
-    pending: Vec<Change>,
+    pending: Vec<FileChange>,
 }
 
 impl Node {
@@ -151,16 +215,18 @@ impl Disk {
         self.live.iter().map(|(path, node)| (&**path, &self.nodes[*node].live[..]))
     }
 
-    pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
+    /// The file of this name.
+    pub(crate) fn find(&self, path: &Path) -> Option<NodeId> {
         self.live.get(path).copied()
     }
 
     /// Whether a file or a folder with files in it has this name.
-    pub(super) fn exists(&self, path: &Path) -> bool {
+    pub(crate) fn exists(&self, path: &Path) -> bool {
         self.live.keys().any(|name| name.starts_with(path))
     }
 
-    pub(super) fn bytes(&self, node: NodeId) -> &[u8] {
+    /// What reads of a file see.
+    pub(crate) fn bytes(&self, node: NodeId) -> &[u8] {
         self.nodes.get(node).map_or(&[], |node| &node.live)
     }
 
@@ -283,7 +349,7 @@ impl Disk {
         self.fits(node, at.saturating_add(length))?;
         let fate = self.operate(Operation::Write(path.to_owned(), at, length))?;
         let Some(node) = self.nodes.get_mut(node) else { return Err(ErrorKind::NotFound.into()) };
-        let change = |at: u64, data: &[u8]| Change::Write(at as usize, data.to_vec());
+        let change = |at: u64, data: &[u8]| FileChange::Write(at as usize, data.to_vec());
         let half = &data[..data.len() / 2];
         let (seen, kept) = match fate {
             Fate::Done => (data, Some(change(at, data))),
@@ -303,7 +369,7 @@ impl Disk {
         self.fits(node, length)?;
         let fate = self.operate(Operation::SetLength(path.to_owned(), length))?;
         let Some(node) = self.nodes.get_mut(node) else { return Err(ErrorKind::NotFound.into()) };
-        let change = Change::Length(length as usize);
+        let change = FileChange::Length(length as usize);
         match fate {
             Fate::Short => return Err(ErrorKind::StorageFull.into()),
             Fate::Done => {
@@ -353,9 +419,9 @@ impl Disk {
             for change in &node.pending {
                 match (draw.chance(), change) {
                     (Kept::Nothing, _) => {}
-                    (Kept::Part, Change::Write(at, data)) => {
+                    (Kept::Part, FileChange::Write(at, data)) => {
                         let kept = draw.below(data.len() as u64 + 1) as usize;
-                        Change::Write(*at, data[..kept].to_vec()).apply(&mut image);
+                        FileChange::Write(*at, data[..kept].to_vec()).apply(&mut image);
                     }
                     _ => change.apply(&mut image),
                 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redb::StorageBackend as _;
 use spinney_log::DiskFile;
 
-use super::FaultFile;
+use super::redb_file::FaultFile;
 
 /// An open file of a log, with a lock of its own.
 #[derive(Debug)]

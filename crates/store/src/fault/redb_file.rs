@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use redb::{BackendError, StorageBackend};
 
-use super::{FaultDisk, NodeId};
+use super::disk::NodeId;
+use super::handle::FaultDisk;
 
 /// An open file. It stays the same one when its name changes.
 #[derive(Clone)]
@@ -25,6 +26,24 @@ impl fmt::Debug for FaultFile {
 }
 
 impl FaultFile {
+    /// Opens a file that is there.
+    pub(crate) fn open(disk: &FaultDisk, path: &Path) -> io::Result<Self> {
+        let node = disk.lock().find(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { disk: disk.clone(), path: path.to_owned(), node })
+    }
+
+    /// Makes a file that is not there yet.
+    pub(crate) fn create(disk: &FaultDisk, path: &Path) -> io::Result<Self> {
+        let node = {
+            let mut disk = disk.lock();
+            if disk.find(path).is_some() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            disk.create(path)?
+        };
+        Ok(Self { disk: disk.clone(), path: path.to_owned(), node })
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.disk.lock().bytes(self.node).len() as u64
     }

@@ -18,9 +18,9 @@ use std::time::Duration;
 use sqlite_vfs::wip::{WalIndex, WalIndexLock};
 use sqlite_vfs::{DatabaseHandle, LockKind, OpenAccess, OpenOptions, Vfs};
 
-use super::disk::Disk;
+use super::disk::{Disk, NodeId};
+use super::handle::FaultDisk;
 use super::redb_file::FaultFile;
-use super::{FaultDisk, NodeId};
 use redb::StorageBackend as _;
 
 /// The name of the VFS.
@@ -192,9 +192,9 @@ impl Disks {
 }
 
 impl Vfs for Disks {
-    type Handle = Handle;
+    type Handle = VfsFile;
 
-    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Handle> {
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<VfsFile> {
         let (number, disk, path) = self.find(name)?;
         let node = open(&disk, &path, options.access)?;
         let shared = {
@@ -210,7 +210,7 @@ impl Vfs for Disks {
         // SQLite's own VFS makes the name of a log certain with the first sync of what is in it.
         let names_it = is_log(&path);
         let file = FaultFile { disk, path, node };
-        Ok(Handle { file, shared, who: self::number(), held: LockKind::None, names_it })
+        Ok(VfsFile { file, shared, who: self::number(), held: LockKind::None, names_it })
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
@@ -260,7 +260,7 @@ fn open(disk: &FaultDisk, path: &Path, access: OpenAccess) -> io::Result<NodeId>
 }
 
 /// A file that SQLite has open.
-struct Handle {
+struct VfsFile {
     file: FaultFile,
     shared: Arc<Mutex<Shared>>,
     who: u64,
@@ -269,13 +269,13 @@ struct Handle {
     names_it: bool,
 }
 
-impl Handle {
+impl VfsFile {
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Handle {
+impl Drop for VfsFile {
     fn drop(&mut self) {
         self.shared().release(self.who);
     }
@@ -286,7 +286,7 @@ fn full_to_zero(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::StorageFull { ErrorKind::WriteZero.into() } else { error }
 }
 
-impl DatabaseHandle for Handle {
+impl DatabaseHandle for VfsFile {
     type WalIndex = Index;
 
     fn size(&self) -> io::Result<u64> {

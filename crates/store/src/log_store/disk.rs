@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use spinney_log::{Disk, DiskFile};
 use spinney_tree::StoreError;
 
+#[cfg(feature = "faults")]
+use crate::fault::log_file::LogFile;
 use crate::files::{Files, Opened};
 
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ fn file(opened: Opened) -> Box<dyn DiskFile> {
     match opened {
         Opened::System(file) => Box::new(file),
         #[cfg(feature = "faults")]
-        Opened::Fault(file) => Box::new(crate::fault::LogFile::from(file)),
+        Opened::Fault(file) => Box::new(LogFile::from(file)),
     }
 }
 

@@ -23,8 +23,7 @@ use spinney_tree::{
     WriteSet, names,
 };
 
-use crate::before::Missing;
-use crate::creation::{self, Site, beside, folder_of};
+use crate::creation::{self, Missing, Site, beside, folder_of};
 use crate::files::{Files, Found};
 use crate::guard::{backend, corrupt, foreign};
 use crate::stats::{IoCounts, StoreStats, TableStats};

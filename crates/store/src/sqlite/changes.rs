@@ -3,11 +3,16 @@
 use rusqlite::{CachedStatement, Connection};
 use spinney_tree::{Table, WriteSet};
 
-use super::{Failed, HEADER_SEED, ROOTS_KEY};
+use super::error::StatementError;
 use crate::seal::{self, SEAL_BYTES};
 
+/// The header's row that says how many root records there are.
+pub(super) const ROOTS_KEY: &[u8] = b"roots";
+/// What the header's seals are seeded with, in place of a table.
+pub(super) const HEADER_SEED: u64 = u64::MAX;
+
 /// Applies a write set.
-pub(super) fn apply(connection: &Connection, set: &WriteSet) -> Result<(), Failed> {
+pub(super) fn apply(connection: &Connection, set: &WriteSet) -> Result<(), StatementError> {
     let mut roots = false;
     for (table, low, high) in set.drops().filter(|(_, low, high)| low < high) {
         let sql = format!("DELETE FROM {table} WHERE key > ?1 AND key < ?2");
@@ -50,7 +55,7 @@ impl<'c> Puts<'c> {
 
     /// Applies changes of the table. A row that comes takes the place of one that goes, where there
     /// is one: else SQLite would empty a page, join its neighbours, and fill a page elsewhere.
-    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Failed> {
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), StatementError> {
         // Only where no key is named twice does their order not matter.
         let unique = changes.is_sorted_by(|a, b| a.1 < b.1);
         let gone = changes.iter().filter(|change| unique && change.2.is_none());
@@ -81,7 +86,7 @@ impl<'c> Puts<'c> {
         gone.try_for_each(|(_, key, _)| self.delete(key))
     }
 
-    fn upsert(&mut self, key: &[u8]) -> Result<(), Failed> {
+    fn upsert(&mut self, key: &[u8]) -> Result<(), StatementError> {
         let (table, row) = (self.table, &self.row);
         let statement = cached(self.connection, &mut self.upsert, || {
             format!(
@@ -93,7 +98,7 @@ impl<'c> Puts<'c> {
     }
 
     /// Whether there was such a row.
-    fn update(&mut self, key: &[u8]) -> Result<bool, Failed> {
+    fn update(&mut self, key: &[u8]) -> Result<bool, StatementError> {
         let (table, row) = (self.table, &self.row);
         let statement = cached(self.connection, &mut self.update, || {
             format!("UPDATE {table} SET value = ?2 WHERE key = ?1")
@@ -102,7 +107,7 @@ impl<'c> Puts<'c> {
     }
 
     /// Whether there was a row of the old key.
-    fn replace(&mut self, old: &[u8], key: &[u8]) -> Result<bool, Failed> {
+    fn replace(&mut self, old: &[u8], key: &[u8]) -> Result<bool, StatementError> {
         let (table, row) = (self.table, &self.row);
         let statement = cached(self.connection, &mut self.replace, || {
             format!("UPDATE {table} SET key = ?2, value = ?3 WHERE key = ?1")
@@ -110,7 +115,7 @@ impl<'c> Puts<'c> {
         Ok(statement.execute([old, key, row])? > 0)
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), Failed> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), StatementError> {
         let table = self.table;
         let statement = cached(self.connection, &mut self.delete, || {
             format!("DELETE FROM {table} WHERE key = ?1")
@@ -124,14 +129,19 @@ fn cached<'s, 'c>(
     connection: &'c Connection,
     statement: &'s mut Option<CachedStatement<'c>>,
     sql: impl FnOnce() -> String,
-) -> Result<&'s mut CachedStatement<'c>, Failed> {
+) -> Result<&'s mut CachedStatement<'c>, StatementError> {
     match statement {
         Some(known) => Ok(known),
         none => Ok(none.insert(connection.prepare_cached(&sql())?)),
     }
 }
 
-pub(super) fn put_header(connection: &Connection, key: &[u8], value: &[u8]) -> Result<(), Failed> {
+/// Writes a row of the header, sealed.
+pub(super) fn put_header(
+    connection: &Connection,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), StatementError> {
     let mut row = vec![0; value.len() + SEAL_BYTES];
     seal::write(HEADER_SEED, key, value, &mut row);
     let sql = "INSERT INTO spinney(key, value) VALUES (?1, ?2) \

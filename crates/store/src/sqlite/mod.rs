@@ -22,6 +22,7 @@
 //!   would drop SQLite's own locks.
 
 mod changes;
+mod error;
 mod snapshot;
 
 use std::fmt;
@@ -30,24 +31,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use spinney_tree::{PageStore, Snapshot, StoreError, Table, WriteSet};
 
-use crate::before::Missing;
-use crate::creation::{self, Site, beside};
+use crate::creation::{self, Missing, Site, beside};
 use crate::files::{Files, Found, Lock};
 use crate::guard::{backend, corrupt, foreign};
 use crate::metered::Meter;
 use crate::stats::{IoCounts, StoreStats};
-use changes::{apply, put_header};
+use changes::{ROOTS_KEY, apply, put_header};
+use error::{NO_DATABASE, StatementError};
 pub use snapshot::SqliteSnapshot;
 
 /// The newest format described above.
 const FORMAT: u32 = 1;
 const FORMAT_KEY: &[u8] = b"format";
-const ROOTS_KEY: &[u8] = b"roots";
-/// What the header's seals are seeded with, in place of a table.
-const HEADER_SEED: u64 = u64::MAX;
 /// "Spin", in the header of the file.
 const APPLICATION_ID: u32 = 0x5370_696E;
 const PAGE_BYTES: u64 = 4_096;
@@ -56,7 +54,6 @@ const WAL_HEADER_BYTES: u64 = 32;
 /// The length of the log, in pages, beyond which it is carried over to the file: a commit of 1,000
 /// leaves writes some 700, and the one that carries over takes half as long again.
 const CHECKPOINT_FRAMES: u64 = 8_192;
-const NO_DATABASE: &str = "it is no SQLite database";
 /// How long a program that knows nothing of us may hold SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// What lies beside the file of a store that is open, by what SQLite adds to its name.
@@ -106,7 +103,7 @@ const CACHE_PARTS: usize = 4;
 /// ```
 pub struct SqliteStore {
     /// Emptied only by closing. Before the lock, so that it goes first.
-    writer: Option<Mutex<Writer>>,
+    writer: Option<Mutex<WalWriter>>,
     /// Readers that nobody uses.
     idle: Mutex<Vec<Connection>>,
     files: Files,
@@ -120,7 +117,7 @@ pub struct SqliteStore {
     meter: Meter,
 }
 
-struct Writer {
+struct WalWriter {
     connection: Connection,
     log: Log,
 }
@@ -131,25 +128,6 @@ struct Log {
     /// How often it began anew.
     run: u32,
     frames: u64,
-}
-
-/// Why a statement failed: SQLite's reasons, or ours.
-#[derive(Debug)]
-enum Failed {
-    Sqlite(rusqlite::Error),
-    Store(StoreError),
-}
-
-impl From<rusqlite::Error> for Failed {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
-impl From<StoreError> for Failed {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -365,11 +343,11 @@ impl SqliteStore {
             connection.pragma_update(None, "wal_autocheckpoint", 0)?;
             Ok(connection)
         })?;
-        store.writer = Some(Mutex::new(Writer { connection, log: Log::default() }));
+        store.writer = Some(Mutex::new(WalWriter { connection, log: Log::default() }));
         Ok(store)
     }
 
-    fn open_connection(&self, flags: OpenFlags) -> Result<Connection, Failed> {
+    fn open_connection(&self, flags: OpenFlags) -> Result<Connection, StatementError> {
         let connection = self.files.connect(&self.file, flags, self.immutable)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         let kib = (self.cache_bytes / CACHE_PARTS).div_ceil(1 << 10).min(i32::MAX as usize);
@@ -381,7 +359,7 @@ impl SqliteStore {
     }
 
     /// Refuses a database of another program.
-    fn identify(&self, connection: &Connection) -> Result<(), Failed> {
+    fn identify(&self, connection: &Connection) -> Result<(), StatementError> {
         let found: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         if found as u32 == APPLICATION_ID {
             return Ok(());
@@ -502,7 +480,8 @@ impl SqliteStore {
     pub fn close(mut self) -> Result<(), StoreError> {
         self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         let Some(writer) = self.writer.take() else { return Ok(()) };
-        let Writer { connection, .. } = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let WalWriter { connection, .. } =
+            writer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let carried = self.run(|| {
             // Who reads may do so for as long as it likes: there is no waiting.
             connection.busy_timeout(Duration::ZERO)?;
@@ -512,7 +491,7 @@ impl SqliteStore {
         carried.map(drop).and(closed)
     }
 
-    fn writer(&self) -> Result<MutexGuard<'_, Writer>, StoreError> {
+    fn writer(&self) -> Result<MutexGuard<'_, WalWriter>, StoreError> {
         match &self.writer {
             Some(writer) => Ok(writer.lock().unwrap_or_else(PoisonError::into_inner)),
             None => Err(backend(&self.place, "it was opened read-only")),
@@ -522,7 +501,7 @@ impl SqliteStore {
     /// Runs `work` in one durable transaction.
     fn write(
         &self,
-        work: impl FnOnce(&Connection) -> Result<(), Failed>,
+        work: impl FnOnce(&Connection) -> Result<(), StatementError>,
     ) -> Result<(), StoreError> {
         let mut writer = self.writer()?;
         self.run(|| {
@@ -538,7 +517,7 @@ impl SqliteStore {
     }
 
     /// Counts what a commit wrote, and carries a long log over to the file.
-    fn tend_log(&self, writer: &mut Writer) -> Result<(), Failed> {
+    fn tend_log(&self, writer: &mut WalWriter) -> Result<(), StatementError> {
         let (frames, carried) = self.checkpoint(&writer.connection, "NOOP")?;
         // While the file is open its log is not removed, and SQLite takes no locks on it.
         let log =
@@ -562,7 +541,11 @@ impl SqliteStore {
     }
 
     /// Frames in the log, and how many of them are in the file.
-    fn checkpoint(&self, connection: &Connection, mode: &str) -> Result<(u64, u64), Failed> {
+    fn checkpoint(
+        &self,
+        connection: &Connection,
+        mode: &str,
+    ) -> Result<(u64, u64), StatementError> {
         let sql = format!("PRAGMA wal_checkpoint({mode})");
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
         let row = |row: &rusqlite::Row<'_>| Ok((count(row.get(1)?), count(row.get(2)?)));
@@ -570,7 +553,7 @@ impl SqliteStore {
     }
 
     /// A connection for a reader: one that is idle, or a new one.
-    fn reader(&self) -> Result<Connection, Failed> {
+    fn reader(&self) -> Result<Connection, StatementError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(connection) = idle {
             return Ok(connection);
@@ -588,8 +571,8 @@ impl SqliteStore {
         }
     }
 
-    fn run<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, StoreError> {
-        self.files.in_turn(work).map_err(|error| translate(&self.place, error))
+    fn run<T>(&self, work: impl FnOnce() -> Result<T, StatementError>) -> Result<T, StoreError> {
+        self.files.in_turn(work).map_err(|error| error.into_store_error(&self.place))
     }
 }
 
@@ -629,7 +612,7 @@ impl PageStore for SqliteStore {
 
 /// Carries the whole log over to the file, syncs the file and empties the log. Answers whether
 /// nobody who reads the store kept it from that.
-fn carry_over(connection: &Connection) -> Result<bool, Failed> {
+fn carry_over(connection: &Connection) -> Result<bool, StatementError> {
     let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
     })?;
@@ -698,29 +681,6 @@ fn run_of_log(files: &Files, log: &Path) -> io::Result<u32> {
     let header = files.open(log, false)?.start(16)?;
     let run = header.get(12..).and_then(<[u8]>::first_chunk);
     run.map(|run| u32::from_be_bytes(*run)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-fn translate(place: &str, error: Failed) -> StoreError {
-    let error = match error {
-        Failed::Store(error) => return error,
-        Failed::Sqlite(error) => error,
-    };
-    let kind = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            return StoreError::Busy { place: place.to_owned() };
-        }
-        Some(ErrorCode::DatabaseCorrupt) => return corrupt(place, error.to_string()),
-        Some(ErrorCode::NotADatabase) => return foreign(place, NO_DATABASE),
-        Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
-        Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => io::ErrorKind::PermissionDenied,
-        // A table or a column that should be there.
-        Some(ErrorCode::Unknown) => return corrupt(place, error.to_string()),
-        _ => io::ErrorKind::Other,
-    };
-    match kind {
-        io::ErrorKind::Other => backend(place, error),
-        kind => backend(place, io::Error::from(kind)),
-    }
 }
 
 #[cfg(test)]

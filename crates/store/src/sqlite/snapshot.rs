@@ -8,7 +8,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use spinney_tree::{Snapshot, StoreError, Table};
 
-use super::{Failed, HEADER_SEED, SqliteStore};
+use super::SqliteStore;
+use super::changes::HEADER_SEED;
+use super::error::StatementError;
 use crate::guard::{backend, corrupt};
 use crate::seal::{self, SEAL_BYTES};
 use crate::snapshot::{At, broken};
@@ -35,7 +37,10 @@ impl<'a> SqliteSnapshot<'a> {
         Self { connection: Mutex::new(Some(connection)), store }
     }
 
-    fn run<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Failed>) -> Result<T, StoreError> {
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StatementError>,
+    ) -> Result<T, StoreError> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         match &*connection {
             Some(connection) => self.store.run(|| work(connection)),
@@ -118,7 +123,7 @@ impl Drop for SqliteSnapshot<'_> {
 }
 
 /// The bytes of a column; a table of ours holds nothing else.
-fn blob<'r>(row: &'r Row<'_>, column: usize, place: &str) -> Result<&'r [u8], Failed> {
+fn blob<'r>(row: &'r Row<'_>, column: usize, place: &str) -> Result<&'r [u8], StatementError> {
     match row.get_ref(column)? {
         ValueRef::Blob(bytes) => Ok(bytes),
         other => {
