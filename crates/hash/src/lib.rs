@@ -23,10 +23,11 @@
 //! The feature `std`, which is a default, asks the CPU what it can do. Without it the crate needs
 //! `core` and `alloc` only, and runs the kernels of the CPU features that it is built for.
 //!
-//! Where things are: `backend.rs` chooses; `lanes.rs` fills lanes with inputs; each hash has a
-//! folder with its public functions in `mod.rs`, its rounds written once in `rounds.rs`, and a file
-//! for each backend; `x86/groups.rs` moves short inputs of one length in and out beside the rounds;
-//! `sha256/climb.rs` has the chains of the Merkle-sum tree.
+//! Where things are: `in_use.rs` chooses among the backends of `backend.rs`; `lanes.rs` fills lanes
+//! with inputs; each hash has a folder with its public functions in `mod.rs` (SHA-256 in
+//! `digest.rs`), its rounds written once in `rounds.rs`, and a file for each backend;
+//! `x86/groups.rs` moves short inputs of one length in and out beside the rounds; `sha256/climb.rs`
+//! has the chains of the Merkle-sum tree.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![deny(unsafe_code)]
 
@@ -34,7 +35,9 @@ extern crate alloc;
 
 mod backend;
 mod blake3;
+mod dispatch;
 mod function;
+mod in_use;
 mod inputs;
 mod keccak;
 mod lanes;
@@ -45,9 +48,10 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use backend::{Backend, BackendError, Backends, backend, backends, set_backend};
+pub use backend::{Backend, BackendError};
 pub use blake3::{blake3, blake3_equal, blake3_many};
 pub use function::HashFunction;
+pub use in_use::{Backends, backend, backends, set_backend};
 pub use inputs::{Digest, Inputs};
 pub use keccak::{keccak256, keccak256_equal, keccak256_many};
 pub use prefetch::prefetch;
