@@ -3,6 +3,8 @@
 mod generate;
 mod table;
 
+pub use table::TableOptions;
+
 use rayon::prelude::*;
 use table::{Table, Tables};
 
@@ -46,42 +48,6 @@ pub struct Crs {
     points: &'static [Element],
     tables: Option<Tables>,
     kernel: Kernel,
-}
-
-/// How much memory to spend on multiples of the basis points.
-///
-/// A product with a scalar of n bits is a sum of n / `window_bits` entries of 64 bytes; a point
-/// has about `254 / window_bits * 2^(window_bits - 1)` of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableOptions {
-    /// Bits of a digit at most points, 2 to 16. Default 9.
-    pub window_bits: u32,
-    /// Bits of a digit at the first points, 2 to 16. Default 12.
-    pub wide_window_bits: u32,
-    /// How many of the first points have wide windows. Default 5: the header of every leaf and the
-    /// hash of every key use these, and no others.
-    pub wide_points: usize,
-    /// Which implementation computes. Default: the fastest the machine has.
-    pub kernel: Kernel,
-}
-
-impl Default for TableOptions {
-    fn default() -> Self {
-        Self { window_bits: 9, wide_window_bits: 12, wide_points: 5, kernel: Kernel::detect() }
-    }
-}
-
-impl TableOptions {
-    fn check(&self) {
-        for bits in [self.window_bits, self.wide_window_bits] {
-            assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
-        }
-    }
-
-    /// Bits of a digit at a point.
-    const fn bits_of(&self, index: usize) -> usize {
-        (if index < self.wide_points { self.wide_window_bits } else { self.window_bits }) as usize
-    }
 }
 
 /// One term of an update: `amount` times basis point `basis`, to be added to accumulator `target`.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::TableOptions;
 use crate::group::{Element, batch::to_affine_many};
 use crate::kernel::{Kernel, Multiple, Pick, zero_multiples};
 use crate::scalar::{Base, SignedScalar, last_digit_max, window_count};
@@ -19,6 +18,43 @@ const SMALL_WINDOW_BITS: u32 = 4;
 
 /// Additions that take as long as making an entry of a table, about: 2.5 in portable code.
 const ADDITIONS_PER_ENTRY: usize = 2;
+
+/// How much memory to spend on multiples of the basis points.
+///
+/// A product with a scalar of n bits is a sum of n / `window_bits` entries of 64 bytes; a point
+/// has about `254 / window_bits * 2^(window_bits - 1)` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Bits of a digit at most points, 2 to 16. Default 9.
+    pub window_bits: u32,
+    /// Bits of a digit at the first points, 2 to 16. Default 12.
+    pub wide_window_bits: u32,
+    /// How many of the first points have wide windows. Default 5: the header of every leaf and the
+    /// hash of every key use these, and no others.
+    pub wide_points: usize,
+    /// Which implementation computes. Default: the fastest the machine has.
+    pub kernel: Kernel,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { window_bits: 9, wide_window_bits: 12, wide_points: 5, kernel: Kernel::detect() }
+    }
+}
+
+impl TableOptions {
+    /// Panics if a window is not between 2 and 16 bits.
+    pub(super) fn check(&self) {
+        for bits in [self.window_bits, self.wide_window_bits] {
+            assert!((2..=16).contains(&bits), "windows have 2 to 16 bits");
+        }
+    }
+
+    /// Bits of a digit at a point.
+    const fn bits_of(&self, index: usize) -> usize {
+        (if index < self.wide_points { self.wide_window_bits } else { self.window_bits }) as usize
+    }
+}
 
 /// A table of the wanted size, or one that begins small and gives way to that.
 ///
@@ -83,18 +119,18 @@ impl Tables {
 /// The table of all basis points.
 pub(super) struct Table {
     entries: Vec<Multiple>,
-    rows: Vec<Row>,
+    rows: Vec<BasisRow>,
 }
 
 /// Where the multiples of one basis point are.
 #[derive(Clone, Copy)]
-struct Row {
+struct BasisRow {
     first: usize,
     window_bits: usize,
     base: Base,
 }
 
-impl Row {
+impl BasisRow {
     const fn len(window_bits: usize) -> usize {
         ((window_count(window_bits) - 1) << (window_bits - 1)) + last_digit_max(window_bits)
     }
@@ -103,7 +139,7 @@ impl Row {
 impl Table {
     /// How many entries the table of so many points has.
     fn len(points: usize, options: &TableOptions) -> usize {
-        (0..points).map(|index| Row::len(options.bits_of(index))).sum()
+        (0..points).map(|index| BasisRow::len(options.bits_of(index))).sum()
     }
 
     /// Computes all multiples, on all threads of the current rayon pool.
@@ -112,14 +148,14 @@ impl Table {
         let mut total = 0;
         for index in 0..basis.len() {
             let window_bits = options.bits_of(index);
-            rows.push(Row { first: total, window_bits, base: Base::new(window_bits) });
-            total += Row::len(window_bits);
+            rows.push(BasisRow { first: total, window_bits, base: Base::new(window_bits) });
+            total += BasisRow::len(window_bits);
         }
         let mut entries = zero_multiples(total);
         let mut work = Vec::with_capacity(basis.len());
         let mut rest = entries.as_mut_slice();
         for (point, row) in basis.iter().zip(&rows) {
-            let (head, tail) = rest.split_at_mut(Row::len(row.window_bits));
+            let (head, tail) = rest.split_at_mut(BasisRow::len(row.window_bits));
             work.push((*point, row.window_bits, head));
             rest = tail;
         }

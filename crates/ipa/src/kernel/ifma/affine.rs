@@ -21,11 +21,11 @@ const INTO_LANES: [u64; 4] = power_of_two(520);
 pub(super) fn ratios(elements: &[Element]) -> Vec<[u64; 4]> {
     let mut ratios = vec![[0; 4]; elements.len()];
     let load_y = |row: usize| {
-        let row = Row::new(elements, row);
+        let row = ElementRow::new(elements, row);
         Lanes::load_times_16(row.coordinate(|element| &element.y))
     };
     invert_rows::<4>(elements.len().div_ceil(WIDTH), load_y, |row, inverse_y| {
-        let x = Lanes::load(Row::new(elements, row).coordinate(|element| &element.x));
+        let x = Lanes::load(ElementRow::new(elements, row).coordinate(|element| &element.x));
         let quotients = x.mul(inverse_y).to_reduced();
         for (out, quotient) in ratios[row * WIDTH..].iter_mut().zip(quotients) {
             *out = quotient;
@@ -41,7 +41,7 @@ pub(super) fn normalize(elements: &mut [Element]) -> Vec<[u64; 4]> {
     let mut normal = vec![Element::IDENTITY; elements.len()];
     let form = Lanes::splat(&INTO_FORM);
     affine_rows(elements, |start, x, y, ratio| {
-        let points = Affine {
+        let points = AffineRow {
             x: x.mul(&form).to_reduced(),
             y: y.mul(&form).to_reduced(),
             t: x.mul(&Lanes::splat(&INTO_LANES)).mul(&y.mul(&form)).to_reduced(),
@@ -81,13 +81,13 @@ fn affine_rows(
 ) {
     // Loaded, y and z are < 16 q, their product < 8.3 q.
     let load_yz = |row: usize| {
-        let row = Row::new(elements, row);
+        let row = ElementRow::new(elements, row);
         Lanes::load_times_16(row.coordinate(|element| &element.y))
             .mul(&Lanes::load_times_16(row.coordinate(|element| &element.z)))
     };
     invert_rows::<4>(elements.len().div_ceil(WIDTH), load_yz, |row, inverse| {
         let start = row * WIDTH;
-        let row = Row::new(elements, row);
+        let row = ElementRow::new(elements, row);
         let inverse_y = inverse.mul(&Lanes::load_times_16(row.coordinate(|element| &element.z)));
         let inverse_z = inverse.mul(&Lanes::load_times_16(row.coordinate(|element| &element.y)));
         let numerator = Lanes::load(row.coordinate(|element| &element.x));
@@ -130,9 +130,9 @@ pub(super) fn decode(points: &[[[u64; 4]; 2]]) -> Vec<Option<Element>> {
 }
 
 /// Up to eight elements, and the neutral one in the lanes left over.
-struct Row<'a>([&'a Element; WIDTH]);
+struct ElementRow<'a>([&'a Element; WIDTH]);
 
-impl<'a> Row<'a> {
+impl<'a> ElementRow<'a> {
     fn new(elements: &'a [Element], row: usize) -> Self {
         let element = |lane| elements.get(row * WIDTH + lane).unwrap_or(&Element::IDENTITY);
         Self(std::array::from_fn(element))
@@ -144,14 +144,14 @@ impl<'a> Row<'a> {
 }
 
 /// Affine coordinates of eight points, out of their lanes.
-struct Affine {
+struct AffineRow {
     x: [[u64; 4]; WIDTH],
     y: [[u64; 4]; WIDTH],
     t: [[u64; 4]; WIDTH],
     y_integer: [[u64; 4]; WIDTH],
 }
 
-impl Affine {
+impl AffineRow {
     /// See [`crate::group::Affine::normalized`]. The product of both coordinates has no sign.
     fn normalized(&self, lane: usize) -> Element {
         let [x, y, t] = [&self.x, &self.y, &self.t].map(|all| Fq::from_montgomery(all[lane]));

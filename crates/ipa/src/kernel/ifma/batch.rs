@@ -5,7 +5,6 @@ use super::points::Points;
 use super::{ONE, invert_ends};
 use crate::field::Fq;
 use crate::group::Element;
-use crate::group::short::{SCALE, SHIFT};
 use crate::kernel::Pick;
 use crate::kernel::multiples::{Ahead, Multiple, Task};
 use crate::kernel::prefetch::prefetch;
@@ -15,14 +14,6 @@ const PREFETCH_ROWS: usize = 3;
 
 /// Additions that go on side by side: as many as a core can look ahead at, and more.
 const BLOCK: usize = 16;
-
-const fn in_lanes(constant: Fq) -> [u64; 4] {
-    let times_16 = constant.double().double().double().double();
-    *times_16.montgomery()
-}
-
-pub(super) const SHIFT_LANES: [u64; 4] = in_lanes(SHIFT);
-pub(super) const SCALE_LANES: [u64; 4] = in_lanes(SCALE);
 
 /// Affine points of the short form, eight sums in each row: both coordinates are `< 1.1 q`.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@
 //!   being the modulus, that is what it needs or gives. A product of values below `a q` and `b q`
 //!   comes out below `(1 + a b / 35) q`, since R is 35.3 times the base field's modulus and 141
 //!   times the scalar field's.
-//! - [`Sums`] hold limbs that may be negative or longer; they must pass through [`Sums::carry`],
-//!   with a value that is not negative, before they are multiplied.
+//! - [`PendingSums`] hold limbs that may be negative or longer; they must pass through
+//!   [`PendingSums::carry`], with a value that is not negative, before they are multiplied.
 //!
 //! Every function here needs AVX-512F and AVX-512IFMA, and says so to the compiler, which makes
 //! calling it from elsewhere unsafe.
@@ -98,7 +98,7 @@ pub(super) struct Lanes<F>([__m512i; LIMBS], PhantomData<F>);
 
 /// Eight sums of elements whose carries are pending.
 #[derive(Clone, Copy)]
-pub(super) struct Sums<F>([__m512i; LIMBS], PhantomData<F>);
+pub(super) struct PendingSums<F>([__m512i; LIMBS], PhantomData<F>);
 
 /// The limbs of eight elements in memory: `columns[limb][lane]`.
 pub(super) type Columns = [[u64; WIDTH]; LIMBS];
@@ -280,26 +280,26 @@ impl<F: LaneField> Lanes<F> {
     /// Begins a sum with these terms alone.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn pending(&self) -> Sums<F> {
-        Sums(self.0, PhantomData)
+    pub(super) fn pending(&self) -> PendingSums<F> {
+        PendingSums(self.0, PhantomData)
     }
 
     /// Begins a sum.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn plus(&self, other: &Self) -> Sums<F> {
-        Sums(self.0, PhantomData).plus(other)
+    pub(super) fn plus(&self, other: &Self) -> PendingSums<F> {
+        PendingSums(self.0, PhantomData).plus(other)
     }
 
     /// Begins a difference.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn minus(&self, other: &Self) -> Sums<F> {
-        Sums(self.0, PhantomData).minus(other)
+    pub(super) fn minus(&self, other: &Self) -> PendingSums<F> {
+        PendingSums(self.0, PhantomData).minus(other)
     }
 }
 
-impl<F: LaneField> Sums<F> {
+impl<F: LaneField> PendingSums<F> {
     /// `self + other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]

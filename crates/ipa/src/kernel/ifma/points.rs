@@ -1,11 +1,11 @@
 //! Eight points side by side.
 
-use super::batch::{SCALE_LANES, SHIFT_LANES};
 use super::lanes::{Columns, Lanes, WIDTH};
 use super::{FROM_LANES, ONE, TO_LANES, words};
 use crate::field::Fq;
 use crate::group::Element;
 use crate::group::element::CURVE_D;
+use crate::group::short::{SCALE, SHIFT};
 use crate::kernel::{Entry, Multiple};
 
 /// Eight points in extended coordinates: x and y are `< 3 q`, z is `< 2 q` and t is `< 6 q`.
@@ -18,10 +18,16 @@ pub(super) struct Points {
 }
 
 /// The curve coefficient d in the lanes' form.
-pub(super) const CURVE_D_LANES: [u64; 4] = {
-    let times_16 = CURVE_D.double().double().double().double();
+pub(super) const CURVE_D_LANES: [u64; 4] = in_lanes(CURVE_D);
+
+const SHIFT_LANES: [u64; 4] = in_lanes(SHIFT);
+const SCALE_LANES: [u64; 4] = in_lanes(SCALE);
+
+/// The lanes' form is 16 times the crate's.
+const fn in_lanes(constant: Fq) -> [u64; 4] {
+    let times_16 = constant.double().double().double().double();
     *times_16.montgomery()
-};
+}
 
 /// The limbs of one point: four coordinates of five limbs.
 pub(super) type State = [[u64; 5]; 4];

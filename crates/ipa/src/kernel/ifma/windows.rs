@@ -10,8 +10,8 @@ use crate::kernel::{Entry, Multiple};
 /// Multiples made affine together: their coordinates should stay in the caches.
 const BLOCK: usize = 128;
 
-/// A form in which multiples are kept.
-pub(super) trait Form: Copy {
+/// A form in which multiples are kept, made of points in lanes.
+pub(super) trait LaneForm: Copy {
     /// What the points are divided by: `< 2 q`.
     ///
     /// # Safety
@@ -25,7 +25,7 @@ pub(super) trait Form: Copy {
     unsafe fn of(points: &Points, inverse: &Lanes<Fq>) -> [Self; WIDTH];
 }
 
-impl Form for Entry {
+impl LaneForm for Entry {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     unsafe fn denominator(points: &Points) -> Lanes<Fq> {
@@ -39,7 +39,7 @@ impl Form for Entry {
     }
 }
 
-impl Form for Multiple {
+impl LaneForm for Multiple {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     unsafe fn denominator(points: &Points) -> Lanes<Fq> {
@@ -55,7 +55,7 @@ impl Form for Multiple {
 
 /// Fills window k, the entries from `k * len` on, with the multiples 1, 2 .. of `starts[k]`.
 #[target_feature(enable = "avx512f,avx512ifma")]
-pub(super) fn fill_windows<F: Form>(starts: &[Affine], len: usize, out: &mut [F]) {
+pub(super) fn fill_windows<F: LaneForm>(starts: &[Affine], len: usize, out: &mut [F]) {
     let mut block = Vec::with_capacity(BLOCK);
     for (starts, out) in starts.chunks(WIDTH).zip(out.chunks_mut(WIDTH * len)) {
         let lane = |lane: usize| starts.get(lane).unwrap_or(&starts[0]);
@@ -76,7 +76,7 @@ pub(super) fn fill_windows<F: Form>(starts: &[Affine], len: usize, out: &mut [F]
 
 /// Makes the points of a block affine and writes them, from entry `first` of each window on.
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn store_block<F: Form>(block: &[Points], first: usize, len: usize, out: &mut [F]) {
+fn store_block<F: LaneForm>(block: &[Points], first: usize, len: usize, out: &mut [F]) {
     let mut products = Vec::with_capacity(block.len());
     let mut product = Lanes::<Fq>::splat(&ONE);
     // SAFETY: this function is called where the instructions are.
