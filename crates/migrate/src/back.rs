@@ -11,10 +11,10 @@ use spinney_state::Account;
 use spinney_state::embed::{Embedding, Leaves, Whole, Word};
 use spinney_tree::{Snapshot, Tree};
 
-use crate::convert::{Counts, word};
 use crate::error::MigrateError;
 use crate::forward::Item;
 use crate::names::Names;
+use crate::work::Counts;
 
 /// Longer code is none: a foreign size is not to fill the memory.
 const CODE_BYTES_MAX: u32 = 1 << 24;
@@ -287,4 +287,10 @@ impl<'a, S: Embedding, N: Snapshot> Back<'a, S, N> {
 fn bad_size(address: Address, hash: B256, size: u32) -> MigrateError {
     let what = format!("the account says that it has {size} bytes");
     MigrateError::Code { address, hash, what }
+}
+
+/// The value of a leaf of a tree that is not the Merkle Patricia trie.
+pub(crate) fn word(key: &[u8], value: &[u8]) -> Result<Word, MigrateError> {
+    let malformed = |_| MigrateError::Malformed { what: "no word", key: key.to_vec() };
+    Word::try_from(value).map_err(malformed)
 }

@@ -80,7 +80,7 @@ impl AccessList {
     /// # Errors
     /// [`ListError`].
     pub fn read_json(text: &str, header_hash: B256) -> Result<Self, ListError> {
-        let accounts: Vec<bal_json::Account> =
+        let accounts: Vec<bal_json::ListedAccount> =
             serde_json::from_str(text).map_err(|error| ListError::Json(error.to_string()))?;
         let list = Self::canonical(accounts.into_iter().map(AccountChanges::from).collect())?;
         let found = list.hash();
@@ -115,7 +115,7 @@ impl AccessList {
     /// ```
     #[expect(clippy::expect_used, reason = "it writes, and reads nothing")]
     pub fn to_json(&self) -> String {
-        let accounts: Vec<_> = self.0.iter().map(bal_json::Account::from).collect();
+        let accounts: Vec<_> = self.0.iter().map(bal_json::ListedAccount::from).collect();
         serde_json::to_string(&accounts).expect("lists and strings are JSON")
     }
 

@@ -7,9 +7,10 @@ use alloy_eip7928::{
 use alloy_primitives::{Address, Bytes, U64, U256};
 use serde::{Deserialize, Serialize};
 
+/// An account of a list, and what a block changes and reads of it.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Account {
+pub(crate) struct ListedAccount {
     address: Address,
     storage_changes: Vec<Slot>,
     storage_reads: Vec<U256>,
@@ -61,7 +62,7 @@ fn of_index(index: U64) -> BlockAccessIndex {
     BlockAccessIndex::new(index.to())
 }
 
-impl From<&AccountChanges> for Account {
+impl From<&AccountChanges> for ListedAccount {
     fn from(list: &AccountChanges) -> Self {
         let slot = |slot: &SlotChanges| Slot {
             slot: slot.slot,
@@ -94,8 +95,8 @@ fn value(change: &StorageChange) -> Value {
     Value { block_access_index: index(change.block_access_index), post_value: change.new_value }
 }
 
-impl From<Account> for AccountChanges {
-    fn from(account: Account) -> Self {
+impl From<ListedAccount> for AccountChanges {
+    fn from(account: ListedAccount) -> Self {
         let slot = |slot: Slot| {
             let changes = slot.slot_changes.into_iter();
             let changes = changes.map(|change| {

@@ -6,9 +6,10 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 
-use crate::convert::{Converted, Work, from_mpt, to_mpt};
+use crate::convert::{Converted, from_mpt, to_mpt};
 use crate::error::MigrateError;
 use crate::names::NameSource;
+use crate::work::Work;
 
 /// Whether a state can be moved from one tree into another: from `mpt` to any other tree, and from
 /// `pbt` back to `mpt`.

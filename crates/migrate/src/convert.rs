@@ -9,102 +9,28 @@
 //! - the dual check reads nothing but the target: its leaves have the root of its tree, and the
 //!   accounts, slots and code that they are have the root and the numbers of the source.
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-
 use alloy_primitives::{Address, B256, Bytes, U256};
-use spinney_pipeline::{
-    Checkpoint, Gather, Options, Phase, Progress, Report, RunName, Scratch, SortedLeaves, State,
-};
+use spinney_pipeline::{Checkpoint, Gather, Report, RunName, SortedLeaves, State};
 use spinney_state::embed::{Embedding, PBT, Whole, Word};
 use spinney_state::{EMPTY_CODE_HASH, MPT, Preimages};
 use spinney_tree::bulk::RootBuilder;
 use spinney_tree::mpt::{MptState, account_value, slot_value};
 use spinney_tree::{BlockId, PageStore, Scheme, Snapshot, Table, Tree, WriteSet};
 
-use crate::back::{Back, Finder};
+use crate::back::{Back, Finder, word};
 use crate::error::MigrateError;
 use crate::file::Digested;
-use crate::forward::{Behind, Codes, Forward, Item, Taker, Trie};
+use crate::forward::{Behind, Codes, Forward, Item, Taker, Trie, put_name};
 use crate::names::NameSource;
 use crate::snapshot::Writer;
-use crate::transfer::put_name;
+use crate::work::{Counts, Stage, Work};
 
 /// Rows beside the tree are committed whenever they take so many bytes.
 const NOTED_BYTES: usize = 16 << 20;
 /// What a row takes in a write set beside its bytes.
 const ROW_BYTES: usize = 96;
-/// How often a run tells where it is.
-const TICK: u64 = 8_192;
 /// Where a run notes what it took of the source.
 const TAKEN: &[u8] = b"convert";
-
-/// What a state has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Accounts.
-    pub accounts: u64,
-    /// Slots that are not zero.
-    pub slots: u64,
-    /// Distinct code; delegations of EIP-7702 each by itself.
-    pub codes: u64,
-    /// Leaves of the tree that is not the Merkle Patricia trie.
-    pub leaves: u64,
-}
-
-/// What a run is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stage {
-    /// Reading the source, and sorting the leaves of the target.
-    Gather,
-    /// Building ranges of the target.
-    Build,
-    /// Joining them.
-    Join,
-    /// Reading the target's leaves again, for their root.
-    CheckRoot,
-    /// Reading accounts back from the target, for the root of the source.
-    CheckBack,
-    /// Writing a file.
-    Write,
-}
-
-/// How far a run is.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct At {
-    /// What it is at.
-    pub stage: Stage,
-    /// Accounts and slots, or leaves, that passed.
-    pub done: u64,
-    /// How many there are, if that is known.
-    pub total: Option<u64>,
-}
-
-/// How a run is done.
-pub struct Work<'a> {
-    /// Memory, threads and ranges: half of the memory is for leaves.
-    pub options: Options,
-    /// A folder for sorted leaves. Removed in the end.
-    pub spill: &'a Path,
-    /// Memory for pages of each tree, in bytes.
-    pub cache: usize,
-    /// Take no more than the accounts that hold so many slots and accounts: for an estimate.
-    pub limit: Option<u64>,
-    /// Check each node of the source that is read against the root ([`Tree::verify_reads`]), and
-    /// each preimage against its hash.
-    pub verify: bool,
-    /// Told of the way; with [`ControlFlow::Break`] the run stops, and can go on.
-    pub watch: &'a mut dyn FnMut(&At) -> ControlFlow<()>,
-}
-
-impl std::fmt::Debug for Work<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("options", &self.options).field("spill", &self.spill).finish()
-    }
-}
 
 /// What a run made.
 #[derive(Clone, Debug)]
@@ -124,53 +50,6 @@ pub struct Converted {
     pub report: Report,
     /// The share of the source that was taken, by the hash of its last account: 1 without a limit.
     pub share: f64,
-}
-
-impl Work<'_> {
-    pub(crate) fn tell(
-        &mut self,
-        stage: Stage,
-        done: u64,
-        total: Option<u64>,
-    ) -> Result<(), MigrateError> {
-        match (self.watch)(&At { stage, done, total }) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(MigrateError::Stopped),
-        }
-    }
-
-    /// Tells of every so many.
-    pub(crate) fn tick(
-        &mut self,
-        stage: Stage,
-        done: u64,
-        total: Option<u64>,
-    ) -> Result<(), MigrateError> {
-        if done.is_multiple_of(TICK) { self.tell(stage, done, total) } else { Ok(()) }
-    }
-
-    pub(crate) fn build<S: Scheme + Clone, Q: PageStore>(
-        &mut self,
-        gather: Gather,
-        tree: &mut Tree<S>,
-        target: &Q,
-        block: Option<BlockId>,
-    ) -> Result<Report, MigrateError> {
-        let mut watch = |progress: &Progress<'_>| {
-            let stage = match progress.phase {
-                Phase::Build => Stage::Build,
-                Phase::Join => Stage::Join,
-            };
-            let (done, total) = (progress.leaves, Some(progress.leaves_total));
-            (self.watch)(&At { stage, done, total })
-        };
-        Ok(gather.rebuild(tree, target, block, None, &mut watch)?)
-    }
-
-    /// A folder for what is sorted beside the leaves.
-    fn beside(&self, what: &str) -> PathBuf {
-        Scratch::at(self.spill).beside(what)
-    }
 }
 
 /// Makes another tree of the Merkle Patricia trie of `source`, alone in `target`, and checks it.
@@ -220,7 +99,7 @@ pub fn from_mpt<S: Embedding, P: PageStore, Q: PageStore>(
     let report = work.build(gather, &mut tree, target, trie.block())?;
     let taken = Counts::read(&target.snapshot()?)?;
     let (leaves, snapshot) = check_root(whole.scheme(), &tree, target, work)?;
-    let checked = Checked { tree: &tree, whole: &whole, store: target, leaves };
+    let checked = CheckedTree { tree: &tree, whole: &whole, store: target, leaves };
     let (root, counts) = checked.read_back(NameSource::Store, work)?;
     taken.compare(&counts)?;
     if work.limit.is_none() {
@@ -280,7 +159,7 @@ pub fn to_mpt<S: Embedding, P: PageStore, Q: PageStore>(
         sorted.remove()?;
         share = share_before(back.cut);
         if work.limit.is_none() {
-            let checked = Checked { tree: &tree, whole: &whole, store: source, leaves };
+            let checked = CheckedTree { tree: &tree, whole: &whole, store: source, leaves };
             checked.find_stray(&from, names, counts.leaves, work)?;
         }
         counts.put(&mut notes.set);
@@ -360,12 +239,6 @@ where
     Ok((leaves, file))
 }
 
-/// The value of a leaf of a tree that is not the Merkle Patricia trie.
-pub(crate) fn word(key: &[u8], value: &[u8]) -> Result<Word, MigrateError> {
-    let malformed = |_| MigrateError::Malformed { what: "no word", key: key.to_vec() };
-    Word::try_from(value).map_err(malformed)
-}
-
 pub(crate) fn expect(tree: &str, expected: B256, found: B256) -> Result<(), MigrateError> {
     if expected == found {
         return Ok(());
@@ -404,7 +277,7 @@ fn forward_root<S: Embedding, Q: PageStore>(
 }
 
 /// A tree that is not the Merkle Patricia trie, and its store.
-pub(crate) struct Checked<'a, S: Embedding, Q> {
+pub(crate) struct CheckedTree<'a, S: Embedding, Q> {
     pub(crate) tree: &'a Tree<S>,
     pub(crate) whole: &'a Whole<S>,
     pub(crate) store: &'a Q,
@@ -412,7 +285,7 @@ pub(crate) struct Checked<'a, S: Embedding, Q> {
     pub(crate) leaves: u64,
 }
 
-impl<S: Embedding, Q: PageStore> Checked<'_, S, Q> {
+impl<S: Embedding, Q: PageStore> CheckedTree<'_, S, Q> {
     /// The root of the Merkle Patricia trie that the leaves of the last commit are, and what the
     /// state has. Every leaf has to belong to it, and the store has to have all code.
     pub(crate) fn read_back(

@@ -14,11 +14,11 @@ use rayon::prelude::*;
 use spinney_state::Account;
 use spinney_state::embed::{Embedding, Leaves, Whole, Word};
 use spinney_tree::mpt::{MptState, decode_account_value, decode_slot_value};
-use spinney_tree::{Entries, Snapshot, Table, Tree};
+use spinney_tree::{Entries, Snapshot, Table, Tree, WriteSet};
 
-use crate::convert::Counts;
 use crate::error::MigrateError;
-use crate::names::Names;
+use crate::names::{Names, put_account, put_slot};
+use crate::work::Counts;
 
 /// Accounts and slots whose leaves are made at once, and the bytes of code among them.
 const BATCH_ITEMS: usize = 8_192;
@@ -302,5 +302,13 @@ fn leaves_of<S: Embedding>(whole: &Whole<S>, job: &Job) -> Result<Leaves, Migrat
             }
             Ok(leaves)
         }
+    }
+}
+
+/// Keeps the preimage of an account or a slot in the order of the trie.
+pub(crate) fn put_name(item: &Item, set: &mut WriteSet) {
+    match item {
+        Item::Account { hash, address, .. } => put_account(hash, address, set),
+        Item::Slot { account, hash, slot, .. } => put_slot(account, hash, slot, set),
     }
 }

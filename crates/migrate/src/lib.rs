@@ -24,14 +24,16 @@ mod names;
 pub mod preimages;
 pub mod snapshot;
 mod transfer;
+mod work;
 
 pub use bal::{AccessList, ListError};
 pub use by_name::{convert, has_way};
 pub use catch_up::{CatchUp, CatchUpError, ListedBlock};
-pub use convert::{At, Converted, Counts, Stage, Work, from_mpt, to_mpt};
+pub use convert::{Converted, from_mpt, to_mpt};
 pub use error::MigrateError;
 pub use file::{Digested, FileError, Flaw};
 pub use names::NameSource;
 pub use transfer::{
     Imported, Named, export_preimages, export_snapshot, import_snapshot, match_preimages,
 };
+pub use work::{At, Counts, Stage, Work};

@@ -53,7 +53,7 @@ pub struct Account {
 
 /// Accounts and slots as they pass.
 #[derive(Debug, Default)]
-struct Order {
+struct PreimageOrder {
     account: Option<Account>,
     /// Slots of the account that passed.
     passed: u32,
@@ -61,7 +61,7 @@ struct Order {
     slot: Option<B256>,
 }
 
-impl Order {
+impl PreimageOrder {
     fn account(&mut self, address: Address, slots: u32) -> Result<Account, Flaw> {
         self.complete()?;
         let hash = keccak256(address);
@@ -106,13 +106,13 @@ impl Order {
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: Output<W>,
-    order: Order,
+    order: PreimageOrder,
 }
 
 impl<W: Write> Writer<W> {
     /// An empty file.
     pub fn new(out: W) -> Self {
-        Self { out: Output::new(out), order: Order::default() }
+        Self { out: Output::new(out), order: PreimageOrder::default() }
     }
 
     /// Begins an account, which so many slots follow.
@@ -152,13 +152,13 @@ impl<W: Write> Writer<W> {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: Input<R>,
-    order: Order,
+    order: PreimageOrder,
 }
 
 impl<R: Read> Reader<R> {
     /// The beginning of a file.
     pub fn new(file: R) -> Self {
-        Self { input: Input::new(file), order: Order::default() }
+        Self { input: Input::new(file), order: PreimageOrder::default() }
     }
 
     /// The next account, after the slots of the one before it that nobody asked for.

@@ -60,12 +60,12 @@ pub struct Leaf {
 
 /// Keys as they pass.
 #[derive(Debug, Default)]
-struct Order {
+struct LeafOrder {
     key: Vec<u8>,
     passed: u64,
 }
 
-impl Order {
+impl LeafOrder {
     fn leaf(&mut self, key: &[u8], value: &[u8; 32]) -> Result<(), Flaw> {
         let none = |what| Err(Flaw::Key { key: hex(key), what });
         match (key.first(), key.len()) {
@@ -98,7 +98,7 @@ impl Order {
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: Output<W>,
-    order: Order,
+    order: LeafOrder,
     leaves: u64,
     record: Vec<u8>,
 }
@@ -112,7 +112,7 @@ impl<W: Write> Writer<W> {
         let mut out = Output::new(out);
         out.put(&root)?;
         out.put(&leaves.to_be_bytes())?;
-        Ok(Self { out, order: Order::default(), leaves, record: Vec::new() })
+        Ok(Self { out, order: LeafOrder::default(), leaves, record: Vec::new() })
     }
 
     /// Writes a leaf.
@@ -159,7 +159,7 @@ pub struct Checked {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: Input<R>,
-    order: Order,
+    order: LeafOrder,
     root: B256,
     leaves: u64,
 }
@@ -175,7 +175,7 @@ impl<R: Read> Reader<R> {
         input.take(&mut root.0, "the root")?;
         input.take(&mut leaves, "the number of leaves")?;
         let leaves = u64::from_be_bytes(leaves);
-        Ok(Self { input, order: Order::default(), root, leaves })
+        Ok(Self { input, order: LeafOrder::default(), root, leaves })
     }
 
     /// The root that the file says.

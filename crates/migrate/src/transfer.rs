@@ -18,18 +18,17 @@ use spinney_state::embed::{BasicData, PBT, Whole, pbt};
 use spinney_tree::bulk::RootBuilder;
 use spinney_tree::mpt::MptState;
 use spinney_tree::pbt::Pbt;
-use spinney_tree::{BlockId, PageStore, Snapshot, Table, Tree, WriteSet};
+use spinney_tree::{BlockId, PageStore, Snapshot, Table, Tree};
 
-use crate::back::{Back, Finder};
-use crate::convert::{
-    Checked, Counts, Notes, Stage, Work, check_root, expect, note_uses, trie_leaf, word,
-};
+use crate::back::{Back, Finder, word};
+use crate::convert::{CheckedTree, Notes, check_root, expect, note_uses, trie_leaf};
 use crate::error::MigrateError;
 use crate::file::{Digested, FileError};
-use crate::forward::{Behind, Codes, Item, Trie};
-use crate::names::{NameSource, put_account, put_slot};
+use crate::forward::{Behind, Codes, Item, Trie, put_name};
+use crate::names::NameSource;
 use crate::preimages::{self, Reader};
 use crate::snapshot;
+use crate::work::{Counts, Stage, Work};
 
 /// What came of a snapshot file.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +114,7 @@ pub fn export_preimages<P: PageStore, W: Write>(
         let mut goes_on = |done| work.tell(Stage::Write, done, None);
         back.run(&mut *names, &mut file, &mut goes_on)?;
         let found = back.counts.leaves;
-        let checked = Checked { tree: &tree, whole: &whole, store, leaves };
+        let checked = CheckedTree { tree: &tree, whole: &whole, store, leaves };
         checked.find_stray(&snapshot, NameSource::Store, found, work)?;
     }
     file.close()?;
@@ -308,7 +307,7 @@ pub fn match_preimages<Q: PageStore>(
     let mut goes_on = |done| work.tell(Stage::CheckBack, done, None);
     back.run(&mut *names.open(&snapshot)?, &mut taker, &mut goes_on)?;
     let counts = back.counts;
-    let checked = Checked { tree: &tree, whole: &whole, store, leaves };
+    let checked = CheckedTree { tree: &tree, whole: &whole, store, leaves };
     checked.find_stray(&snapshot, names, counts.leaves, work)?;
     let found: B256 = taker.builder.finish()?.into();
     if let Some(expected) = state_root {
@@ -333,13 +332,5 @@ impl<Q: PageStore> Finder for Namer<'_, Q> {
         let Some(notes) = &mut self.notes else { return Ok(()) };
         put_name(item, &mut notes.set);
         notes.grow(96)
-    }
-}
-
-/// Keeps the preimage of an account or a slot in the order of the trie.
-pub(crate) fn put_name(item: &Item, set: &mut WriteSet) {
-    match item {
-        Item::Account { hash, address, .. } => put_account(hash, address, set),
-        Item::Slot { account, hash, slot, .. } => put_slot(account, hash, slot, set),
     }
 }
