@@ -19,6 +19,7 @@ mod hex;
 mod proofs;
 mod published;
 mod raw;
+mod splitmix;
 mod state;
 mod subject;
 mod sums;

@@ -9,10 +9,10 @@ use super::{Options, Outcome, VectorError};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+struct PublishedFile {
     empty_root: Hash,
     stack_trie_groups: Vec<Vec<Insertion>>,
-    trie_test: Vec<Test>,
+    trie_test: Vec<PublishedTest>,
     /// Hashes of blocks, which need the genesis files.
     genesis_hashes: Value,
 }
@@ -26,14 +26,14 @@ struct Insertion {
 }
 
 #[derive(Deserialize)]
-struct Test {
+struct PublishedTest {
     name: String,
     ops: Vec<(String, String)>,
     root: Hash,
 }
 
 pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
-    let file: File = serde_json::from_slice(json)?;
+    let file: PublishedFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     outcome.root(|| "the empty tree".to_owned(), Raw::new(options)?.tree.root(), &file.empty_root);
     for (group, insertions) in file.stack_trie_groups.iter().enumerate() {

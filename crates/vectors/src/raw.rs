@@ -15,17 +15,17 @@ const INCREMENTAL: &str = "update(k3,v1003) update(k100,v100) delete(k7) delete(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+struct RawFile {
     #[serde(default)]
-    cases: Vec<Case>,
+    cases: Vec<RawCase>,
     commit: Option<Commit>,
     #[serde(default)]
-    variable_length_keys: Vec<Sequence>,
+    variable_length_keys: Vec<VariableLengthKeys>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Case {
+struct RawCase {
     name: String,
     n: u64,
     value_mode: String,
@@ -58,13 +58,13 @@ struct Incremental {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sequence {
+struct VariableLengthKeys {
     ops: Vec<(Bytes, Bytes)>,
     root_after_each_op: Vec<Hash>,
 }
 
 pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
-    let file: File = serde_json::from_slice(json)?;
+    let file: RawFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for case in &file.cases {
         run_case(case, options, &mut outcome)?;
@@ -78,7 +78,7 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
     Ok(outcome)
 }
 
-fn run_case(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<(), VectorError> {
+fn run_case(case: &RawCase, options: &Options, outcome: &mut Outcome) -> Result<(), VectorError> {
     let Some(value) = value_mode(&case.value_mode) else {
         outcome.skipped += (1 + case.update_roots.len() + 2 * case.proofs.len()) as u64;
         return Ok(());
@@ -123,7 +123,7 @@ fn run_commit(
 
 fn run_sequence(
     index: usize,
-    sequence: &Sequence,
+    sequence: &VariableLengthKeys,
     options: &Options,
     outcome: &mut Outcome,
 ) -> Result<(), VectorError> {

@@ -15,7 +15,7 @@ use super::{Options, Outcome, VectorError};
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StateFile {
-    cases: Vec<Case>,
+    cases: Vec<StateCase>,
     #[serde(default)]
     derive_sha: Vec<Derived>,
     range_proof: Option<Ranged>,
@@ -23,7 +23,7 @@ struct StateFile {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Case {
+struct StateCase {
     name: String,
     accounts: Vec<Account>,
     state_root: Hash,
@@ -107,7 +107,7 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
 }
 
 fn check_account(
-    case: &Case,
+    case: &StateCase,
     state: &Accounts,
     proofs: &AccountProofs,
     outcome: &mut Outcome,

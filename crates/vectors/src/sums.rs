@@ -9,6 +9,7 @@ use spinney_tree::sum::{Claim, Leaf, Profile, Proof, SumNode, verify_many};
 use spinney_tree::{PageStore as _, TreeError};
 
 use super::hex::{Bytes, Hash};
+use super::splitmix::SplitMix;
 use super::subject::{CACHE_BYTES, Place, sound};
 use super::{Options, Outcome, VectorError};
 
@@ -35,7 +36,7 @@ struct Node {
 }
 
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct SumEntry {
     key: Hash,
     value: Bytes,
     sum: Total,
@@ -57,7 +58,7 @@ fn leaf(value: &Bytes, sum: &Total) -> Leaf {
     Leaf { value: value.0.clone(), sum: sum.number() }
 }
 
-fn leaves(entries: &[Entry]) -> Leaves {
+fn leaves(entries: &[SumEntry]) -> Leaves {
     entries.iter().map(|entry| (entry.key.0, leaf(&entry.value, &entry.sum))).collect()
 }
 
@@ -206,7 +207,7 @@ pub(super) fn run_lone(json: &[u8], options: &Options) -> Result<Outcome, Vector
 pub(super) fn run_clustered(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     #[derive(Deserialize)]
     struct Case {
-        leaves: Vec<Entry>,
+        leaves: Vec<SumEntry>,
         root_hash: Hash,
         root_sum: Total,
         #[serde(default)]
@@ -231,7 +232,7 @@ pub(super) fn run_clustered(json: &[u8], options: &Options) -> Result<Outcome, V
 pub(super) fn run_overflow(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
     #[derive(Deserialize)]
     struct Step {
-        batch: Vec<Entry>,
+        batch: Vec<SumEntry>,
         error: String,
         root_hash: Hash,
         root_sum: Total,
@@ -314,17 +315,7 @@ pub(super) fn run_bip(json: &[u8], options: &Options) -> Result<Outcome, VectorE
     Ok(outcome)
 }
 
-/// The generator of the random vectors.
-struct SplitMix(u64);
-
 impl SplitMix {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
     fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(count + 8);
         while out.len() < count {

@@ -11,7 +11,7 @@ use super::subject::{CACHE_BYTES, Place, sound};
 use super::{Options, Outcome, VectorError};
 
 #[derive(Deserialize)]
-struct File {
+struct VerkleFile {
     sequences: Vec<Sequence>,
     special: Vec<Sequence>,
 }
@@ -43,7 +43,7 @@ struct Roots {
 }
 
 pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
-    let file: File = serde_json::from_slice(json)?;
+    let file: VerkleFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for sequence in file.sequences.iter().chain(&file.special) {
         if sequence.inserts.len() as u64 > options.keys_max {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use spinney_state::{AccountChange, Change, Changes};
 
 use super::hex::Hash;
+use super::splitmix::SplitMix;
 use super::subject::Accounts;
 use super::{Options, Outcome, VectorError};
 
@@ -17,13 +18,13 @@ const ROUND_SEED: u64 = 1_000;
 const WHALE_CROWD: u64 = 1_000;
 
 #[derive(Deserialize)]
-struct File {
-    cases: Vec<Case>,
+struct WorkloadFile {
+    cases: Vec<WorkloadCase>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Case {
+struct WorkloadCase {
     shape: String,
     n: u64,
     u: usize,
@@ -33,7 +34,7 @@ struct Case {
 }
 
 pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError> {
-    let file: File = serde_json::from_slice(json)?;
+    let file: WorkloadFile = serde_json::from_slice(json)?;
     let mut outcome = Outcome::default();
     for case in &file.cases {
         let roots = 1 + case.round_roots.len() as u64;
@@ -48,7 +49,7 @@ pub(super) fn run(json: &[u8], options: &Options) -> Result<Outcome, VectorError
 }
 
 fn run_case(
-    case: &Case,
+    case: &WorkloadCase,
     mut keys: Keys,
     changes: &Changes,
     options: &Options,
@@ -66,17 +67,7 @@ fn run_case(
     Ok(())
 }
 
-/// The generator splitmix64.
-struct SplitMix(u64);
-
 impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn word(&mut self) -> B256 {
         let parts = [self.next(), self.next(), self.next(), self.next()];
         B256::from_slice(&parts.map(u64::to_le_bytes).concat())
