@@ -21,7 +21,7 @@ use crate::{
     config::ChainConfig,
     diff::DiffError,
     error::{ReplayError, SourceError},
-    replay::{RunOptions, misfit},
+    report::RunOptions,
     rules::Failure,
     senders::{Signer, signers},
     source::ChainBlock,
@@ -97,7 +97,7 @@ impl Unready {
         match self {
             Self::Source(error) => error.into(),
             Self::Trace(error) => error.into(),
-            Self::NoTrace(number) => misfit(number, "the traces end", "one", "none"),
+            Self::NoTrace(number) => ReplayError::misfit(number, "the traces end", "one", "none"),
         }
     }
 }
@@ -120,9 +120,10 @@ impl Recovery {
     }
 }
 
-type Item = Result<Ready, Unready>;
+/// A block that is ready, or why it is not.
+pub(crate) type ReadyResult = Result<Ready, Unready>;
 /// A block, and where it is waited for once it is ready.
-type Job = (ChainBlock, Span, SyncSender<Item>);
+type RecoveryJob = (ChainBlock, Span, SyncSender<ReadyResult>);
 
 /// How many blocks are read ahead: enough for each thread to have one at hand.
 fn depth(options: &RunOptions<'_>) -> usize {
@@ -136,7 +137,7 @@ pub(crate) fn recovered<R, L: FnMut(&ChainBlock, &[Signer]) + Send>(
     recovery: &Recovery,
     options: &RunOptions<'_>,
     look: impl Fn() -> L,
-    consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> R,
+    consume: impl FnOnce(&mut dyn Iterator<Item = ReadyResult>) -> R,
 ) -> R {
     let threads = options.recover_threads.max(1);
     if options.read_ahead == 0 {
@@ -155,15 +156,17 @@ pub(crate) fn recovered<R, L: FnMut(&ChainBlock, &[Signer]) + Send>(
         scope.spawn(move || hand_out(blocks, &queue, &jobs));
         // Of a block whose thread panicked nothing comes: then so does this one, at the end of the
         // scope.
-        consume(&mut in_order.into_iter().map_while(|ready: Receiver<Item>| ready.recv().ok()))
+        consume(
+            &mut in_order.into_iter().map_while(|ready: Receiver<ReadyResult>| ready.recv().ok()),
+        )
     })
 }
 
 /// Reads until the source ends or fails, or nobody wants more.
 fn hand_out(
     blocks: impl Iterator<Item = Result<ChainBlock, SourceError>>,
-    queue: &SyncSender<Receiver<Item>>,
-    jobs: &SyncSender<Job>,
+    queue: &SyncSender<Receiver<ReadyResult>>,
+    jobs: &SyncSender<RecoveryJob>,
 ) {
     for (block, read) in timed(blocks) {
         let (answer, ready) = sync_channel(1);
@@ -181,7 +184,7 @@ fn hand_out(
 }
 
 fn recover_all(
-    waiting: &Mutex<Receiver<Job>>,
+    waiting: &Mutex<Receiver<RecoveryJob>>,
     recovery: &Recovery,
     mut look: impl FnMut(&ChainBlock, &[Signer]),
 ) {
@@ -202,7 +205,7 @@ pub(crate) fn traced<R: BufRead + Send, T>(
     blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
     mut traces: TraceReader<R>,
     options: &RunOptions<'_>,
-    consume: impl FnOnce(&mut dyn Iterator<Item = Item>) -> T,
+    consume: impl FnOnce(&mut dyn Iterator<Item = ReadyResult>) -> T,
 ) -> T {
     let mut ready = timed(blocks).map(move |(block, read)| with_trace(block?, read, &mut traces));
     if options.read_ahead == 0 {
@@ -218,7 +221,11 @@ pub(crate) fn traced<R: BufRead + Send, T>(
 
 /// A block with its trace. The genesis has none; another genesis is refused before that is looked
 /// at.
-fn with_trace<R: BufRead>(block: ChainBlock, read: Span, traces: &mut TraceReader<R>) -> Item {
+fn with_trace<R: BufRead>(
+    block: ChainBlock,
+    read: Span,
+    traces: &mut TraceReader<R>,
+) -> ReadyResult {
     let number = block.block.header.number;
     let known = match number {
         0 => Known::Signers(Ok(Vec::new())),

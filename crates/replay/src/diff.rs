@@ -74,9 +74,9 @@ impl<R: BufRead> Iterator for DiffReader<R> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
+struct DiffLine {
     number: Quantity64,
-    accounts: UniqueMap<HexAddress, Option<Object<Fields>>>,
+    accounts: UniqueMap<HexAddress, Option<Object<DiffAccount>>>,
     state_root: Option<HexHash>,
     #[serde(default)]
     roots: BTreeMap<String, HexHash>,
@@ -84,7 +84,7 @@ struct Line {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Fields {
+struct DiffAccount {
     #[serde(default)]
     fresh: bool,
     #[serde(default, deserialize_with = "not_null")]
@@ -118,7 +118,7 @@ impl BlockDiff {
     ///
     /// It is no JSON object of a difference: unknown, repeated and null fields are errors too.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        let Object(line): Object<Line> = serde_json::from_slice(line)?;
+        let Object(line): Object<DiffLine> = serde_json::from_slice(line)?;
         let mut changes = Changes::default();
         for (address, fields) in line.accounts.0 {
             let change = match fields {
@@ -166,7 +166,7 @@ impl BlockDiff {
     }
 }
 
-impl Fields {
+impl DiffAccount {
     fn change(self, address: Address) -> Result<AccountChange, serde_json::Error> {
         let code = self.code.map(|code| code.0);
         let given = self.code_hash.map(|hash| hash.0);

@@ -14,7 +14,7 @@ use alloy_primitives::B256;
 
 use crate::{
     diff::{BlockDiff, DiffError, MisfitError, check_changes},
-    replay::{RunOptions, Summary},
+    report::{RunOptions, Summary},
     world::{SealedBlock, WorldState},
 };
 

@@ -254,6 +254,17 @@ pub enum ReplayError<E: std::error::Error + 'static> {
 }
 
 impl<E: std::error::Error> ReplayError<E> {
+    /// A block and its trace do not fit.
+    pub(crate) fn misfit(
+        number: u64,
+        what: &'static str,
+        expected: impl ToString,
+        got: impl ToString,
+    ) -> Self {
+        let (expected, got) = (expected.to_string(), got.to_string());
+        Self::TraceMisfit { number, what, expected, got }
+    }
+
     /// What another state may say too; else the block at which the state failed, and why.
     pub(crate) fn of_no_state<F: std::error::Error>(self) -> Result<ReplayError<F>, (u64, E)> {
         Ok(match self {

@@ -30,8 +30,8 @@ use crate::{
     dao,
     database::DatabaseError,
     error::Check,
-    evm::{BlockDb, BlockHashes, Codes, Machine, SystemCall, block_evm, tx_env},
-    replay::Step,
+    evm::{BlockDb, BlockHashes, CodeCache, Machine, SystemCall, block_evm, tx_env},
+    report::Step,
     requests::Requests,
     rules::Failure,
     senders::Signer,
@@ -117,7 +117,7 @@ impl Stop<StateFailed> {
 pub(crate) struct Chain<'a> {
     pub(crate) config: &'a ChainConfig,
     pub(crate) hashes: &'a BlockHashes,
-    pub(crate) codes: &'a Codes,
+    pub(crate) codes: &'a CodeCache,
     /// Whether what each part of a block did is wanted.
     pub(crate) steps: bool,
 }

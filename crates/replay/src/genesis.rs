@@ -35,7 +35,7 @@ use crate::{
     json::{HexAddress, HexBytes, HexHash, HexWord, Object, Quantity, Quantity64, UniqueMap},
     rules::{EXTRA_DATA_MAX, Head, check_link},
     source::ChainBlock,
-    state_file::{Accounts, BySlot, Sink, StateTaker},
+    state_file::{AccountsSeed, BySlot, Sink, StateTaker},
 };
 
 /// More blobs than any fork will have: keeps the blob arithmetic far from overflow.
@@ -309,7 +309,7 @@ impl<'de, S: Sink> Visitor<'de> for Streamed<'_, S> {
         while let Some(name) = map.next_key::<String>()? {
             let value = match &name[..] {
                 "alloc" => {
-                    map.next_value_seed(Accounts { sink: &mut *self.sink })?;
+                    map.next_value_seed(AccountsSeed { sink: &mut *self.sink })?;
                     "null".into()
                 }
                 _ => map.next_value::<Box<RawValue>>()?.get().to_owned(),

@@ -67,6 +67,7 @@ mod listed;
 mod ommers;
 mod overlay;
 mod replay;
+mod report;
 mod requests;
 mod roots;
 mod rules;
@@ -99,7 +100,8 @@ pub use listed::{ListLines, ListedError, ListsError};
 /// The EVM, in the version that [`StateDatabase`] is made for.
 pub use revm;
 
-pub use replay::{BlockReport, BlockStarts, BlockTimes, Event, Replay, RunOptions, Step, Summary};
+pub use replay::Replay;
+pub use report::{BlockReport, BlockStarts, BlockTimes, Event, RunOptions, Step, Summary};
 pub use rules::Head;
 pub use sample::{SampleChain, SampleOptions};
 pub use source::{BLOCK_LEN_MAX, ChainBlock, ChainReader, Transaction};

@@ -18,7 +18,8 @@ use spinney_state::{Reader, StateRead as _};
 use spinney_tree::PageStore;
 
 use crate::error::{ReplayError, SourceError};
-use crate::replay::{BlockReport, Event, Replay, RunOptions, Summary};
+use crate::replay::Replay;
+use crate::report::{BlockReport, Event, RunOptions, Summary};
 use crate::source::ChainBlock;
 use crate::world::WorldState;
 

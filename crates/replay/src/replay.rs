@@ -1,32 +1,28 @@
 use std::{
-    collections::BTreeMap,
-    io::BufRead,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use alloy_eip7928::BlockAccessList;
-use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_primitives::{B256, U256};
 use spinney_state::Changes;
 
 use crate::{
-    ahead::{self, Known, Recovery},
+    ahead::Known,
     amsterdam::check_made,
     config::{ChainConfig, Fork},
-    error::{Check, ReplayError, SourceError},
-    evm::{BlockHashes, Codes},
+    error::{Check, ReplayError},
+    evm::{BlockHashes, CodeCache},
     execute::{Chain, Outcome, Stop, Transactions, execute, put},
     genesis::Genesis,
     ommers::{Ancestors, Refusal},
+    report::{BlockReport, BlockTimes},
     requests::Requests,
-    rules::{Failure, Head, check_block, check_link, checks, equal},
-    run::Run,
-    senders::{Signer, signers},
+    rules::{Failure, Head, check_block, check_link, equal},
+    senders::signers,
     source::ChainBlock,
-    touch::touch,
-    trace::{BlockTrace, TraceReader},
+    trace::BlockTrace,
     witness::{BlockReads, Recorder},
-    world::{CommittedState, SealedBlock, WorldState},
+    world::{SealedBlock, WorldState},
 };
 
 /// Executes blocks, one after another, on a state, and checks all that a header says.
@@ -36,7 +32,7 @@ pub struct Replay<S> {
     pub(crate) state: S,
     pub(crate) head: Head,
     pub(crate) hashes: BlockHashes,
-    pub(crate) codes: Codes,
+    pub(crate) codes: CodeCache,
     pub(crate) ancestors: Ancestors,
     /// Blocks up to this one are in the state already: they are only followed.
     pub(crate) resume: Option<(u64, B256)>,
@@ -46,218 +42,6 @@ pub struct Replay<S> {
     pub(crate) keep_reads: bool,
     /// What the last block read.
     pub(crate) reads: Option<Arc<BlockReads>>,
-}
-
-/// What executing a block took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockTimes {
-    /// Reading and decoding it.
-    pub read: Duration,
-    /// Recovering the senders.
-    pub recover: Duration,
-    /// Executing and checking, without the time in the state's `apply`.
-    pub execute: Duration,
-    /// Reading the state meanwhile, where it is counted apart; `execute` has it in it.
-    pub state_read: Duration,
-    /// Applying to the state, roots included.
-    pub apply: Duration,
-    /// When each of these began.
-    pub began: BlockStarts,
-}
-
-/// When the parts of a block began, since the run began. Zero where nobody asked for a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockStarts {
-    /// Reading and decoding it.
-    pub read: Duration,
-    /// Recovering the senders.
-    pub recover: Duration,
-    /// Executing it.
-    pub execute: Duration,
-    /// Its root.
-    pub apply: Duration,
-}
-
-/// What a part of a block did: values afterwards of what changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Step {
-    /// 0 before the first transaction, the number of a transaction from 1 on, one more behind the
-    /// last: the index of EIP-7928.
-    pub index: u64,
-    /// What it did.
-    pub changes: Changes,
-}
-
-impl Step {
-    /// Names what a part of a block did.
-    pub const fn new(index: u64, changes: Changes) -> Self {
-        Self { index, changes }
-    }
-}
-
-/// What is known of a block that was executed and found good.
-// Fields: one for each figure that a user is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockReport {
-    /// Its number.
-    pub number: u64,
-    /// Its hash.
-    pub hash: B256,
-    /// The hash of its parent.
-    pub parent_hash: B256,
-    /// The rules it follows.
-    pub fork: Fork,
-    /// Seconds since 1970.
-    pub timestamp: u64,
-    /// How many transactions it has.
-    pub transaction_count: usize,
-    /// Whether what they did was taken from a trace, or from an access list.
-    pub is_traced: bool,
-    /// Gas that they used.
-    pub gas_used: u64,
-    /// Bytes of its RLP.
-    pub len: u64,
-    /// The root of the state afterwards.
-    pub state_root: B256,
-    /// Whether it was compared with the one in the header: the state is in a
-    /// [Merkle Patricia trie](WorldState::own_root).
-    pub is_root_checked: bool,
-    /// State roots after transactions that were checked by way of the receipts, before Byzantium.
-    pub receipt_root_count: usize,
-    /// What it did to the state.
-    pub changes: Changes,
-    /// What each of its parts did, where that was [asked for](Replay::keep_steps).
-    pub steps: Vec<Step>,
-    /// Accounts that it changed and left there with nothing in them, as was possible before
-    /// Spurious Dragon; where steps were asked for.
-    pub left_empty: Vec<Address>,
-    /// Accounts that it destroyed and made again, with the slots that went, as far as the
-    /// [state knows them](WorldState::slots); where steps were asked for.
-    pub replaced: BTreeMap<Address, Vec<B256>>,
-    /// What it asks of the consensus layer (EIP-7685), by type, from Prague on: types without data
-    /// are empty. Nothing where its transactions were traced.
-    pub requests: Vec<Bytes>,
-    /// What it looked at and changed, part by part, as its header names it: from Amsterdam on,
-    /// where its transactions were executed.
-    pub access_list: Option<BlockAccessList>,
-    /// Where the time went.
-    pub times: BlockTimes,
-}
-
-impl BlockReport {
-    /// What was checked of the block, beside each of its transactions.
-    pub fn checks(&self) -> Vec<Check> {
-        let by_execution = [
-            Check::GasUsed,
-            Check::LogsBloom,
-            Check::ReceiptsRoot,
-            Check::RequestsHash,
-            Check::AccessList,
-        ];
-        let mut checks = checks(self.fork);
-        checks.retain(|check| !self.is_traced || !by_execution.contains(check));
-        if !self.is_root_checked {
-            let has_roots = self.fork < Fork::Byzantium;
-            checks.retain(|check| match check {
-                Check::StateRoot => false,
-                Check::ReceiptsRoot => !has_roots,
-                _ => true,
-            });
-        }
-        checks
-    }
-}
-
-/// How a run goes.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct RunOptions<'a> {
-    /// Blocks a commit; at least one. A state that [gathers](spinney_state::Chunks) may want one
-    /// earlier.
-    pub commit_every: u64,
-    /// The last block to execute.
-    pub last: Option<u64>,
-    /// Blocks read, and their senders recovered, ahead on other threads; none with zero. With it,
-    /// a run that stops early ends only once the source has given the block it is reading. At least
-    /// two for each thread that recovers are read ahead.
-    pub read_ahead: usize,
-    /// Threads that recover senders, each those of a block, or, where nothing is read ahead, all
-    /// those of one; at least one.
-    pub recover_threads: usize,
-    /// Looked at between blocks: once it is set, the run commits and ends.
-    pub stop: Option<&'a AtomicBool>,
-}
-
-impl Default for RunOptions<'_> {
-    fn default() -> Self {
-        Self { commit_every: 128, last: None, read_ahead: 8, recover_threads: 1, stop: None }
-    }
-}
-
-/// What a run tells on its way.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// A block is good, and sealed.
-    Block(&'a BlockReport),
-    /// Everything up to a block is durable.
-    Committed {
-        /// The block.
-        number: u64,
-        /// Its hash.
-        hash: B256,
-        /// When the commit began, since the run began.
-        began: Duration,
-        /// How long it took, until it was durable.
-        time: Duration,
-    },
-    /// A block is in the state already.
-    Followed {
-        /// The block.
-        number: u64,
-    },
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Blocks executed.
-    pub block_count: u64,
-    /// Their transactions.
-    pub transaction_count: u64,
-    /// Their gas.
-    pub gas_used: u64,
-    /// State roots of blocks checked.
-    pub root_count: u64,
-    /// State roots of transactions checked, by way of receipts from before Byzantium.
-    pub receipt_root_count: u64,
-    /// Where the time went, over all blocks.
-    pub times: BlockTimes,
-    /// Time in the state's `commit`.
-    pub commit: Duration,
-    /// Whether the run was told to stop before the source ended.
-    pub stopped: bool,
-}
-
-impl Summary {
-    /// Counts a block that is good.
-    pub fn count(&mut self, report: &BlockReport) {
-        self.block_count += 1;
-        self.transaction_count += report.transaction_count as u64;
-        self.gas_used = self.gas_used.saturating_add(report.gas_used);
-        self.root_count += u64::from(report.is_root_checked);
-        self.receipt_root_count += report.receipt_root_count as u64;
-        self.times.read += report.times.read;
-        self.times.recover += report.times.recover;
-        self.times.execute += report.times.execute;
-        self.times.state_read += report.times.state_read;
-        self.times.apply += report.times.apply;
-    }
 }
 
 impl<S: WorldState> Replay<S> {
@@ -322,7 +106,7 @@ impl<S: WorldState> Replay<S> {
             state,
             head,
             hashes,
-            codes: Codes::default(),
+            codes: CodeCache::default(),
             ancestors,
             resume,
             anchored: false,
@@ -339,7 +123,7 @@ impl<S: WorldState> Replay<S> {
             state,
             head,
             hashes,
-            codes: Codes::default(),
+            codes: CodeCache::default(),
             ancestors: Ancestors::Hashes,
             resume: None,
             anchored: false,
@@ -449,105 +233,6 @@ impl<S: WorldState> Replay<S> {
         self.execute(block, Known::Changes(changes), Duration::ZERO).map(Some)
     }
 
-    /// Executes all blocks of a source.
-    ///
-    /// # Errors
-    ///
-    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed,
-    /// but not a genesis that no good block follows.
-    pub fn run(
-        &mut self,
-        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
-        options: &RunOptions<'_>,
-        mut on_event: impl FnMut(Event<'_>),
-    ) -> Result<Summary, ReplayError<S::Error>> {
-        let recovery = self.recovery();
-        let mut run = Run::new(options);
-        let look = || |_: &ChainBlock, _: &[Signer]| {};
-        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
-            run.all(self, &mut ready.peekable(), &mut on_event)
-        });
-        run.finish(self, outcome, &mut on_event)
-    }
-
-    /// As [`run`](Self::run), with roots and commits beside the execution: while the root of a
-    /// block is computed, and an earlier commit is written, the blocks behind it are executed on
-    /// the values that it left. A block whose root is wrong stops all before anything of it is
-    /// committed. `reader` reads the last commit of the state. Events come once roots are known.
-    ///
-    /// Blocks before Byzantium, whose receipts have roots, are executed as by `run`; and so are all
-    /// where [steps](Self::keep_steps) are kept.
-    ///
-    /// ```
-    /// use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
-    /// use spinney_state::State;
-    /// use spinney_tree::MemoryStore;
-    ///
-    /// let sample = SampleChain::new(SampleOptions::default(), TextbookState::new())?;
-    /// let store = MemoryStore::new();
-    /// let mut state = State::open(&store, 1 << 20)?;
-    /// let reader = state.reader().expect("mpt is there");
-    /// let mut replay = Replay::start(sample.genesis(), state)?;
-    /// let blocks: Vec<_> = sample.take(20).collect::<Result<_, _>>()?;
-    /// let blocks = blocks.into_iter().map(Ok);
-    /// let summary = replay.run_staged(reader, blocks, &RunOptions::default(), |_| {})?;
-    /// assert_eq!(summary.root_count, 20);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run).
-    pub fn run_staged<R>(
-        &mut self,
-        reader: R,
-        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
-        options: &RunOptions<'_>,
-        mut on_event: impl FnMut(Event<'_>),
-    ) -> Result<Summary, ReplayError<S::Error>>
-    where
-        S: Send,
-        R: CommittedState<Error = S::Error> + Clone + Send,
-    {
-        let recovery = self.recovery();
-        let mut run = Run::new(options);
-        // Pages that a block will need are read before its turn comes.
-        let look = || {
-            let reader = reader.clone();
-            move |block: &ChainBlock, signers: &[Signer]| touch(&reader, block, signers)
-        };
-        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
-            run.staged(self, reader.clone(), &mut ready.peekable(), &mut on_event)
-        });
-        run.finish(self, outcome, &mut on_event)
-    }
-
-    fn recovery(&self) -> Recovery {
-        let followed = self.resume.map_or(0, |(number, _)| number);
-        Recovery { config: self.config.clone(), followed }
-    }
-
-    /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces
-    /// that say which block they are of may begin earlier; others begin with the first block of the
-    /// source, the genesis apart.
-    ///
-    /// # Errors
-    ///
-    /// As [`traced`](Self::traced), or a source fails. All blocks before the bad one are committed.
-    pub fn run_traced<R: BufRead + Send>(
-        &mut self,
-        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
-        traces: TraceReader<R>,
-        options: &RunOptions<'_>,
-        mut on_event: impl FnMut(Event<'_>),
-    ) -> Result<Summary, ReplayError<S::Error>> {
-        let mut run = Run::new(options);
-        let outcome = ahead::traced(blocks, traces, options, |ready| {
-            run.all(self, &mut ready.peekable(), &mut on_event)
-        });
-        run.finish(self, outcome, &mut on_event)
-    }
-
     /// Whether the block is part of the state: geth's exports begin with the genesis.
     pub(crate) fn holds(&self, block: &ChainBlock) -> bool {
         self.resume.is_some() || self.is_genesis(block)
@@ -569,7 +254,8 @@ impl<S: WorldState> Replay<S> {
             return Err(ReplayError::Resume { number, expected, got: None });
         }
         if !self.begins_later(block) {
-            check_link(&self.head, block).map_err(|failure| bad(block, failure))?;
+            check_link(&self.head, block)
+                .map_err(|failure| ReplayError::BadBlock(failure.of(block)))?;
         }
         self.advance(block);
         if let Some((number, expected)) = self.resume
@@ -633,7 +319,7 @@ impl<S: WorldState> Replay<S> {
                     .undo_to(layer_count)
                     .map_err(|error| ReplayError::State { number, error })?;
                 return Err(match stop {
-                    Stop::Bad(failure) => bad(block, failure),
+                    Stop::Bad(failure) => ReplayError::BadBlock(failure.of(block)),
                     Stop::Evm(message) => ReplayError::Evm { number, message },
                     Stop::State(error) => ReplayError::State { number, error },
                     Stop::Ancestors => ReplayError::Ancestors { number },
@@ -774,33 +460,23 @@ fn check_trace<E: std::error::Error>(
 ) -> Result<(), ReplayError<E>> {
     let number = block.block.header.number;
     if let Some(got) = trace.number.filter(|got| *got != number) {
-        return Err(misfit(number, "number", number, got));
+        return Err(ReplayError::misfit(number, "number", number, got));
     }
     if let Some(got) = trace.hash.filter(|got| *got != block.hash) {
-        return Err(misfit(number, "hash", block.hash, got));
+        return Err(ReplayError::misfit(number, "hash", block.hash, got));
     }
     let transactions = &block.block.body.transactions;
     let (expected, got) = (transactions.len(), trace.transactions.len());
     if expected != got {
-        return Err(misfit(number, "transactions", expected, got));
+        return Err(ReplayError::misfit(number, "transactions", expected, got));
     }
     for (transaction, traced) in transactions.iter().zip(&trace.transactions) {
         let expected = transaction.tx_hash();
         if let Some(got) = traced.hash.filter(|got| got != expected) {
-            return Err(misfit(number, "hash of a transaction", expected, got));
+            return Err(ReplayError::misfit(number, "hash of a transaction", expected, got));
         }
     }
     Ok(())
-}
-
-pub(crate) fn misfit<E: std::error::Error>(
-    number: u64,
-    what: &'static str,
-    expected: impl ToString,
-    got: impl ToString,
-) -> ReplayError<E> {
-    let (expected, got) = (expected.to_string(), got.to_string());
-    ReplayError::TraceMisfit { number, what, expected, got }
 }
 
 /// Refuses a state whose root is not the one in the header of the block it stands at.
@@ -818,8 +494,4 @@ fn check_root<S: WorldState>(
     let got = state.apply(&Changes::default()).map_err(failed)?;
     state.undo_to(layer_count).map_err(failed)?;
     if got == expected { Ok(()) } else { Err(ReplayError::StateRoot { number, expected, got }) }
-}
-
-pub(crate) fn bad<E: std::error::Error>(block: &ChainBlock, failure: Failure) -> ReplayError<E> {
-    ReplayError::BadBlock(failure.of(block))
 }

@@ -9,6 +9,7 @@
 //! until the commit that holds them is there.
 
 use std::collections::VecDeque;
+use std::io::BufRead;
 use std::iter::Peekable;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -17,23 +18,128 @@ use std::time::{Duration, Instant};
 use alloy_primitives::U256;
 
 use crate::{
-    ahead::{Ready, Unready},
+    ahead::{self, Ready, ReadyResult, Recovery, Unready},
     config::Fork,
-    error::{BadBlock, Check, ReplayError},
-    evm::{BlockHashes, Codes},
+    error::{BadBlock, Check, ReplayError, SourceError},
+    evm::{BlockHashes, CodeCache},
     ommers::Ancestors,
-    replay::{BlockReport, Event, Replay, RunOptions, Summary, bad},
+    replay::Replay,
+    report::{BlockReport, Event, RunOptions, Summary},
     roots::{Executed, Halt, Told, sides},
     rules::{Head, check_link},
+    senders::Signer,
     source::ChainBlock,
+    touch::touch,
+    trace::TraceReader,
     world::{CommittedState, WorldState},
 };
 
 /// Blocks that are ready to be executed.
-type Blocks<'a> = Peekable<&'a mut dyn Iterator<Item = Result<Ready, Unready>>>;
+type ReadyBlocks<'a> = Peekable<&'a mut dyn Iterator<Item = ReadyResult>>;
+
+impl<S: WorldState> Replay<S> {
+    /// Executes all blocks of a source.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block), or the source fails. All blocks before the bad one are committed,
+    /// but not a genesis that no good block follows.
+    pub fn run(
+        &mut self,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        let recovery = self.recovery();
+        let mut run = Run::new(options);
+        let look = || |_: &ChainBlock, _: &[Signer]| {};
+        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
+            run.all(self, &mut ready.peekable(), &mut on_event)
+        });
+        run.finish(self, outcome, &mut on_event)
+    }
+
+    /// As [`run`](Self::run), with roots and commits beside the execution: while the root of a
+    /// block is computed, and an earlier commit is written, the blocks behind it are executed on
+    /// the values that it left. A block whose root is wrong stops all before anything of it is
+    /// committed. `reader` reads the last commit of the state. Events come once roots are known.
+    ///
+    /// Blocks before Byzantium, whose receipts have roots, are executed as by `run`; and so are all
+    /// where [steps](Self::keep_steps) are kept.
+    ///
+    /// ```
+    /// use spinney_replay::{Replay, RunOptions, SampleChain, SampleOptions, TextbookState};
+    /// use spinney_state::State;
+    /// use spinney_tree::MemoryStore;
+    ///
+    /// let sample = SampleChain::new(SampleOptions::default(), TextbookState::new())?;
+    /// let store = MemoryStore::new();
+    /// let mut state = State::open(&store, 1 << 20)?;
+    /// let reader = state.reader().expect("mpt is there");
+    /// let mut replay = Replay::start(sample.genesis(), state)?;
+    /// let blocks: Vec<_> = sample.take(20).collect::<Result<_, _>>()?;
+    /// let blocks = blocks.into_iter().map(Ok);
+    /// let summary = replay.run_staged(reader, blocks, &RunOptions::default(), |_| {})?;
+    /// assert_eq!(summary.root_count, 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_staged<R>(
+        &mut self,
+        reader: R,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>>
+    where
+        S: Send,
+        R: CommittedState<Error = S::Error> + Clone + Send,
+    {
+        let recovery = self.recovery();
+        let mut run = Run::new(options);
+        // Pages that a block will need are read before its turn comes.
+        let look = || {
+            let reader = reader.clone();
+            move |block: &ChainBlock, signers: &[Signer]| touch(&reader, block, signers)
+        };
+        let outcome = ahead::recovered(blocks, &recovery, options, look, |ready| {
+            run.staged(self, reader.clone(), &mut ready.peekable(), &mut on_event)
+        });
+        run.finish(self, outcome, &mut on_event)
+    }
+
+    fn recovery(&self) -> Recovery {
+        let followed = self.resume.map_or(0, |(number, _)| number);
+        Recovery { config: self.config.clone(), followed }
+    }
+
+    /// Replays all blocks of a source by their traces, as [`traced`](Self::traced) does. Traces
+    /// that say which block they are of may begin earlier; others begin with the first block of the
+    /// source, the genesis apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`traced`](Self::traced), or a source fails. All blocks before the bad one are committed.
+    pub fn run_traced<R: BufRead + Send>(
+        &mut self,
+        blocks: impl Iterator<Item = Result<ChainBlock, SourceError>> + Send,
+        traces: TraceReader<R>,
+        options: &RunOptions<'_>,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Summary, ReplayError<S::Error>> {
+        let mut run = Run::new(options);
+        let outcome = ahead::traced(blocks, traces, options, |ready| {
+            run.all(self, &mut ready.peekable(), &mut on_event)
+        });
+        run.finish(self, outcome, &mut on_event)
+    }
+}
 
 /// The state of a run between two blocks.
-pub(crate) struct Run<'a> {
+struct Run<'a> {
     options: &'a RunOptions<'a>,
     started: Instant,
     summary: Summary,
@@ -41,13 +147,13 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(options: &'a RunOptions<'a>) -> Self {
+    fn new(options: &'a RunOptions<'a>) -> Self {
         Self { options, started: Instant::now(), summary: Summary::default(), uncommitted: 0 }
     }
 
     /// Commits also after a failure: what was good stays. A genesis is not known to be that of the
     /// chain before a block follows it.
-    pub(crate) fn finish<S: WorldState>(
+    fn finish<S: WorldState>(
         mut self,
         replay: &mut Replay<S>,
         outcome: Result<(), ReplayError<S::Error>>,
@@ -65,10 +171,10 @@ impl<'a> Run<'a> {
     }
 
     /// Executes all blocks, one after another.
-    pub(crate) fn all<S: WorldState>(
+    fn all<S: WorldState>(
         &mut self,
         replay: &mut Replay<S>,
-        blocks: &mut Blocks<'_>,
+        blocks: &mut ReadyBlocks<'_>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ReplayError<S::Error>> {
         while self.next(replay, blocks, on_event)? {}
@@ -89,7 +195,7 @@ impl<'a> Run<'a> {
     fn next<S: WorldState>(
         &mut self,
         replay: &mut Replay<S>,
-        blocks: &mut Blocks<'_>,
+        blocks: &mut ReadyBlocks<'_>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<bool, ReplayError<S::Error>> {
         let Some(ready) = blocks.next() else { return Ok(false) };
@@ -99,7 +205,8 @@ impl<'a> Run<'a> {
         if replay.head.header.number == 0 && !replay.holds(block) {
             // Also where it is not executed: with the genesis of another chain there is nothing
             // to commit.
-            check_link(&replay.head, block).map_err(|failure| bad(block, failure))?;
+            check_link(&replay.head, block)
+                .map_err(|failure| ReplayError::BadBlock(failure.of(block)))?;
         }
         if self.is_stopped() {
             return Ok(false);
@@ -176,11 +283,11 @@ impl<'a> Run<'a> {
 
     /// Executes all blocks, with their roots and commits beside, once the state has a commit to
     /// read.
-    pub(crate) fn staged<S, R>(
+    fn staged<S, R>(
         &mut self,
         replay: &mut Replay<S>,
         reader: R,
-        blocks: &mut Blocks<'_>,
+        blocks: &mut ReadyBlocks<'_>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ReplayError<S::Error>>
     where
@@ -200,7 +307,7 @@ impl<'a> Run<'a> {
             state: executed,
             head: head.clone(),
             hashes: hashes.clone(),
-            codes: Codes::default(),
+            codes: CodeCache::default(),
             ancestors: ancestors.clone(),
             resume: None,
             anchored: *anchored,
@@ -208,21 +315,22 @@ impl<'a> Run<'a> {
             keep_reads: *keep_reads,
             reads: None,
         };
-        let (outcome, place) = thread::scope(|scope| {
+        let (outcome, tip) = thread::scope(|scope| {
             scope.spawn(|| roots.run());
-            let mut line = Line { run: self, waiting: VecDeque::new(), place: None, on_event };
-            let stopped = line.execute_all(&mut executor, blocks);
-            (line.end(executor.into_state(), stopped), line.place)
+            let mut pipeline =
+                Pipeline { run: self, waiting: VecDeque::new(), tip: None, on_event };
+            let stopped = pipeline.execute_all(&mut executor, blocks);
+            (pipeline.end(executor.into_state(), stopped), pipeline.tip)
         });
-        if let Some(place) = place {
-            (*head, *hashes, *ancestors) = (place.head, place.hashes, place.ancestors);
+        if let Some(tip) = tip {
+            (*head, *hashes, *ancestors) = (tip.head, tip.hashes, tip.ancestors);
         }
         outcome
     }
 }
 
 /// Whether the next block can be executed before the root of the one before is known.
-fn is_staged<S: WorldState>(replay: &Replay<S>, blocks: &mut Blocks<'_>) -> bool {
+fn is_staged<S: WorldState>(replay: &Replay<S>, blocks: &mut ReadyBlocks<'_>) -> bool {
     let Some(Ok(Ready { block, .. })) = blocks.peek() else { return false };
     let header = &block.block.header;
     let fork = || {
@@ -235,7 +343,7 @@ fn is_staged<S: WorldState>(replay: &Replay<S>, blocks: &mut Blocks<'_>) -> bool
 }
 
 /// Where a replay stands after a block.
-struct Place {
+struct Tip {
     head: Head,
     hashes: BlockHashes,
     ancestors: Ancestors,
@@ -246,24 +354,24 @@ struct Waiting {
     report: BlockReport,
     /// Where it begins in its source.
     offset: u64,
-    place: Place,
+    tip: Tip,
 }
 
 /// The executing side of a staged run.
-struct Line<'r, 'o, F> {
+struct Pipeline<'r, 'o, F> {
     run: &'r mut Run<'o>,
     waiting: VecDeque<Waiting>,
     /// Behind the last block that is good.
-    place: Option<Place>,
+    tip: Option<Tip>,
     on_event: &'r mut F,
 }
 
-impl<F: FnMut(Event<'_>)> Line<'_, '_, F> {
+impl<F: FnMut(Event<'_>)> Pipeline<'_, '_, F> {
     /// Executes blocks until there are no more, or one is bad.
     fn execute_all<S, R>(
         &mut self,
         executor: &mut Replay<Executed<S, R>>,
-        blocks: &mut Blocks<'_>,
+        blocks: &mut ReadyBlocks<'_>,
     ) -> Result<(), ReplayError<Halt<S::Error>>>
     where
         S: WorldState,
@@ -276,8 +384,8 @@ impl<F: FnMut(Event<'_>)> Line<'_, '_, F> {
             }
             let (report, offset) = self.run.execute(executor, ready)?;
             let (head, hashes) = (executor.head.clone(), executor.hashes.clone());
-            let place = Place { head, hashes, ancestors: executor.ancestors.clone() };
-            self.waiting.push_back(Waiting { report, offset, place });
+            let tip = Tip { head, hashes, ancestors: executor.ancestors.clone() };
+            self.waiting.push_back(Waiting { report, offset, tip });
             while let Some(told) = executor.state.told() {
                 self.take(told).map_err(in_pipe)?;
             }
@@ -312,13 +420,13 @@ impl<F: FnMut(Event<'_>)> Line<'_, '_, F> {
     fn take<E: std::error::Error>(&mut self, told: Told<E>) -> Result<(), ReplayError<E>> {
         match told {
             Told::Sealed { began, time } => {
-                let Some(Waiting { mut report, place, .. }) = self.waiting.pop_front() else {
+                let Some(Waiting { mut report, tip, .. }) = self.waiting.pop_front() else {
                     return Ok(());
                 };
                 report.times.apply = time;
                 report.times.began.apply = self.run.since(began);
                 self.run.summary.count(&report);
-                self.place = Some(place);
+                self.tip = Some(tip);
                 (self.on_event)(Event::Block(&report));
                 Ok(())
             }

@@ -244,10 +244,10 @@ fn payload_len(head: &[u8]) -> u64 {
     }
 }
 
-type Decoded = (Sealed<Block<Transaction>>, Option<BlockAccessList>);
+type DecodedBlock = (Sealed<Block<Transaction>>, Option<BlockAccessList>);
 
 /// A block in the form of the network, or with its access list behind that.
-fn decode(raw: &[u8]) -> alloy_rlp::Result<Decoded> {
+fn decode(raw: &[u8]) -> alloy_rlp::Result<DecodedBlock> {
     let items = alloy_rlp::Header::decode_bytes(&mut &*raw, true)?;
     let mut rest = items;
     for _ in 0..NETWORK_ITEMS {

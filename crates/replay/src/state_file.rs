@@ -270,7 +270,8 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, S> {
                 }
                 "accounts" | "alloc" => {
                     seen = true;
-                    file.account_count = map.next_value_seed(Accounts { sink: &mut *self.sink })?;
+                    file.account_count =
+                        map.next_value_seed(AccountsSeed { sink: &mut *self.sink })?;
                 }
                 "root" => file.root = Some(map.next_value::<HexHash>()?.0),
                 "block" => {
@@ -284,11 +285,11 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, S> {
     }
 }
 
-pub(crate) struct Accounts<'t, S> {
+pub(crate) struct AccountsSeed<'t, S> {
     pub(crate) sink: &'t mut S,
 }
 
-impl<'de, S: Sink> DeserializeSeed<'de> for Accounts<'_, S> {
+impl<'de, S: Sink> DeserializeSeed<'de> for AccountsSeed<'_, S> {
     type Value = u64;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
@@ -296,7 +297,7 @@ impl<'de, S: Sink> DeserializeSeed<'de> for Accounts<'_, S> {
     }
 }
 
-impl<'de, S: Sink> Visitor<'de> for Accounts<'_, S> {
+impl<'de, S: Sink> Visitor<'de> for AccountsSeed<'_, S> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

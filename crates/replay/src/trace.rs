@@ -123,7 +123,7 @@ impl BlockTrace {
         let (number, hash, items) = if is_list {
             (None, None, serde_json::from_slice(line)?)
         } else {
-            let Object(line): Object<Line> = serde_json::from_slice(line)?;
+            let Object(line): Object<TraceLine> = serde_json::from_slice(line)?;
             if let Some(error) = line.error {
                 return Err(serde_json::Error::custom(format!("the node answered {error}")));
             }
@@ -131,8 +131,8 @@ impl BlockTrace {
             let missing = || serde_json::Error::missing_field("result");
             (line.block, line.hash, items.ok_or_else(missing)?)
         };
-        let items: Vec<Object<Item>> = items;
-        let item = |(index, Object(item)): (usize, Object<Item>)| {
+        let items: Vec<Object<TxTraceResult>> = items;
+        let item = |(index, Object(item)): (usize, Object<TxTraceResult>)| {
             item.read()
                 .map_err(|error| serde_json::Error::custom(format!("transaction {index}: {error}")))
         };
@@ -159,7 +159,7 @@ impl BlockTrace {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct TraceLine {
     #[serde(default, rename = "jsonrpc")]
     _version: Option<String>,
     #[serde(default, rename = "id")]
@@ -167,9 +167,9 @@ struct Line {
     #[serde(default)]
     error: Option<serde_json::Value>,
     #[serde(default)]
-    result: Option<Vec<Object<Item>>>,
+    result: Option<Vec<Object<TxTraceResult>>>,
     #[serde(default)]
-    traces: Option<Vec<Object<Item>>>,
+    traces: Option<Vec<Object<TxTraceResult>>>,
     #[serde(default)]
     block: Option<Quantity64>,
     #[serde(default)]
@@ -179,7 +179,7 @@ struct Line {
 /// A transaction: the trace, or an object around it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Item {
+struct TxTraceResult {
     #[serde(default)]
     tx_hash: Option<HexHash>,
     #[serde(default)]
@@ -199,11 +199,11 @@ struct Sides {
     post: Accounts,
 }
 
-type Accounts = UniqueMap<HexAddress, Object<Fields>>;
+type Accounts = UniqueMap<HexAddress, Object<TraceAccount>>;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Fields {
+struct TraceAccount {
     #[serde(default)]
     balance: Option<Quantity>,
     #[serde(default)]
@@ -216,7 +216,7 @@ struct Fields {
     storage: UniqueMap<HexWord, Quantity>,
 }
 
-impl Item {
+impl TxTraceResult {
     fn read(self) -> Result<TransactionTrace, String> {
         if let Some(error) = self.error {
             return Err(format!("it was not traced: {error}"));
@@ -249,8 +249,8 @@ impl TransactionTrace {
     fn take(
         &mut self,
         address: Address,
-        before: Option<Fields>,
-        after: Fields,
+        before: Option<TraceAccount>,
+        after: TraceAccount,
     ) -> Result<(), String> {
         let hash = after.code_hash.map(|hash| hash.0);
         if hash == Some(B256::ZERO) {
@@ -292,7 +292,7 @@ impl TransactionTrace {
 }
 
 /// Slots that changed: those that were something and are not named any more are zero.
-fn storage(before: &Fields, after: &BTreeMap<HexWord, Quantity>) -> BTreeMap<B256, U256> {
+fn storage(before: &TraceAccount, after: &BTreeMap<HexWord, Quantity>) -> BTreeMap<B256, U256> {
     let cleared = before.storage.0.keys().map(|slot| (slot.0, U256::ZERO));
     let set = after.iter().map(|(slot, value)| (slot.0, value.0));
     cleared.chain(set).collect()

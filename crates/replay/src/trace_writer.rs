@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use serde_json::{Map, Value, json};
 use spinney_state::{AccountChange, Change, Changes};
 
-use crate::replay::BlockReport;
+use crate::report::BlockReport;
 
 /// An account as it is now.
 #[derive(Clone, Debug, Default)]

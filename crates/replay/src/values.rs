@@ -26,7 +26,7 @@ pub(crate) struct Values<R> {
     below: R,
     /// The block of the commit below, or an earlier one.
     committed: Cell<u64>,
-    accounts: RefCell<AddressMap<Known>>,
+    accounts: RefCell<AddressMap<CachedAccount>>,
     codes: RefCell<B256Map<Written<Bytes>>>,
     /// Accounts and slots that are remembered.
     count: Cell<usize>,
@@ -42,7 +42,7 @@ struct Written<T> {
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedAccount {
     account: Written<Option<Account>>,
     /// The last block that destroyed the account or made it anew.
     wiped: u64,
@@ -128,7 +128,7 @@ impl<R: CommittedState> Values<R> {
     }
 }
 
-impl Known {
+impl CachedAccount {
     fn wipe(&mut self, block: u64, count: &Cell<usize>) {
         count.update(|count| count - self.slots.len());
         self.slots.clear();
@@ -145,7 +145,7 @@ impl<R: CommittedState> StateRead for Values<R> {
         }
         let value = self.timed(|below| below.account(address))?;
         let account = Written { value, block: 0 };
-        let known = Known { account, wiped: 0, slots: B256Map::default() };
+        let known = CachedAccount { account, wiped: 0, slots: B256Map::default() };
         self.accounts.borrow_mut().insert(address, known);
         self.count.update(|count| count + 1);
         Ok(value)

@@ -96,7 +96,7 @@ fn hash_of(list: &BlockAccessList) -> B256 {
 
 /// A place in a list. They are in order of account, then of what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ListPlace {
     account: Address,
     what: What,
 }
@@ -113,7 +113,7 @@ enum What {
     Code(u64),
 }
 
-impl Place {
+impl ListPlace {
     /// Names the place in a block of so many transactions.
     fn name(&self, transactions: usize) -> String {
         let account = self.account;
@@ -138,7 +138,7 @@ impl Place {
 fn difference(
     expected: &[AccountChanges],
     got: &[AccountChanges],
-) -> Option<(Place, String, String)> {
+) -> Option<(ListPlace, String, String)> {
     let (mut expected, got) = (entries(expected), entries(got));
     let mut differing = BTreeMap::new();
     for (place, value) in got {
@@ -157,11 +157,11 @@ fn difference(
     Some((place, said(expected), said(got)))
 }
 
-fn entries(list: &[AccountChanges]) -> BTreeMap<Place, String> {
+fn entries(list: &[AccountChanges]) -> BTreeMap<ListPlace, String> {
     let mut entries = BTreeMap::new();
     for changes in list {
         let mut put = |what, value| {
-            entries.insert(Place { account: changes.address, what }, value);
+            entries.insert(ListPlace { account: changes.address, what }, value);
         };
         put(What::Account, "listed".to_owned());
         for slot in &changes.storage_changes {

@@ -45,7 +45,7 @@ pub(crate) const BLOCK_HASH_COUNT: usize = 256;
 /// The hashes of the newest blocks, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockHashes {
-    newest: VecDeque<Ancestor>,
+    newest: VecDeque<RecentBlock>,
     /// The oldest block whose hash a contract was told since somebody looked.
     oldest_told: Oldest,
     /// The oldest block whose hash a contract asked for and nobody knows, since somebody looked.
@@ -53,7 +53,7 @@ pub(crate) struct BlockHashes {
 }
 
 #[derive(Clone, Debug)]
-struct Ancestor {
+struct RecentBlock {
     number: u64,
     hash: B256,
     /// Its header in RLP, where witnesses may need it.
@@ -78,16 +78,16 @@ impl Clone for Oldest {
 
 impl BlockHashes {
     pub(crate) fn push(&mut self, number: u64, hash: B256) {
-        self.add(Ancestor { number, hash, header: None });
+        self.add(RecentBlock { number, hash, header: None });
     }
 
     /// As [`push`](Self::push), with the header in RLP.
     pub(crate) fn push_header(&mut self, hash: B256, header: &Header) {
         let rlp = alloy_rlp::encode(header).into();
-        self.add(Ancestor { number: header.number, hash, header: Some(rlp) });
+        self.add(RecentBlock { number: header.number, hash, header: Some(rlp) });
     }
 
-    fn add(&mut self, block: Ancestor) {
+    fn add(&mut self, block: RecentBlock) {
         if self.newest.len() == BLOCK_HASH_COUNT {
             self.newest.pop_front();
         }
@@ -136,15 +136,15 @@ pub(crate) struct BlockDb<'a> {
     pub(crate) state: &'a mut (dyn BlockState + 'a),
     pub(crate) overlay: Overlay,
     hashes: &'a BlockHashes,
-    codes: &'a Codes,
+    codes: &'a CodeCache,
 }
 
 /// Code whose jumps are known, by its hash. The state is asked for it all the same.
 #[derive(Debug, Default)]
-pub(crate) struct Codes(Mutex<B256Map<Bytecode>>);
+pub(crate) struct CodeCache(Mutex<B256Map<Bytecode>>);
 
 /// It is made again as it is needed.
-impl Clone for Codes {
+impl Clone for CodeCache {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -153,7 +153,7 @@ impl Clone for Codes {
 /// How many contracts' code is kept.
 const CODES_MAX: usize = 1_024;
 
-impl Codes {
+impl CodeCache {
     fn analysed(&self, hash: B256, code: Bytes) -> Bytecode {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= CODES_MAX {
@@ -198,7 +198,7 @@ pub(crate) fn block_evm<'a>(
     config: &ChainConfig,
     fork: Fork,
     header: &Header,
-    (hashes, codes): (&'a BlockHashes, &'a Codes),
+    (hashes, codes): (&'a BlockHashes, &'a CodeCache),
     state: &'a mut (dyn BlockState + 'a),
 ) -> Machine<'a> {
     let blobs = config.blob_params(header.timestamp);

@@ -26,10 +26,9 @@ use self::workload::Workload;
 use crate::{
     config::{ChainConfig, Fork},
     error::ReplayError,
-    evm::{BlockHashes, Codes},
+    evm::{BlockHashes, CodeCache},
     execute::{Chain, Stop, Transactions, execute},
     genesis::Genesis,
-    replay::bad,
     rules::Head,
     senders::Signer,
     source::ChainBlock,
@@ -153,7 +152,7 @@ impl<S: WorldState> SampleChain<S> {
         let body = BlockBody { transactions, ommers: Vec::new(), withdrawals: Some(withdrawals) };
         let mut block = ChainBlock::new(Block::new(header, body));
         let failed = |error| ReplayError::State { number, error };
-        let codes = Codes::default();
+        let codes = CodeCache::default();
         let chain = Chain { config, hashes: &self.hashes, codes: &codes, steps: false };
         let signers = block.block.body.transactions.iter().zip(senders);
         let signers: Vec<_> =
@@ -163,7 +162,7 @@ impl<S: WorldState> SampleChain<S> {
             |stop| match stop {
                 Stop::Ancestors => ReplayError::Ancestors { number },
                 Stop::Unsupported(rules) => ReplayError::Unsupported { number, rules },
-                Stop::Bad(failure) => bad(&block, failure),
+                Stop::Bad(failure) => ReplayError::BadBlock(failure.of(&block)),
                 Stop::Evm(message) => ReplayError::Evm { number, message },
                 Stop::State(error) => failed(error),
             },

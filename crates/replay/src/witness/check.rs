@@ -6,10 +6,7 @@ use alloy_rlp::Decodable as _;
 
 use super::{Witness, WitnessError, WitnessState};
 use crate::{
-    config::ChainConfig,
-    evm::BlockHashes,
-    replay::{BlockReport, Replay},
-    rules::Head,
+    config::ChainConfig, evm::BlockHashes, replay::Replay, report::BlockReport, rules::Head,
     source::ChainBlock,
 };
 
@@ -27,7 +24,7 @@ impl Witness {
         total_difficulty: U256,
         block: &ChainBlock,
     ) -> Result<BlockReport, WitnessError> {
-        let ancestors = Ancestors::of(&self.headers, block.block.header.parent_hash)?;
+        let ancestors = WitnessAncestors::of(&self.headers, block.block.header.parent_hash)?;
         let state = WitnessState::new(self, ancestors.parent.state_root);
         execute(config, total_difficulty, block, state, ancestors).report
     }
@@ -35,7 +32,7 @@ impl Witness {
 
 /// How an execution on a witness went.
 #[derive(Debug)]
-pub(super) struct Executed {
+pub(super) struct WitnessExecution {
     pub(super) report: Result<BlockReport, WitnessError>,
     pub(super) state: WitnessState,
     /// The oldest block whose hash was told.
@@ -50,9 +47,9 @@ pub(super) fn execute(
     total_difficulty: U256,
     block: &ChainBlock,
     state: WitnessState,
-    ancestors: Ancestors,
-) -> Executed {
-    let Ancestors { parent, hash, hashes, count } = ancestors;
+    ancestors: WitnessAncestors,
+) -> WitnessExecution {
+    let WitnessAncestors { parent, hash, hashes, count } = ancestors;
     let head = Head::new(parent, hash, total_difficulty);
     let mut replay = Replay::after(config.clone(), state, head, hashes);
     let report = match replay.block(block) {
@@ -65,12 +62,12 @@ pub(super) fn execute(
     };
     let hashes = replay.hashes();
     let (oldest, lacked) = (hashes.take_oldest_told(), hashes.take_oldest_lacked());
-    Executed { report, state: replay.into_state(), oldest, lacked }
+    WitnessExecution { report, state: replay.into_state(), oldest, lacked }
 }
 
 /// The parent with its hash, and the hashes of all blocks that are known.
 #[derive(Debug)]
-pub(super) struct Ancestors {
+pub(super) struct WitnessAncestors {
     pub(super) parent: Header,
     pub(super) hash: B256,
     pub(super) hashes: BlockHashes,
@@ -78,7 +75,7 @@ pub(super) struct Ancestors {
     pub(super) count: usize,
 }
 
-impl Ancestors {
+impl WitnessAncestors {
     pub(super) fn of(headers: &[Bytes], parent_hash: B256) -> Result<Self, WitnessError> {
         let found = Self::any(headers)?;
         if found.hash == parent_hash {

@@ -11,12 +11,13 @@ use spinney_tree::mpt::PathNodes;
 
 use super::collapses::Collapses;
 use super::nodes::{Place, StateNodes, digests};
-use super::record::BlockReads;
+use super::reads::BlockReads;
 use super::{Witness, WitnessError};
 use crate::config::ChainConfig;
 use crate::error::ReplayError;
 use crate::genesis::Genesis;
-use crate::replay::{BlockReport, Replay};
+use crate::replay::Replay;
+use crate::report::BlockReport;
 use crate::source::ChainBlock;
 use crate::world::SealedBlock;
 

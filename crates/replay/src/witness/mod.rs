@@ -18,6 +18,7 @@ mod forms;
 mod make;
 mod nodes;
 mod partial_state;
+mod reads;
 mod record;
 mod ssz;
 mod state;
@@ -33,7 +34,7 @@ pub use self::{
     finder::BlockFinder,
     forms::{GivenWitness, WitnessFileError, WitnessForm, WitnessReader},
     make::{MadeWitness, WitnessMaker},
-    record::BlockReads,
+    reads::BlockReads,
     ssz::SszError,
     state::WitnessState,
 };
@@ -64,7 +65,7 @@ pub struct Witness {
 #[non_exhaustive]
 pub enum WitnessStateError {
     /// A trie node is missing or malformed.
-    #[error("account {account}{}: {source}", Slot(*.slot))]
+    #[error("account {account}{}: {source}", SlotSuffix(*.slot))]
     Node {
         /// The account that it is needed for.
         account: Address,
@@ -75,7 +76,7 @@ pub enum WitnessStateError {
         source: PartialError,
     },
     /// The leaf of an account or a slot holds something else.
-    #[error("account {account}{}: its leaf holds 0x{bytes}", Slot(*.slot))]
+    #[error("account {account}{}: its leaf holds 0x{bytes}", SlotSuffix(*.slot))]
     Leaf {
         /// The account.
         account: Address,
@@ -86,9 +87,9 @@ pub enum WitnessStateError {
     },
 }
 
-struct Slot(Option<B256>);
+struct SlotSuffix(Option<B256>);
 
-impl std::fmt::Display for Slot {
+impl std::fmt::Display for SlotSuffix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.map_or(Ok(()), |slot| write!(f, ", slot {slot}"))
     }

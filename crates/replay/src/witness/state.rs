@@ -10,7 +10,7 @@ use super::{
     Witness, WitnessStateError,
     nodes::{Does, Nodes, Noted, digests},
     partial_state::PartialState,
-    record::{Codes, Keys},
+    reads::{CodeReads, Keys},
 };
 use crate::{
     database::StateDatabase,
@@ -60,7 +60,7 @@ pub struct WitnessState {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) keys: Keys,
-    pub(super) codes: Codes,
+    pub(super) codes: CodeReads,
     /// Code that is not there.
     pub(super) missing: Vec<B256>,
 }

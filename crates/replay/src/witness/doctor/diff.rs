@@ -6,9 +6,9 @@ use alloy_consensus::Header;
 use alloy_primitives::{Bytes, keccak256};
 
 use super::{
-    super::{Witness, check::Ancestors, nodes::digests},
+    super::{Witness, check::WitnessAncestors, nodes::digests},
     Diagnosis,
-    shape::{Known, Whereabouts},
+    shape::{NamedAddresses, Whereabouts},
 };
 
 /// Differences that are told; the others are counted.
@@ -21,7 +21,7 @@ pub fn witness_differences(
     (a, b): (&Witness, &Witness),
     (of_a, of_b): (Option<&Diagnosis>, Option<&Diagnosis>),
 ) -> Vec<String> {
-    let mut lines = Lines::default();
+    let mut lines = Differences::default();
     let (nodes_a, nodes_b) = (digests(&a.state), digests(&b.state));
     let sides = [("first", a, &nodes_a, &nodes_b, of_a), ("second", b, &nodes_b, &nodes_a, of_b)];
     for (side, witness, own, others, diagnosis) in sides {
@@ -31,11 +31,12 @@ pub fn witness_differences(
         if only.is_empty() {
             continue;
         }
-        let root = Ancestors::any(&witness.headers).map(|ancestors| ancestors.parent.state_root);
+        let root =
+            WitnessAncestors::any(&witness.headers).map(|ancestors| ancestors.parent.state_root);
         let places = root.map(|root| Whereabouts::of(&witness.state, own, root));
         for (index, digest) in only {
             let place = match places.as_ref().ok().and_then(|places| places.get(digest)) {
-                Some(position) => Known::default().say(position),
+                Some(position) => NamedAddresses::default().say(position),
                 None => "where no node leads to it".to_owned(),
             };
             let why = diagnosis.map(|diagnosis| match diagnosis.why(digest) {
@@ -89,7 +90,7 @@ fn counts(all: &[Bytes]) -> BTreeMap<&Bytes, usize> {
 
 /// Names what only one of two lists has, and what they have in other numbers.
 fn only_in(
-    lines: &mut Lines,
+    lines: &mut Differences,
     name: &str,
     (a, b): (&[Bytes], &[Bytes]),
     say: impl Fn(&Bytes) -> String,
@@ -111,12 +112,12 @@ fn only_in(
 }
 
 #[derive(Default)]
-struct Lines {
+struct Differences {
     told: Vec<String>,
     more: usize,
 }
 
-impl Lines {
+impl Differences {
     fn push(&mut self, line: String) {
         if self.told.len() < TOLD {
             self.told.push(line);

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, keccak256};
 
-use super::{
-    super::{Witness, check::Ancestors},
-    findings::{FindingKind, Findings},
+use super::findings::{FindingKind, Findings};
+use crate::{
+    evm::BlockHashes,
+    witness::{Witness, check::WitnessAncestors},
 };
-use crate::evm::BlockHashes;
 
 /// The parent and those before it, as far as they follow one another.
 pub(super) struct Lineage {
@@ -83,12 +83,12 @@ impl Lineage {
         self.parent.state_root
     }
 
-    pub(super) fn ancestors(&self) -> Ancestors {
+    pub(super) fn ancestors(&self) -> WitnessAncestors {
         let mut hashes = BlockHashes::default();
         for (number, hash, _) in self.line.iter().rev() {
             hashes.push(*number, *hash);
         }
-        Ancestors {
+        WitnessAncestors {
             parent: self.parent.clone(),
             hash: self.parent_hash,
             hashes,

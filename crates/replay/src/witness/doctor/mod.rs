@@ -16,44 +16,20 @@ mod verdict;
 pub use self::{
     diff::witness_differences,
     findings::{Finding, FindingKind, Findings},
+    verdict::PartCounts,
 };
 
 use alloy_primitives::{B256, U256, map::B256Map};
-use serde::Serialize;
 use spinney_state::StateRead as _;
 
-use self::{
-    headers::Lineage,
-    shape::{Known, Whereabouts},
-    verdict::Ended,
-};
+use self::{headers::Lineage, shape::NamedAddresses, verdict::Ended};
 use super::{
     Witness, WitnessState,
     check::execute,
     nodes::{Need, digests},
-    record::Keys,
+    reads::Keys,
 };
 use crate::{config::ChainConfig, source::ChainBlock};
-
-/// How often each part of a witness was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct PartCounts {
-    /// Nodes on the path of something that is read, and nothing that is written.
-    pub reads: usize,
-    /// Nodes on the path of something that is written.
-    pub writes: usize,
-    /// Nodes that a deletion leaves alone.
-    pub collapses: usize,
-    /// Nodes that nothing needs.
-    pub surplus: usize,
-    /// Codes that are needed.
-    pub codes: usize,
-    /// Headers that are needed.
-    pub headers: usize,
-    /// Keys that are looked up.
-    pub keys: usize,
-}
 
 /// What the doctor says of a witness.
 #[derive(Debug)]
@@ -126,7 +102,7 @@ impl Witness {
         state.note();
         let done = execute(config, total_difficulty, block, state, lineage.ancestors());
         let (noted, asked) = done.state.take_noted();
-        let mut known = Known::default();
+        let mut known = NamedAddresses::default();
         known.keys(&asked.keys);
         let listed = listed_keys(block);
         known.keys(&listed);
@@ -173,9 +149,4 @@ fn listed_keys(block: &ChainBlock) -> Keys {
         slots.extend(account.storage_changes.iter().map(|slot| B256::from(slot.slot)));
     }
     listed
-}
-
-/// Where nodes lie, by walking from a root.
-fn whereabouts(witness: &Witness, nodes: &[B256], root: B256) -> Whereabouts {
-    Whereabouts::of(&witness.state, nodes, root)
 }

@@ -15,7 +15,7 @@ use alloy_consensus::TrieAccount;
 use alloy_primitives::{Address, B256, Bytes, keccak256, map::B256Map};
 use alloy_rlp::Header;
 
-use super::super::record::Keys;
+use super::super::reads::Keys;
 
 /// Digits of a key.
 const DEPTH: usize = 64;
@@ -147,9 +147,9 @@ fn packed(path: &[u8]) -> Option<B256> {
 
 /// Addresses by their digests, as far as somebody named them.
 #[derive(Debug, Default)]
-pub(super) struct Known(B256Map<Address>);
+pub(super) struct NamedAddresses(B256Map<Address>);
 
-impl Known {
+impl NamedAddresses {
     pub(super) fn keys(&mut self, keys: &Keys) {
         self.0.extend(keys.0.keys().map(|address| (keccak256(address), *address)));
     }

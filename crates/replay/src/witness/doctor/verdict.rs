@@ -6,21 +6,41 @@ use alloy_primitives::{
     B256, Bytes,
     map::{B256Map, B256Set, HashMap, HashSet},
 };
+use serde::Serialize;
 
-use super::{
-    super::{
+use super::findings::{FindingKind, Findings};
+use super::headers::Lineage;
+use super::shape::{Below, NamedAddresses, Whereabouts, below, digits};
+use crate::{
+    error::ReplayError,
+    source::ChainBlock,
+    witness::{
         Witness, WitnessError, WitnessStateError,
         nodes::{Does, Need, Noted, digests},
-        record::Keys,
+        reads::Keys,
         state::Asked,
     },
-    PartCounts,
-    findings::{FindingKind, Findings},
-    headers::Lineage,
-    shape::{Below, Known, below, digits},
-    whereabouts,
 };
-use crate::{error::ReplayError, source::ChainBlock};
+
+/// How often each part of a witness was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartCounts {
+    /// Nodes on the path of something that is read, and nothing that is written.
+    pub reads: usize,
+    /// Nodes on the path of something that is written.
+    pub writes: usize,
+    /// Nodes that a deletion leaves alone.
+    pub collapses: usize,
+    /// Nodes that nothing needs.
+    pub surplus: usize,
+    /// Codes that are needed.
+    pub codes: usize,
+    /// Headers that are needed.
+    pub headers: usize,
+    /// Keys that are looked up.
+    pub keys: usize,
+}
 
 /// An execution on a witness that ended, well or not.
 pub(super) struct Ended<'a> {
@@ -30,7 +50,7 @@ pub(super) struct Ended<'a> {
     pub(super) root: B256,
     pub(super) noted: Noted,
     pub(super) asked: Asked,
-    pub(super) known: Known,
+    pub(super) known: NamedAddresses,
 }
 
 /// Why a node is needed, in words.
@@ -99,7 +119,7 @@ impl Ended<'_> {
         }
         parts.surplus = surplus.len();
         if !surplus.is_empty() {
-            let places = whereabouts(self.witness, self.nodes, self.root);
+            let places = Whereabouts::of(&self.witness.state, self.nodes, self.root);
             for index in surplus {
                 let digest = self.nodes[index];
                 findings.say(FindingKind::Surplus, || {
