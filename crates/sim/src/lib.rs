@@ -14,6 +14,7 @@ mod copies;
 mod live;
 mod looks;
 mod model;
+mod processes;
 mod site;
 mod sums;
 #[expect(dead_code, reason = "shared with the tests of spinney-state")]
