@@ -14,9 +14,11 @@ use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256};
 use spinney_tree::{BlockId, PageStore, Snapshot as _, Table};
 
 use crate::error::StateError;
-use crate::history::{KeptState, decode};
+use crate::history::KeptState;
 use crate::history_row::{Record, key};
-use crate::mpt_state::{State, slot_key};
+use crate::keep::decode;
+use crate::mpt_entries::slot_key;
+use crate::mpt_state::State;
 use crate::undo::{Before, OldFields, Slot};
 use crate::{Account, AccountChange, Change, Changes, StateRead as _};
 

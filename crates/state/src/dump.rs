@@ -14,7 +14,8 @@ use spinney_tree::{Entries, PageStore, Snapshot, Table, Tree};
 
 use crate::Account;
 use crate::error::StateError;
-use crate::mpt_state::{State, decode_account, decode_slot};
+use crate::mpt_entries::{decode_account, decode_slot};
+use crate::mpt_state::State;
 
 impl<P: PageStore> State<P> {
     /// The accounts of the last commit with their storage, in order of their hashed addresses.

@@ -2,12 +2,10 @@
 
 use alloy_primitives::{Address, B256};
 use spinney_pipeline::PipelineError;
-use spinney_tree::{BlockId, SchemeId, StoreError, TreeError};
+use spinney_tree::mpt::MptState;
+use spinney_tree::{BlockId, Scheme as _, SchemeId, StoreError, TreeError};
 
-#[cfg(doc)]
-use crate::State;
 use crate::embed::EmbedError;
-use crate::state_tree::{short, stands};
 
 /// Why the state refused or failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +131,7 @@ pub enum StateError {
         /// The code's Keccak-256 digest.
         hash: B256,
     },
-    /// The state of a block is not kept: see [`State::kept`].
+    /// The state of a block is not kept: see [`State::kept`](crate::State::kept).
     #[error("the store keeps no state of block {block}: {}", range(*.kept))]
     NotKept {
         /// The block that was asked for.
@@ -185,6 +183,26 @@ fn named_trees(held: &[SchemeId]) -> String {
     match held {
         [] => "no tree".into(),
         held => held.iter().map(|scheme| short(*scheme)).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// A tree of a state, for messages.
+pub(crate) fn short(scheme: SchemeId) -> String {
+    if scheme == MptState.id() { "mpt".into() } else { scheme.to_string() }
+}
+
+/// Where a tree stands, for messages: nothing, a state of no block, or that of a block.
+fn stands(at: Option<Option<BlockId>>) -> String {
+    match at {
+        None => "is empty".into(),
+        Some(None) => "holds a state of no block".into(),
+        // State differences name no hash; zeros stand for it.
+        Some(Some(BlockId { number, hash })) if hash == [0; 32] => {
+            format!("stands at block {number}")
+        }
+        Some(Some(BlockId { number, hash })) => {
+            format!("stands at block {number} ({})", B256::from(hash))
+        }
     }
 }
 

@@ -72,9 +72,13 @@ pub(crate) struct Record {
     pub(crate) trees: BTreeMap<TreeId, LeafUndo>,
 }
 
+/// The key of a block's row.
 pub(crate) fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
+
+/// Above the key of every row.
+pub(crate) const AFTER_ALL: [u8; 9] = [0xff; 9];
 
 /// Writes rows, one after another.
 pub(crate) struct Packer(Option<zstd::bulk::Compressor<'static>>);

@@ -13,7 +13,7 @@ use spinney_tree::TreeError;
 use spinney_tree::bulk::RootBuilder;
 use spinney_tree::mpt::{MptState, account_value, slot_value};
 
-use crate::mpt_state::{hashes_of, slot_key};
+use crate::mpt_entries::{hashes_of, slot_key};
 use crate::{AccountChange, Change, Changes};
 
 /// Hands the leaves of an account that is made by a change to `take`: key and value, the account's

@@ -9,8 +9,8 @@ use alloy_primitives::{Address, B256, KECCAK256_EMPTY, keccak256};
 use spinney_tree::{PageStore, Snapshot as _, Table};
 
 use crate::error::StateError;
-use crate::history::decode;
 use crate::history_row::key;
+use crate::keep::decode;
 use crate::mpt_state::State;
 use crate::undo::{Before, Slot};
 use crate::{Account, StateRead as _};

@@ -16,8 +16,11 @@ use spinney_tree::{BlockId, PageStore, Snapshot as _, Table, TreeError, TreeView
 
 use crate::error::StateError;
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{RECENT_CODES_MAX, decode_account, decode_slot, slot_key};
+use crate::mpt_entries::{decode_account, decode_slot, slot_key};
 use crate::{Account, StateRead};
+
+/// How many contracts' code stays in memory.
+pub(crate) const RECENT_CODES_MAX: usize = 1_024;
 
 /// A commit that is not shown for so long was made by somebody else.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,7 +15,8 @@ use alloy_primitives::{Address, B256, KECCAK256_EMPTY};
 use spinney_tree::{PageStore, Snapshot, Table};
 
 use crate::error::StateError;
-use crate::mpt_state::{State, decode_account};
+use crate::mpt_entries::decode_account;
+use crate::mpt_state::State;
 
 /// How many digests are looked up in one call.
 const TOGETHER: usize = 1_024;

@@ -17,7 +17,7 @@ use spinney_tree::{
 
 use crate::embed::{PBT, UBT, VERKLE};
 use crate::error::StateError;
-use crate::mpt_state::MPT;
+use crate::mpt_entries::MPT;
 use crate::sum::{SumError, namespaces};
 use crate::tree_name::TreeName;
 use crate::tree_set::{HeldError, TreeSet, root_records};

@@ -12,7 +12,7 @@ use spinney_tree::verkle::Verkle;
 use spinney_tree::{HashFunction, Scheme as _, SchemeId, TreeId};
 
 use crate::embed::{PBT, UBT, VERKLE};
-use crate::mpt_state::MPT;
+use crate::mpt_entries::MPT;
 
 /// A tree of this version. Its name is what it is displayed as, and parsed from: `mpt`,
 /// `ubt:sha256`, `pbt:blake3`, `verkle`, `sum:bound`.

@@ -15,7 +15,8 @@ use spinney_tree::{
 
 use crate::embed::{PBT, UBT, VERKLE};
 use crate::error::StateError;
-use crate::mpt_state::{MPT, State};
+use crate::mpt_entries::MPT;
+use crate::mpt_state::State;
 use crate::tree_name::{TreeName, UnknownTree};
 
 /// A root record, or what is wrong with it.

@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 
-use crate::Account;
+use crate::error::StateError;
+use crate::mpt_entries::{Keys, slot_key};
+use crate::{Account, AccountChange, Change, Changes};
 
 /// Old values of whatever changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,6 +171,63 @@ impl OldAccount {
             }
         }
         self
+    }
+}
+
+/// The state that changes apply to, as far as taking them back asks for it.
+pub(crate) trait Old {
+    /// The value of a slot, by its key in the tree; `None` where it is absent.
+    fn slot(&self, key: &[u8; 64]) -> Result<Option<U256>, StateError>;
+
+    /// All slots of an account.
+    fn storage(&self, account: B256) -> Result<BTreeMap<Slot, U256>, StateError>;
+}
+
+/// What takes back changes, given the accounts before and the state.
+pub(crate) fn undo_of(
+    state: &impl Old,
+    changes: &Changes,
+    keys: &Keys,
+    old: &[Option<Account>],
+) -> Result<Undo, StateError> {
+    let mut undo = Undo::default();
+    for (((address, change), keys), old) in changes.accounts.iter().zip(&keys.0).zip(old) {
+        let before = match (change, old) {
+            (Change::Deleted, None) => continue,
+            (Change::Written(_), None) => Before::Absent,
+            (
+                Change::Deleted | Change::Written(AccountChange { fresh: true, .. }),
+                Some(account),
+            ) => {
+                let storage = state.storage(keys.account)?;
+                Before::Whole(OldAccount { account: *account, storage })
+            }
+            (Change::Written(change), Some(old)) => {
+                let mut fields = changed_fields(change, old);
+                for ((slot, value), hash) in change.storage.iter().zip(&keys.slots) {
+                    let before = state.slot(&slot_key(keys.account, *hash))?;
+                    if before.unwrap_or_default() != *value {
+                        fields.storage.insert(Slot::Known(*slot), before);
+                    }
+                }
+                if fields.is_empty() {
+                    continue;
+                }
+                Before::Changed(fields)
+            }
+        };
+        undo.accounts.insert(*address, before);
+    }
+    Ok(undo)
+}
+
+fn changed_fields(change: &AccountChange, old: &Account) -> OldFields {
+    let new = change;
+    OldFields {
+        nonce: new.nonce.filter(|nonce| *nonce != old.nonce).map(|_| old.nonce),
+        balance: new.balance.filter(|balance| *balance != old.balance).map(|_| old.balance),
+        code_hash: new.code_hash.filter(|hash| *hash != old.code_hash).map(|_| old.code_hash),
+        ..OldFields::default()
     }
 }
 

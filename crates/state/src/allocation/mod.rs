@@ -31,7 +31,8 @@ use spinney_tree::{
 use crate::AccountChange;
 use crate::error::StateError;
 use crate::leaves::account_leaf;
-use crate::mpt_state::{GENESIS_KEY, MPT, State, hashes_of};
+use crate::mpt_entries::{MPT, hashes_of};
+use crate::mpt_state::{GENESIS_KEY, State};
 use crate::preimages::Preimages;
 
 /// Names that are hashed at once.

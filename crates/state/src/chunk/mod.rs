@@ -26,10 +26,10 @@ use spinney_tree::{Batch, BlockId, PageStore, Pending, WriteSet};
 
 use self::overlay::Overlay;
 use crate::error::StateError;
-use crate::history::{Old, undo_of};
 use crate::lazy::LazySnapshot;
-use crate::mpt_state::{Keys, Layer, MPT, State, account_after, codes_of, slot_key};
-use crate::undo::{Slot, Undo};
+use crate::mpt_entries::{Keys, MPT, account_after, codes_of, slot_key};
+use crate::mpt_state::{Layer, State};
+use crate::undo::{Old, Slot, Undo, undo_of};
 use crate::{Account, Change, Changes, StateRead};
 
 /// A chunk with fewer changes is not worth a look at how large the state is.
@@ -153,17 +153,17 @@ struct Gathered {
     /// The root that was given for it.
     root: Option<B256>,
     undo: Option<Undo>,
-    metadata: Metadata,
+    metadata: NotedCounts,
 }
 
 /// How much code and how many preimages were noted before.
-type Metadata = (usize, usize);
+type NotedCounts = (usize, usize);
 
 #[derive(Debug)]
 struct Open {
     changes: Changes,
     root: Option<B256>,
-    metadata: Metadata,
+    metadata: NotedCounts,
 }
 
 impl<P: PageStore> fmt::Debug for Chunks<P>
@@ -342,7 +342,7 @@ impl<P: PageStore> Chunks<P> {
         };
         let keys = Keys::of(changes);
         self.state.note_codes(changes)?;
-        let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
+        let view = GatheredState { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
         let old: Vec<_> =
             keys.0.iter().map(|keys| view.account(keys.account)).collect::<Result<_, _>>()?;
         let keeps = self.state.keeps_history() || !self.blocks.is_empty();
@@ -582,7 +582,7 @@ impl<P: PageStore> Chunks<P> {
             return self.state.has_storage(address);
         }
         let account = keccak256(address);
-        let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
+        let view = GatheredState { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
         let epoch = view.epoch(account)?;
         let mut written = self.overlay.slots(account, epoch)?;
         let mut hides = epoch > 0;
@@ -615,12 +615,12 @@ impl<P: PageStore> Chunks<P> {
 }
 
 /// All that is gathered and sealed, through one view of the store.
-struct View<'a, P: PageStore> {
+struct GatheredState<'a, P: PageStore> {
     chunks: &'a Chunks<P>,
     snapshot: LazySnapshot<'a, P>,
 }
 
-impl<P: PageStore> View<'_, P> {
+impl<P: PageStore> GatheredState<'_, P> {
     fn account(&self, key: B256) -> Result<Option<Account>, StateError> {
         let Chunks { overlay, state, .. } = self.chunks;
         match overlay.account(key)? {
@@ -634,7 +634,7 @@ impl<P: PageStore> View<'_, P> {
     }
 }
 
-impl<P: PageStore> Old for View<'_, P> {
+impl<P: PageStore> Old for GatheredState<'_, P> {
     fn slot(&self, key: &[u8; 64]) -> Result<Option<U256>, StateError> {
         let Chunks { overlay, state, .. } = self.chunks;
         let epoch = self.epoch(B256::from_slice(&key[..32]))?;
@@ -696,7 +696,7 @@ impl<P: PageStore> StateRead for Chunks<P> {
             None => {}
         }
         let key = slot_key(keccak256(address), keccak256(slot));
-        let view = View { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
+        let view = GatheredState { chunks: self, snapshot: LazySnapshot::new(self.state.store()) };
         Ok(view.slot(&key)?.unwrap_or_default())
     }
 

@@ -20,7 +20,7 @@ use spinney_tree::mpt::{account_value, slot_value};
 use spinney_tree::{Batch, Entry, TreeError};
 
 use crate::error::StateError;
-use crate::mpt_state::{Keys, account_after, slot_key};
+use crate::mpt_entries::{Keys, account_after, slot_key};
 use crate::{Account, Change, Changes};
 
 /// An account that the blocks wrote.
@@ -61,13 +61,13 @@ impl Written {
 }
 
 /// A slot that the blocks wrote.
-struct Word {
+struct WrittenSlot {
     epoch: u32,
     value: U256,
     slot: B256,
 }
 
-impl Word {
+impl WrittenSlot {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.epoch.to_be_bytes().to_vec();
         bytes.extend_from_slice(&self.value.to_be_bytes::<32>());
@@ -127,8 +127,8 @@ impl Overlay {
     /// A slot, if it was written since its account began this epoch.
     pub(super) fn slot(&self, key: &[u8; 64], epoch: u32) -> Result<Option<U256>, StateError> {
         let Some(bytes) = self.0.get(key)? else { return Ok(None) };
-        let word = Word::decode(&bytes).expect("these are our own bytes");
-        Ok((word.epoch == epoch).then_some(word.value))
+        let written = WrittenSlot::decode(&bytes).expect("these are our own bytes");
+        Ok((written.epoch == epoch).then_some(written.value))
     }
 
     /// The slots of an account that were written in this epoch.
@@ -138,10 +138,11 @@ impl Overlay {
         epoch: u32,
     ) -> Result<BTreeMap<B256, U256>, StateError> {
         let written = self.0.below(account.as_slice())?;
-        let words = written.iter().filter(|(key, _)| key.len() == 64);
-        let words = words.map(|(_, bytes)| Word::decode(bytes).expect("these are our own bytes"));
-        let words = words.filter(|word| word.epoch == epoch);
-        Ok(words.map(|word| (word.slot, word.value)).collect())
+        let slots = written.iter().filter(|(key, _)| key.len() == 64);
+        let slots =
+            slots.map(|(_, bytes)| WrittenSlot::decode(bytes).expect("these are our own bytes"));
+        let slots = slots.filter(|written| written.epoch == epoch);
+        Ok(slots.map(|written| (written.slot, written.value)).collect())
     }
 
     /// Takes up what a block did, given the accounts before it.
@@ -167,8 +168,8 @@ impl Overlay {
                 self.0.put(keys.account.as_slice(), &written.encode())?;
             }
             for (hash, (slot, value)) in keys.slots.iter().zip(&change.storage) {
-                let word = Word { epoch, value: *value, slot: *slot };
-                self.0.put(&slot_key(keys.account, *hash), &word.encode())?;
+                let written = WrittenSlot { epoch, value: *value, slot: *slot };
+                self.0.put(&slot_key(keys.account, *hash), &written.encode())?;
             }
         }
         Ok(())
@@ -176,7 +177,7 @@ impl Overlay {
 
     /// All that was written as one batch on the state below.
     pub(super) fn batch(&mut self) -> Result<Batch, StateError> {
-        let (mut batch, mut reader) = (Batch::new(), Reader::default());
+        let (mut batch, mut reader) = (Batch::new(), EntryReader::default());
         self.0.each::<PipelineError>(|key, bytes| {
             match reader.read(key, bytes) {
                 Leaf::Begins { value } => {
@@ -200,7 +201,7 @@ impl Overlay {
         below: impl Iterator<Item = Result<Entry<C>, TreeError>>,
         mut take: impl FnMut(&[u8], &[u8]) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
-        let (mut below, mut reader) = (below.peekable(), Reader::default());
+        let (mut below, mut reader) = (below.peekable(), EntryReader::default());
         let mut dropped: Option<Vec<u8>> = None;
         self.0.each::<StateError>(|key, bytes| {
             pass(&mut below, Some(key), dropped.as_deref(), &mut take)?;
@@ -251,13 +252,13 @@ enum Leaf {
 
 /// Reads entries in their order.
 #[derive(Default)]
-struct Reader {
+struct EntryReader {
     /// The account that was written last, and its epoch.
     account: Vec<u8>,
     epoch: u32,
 }
 
-impl Reader {
+impl EntryReader {
     fn read(&mut self, key: &[u8], bytes: &[u8]) -> Leaf {
         if key.len() == 32 {
             let written = Written::decode(bytes).expect("these are our own bytes");
@@ -270,10 +271,10 @@ impl Reader {
         }
         let epoch =
             if key.starts_with(&self.account) && !self.account.is_empty() { self.epoch } else { 0 };
-        let word = Word::decode(bytes).expect("these are our own bytes");
-        if word.epoch != epoch {
+        let written = WrittenSlot::decode(bytes).expect("these are our own bytes");
+        if written.epoch != epoch {
             return Leaf::Old;
         }
-        Leaf::Is((!word.value.is_zero()).then(|| slot_value(&word.value.to_be_bytes())))
+        Leaf::Is((!written.value.is_zero()).then(|| slot_value(&written.value.to_be_bytes())))
     }
 }

@@ -14,11 +14,11 @@ use alloy_primitives::B256;
 use spinney_tree::binary::proof::KeysProof;
 use spinney_tree::{BlockId, KeyProofs, PageStore, Pending};
 
-use super::layers::word;
+use super::embedding::word;
 use super::{BinaryState, Embedding, Word};
 use crate::StateError;
-use crate::history::{is_of_last_commit, undo_after};
-use crate::state_tree::{back_error, beside_error};
+use crate::keep::{is_of_last_commit, undo_after};
+use crate::secondary::{back_error, beside_error};
 
 /// A tree of a state at a kept block: see [`BinaryState::at`]. Dropping it leaves no trace.
 pub struct KeptTree<'a, S: Embedding, P: PageStore> {

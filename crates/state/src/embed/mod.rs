@@ -5,6 +5,8 @@
 //! of EIP-6800. What they share is here: an account's basic data and the chunks of its code.
 
 mod account;
+mod embedding;
+mod error;
 mod kept;
 mod layers;
 mod rules;
@@ -15,13 +17,15 @@ pub mod verkle;
 mod whole;
 
 pub use account::chunkify;
+pub use embedding::{Embedding, Leaves, PBT, UBT, VERKLE};
+pub use error::EmbedError;
 pub use kept::KeptTree;
 pub use layers::Write;
 pub(crate) use tree::{BackError, EmbeddedTree};
 
 pub use spinney_proof::embed::{BasicData, pbt, ubt};
-pub use state::{BinaryState, EmbedError, EmbedTimes, Embedding, PBT, UBT, VERKLE, VerkleState};
-pub use whole::{Leaves, Whole};
+pub use state::{BinaryState, EmbedTimes, VerkleState};
+pub use whole::Whole;
 
 /// A value of 32 bytes, as these trees keep it.
 pub type Word = [u8; 32];

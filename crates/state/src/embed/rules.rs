@@ -6,10 +6,9 @@ use spinney_tree::pbt::Pbt;
 use spinney_tree::{PageStore, TreeId};
 
 use super::account::narrow;
-use super::layers::{Plan, View};
-use super::state::sealed::Rules;
-use super::state::{EmbedError, Embedding, PBT};
-use super::whole::Leaves;
+use super::embedding::sealed::Rules;
+use super::embedding::{Embedding, Leaves, PBT, Plan, View};
+use super::error::EmbedError;
 use super::{BasicData, Word, chunkify, pbt};
 use crate::{Account, AccountChange, Change};
 

@@ -9,12 +9,12 @@ use spinney_tree::ubt::Ubt;
 use spinney_tree::verkle::Verkle;
 use spinney_tree::{PageStore, TreeId};
 
-use super::layers::{Plan, View, stem_key};
+use super::embedding::sealed::Rules;
+use super::embedding::{Embedding, Leaves, Plan, UBT, VERKLE, View};
+use super::error::EmbedError;
+use super::layers::stem_key;
 use super::rules::{ZEROS, account, balance, changed, code_size};
-use super::state::sealed::Rules;
-use super::state::{EmbedError, Embedding, UBT, VERKLE};
 use super::verkle::KnownKeys;
-use super::whole::Leaves;
 use super::{BasicData, Word, chunkify, ubt};
 use crate::{Account, Change};
 

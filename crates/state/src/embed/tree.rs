@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
 use spinney_tree::{
-    Batch, BlockId, PageStore, Pending, PreparedCommit, Snapshot, Tree, TreeError, WriteSet,
+    Batch, BlockId, PageStore, Pending, PreparedCommit, Snapshot, StoreError, Tree, TreeError,
+    WriteSet,
 };
 
-use super::layers::{Layer, Metadata, Plan, View, Write, batch_of, put_note};
-use super::state::{EmbedError, Embedding};
+use super::embedding::{Embedding, Plan, View};
+use super::error::EmbedError;
+use super::layers::{EmbeddedLayer, Metadata, Write, batch_of, put_note};
 use crate::Changes;
 use crate::lazy::LazySnapshot;
 use crate::leaf_undo::LeafUndo;
@@ -18,7 +20,7 @@ pub(crate) struct EmbeddedTree<S: Embedding> {
     tree: Tree<S>,
     scheme: S,
     memo: S::Memo,
-    layers: Vec<Layer<S>>,
+    layers: Vec<EmbeddedLayer<S>>,
     /// Time spent on what changes do to the leaves.
     pub(super) planning: Duration,
 }
@@ -104,7 +106,7 @@ impl<S: Embedding> EmbeddedTree<S> {
         // After the batch, which has read the pages of these leaves level by level.
         let undo = undo.then(|| view.undo_of(&writes, &metadata)).transpose()?;
         drop(view);
-        self.layers.push(Layer { pending, metadata, undo });
+        self.layers.push(EmbeddedLayer { pending, metadata, undo });
         Ok(())
     }
 
@@ -206,5 +208,11 @@ pub(crate) enum BackError {
 impl From<TreeError> for BackError {
     fn from(error: TreeError) -> Self {
         Self::Tree(error)
+    }
+}
+
+impl From<StoreError> for BackError {
+    fn from(error: StoreError) -> Self {
+        Self::Tree(error.into())
     }
 }

@@ -7,13 +7,11 @@ use std::hash::BuildHasher;
 use alloy_primitives::{Address, B256, Bytes};
 use spinney_tree::{Scheme, WriteSet};
 
+use super::embedding::{Embedding, Leaves};
+use super::error::EmbedError;
 use super::layers::{put_note, uses_key, uses_row};
-use super::state::{EmbedError, Embedding};
 use super::{Word, chunkify};
 use crate::Account;
-
-/// Leaves of a tree: keys and values.
-pub type Leaves = Vec<(Vec<u8>, Word)>;
 
 /// Where an account, its slots and its code lie in a tree. What is worth remembering of keys is.
 ///
