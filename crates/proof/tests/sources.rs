@@ -13,9 +13,6 @@ use std::path::{Path, PathBuf};
 const EXCEPTIONS: &[(&str, Rule, usize)] = &[
     ("migrate", Rule::Name, 2),
     ("proof", Rule::Name, 4),
-    ("sim", Rule::Circle, 5),
-    ("state", Rule::Circle, 9),
-    ("state", Rule::Name, 5),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
