@@ -193,7 +193,7 @@ impl Allocation {
         let mut leaves = gather.into_sorted()?;
         let mut builder = RootBuilder::new(MptState);
         while let Some((key, value)) = leaves.leaf() {
-            builder.push(key, Record::read(key, value).leaf)?;
+            builder.push(key, GatheredLeaf::read(key, value).leaf)?;
             match leaves.advance() {
                 Err(PipelineError::Twice { .. }) => return Err(twice(&leaves)),
                 done => done?,
@@ -213,7 +213,7 @@ impl Allocation {
 
 /// Names what came twice.
 fn twice(leaves: &SortedLeaves) -> StateError {
-    let name = leaves.leaf().map(|(key, value)| Record::read(key, value).name);
+    let name = leaves.leaf().map(|(key, value)| GatheredLeaf::read(key, value).name);
     let what = if name.is_some_and(|name| name.len() == 20) { "account" } else { "slot" };
     StateError::Twice {
         what,
@@ -222,13 +222,13 @@ fn twice(leaves: &SortedLeaves) -> StateError {
 }
 
 /// What a leaf was gathered with.
-struct Record<'v> {
+struct GatheredLeaf<'v> {
     name: &'v [u8],
     leaf: &'v [u8],
     code: &'v [u8],
 }
 
-impl<'v> Record<'v> {
+impl<'v> GatheredLeaf<'v> {
     /// Our own bytes: runs have checksums.
     fn read(key: &[u8], value: &'v [u8]) -> Self {
         let (name, value) = value.split_at(if key.len() == 32 { 20 } else { 32 });
@@ -416,7 +416,7 @@ impl<'s, P: PageStore> Filling<'s, P> {
             while !part.is_full(self.sizes.range_leaves)
                 && let Some((key, value)) = leaves.leaf()
             {
-                let Record { name, leaf, code } = Record::read(key, value);
+                let GatheredLeaf { name, leaf, code } = GatheredLeaf::read(key, value);
                 part.push(key, leaf);
                 part.code_bytes += self.note_code(code);
                 if let Some(preimages) = &mut self.preimages {
