@@ -1,8 +1,8 @@
 //! What leaves of a page commit to that its row does not say.
 //!
-//! Most pages are told of all of them when they are made, so those lie side by side, and to take
-//! them along to the next page is one copy. Of a page that was read nothing is told: who computes
-//! one learns it for all who come after.
+//! The writer tells most pages all of these commitments, so they lie side by side, and the page that
+//! takes a page's place gets them by one copy. A page that was read from a store is told none:
+//! whoever computes one notes it here for all who come after.
 
 use std::sync::OnceLock;
 
@@ -31,7 +31,7 @@ impl<C: Copy> LeafCommits<C> {
         Self { count: told.len() as u16, told, learned: OnceLock::new(), open }
     }
 
-    /// The same, but for some, by number; numbers that are none are passed over.
+    /// The same, but for those in `news`, by number. A number that no leaf has changes nothing.
     pub(super) fn renewed(&self, news: impl Iterator<Item = (u16, C)>) -> Self {
         let mut news = news.filter(|(number, _)| *number < self.count).peekable();
         if self.told.is_empty() && self.learned.get().is_none() && news.peek().is_none() {
