@@ -1,7 +1,7 @@
 //! What leaves of a page commit to that its row does not say.
 //!
-//! The writer tells most pages all of these commitments, so they lie side by side, and the page that
-//! takes a page's place gets them by one copy. A page that was read from a store is told none:
+//! The writer tells most pages all of these commitments. So they lie side by side, and the page
+//! that takes a page's place gets them by one copy. A page that was read from a store is told none:
 //! whoever computes one notes it here for all who come after.
 
 use std::sync::OnceLock;
