@@ -42,22 +42,21 @@ impl Cleaning {
         view: &View,
         batch: &Batch<'_>,
     ) -> Result<Moved, LogError> {
-        let mut moved = Moved::default();
-        let over = writer.used_bytes().saturating_sub(writer.allowed(view.index.len()));
+        let rows = view.index.len();
+        let over = writer.used_bytes().saturating_sub(writer.allowed(rows));
         let (forced, bytes_max) = match self.chore {
             Chore::Pace => (false, (over / 8).max(writer.own_bytes)),
             Chore::Move(bytes) => (true, bytes),
-            Chore::Index(_) => return Ok(moved),
+            Chore::Index(_) => return Ok(Moved::default()),
         };
         if matches!(writer.keep, Keep::All) || (over == 0 && !forced) {
-            return Ok(moved);
+            return Ok(Moved::default());
         }
-        let rows = view.index.len();
         let share = writer.share(2 * rows, rows, writer.own_bytes as usize);
-        let looks_max = if forced { usize::MAX } else { (2 * batch.changes.len() + 64).max(share) };
-        let (mut bytes, mut looks) = (0, 0);
-        let mut seen: HashSet<Key> = HashSet::new();
-        while bytes < bytes_max && looks < looks_max {
+        let looks = if forced { usize::MAX } else { (2 * batch.changes.len() + 64).max(share) };
+        let (moved, seen) = (Moved::default(), HashSet::new());
+        let mut choice = Choice { view, batch, moved, seen, bytes: 0, bytes_max, looks };
+        while !choice.is_made() {
             // The segment that is written to is never cleaned.
             let Some(needed) = writer.used.get(self.gone) else { break };
             if self.gone + 1 >= writer.used.len() {
@@ -68,34 +67,63 @@ impl Cleaning {
                 Some(victim) if victim.segment == number => victim,
                 other => {
                     let gone: u64 = writer.used.iter().take(self.gone).map(|used| used.end).sum();
-                    if !forced && writer.used_bytes() - gone <= writer.allowed(view.index.len()) {
+                    if !forced && writer.used_bytes() - gone <= writer.allowed(rows) {
                         break;
                     }
                     other.insert(Victim::of(number))
                 }
             };
-            let Some((key, piece)) = victim.pieces.get(victim.next) else {
-                if victim.at >= needed.end {
-                    (self.victim, self.gone) = (None, self.gone + 1);
-                } else {
-                    looks += 1;
-                    victim.read(writer.files.id, needed)?;
-                }
-                continue;
-            };
-            looks += 1;
-            victim.next += 1;
-            let Some(entry) = view.index.get(key) else { continue };
-            if !entry.pieces.contains(piece) || batch.drops(key) || !seen.insert(key.clone()) {
-                continue;
+            if victim.next < victim.pieces.len() {
+                choice.look_at(victim);
+            } else if victim.at < needed.end {
+                choice.looks -= 1;
+                victim.read(writer.files.id, needed)?;
+            } else {
+                (self.victim, self.gone) = (None, self.gone + 1);
             }
-            if let Some(number) = batch.place_of(key) {
-                moved.whole.insert(number);
-                continue;
-            }
-            bytes += entry.bytes();
-            moved.rows.push((key.clone(), entry));
         }
-        Ok(moved)
+        Ok(choice.moved)
+    }
+}
+
+/// The rows that a commit moves, while they are chosen.
+struct Choice<'a> {
+    view: &'a View,
+    batch: &'a Batch<'a>,
+    moved: Moved,
+    /// Keys of rows that were met.
+    seen: HashSet<Key>,
+    bytes: u64,
+    bytes_max: u64,
+    /// How many more pieces may be looked at.
+    looks: usize,
+}
+
+impl Choice<'_> {
+    const fn is_made(&self) -> bool {
+        self.bytes >= self.bytes_max || self.looks == 0
+    }
+
+    /// Goes through the pieces of a record that are left.
+    fn look_at(&mut self, victim: &mut Victim) {
+        let pieces = &victim.pieces[victim.next..];
+        let entries = self.view.index.get_each(pieces.iter().map(|(key, _)| &key[..]));
+        for ((key, piece), entry) in pieces.iter().zip(entries) {
+            if self.is_made() {
+                return;
+            }
+            self.looks -= 1;
+            victim.next += 1;
+            let Some(entry) = entry.filter(|entry| entry.pieces.contains(piece)) else { continue };
+            if self.batch.drops(key) || !self.seen.insert(key.clone()) {
+                continue;
+            }
+            if let Some(number) = self.batch.place_of(key) {
+                self.moved.whole.insert(number);
+                continue;
+            }
+            self.bytes += entry.bytes();
+            self.moved.rows.push((key.clone(), entry));
+        }
     }
 }

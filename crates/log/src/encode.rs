@@ -9,7 +9,7 @@ use spinney_hash::prefetch;
 
 use crate::batch::{Batch, Change};
 use crate::delta;
-use crate::format::{IndexWriter, row_hash};
+use crate::format::{Entry, IndexWriter, row_hash};
 use crate::view::View;
 
 /// Deltas that a row has at most.
@@ -52,18 +52,20 @@ impl Encoder<'_> {
 
     /// Appends some changes to `to`, the first of which is at `place` in the batch.
     fn part(&self, place: usize, changes: &[Change<'_>], to: &mut Encoded) {
-        for (number, change) in changes.iter().enumerate() {
+        let rows = self.view.index.get_each(changes.iter().map(|change| &change.key[..]));
+        for (number, (change, old)) in changes.iter().zip(rows).enumerate() {
             if let Some(next) = changes.get(number + 1) {
                 // Rows are read whole, and lie anywhere in memory.
                 next.row.into_iter().chain(next.before).for_each(prefetch);
             }
-            self.row(change, self.whole.contains(&(place + number)), to);
+            let old = old.filter(|_| !self.batch.drops(&change.key));
+            self.row(change, old, self.whole.contains(&(place + number)), to);
         }
     }
 
-    fn row(&self, change: &Change<'_>, is_whole: bool, to: &mut Encoded) {
+    /// Appends one change of the row that is `old`.
+    fn row(&self, change: &Change<'_>, old: Option<Entry>, is_whole: bool, to: &mut Encoded) {
         let key = &change.key[..];
-        let old = self.view.index.get(key).filter(|_| !self.batch.drops(key));
         let Some(row) = change.row else {
             if old.is_some() {
                 to.index.removed(key);

@@ -5,16 +5,21 @@
 //!                 have it
 //! ```
 //!
+//! A search in a leaf reads the heads of its keys, which lie side by side, and then mostly one row.
+//!
 //! Invariants:
+//! - all keys of a leaf begin with the same `shared` bytes, and a head is the four behind those;
 //! - a node is changed in place if nobody else holds it, else copied first: so a clone stays as it
 //!   was;
 //! - a branch has the least key of each child, or one that is lower;
 //! - no node but the root is empty.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use spinney_hash::prefetch;
 
 use crate::format::{Bytes, Entry, Held, put_entry};
 use crate::key::Key;
@@ -41,12 +46,25 @@ const WIDTH: usize = 64;
 /// Room that a leaf takes for what may come.
 const ROOM: usize = 256;
 const LENGTH_BYTES: usize = size_of::<u16>();
+/// So many keys ahead a leaf is asked for, what says where its rows are, and the row.
+const LEAVES_AHEAD: usize = 6;
+const PLACES_AHEAD: usize = 4;
+const ROWS_AHEAD: usize = 2;
 
 /// Rows in order of keys, one behind the other.
 #[derive(Clone, Debug, Default)]
 struct Leaf {
-    starts: Vec<u32>,
+    places: Vec<Place>,
     bytes: Vec<u8>,
+    /// So many bytes all keys begin with.
+    shared: u16,
+}
+
+/// Where a row of a leaf begins, and what its key goes on with behind the shared bytes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    head: u32,
+    start: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -92,14 +110,30 @@ fn first_bytes(key: &[u8]) -> Option<u128> {
     Some(first | rest & u128::from(u64::MAX))
 }
 
+/// The four bytes of a key from a place on, zeros behind its end.
+fn head(key: &[u8], from: u16) -> u32 {
+    let rest = key.get(from.into()..).unwrap_or_default();
+    if let Some(head) = rest.first_chunk() {
+        return u32::from_be_bytes(*head);
+    }
+    let mut head = [0; 4];
+    head[..rest.len()].copy_from_slice(rest);
+    u32::from_be_bytes(head)
+}
+
+/// How many bytes two keys begin with alike.
+fn alike(a: &[u8], b: &[u8]) -> u16 {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count() as u16
+}
+
 impl Leaf {
     const fn len(&self) -> usize {
-        self.starts.len()
+        self.places.len()
     }
 
     /// Where a row begins; the end of all behind the last one.
     fn start(&self, at: usize) -> usize {
-        self.starts.get(at).map_or(self.bytes.len(), |start| *start as usize)
+        self.places.get(at).map_or(self.bytes.len(), |place| place.start as usize)
     }
 
     fn row(&self, at: usize) -> Row<'_> {
@@ -110,17 +144,49 @@ impl Leaf {
         Row { key, entry }
     }
 
+    /// Where a key is, or would be.
     fn place_of(&self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            match order(self.row(middle).key, key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return Ok(middle),
-                Ordering::Greater => high = middle,
+        let wanted = head(key, self.shared);
+        let mut at = self.places.partition_point(|place| place.head < wanted);
+        while self.places.get(at).is_some_and(|place| place.head == wanted) {
+            match self.row(at).key.cmp(key) {
+                Ordering::Less => at += 1,
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => break,
             }
         }
-        Err(low)
+        if self.len() == 0 {
+            return Err(0);
+        }
+        // Heads tell nothing of a key that does not begin as all do.
+        let shared = usize::from(self.shared);
+        match key[..shared.min(key.len())].cmp(&self.row(0).key[..shared]) {
+            Ordering::Less => Err(0),
+            Ordering::Equal => Err(at),
+            Ordering::Greater => Err(self.len()),
+        }
+    }
+
+    /// Asks for the row of a key.
+    fn fetch(&self, key: &[u8]) {
+        let wanted = head(key, self.shared);
+        let at = self.places.partition_point(|place| place.head < wanted);
+        prefetch(&self.bytes[self.start(at)..self.start(at + 1)]);
+    }
+
+    /// Has all heads begin where keys may differ.
+    fn share(&mut self, bytes: u16) {
+        self.shared = bytes;
+        for at in 0..self.len() {
+            self.places[at].head = head(self.row(at).key, bytes);
+        }
+    }
+
+    /// The same for all bytes that the first and the last key begin with alike.
+    fn share_all(&mut self) {
+        if let Some(last) = self.len().checked_sub(1) {
+            self.share(alike(self.row(0).key, self.row(last).key));
+        }
     }
 
     /// Makes as much room at a row as a row takes, or none where it takes nothing, in the place of
@@ -139,8 +205,8 @@ impl Leaf {
             self.bytes.copy_within(end..len, behind);
             self.bytes.truncate(len - (end - behind));
         }
-        for start in &mut self.starts[until..] {
-            *start = (*start as usize + behind - end) as u32;
+        for place in &mut self.places[until..] {
+            place.start = (place.start as usize + behind - end) as u32;
         }
     }
 
@@ -148,10 +214,20 @@ impl Leaf {
     fn put(&mut self, place: Result<usize, usize>, row: Row<'_>) {
         let bytes = LENGTH_BYTES + row.key.len() + row.entry.len();
         let (Ok(at) | Err(at)) = place;
+        if place.is_err() {
+            let shared = match self.len() {
+                0 => row.key.len() as u16,
+                _ => self.shared.min(alike(self.row(0).key, row.key)),
+            };
+            if shared != self.shared {
+                self.share(shared);
+            }
+        }
         let from = self.start(at);
         self.make_room(at, place.map_or(at, |at| at + 1), bytes);
         if place.is_err() {
-            self.starts.insert(at, from as u32);
+            let (head, start) = (head(row.key, self.shared), from as u32);
+            self.places.insert(at, Place { head, start });
         }
         let (length, rest) = self.bytes[from..from + bytes].split_at_mut(LENGTH_BYTES);
         length.copy_from_slice(&(row.key.len() as u16).to_le_bytes());
@@ -162,24 +238,30 @@ impl Leaf {
     fn remove(&mut self, at: usize) -> Entry {
         let old = self.row(at).entry();
         self.make_room(at, at + 1, 0);
-        self.starts.remove(at);
+        self.places.remove(at);
         old
     }
 
     /// The right part, if there are too many rows after one was put in at a place.
     fn split(&mut self, at: usize) -> Option<Self> {
-        let starts = split(&mut self.starts, at)?;
-        let from = starts[0];
+        let mut places = split(&mut self.places, at)?;
+        let from = places[0].start;
+        places.iter_mut().for_each(|place| place.start -= from);
         let mut bytes = self.bytes.split_off(from as usize);
         bytes.reserve_exact(ROOM);
         self.bytes.shrink_to(self.bytes.len() + ROOM);
-        Some(Self { starts: starts.into_iter().map(|start| start - from).collect(), bytes })
+        let mut right = Self { places, bytes, shared: 0 };
+        self.share_all();
+        right.share_all();
+        Some(right)
     }
 
     fn append(&mut self, right: &Self) {
         let from = self.bytes.len() as u32;
-        self.starts.extend(right.starts.iter().map(|start| from + start));
+        let places = right.places.iter();
+        self.places.extend(places.map(|place| Place { start: from + place.start, ..*place }));
         self.bytes.extend_from_slice(&right.bytes);
+        self.share_all();
     }
 }
 
@@ -196,6 +278,53 @@ impl Index {
                 Node::Branch(children) => node = &children[child_of(children, key)].1,
             }
         }
+    }
+
+    /// What many keys lead to, one after the other. Leaves and rows come from memory, so those of
+    /// the next keys are asked for ahead.
+    pub(crate) fn get_each<'a, 'k, K: Iterator<Item = &'k [u8]>>(
+        &'a self,
+        keys: K,
+    ) -> impl Iterator<Item = Option<Entry>> + use<'a, 'k, K> {
+        let (mut keys, mut ahead) = (keys, VecDeque::with_capacity(LEAVES_AHEAD + 1));
+        let height = self.height();
+        std::iter::from_fn(move || {
+            while ahead.len() <= LEAVES_AHEAD
+                && let Some(key) = keys.next()
+            {
+                let leaf = self.leaf_of(key, height);
+                prefetch(std::slice::from_ref(leaf));
+                ahead.push_back((key, leaf));
+            }
+            if let Some((_, Node::Leaf(leaf))) = ahead.get(PLACES_AHEAD) {
+                prefetch(&leaf.places);
+            }
+            if let Some((key, Node::Leaf(leaf))) = ahead.get(ROWS_AHEAD) {
+                leaf.fetch(key);
+            }
+            let (key, leaf) = ahead.pop_front()?;
+            let Node::Leaf(rows) = leaf else { unreachable!("all leaves are at one depth") };
+            Some(rows.place_of(key).ok().map(|at| rows.row(at).entry()))
+        })
+    }
+
+    /// How many branches are above each leaf.
+    fn height(&self) -> usize {
+        let (mut height, mut node) = (0, &*self.root);
+        while let Node::Branch(children) = node {
+            (height, node) = (height + 1, &*children[0].1);
+        }
+        height
+    }
+
+    /// The leaf of a key, which is not read, below so many branches.
+    fn leaf_of(&self, key: &[u8], height: usize) -> &Node {
+        let mut node = &*self.root;
+        for _ in 0..height {
+            let Node::Branch(children) = node else { unreachable!("all leaves are at one depth") };
+            node = &*children[child_of(children, key)].1;
+        }
+        node
     }
 
     /// Puts a row in, and answers what was there.
@@ -358,7 +487,7 @@ impl Node {
         node as u64
             + match self {
                 Self::Leaf(rows) => {
-                    (rows.starts.capacity() * size_of::<u32>() + rows.bytes.capacity()) as u64
+                    (rows.places.capacity() * size_of::<Place>() + rows.bytes.capacity()) as u64
                 }
                 Self::Branch(children) => {
                     let own = children.capacity() * size_of::<(Key, Arc<Self>)>();
@@ -442,9 +571,12 @@ mod tests {
         index.append(Row { key, entry: &bytes })
     }
 
+    /// Keys of which eight begin one another, half of them behind a stretch that all share.
     fn key_of(number: u16) -> Vec<u8> {
-        let rest = [7; 40];
-        [&number.to_be_bytes()[..], &rest[..usize::from(number % 40)]].concat()
+        let (group, rest) = (number / 8, [7; 40]);
+        let shared = [20; 9];
+        let shared = if group % 256 < 128 { &shared[..] } else { &[] };
+        [shared, &group.to_be_bytes(), &rest[..usize::from(number % 8) * 5]].concat()
     }
 
     proptest! {
@@ -482,10 +614,13 @@ mod tests {
             for (index, model) in &kept {
                 prop_assert_eq!(index.len(), model.len() as u64);
                 prop_assert!(index.from(&[]).map(row).eq(model.iter().map(cloned)));
-                let low = vec![20, 7];
+                let keys: Vec<_> = (0..20_000).step_by(7).map(key_of).collect();
+                let expected = keys.iter().map(|key| model.get(key).cloned());
+                prop_assert!(index.get_each(keys.iter().map(|key| &key[..])).eq(expected));
+                let low = [&[20; 9][..], &[2]].concat();
                 let since = model.range(low.clone()..).map(cloned);
                 prop_assert!(index.from(&low).map(row).eq(since));
-                let high = vec![21, 9];
+                let high = [&[20; 9][..], &[8]].concat();
                 let bounds = (Bound::Excluded(low.clone()), Bound::Excluded(high.clone()));
                 let between = index.between(&low, &high);
                 let expected = model.range::<Vec<u8>, _>(bounds).map(|(key, _)| &key[..]);

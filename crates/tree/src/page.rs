@@ -525,8 +525,10 @@ impl<C: Copy> Page<C> {
         prefetch(&self.row);
     }
 
-    /// Asks for the commitments that the row does not keep.
-    pub(crate) fn fetch_learned(&self) {
+    /// Asks for the index, with the commitments that the row does not keep.
+    pub(crate) fn fetch_index(&self) {
+        self.fetch_entries();
+        self.handles.iter().for_each(|handles| prefetch(handles));
         self.commits.fetch();
     }
 

@@ -26,8 +26,10 @@ use crate::update::{Loaded, Missing};
 use crate::view::TreeView;
 use crate::write;
 
-/// So many pages ahead a row is asked for that is to be parsed.
+/// So many pages ahead a row is asked for, or the index that it goes on with.
 const ROWS_AHEAD: usize = 3;
+/// So many pages ahead the page is asked for whose place is taken.
+const PAGES_AHEAD: usize = 7;
 /// From so many rows on their pages are made while the store writes them.
 const PAGES_BESIDE_MIN: u64 = 64;
 
@@ -505,12 +507,21 @@ impl<S: Scheme> Tree<S> {
         for key in &rows.deletes {
             set.delete(Table::Pages, key.as_bytes());
         }
-        for write::Written { put, old, .. } in &rows.puts {
+        let mut puts = rows.puts.iter();
+        while let Some(write::Written { put, old, .. }) = puts.next() {
+            fetch_ahead(puts.as_slice(), |written, old| {
+                // What counts who holds a row lies in front of it.
+                prefetch(&written.put.row[..1]);
+                old.into_iter().for_each(|old| prefetch(&old.row[..1]));
+            });
             stats.bytes += put.bytes() as u64;
-            let before = old
-                .clone()
-                .or_else(|| self.resident(None, &|| put.key.clone(), &Loaded::default()));
-            let before = before.map(|page| Arc::clone(&page.row));
+            let row = |page: &Arc<Page<S::Commit>>| Arc::clone(&page.row);
+            let before = match old {
+                Some(old) => Some(row(old)),
+                None => {
+                    self.resident(None, &|| put.key.clone(), &Loaded::default()).as_ref().map(row)
+                }
+            };
             set.put_over(Table::Pages, put.key.as_bytes(), Arc::clone(&put.row), before);
         }
         let changed = pending.root != self.head.root || stats != CommitStats::default();
@@ -576,11 +587,10 @@ impl<S: Scheme> Tree<S> {
         pages.reserve(puts.len() - pages.len());
         let (mut puts, mut lists) = (puts[pages.len()..].iter(), Lists::default());
         while let Some(write::Written { put, old, is_like, known: range }) = puts.next() {
-            match puts.as_slice().get(ROWS_AHEAD) {
-                Some(write::Written { old: Some(old), is_like: true, .. }) => old.fetch_learned(),
-                Some(next) => prefetch(&next.put.row),
-                None => {}
-            }
+            fetch_ahead(puts.as_slice(), |written, old| match old {
+                Some(old) if written.is_like => old.fetch_index(),
+                _ => prefetch(&written.put.row),
+            });
             let (known, row) = (&known[range.clone()], Arc::clone(&put.row));
             let page = match &old {
                 Some(old) if *is_like => old.renewed(row, known),
@@ -758,6 +768,15 @@ impl<S: Scheme> Tree<S> {
     pub fn page_range(&self) -> (Vec<u8>, Vec<u8>) {
         whole(self.space)
     }
+}
+
+/// Asks for pages whose places are taken soon, and does `near` with the row that is nearer, and the
+/// page that it takes the place of.
+fn fetch_ahead<C>(next: &[write::Written<C>], near: impl Fn(&write::Written<C>, Option<&Page<C>>)) {
+    if let Some(old) = next.get(PAGES_AHEAD).and_then(|written| written.old.as_deref()) {
+        prefetch(std::slice::from_ref(old));
+    }
+    next.get(ROWS_AHEAD).into_iter().for_each(|written| near(written, written.old.as_deref()));
 }
 
 pub(crate) fn next_batch() -> u64 {
