@@ -1,10 +1,8 @@
 //! Moving what is alive out of the oldest segments, a part with each commit.
 
-use std::collections::HashSet;
-
 use crate::batch::Batch;
 use crate::error::LogError;
-use crate::key::Key;
+use crate::format::Entry;
 use crate::options::{Chore, Keep};
 use crate::victim::{Cleaned, Moved, Victim};
 use crate::view::View;
@@ -54,8 +52,8 @@ impl Cleaning {
         }
         let share = writer.share(2 * rows, rows, writer.own_bytes as usize);
         let looks = if forced { usize::MAX } else { (2 * batch.changes.len() + 64).max(share) };
-        let (moved, seen) = (Moved::default(), HashSet::new());
-        let mut choice = Choice { view, batch, moved, seen, bytes: 0, bytes_max, looks };
+        let moved = Moved::default();
+        let mut choice = Choice { view, batch, moved, bytes: 0, bytes_max, looks };
         while !choice.is_made() {
             // The segment that is written to is never cleaned.
             let Some(needed) = writer.used.get(self.gone) else { break };
@@ -91,11 +89,9 @@ struct Choice<'a> {
     view: &'a View,
     batch: &'a Batch<'a>,
     moved: Moved,
-    /// Keys of rows that were met.
-    seen: HashSet<Key>,
     bytes: u64,
     bytes_max: u64,
-    /// How many more pieces may be looked at.
+    /// How many more rows may be looked at.
     looks: usize,
 }
 
@@ -104,7 +100,7 @@ impl Choice<'_> {
         self.bytes >= self.bytes_max || self.looks == 0
     }
 
-    /// Goes through the pieces of a record that are left.
+    /// Goes through the whole rows of a record that are left.
     fn look_at(&mut self, victim: &mut Victim) {
         let pieces = &victim.pieces[victim.next..];
         let entries = self.view.index.get_each(pieces.iter().map(|(key, _)| &key[..]));
@@ -114,10 +110,11 @@ impl Choice<'_> {
             }
             self.looks -= 1;
             victim.next += 1;
-            let Some(entry) = entry.filter(|entry| entry.pieces.contains(piece)) else { continue };
-            if self.batch.drops(key) || !self.seen.insert(key.clone()) {
+            // No live row begins in an older segment, so each is met once, where it begins.
+            let is_alive = |entry: &Entry| entry.pieces.first() == Some(piece);
+            let Some(entry) = entry.filter(is_alive).filter(|_| !self.batch.drops(key)) else {
                 continue;
-            }
+            };
             if let Some(number) = self.batch.place_of(key) {
                 self.moved.whole.insert(number);
                 continue;

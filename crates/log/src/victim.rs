@@ -14,7 +14,7 @@ pub(crate) struct Victim {
     pub(crate) segment: u32,
     /// The next record.
     pub(crate) at: u64,
-    /// What the one before holds.
+    /// The whole rows that the one before holds: what is alive has its deltas behind those.
     pub(crate) pieces: Arc<[(Key, Piece)]>,
     /// The first of it that was not looked at.
     pub(crate) next: usize,
@@ -26,7 +26,7 @@ impl Victim {
         Self { segment, at: 0, pieces: Arc::default(), next: 0 }
     }
 
-    /// Lists the pieces of the next record.
+    /// Lists the whole rows of the next record.
     pub(crate) fn read(&mut self, id: StoreId, needed: &Needed) -> Result<(), LogError> {
         let segment = &needed.segment;
         let header = segment.header(self.at, id)?;
@@ -38,11 +38,12 @@ impl Victim {
         let mut pieces = Vec::new();
         for item in IndexReader::new(&index) {
             match item {
-                Some(Item::Whole(key, len, _) | Item::Delta(key, len, _)) => {
+                Some(Item::Whole(key, len, _)) => {
                     let piece = Piece { segment: self.segment, at: data as u32, len };
                     data += u64::from(len);
                     pieces.push((key, piece));
                 }
+                Some(Item::Delta(_, len, _)) => data += u64::from(len),
                 Some(_) => {}
                 None => {
                     let what = format!("the record at {} has an entry that is none", self.at);

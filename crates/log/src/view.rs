@@ -185,18 +185,15 @@ impl View {
         if let [first, deltas @ ..] = &entry.pieces[..]
             && !deltas.is_empty()
         {
-            let (whole, mut rest) = row.split_at(first.len as usize);
-            let (mut made, mut next) = (Vec::new(), Vec::new());
-            for (number, piece) in deltas.iter().enumerate() {
+            let bytes = row.split_off(first.len as usize);
+            let mut rest = &bytes[..];
+            for piece in deltas {
                 let (delta, behind) = rest.split_at(piece.len as usize);
-                let before = if number == 0 { whole } else { &made };
-                if delta::apply(before, delta, &mut next).is_none() {
+                if delta::apply_in_place(&mut row, delta).is_none() {
                     return Err(damaged(self.segment(*piece)?, key, piece));
                 }
-                std::mem::swap(&mut made, &mut next);
                 rest = behind;
             }
-            row = made;
         }
         if format::row_hash(key, &row) != entry.hash {
             let Some(first) = entry.pieces.first() else {
