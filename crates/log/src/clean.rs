@@ -74,8 +74,9 @@ impl Cleaning {
             if victim.next < victim.pieces.len() {
                 choice.look_at(victim);
             } else if victim.at < needed.end {
-                choice.looks -= 1;
-                victim.read(writer.files.id, needed)?;
+                // Deltas take time to be read, though none to be looked up.
+                let deltas = victim.read(writer.files.id, needed)?;
+                choice.looks = choice.looks.saturating_sub(1 + deltas);
             } else {
                 (self.victim, self.gone) = (None, self.gone + 1);
             }
@@ -91,7 +92,7 @@ struct Choice<'a> {
     moved: Moved,
     bytes: u64,
     bytes_max: u64,
-    /// How many more rows may be looked at.
+    /// How many more entries of records may be passed.
     looks: usize,
 }
 

@@ -26,8 +26,8 @@ impl Victim {
         Self { segment, at: 0, pieces: Arc::default(), next: 0 }
     }
 
-    /// Lists the whole rows of the next record.
-    pub(crate) fn read(&mut self, id: StoreId, needed: &Needed) -> Result<(), LogError> {
+    /// Lists the whole rows of the next record. Answers how many deltas it has.
+    pub(crate) fn read(&mut self, id: StoreId, needed: &Needed) -> Result<usize, LogError> {
         let segment = &needed.segment;
         let header = segment.header(self.at, id)?;
         let Some(header) = header.filter(|header| header.segment == u64::from(self.segment)) else {
@@ -35,7 +35,7 @@ impl Victim {
         };
         let index = segment.index(self.at, &header)?;
         let mut data = self.at + header.data_at();
-        let mut pieces = Vec::new();
+        let (mut pieces, mut deltas) = (Vec::new(), 0);
         for item in IndexReader::new(&index) {
             match item {
                 Some(Item::Whole(key, len, _)) => {
@@ -43,7 +43,10 @@ impl Victim {
                     data += u64::from(len);
                     pieces.push((key, piece));
                 }
-                Some(Item::Delta(_, len, _)) => data += u64::from(len),
+                Some(Item::Delta(_, len, _)) => {
+                    data += u64::from(len);
+                    deltas += 1;
+                }
                 Some(_) => {}
                 None => {
                     let what = format!("the record at {} has an entry that is none", self.at);
@@ -53,7 +56,7 @@ impl Victim {
         }
         self.at += header.len();
         (self.pieces, self.next) = (pieces.into(), 0);
-        Ok(())
+        Ok(deltas)
     }
 }
 
